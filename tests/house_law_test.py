@@ -1,6 +1,6 @@
 """Proves that the rooms depend one way only and that files stay small.
 
-    python -m pytest tests/house_law_test.py
+python -m pytest tests/house_law_test.py
 """
 
 import ast

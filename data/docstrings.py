@@ -1,0 +1,72 @@
+"""Collects English prose that every machine has: Python docstrings.
+
+The packages that this project needs bring about ten megabytes of technical
+English with them. `make demo` pre-trains on it, so that the whole path can be
+tried without a download:
+
+    site-packages/scipy/stats/_stats_py.py     one module = one document
+        '''Compute the z score.  ...'''   ->   one paragraph = one line
+"""
+
+import ast
+import inspect
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+
+# A paragraph is kept as prose when it starts like a sentence, ends like one
+# and is mostly words: this drops signatures, tables, doctests and directives.
+_PROSE = re.compile(r"[A-Z][a-z' -].*[.!?:]$", re.DOTALL)
+_MARKUP = re.compile(r"``?|:[a-z:]+:(?=`)|\*\*?(?=\w)|(?<=\w)\*\*?")
+_NOT_WORDS = re.compile(r"[^A-Za-z ,.'-]")
+_SECTION = re.compile(
+    r"(Args|Arguments|Attributes|Examples?|Notes?|Parameters|Raises|References"
+    r"|Returns|See Also|Usage|Warns|Yields)\b ?[:-]"
+)
+_MAX_SYMBOL_SHARE = 0.08
+_MIN_WORDS = 6
+
+
+def paragraphs(docstring: str) -> Iterator[str]:
+    """Yields the paragraphs of running prose in one documentation string."""
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
+        if ">>>" in block or "::" in block or _SECTION.match(block):
+            continue
+        text = _MARKUP.sub("", " ".join(block.split()))
+        symbols = len(_NOT_WORDS.findall(text))
+        if (
+            _PROSE.match(text)
+            and len(text.split()) >= _MIN_WORDS
+            and symbols <= _MAX_SYMBOL_SHARE * len(text)
+        ):
+            yield text
+
+
+def documents(files: Iterable[pathlib.Path]) -> Iterator[list[str]]:
+    """Yields, for each module that has prose, its paragraphs in order.
+
+    A file that does not parse (templates, Python 2) is passed over: what is
+    wanted here is text, not completeness. A paragraph that was seen before,
+    such as a licence, is left out.
+    """
+    seen: set[str] = set()
+    for file in files:
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+        except (SyntaxError, UnicodeDecodeError, ValueError):
+            continue
+        document = []
+        for node in ast.walk(tree):
+            if isinstance(
+                node,
+                ast.Module
+                | ast.ClassDef
+                | ast.FunctionDef
+                | ast.AsyncFunctionDef,
+            ):
+                for text in paragraphs(ast.get_docstring(node) or ""):
+                    if text not in seen:
+                        seen.add(text)
+                        document.append(text)
+        if len(document) > 1:
+            yield document

@@ -1,0 +1,46 @@
+"""Proves that docstrings become documents of prose and nothing else.
+
+python -m pytest tests/data/docstrings_test.py
+"""
+
+from data import docstrings
+
+MODULE = '''
+"""Fits curves to measured points, in one dimension.
+
+The residuals are weighed by their standard deviation before
+they are squared.
+
+Parameters: x, y and the weights of the points.
+
+>>> fit([1, 2], [3, 4])
+"""
+
+def fit(x, y):
+    """Returns the ``best`` line through all of the points.
+
+    ======  =====
+    a       b
+    """
+
+class Curve:
+    """Returns the ``best`` line through all of the points."""
+'''
+
+
+def test_only_prose_is_kept_and_only_once(tmp_path):
+    (tmp_path / "curves.py").write_text(MODULE)
+    assert list(docstrings.documents([tmp_path / "curves.py"])) == [
+        [
+            "Fits curves to measured points, in one dimension.",
+            "The residuals are weighed by their standard deviation before "
+            "they are squared.",
+            "Returns the best line through all of the points.",
+        ]
+    ]
+
+
+def test_files_that_do_not_parse_are_passed_over(tmp_path):
+    (tmp_path / "template.py").write_text("def {{ name }}(): pass")
+    (tmp_path / "latin.py").write_bytes(b'"""\xe9."""')
+    assert not list(docstrings.documents(sorted(tmp_path.iterdir())))
