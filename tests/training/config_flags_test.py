@@ -8,6 +8,7 @@ import json
 from typing import Literal
 
 import pytest
+from absl import logging
 
 import errors
 from training import config_flags
