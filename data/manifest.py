@@ -1,0 +1,233 @@
+"""The manifest: a JSON file beside the shards that says what they hold.
+
+    wiki-00000-of-00008.tfrecord ... wiki-00007-of-00008.tfrecord
+    wiki.manifest.json:
+      {"format_version": 1, "kind": "pretraining", "max_seq_length": 128,
+       "max_predictions_per_seq": 20,
+       "vocabulary": {"file": "vocab.txt", "size": 30522, "sha256": "..."},
+       "tokenizer": {"do_lower_case": true, ...},
+       "shards": [{"file": "wiki-00000-of-00008.tfrecord",
+                   "records": 4711, "bytes": 4321987}, ...],
+       "job": {flags, seed, digests of the inputs}, "totals": {...}}
+
+A runner that is handed shards asks `check` before it starts. Shards without
+a manifest (google-research/bert's, NVIDIA's) are judged by a record of each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import typing
+
+import tensorflow as tf
+
+import errors
+from data import records, schema
+
+if typing.TYPE_CHECKING:
+    from data.vocabulary import Vocabulary
+
+FORMAT_VERSION = 1
+SUFFIX = ".manifest.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One file of records, named relative to its manifest."""
+
+    file: str
+    records: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a set of shards holds, and what it was made from."""
+
+    kind: str
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocabulary: dict
+    tokenizer: dict
+    shards: tuple[Shard, ...]
+    job: dict
+    totals: dict
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def record_count(self) -> int:
+        """Number of records in all shards together."""
+        return sum(shard.records for shard in self.shards)
+
+
+def write(path: str, manifest: Manifest) -> None:
+    """Writes the manifest beside its place, then renames it."""
+    text = json.dumps(dataclasses.asdict(manifest), indent=1) + "\n"
+    folder, name = os.path.split(path)
+    hidden = os.path.join(folder, f".{name}.{os.getpid()}.incomplete")
+    with tf.io.gfile.GFile(hidden, "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(hidden, path, overwrite=True)
+
+
+def read(path: str) -> Manifest:
+    """Reads a manifest; one that cannot be read is refused in one line."""
+    with tf.io.gfile.GFile(path, "r") as file:
+        text = file.read()
+    try:
+        fields = json.loads(text)
+        version = fields["format_version"]
+    except (ValueError, KeyError, TypeError):
+        raise errors.InputError(f"{path}: not a manifest of shards") from None
+    if version != FORMAT_VERSION:
+        raise errors.InputError(
+            f"{path}: format version {version}, this program reads "
+            f"{FORMAT_VERSION}"
+        )
+    try:
+        fields["shards"] = tuple(Shard(**shard) for shard in fields["shards"])
+        return Manifest(**fields)
+    except TypeError:
+        raise errors.InputError(f"{path}: not a manifest of shards") from None
+
+
+def find(paths: list[str]) -> dict[str, Manifest]:
+    """Returns, for every shard that a manifest beside it names, that one."""
+    found = {}
+    for folder in sorted({os.path.dirname(path) for path in paths}):
+        pattern = os.path.join(folder or ".", "*" + SUFFIX)
+        for manifest_path in sorted(tf.io.gfile.glob(pattern)):
+            manifest = read(manifest_path)
+            found.update(
+                (os.path.join(folder, shard.file), manifest)
+                for shard in manifest.shards
+            )
+    return {path: found[path] for path in paths if path in found}
+
+
+def counts(paths: list[str]) -> list[int]:
+    """Returns the number of records of each shard.
+
+    From the manifest where there is one; otherwise by reading the shard.
+    """
+    manifests = find(paths)
+    result = []
+    for path in paths:
+        shard = _entry(manifests.get(path), path)
+        result.append(records.count(path) if shard is None else shard.records)
+    return result
+
+
+def check(
+    paths: list[str],
+    *,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    vocabulary: Vocabulary | None = None,
+) -> None:
+    """Refuses, in one line, shards that do not fit what a run expects.
+
+    Args:
+      paths: the shards.
+      max_seq_length: the run's sequence length.
+      max_predictions_per_seq: the run's number of predictions.
+      vocabulary: the run's vocabulary; None checks no ids.
+    """
+    manifests = find(paths)
+    for path in paths:
+        manifest = manifests.get(path)
+        if manifest is None:
+            _check_foreign(
+                path, max_seq_length, max_predictions_per_seq, vocabulary
+            )
+            continue
+        _check_lengths(
+            path,
+            (manifest.max_seq_length, max_seq_length),
+            (manifest.max_predictions_per_seq, max_predictions_per_seq),
+        )
+        made_with = manifest.vocabulary
+        if vocabulary is not None and made_with["sha256"] != vocabulary.sha256:
+            raise errors.InputError(
+                f"{path}: made with another vocabulary "
+                f"({made_with['file']}, {made_with['size']} entries) than "
+                f"{vocabulary.path} ({len(vocabulary)} entries)"
+            )
+        _check_size(path, _entry(manifest, path))
+
+
+def _entry(manifest: Manifest | None, path: str) -> Shard | None:
+    if manifest is None:
+        return None
+    name = os.path.basename(path)
+    return next(shard for shard in manifest.shards if shard.file == name)
+
+
+def _check_size(path, shard) -> None:
+    if not tf.io.gfile.exists(path):
+        raise errors.InputError(f"{path}: no such file")
+    actual = tf.io.gfile.stat(path).length
+    if actual != shard.bytes:
+        raise errors.InputError(
+            f"{path}: {actual} bytes, its manifest says {shard.bytes}: "
+            "the shard was cut off or changed"
+        )
+
+
+def _check_lengths(path, lengths, predictions) -> None:
+    for flag, (made, asked) in (
+        ("max_seq_length", lengths),
+        ("max_predictions_per_seq", predictions),
+    ):
+        if made != asked:
+            raise errors.InputError(
+                f"--{flag}={asked}: {path} was made with {made}"
+            )
+
+
+def _check_foreign(path, length, predictions, vocabulary) -> None:
+    """Judges a shard without a manifest by its first record."""
+    features = _lengths(path, records.first(path))
+    ids = features.get("input_ids", features.get("input_word_ids"))
+    if ids is None or "masked_lm_positions" not in features:
+        raise errors.InputError(
+            f"{path}: not pre-training records (features: "
+            f"{', '.join(sorted(features)) or 'none'})"
+        )
+    _check_lengths(
+        path,
+        (len(ids), length),
+        (len(features["masked_lm_positions"]), predictions),
+    )
+    expected = schema.pretraining(length, predictions)
+    for feature in expected.features:
+        alias = schema.ALIASES.get(feature.name)
+        values = features.get(feature.name, features.get(alias))
+        if values is None or len(values) != feature.size:
+            raise errors.InputError(
+                f"{path}: feature {feature.name} has "
+                f"{0 if values is None else len(values)} values instead of "
+                f"{feature.size}"
+            )
+    if vocabulary is not None and max(ids) >= len(vocabulary):
+        raise errors.InputError(
+            f"{path}: record 1 holds id {max(ids)}, but {vocabulary.path} "
+            f"has {len(vocabulary)} entries: another vocabulary"
+        )
+
+
+def _lengths(path, record: bytes) -> dict[str, list]:
+    example = tf.train.Example()
+    try:
+        example.ParseFromString(record)
+    except Exception:  # protobuf's DecodeError, by any implementation.
+        raise errors.InputError(
+            f"{path}: record 1 is not a tf.train.Example"
+        ) from None
+    result = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        result[name] = list(getattr(feature, kind).value) if kind else []
+    return result

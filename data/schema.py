@@ -1,0 +1,79 @@
+"""The single source of every record kind: feature names, shapes and types.
+
+The writer's check, the parser and the model's inputs derive from a `Schema`.
+Names, types and lengths are those of google-research/bert's TFRecords:
+
+    pretraining(128, 20) -> input_ids             int64   [128]
+                            input_mask            int64   [128]
+                            segment_ids           int64   [128]
+                            masked_lm_positions   int64   [20]
+                            masked_lm_ids         int64   [20]
+                            masked_lm_weights     float32 [20]
+                            next_sentence_labels  int64   [1]
+"""
+
+import dataclasses
+import math
+
+INTEGER = "int64"
+FLOAT = "float32"
+
+# Model Garden writes these names; `records.parse` accepts either.
+ALIASES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One named array of every record; `dtype` is as stored on disk."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = INTEGER
+
+    @property
+    def size(self) -> int:
+        """Number of values that a record stores for this feature."""
+        return math.prod(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The features of one kind of record, in the order of the original."""
+
+    kind: str
+    features: tuple[Feature, ...]
+
+    def __post_init__(self):
+        """Refuses a name that occurs twice."""
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"{self.kind}: a feature name occurs twice")
+
+    @property
+    def names(self) -> list[str]:
+        """The feature names, in order."""
+        return [feature.name for feature in self.features]
+
+    def __getitem__(self, name: str) -> Feature:
+        """Returns the feature of that name."""
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        raise KeyError(name)
+
+
+def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Schema:
+    """Returns the schema of masked-LM and next-sentence records."""
+    sequence = (max_seq_length,)
+    predictions = (max_predictions_per_seq,)
+    return Schema(
+        "pretraining",
+        (
+            Feature("input_ids", sequence),
+            Feature("input_mask", sequence),
+            Feature("segment_ids", sequence),
+            Feature("masked_lm_positions", predictions),
+            Feature("masked_lm_ids", predictions),
+            Feature("masked_lm_weights", predictions, FLOAT),
+            Feature("next_sentence_labels", (1,)),
+        ),
+    )

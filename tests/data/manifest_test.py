@@ -1,0 +1,171 @@
+"""Proves that shards which do not fit a run are refused in one line.
+
+pytest tests/data/manifest_test.py
+"""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+
+import errors
+from data import manifest, records, schema
+
+
+class Words(types.SimpleNamespace):
+    """As much of a vocabulary as a manifest needs."""
+
+    def __len__(self):
+        """Returns the number of entries."""
+        return self.size
+
+
+WORDS = Words(size=50, sha256="aa", path="vocab.txt")
+
+
+def write_shard(path, length=16, predictions=4, largest=49, drop=()):
+    kind = schema.pretraining(length, predictions)
+    kind = schema.Schema(
+        "x", tuple(f for f in kind.features if f.name not in drop)
+    )
+    rows = {}
+    for feature in kind.features:
+        dtype = np.float32 if feature.dtype == "float32" else np.int32
+        rows[feature.name] = np.full((3, *feature.shape), 1, dtype)
+    if "input_ids" in rows:
+        rows["input_ids"][:, 2] = largest
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(records.encode(kind, rows))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Two shards and their manifest."""
+    names = ["a-00000-of-00002.tfrecord", "a-00001-of-00002.tfrecord"]
+    shards = []
+    for name in names:
+        write_shard(tmp_path / name)
+        size = (tmp_path / name).stat().st_size
+        shards.append(manifest.Shard(file=name, records=3, bytes=size))
+    value = manifest.Manifest(
+        kind="pretraining",
+        max_seq_length=16,
+        max_predictions_per_seq=4,
+        vocabulary={"file": "vocab.txt", "size": 50, "sha256": "aa"},
+        tokenizer={"do_lower_case": True},
+        shards=tuple(shards),
+        job={"random_seed": 12345},
+        totals={"instances": 6},
+    )
+    manifest.write(str(tmp_path / "a.manifest.json"), value)
+    return [str(tmp_path / name) for name in names], value
+
+
+def refused(paths, match, **change):
+    expected = dict(
+        max_seq_length=16, max_predictions_per_seq=4, vocabulary=WORDS
+    )
+    with pytest.raises(errors.InputError, match=match) as caught:
+        manifest.check(paths, **{**expected, **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_reads_back_as_written(made, tmp_path):
+    paths, value = made
+    assert manifest.read(str(tmp_path / "a.manifest.json")) == value
+    assert value.record_count == 6
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_shards_find_their_manifest_and_their_counts(made, tmp_path):
+    paths, value = made
+    write_shard(tmp_path / "foreign.tfrecord")
+    foreign = str(tmp_path / "foreign.tfrecord")
+    assert manifest.find([*paths, foreign]) == dict.fromkeys(paths, value)
+    assert manifest.counts([*paths, foreign]) == [3, 3, 3]
+
+
+def test_a_shard_in_the_working_directory_finds_its_manifest(
+    made, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    name = "a-00000-of-00002.tfrecord"
+    assert manifest.find([name]) == {name: made[1]}
+
+
+def test_fitting_shards_pass(made, tmp_path):
+    write_shard(tmp_path / "foreign.tfrecord")
+    manifest.check(
+        [*made[0], str(tmp_path / "foreign.tfrecord")],
+        max_seq_length=16,
+        max_predictions_per_seq=4,
+        vocabulary=WORDS,
+    )
+
+
+def test_another_length_is_refused(made):
+    refused(
+        made[0], r"--max_seq_length=128: .*made with 16", max_seq_length=128
+    )
+
+
+def test_another_number_of_predictions_is_refused(made):
+    refused(
+        made[0],
+        r"--max_predictions_per_seq=20: .*made with 4",
+        max_predictions_per_seq=20,
+    )
+
+
+def test_another_vocabulary_is_refused(made):
+    other = Words(size=60, sha256="bb", path="other.txt")
+    refused(made[0], "another vocabulary.*50 entries.*other", vocabulary=other)
+
+
+def test_a_cut_shard_is_refused(made):
+    with open(made[0][1], "r+b") as file:
+        file.truncate(100)
+    refused(made[0], "00001-of-00002.tfrecord: 100 bytes, its manifest says")
+
+
+def test_foreign_shards_are_judged_by_their_first_record(tmp_path):
+    path = str(tmp_path / "x.tfrecord")
+    write_shard(path, length=32)
+    refused([path], r"--max_seq_length=16: .*made with 32")
+    write_shard(path, predictions=5)
+    refused([path], r"--max_predictions_per_seq=4: .*made with 5")
+    write_shard(path, largest=50)
+    refused([path], "record 1 holds id 50.*50 entries")
+    write_shard(path, drop=("masked_lm_ids",))
+    refused([path], "feature masked_lm_ids has 0 values instead of 4")
+    write_shard(path, drop=("masked_lm_positions",))
+    refused([path], "not pre-training records")
+    with records.ShardWriter(path) as writer:
+        writer.write([b"\xff\xff not a record"])
+    refused([path], "record 1 is not a tf.train.Example")
+
+
+def test_a_file_that_is_not_a_shard_is_refused(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("The man went to the store. " * 10)
+    refused([str(path)], "x.txt: record 1 is cut off or damaged")
+    path.write_bytes(b"")
+    refused([str(path)], "x.txt: holds no records")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}'])
+def test_a_file_that_is_not_a_manifest_is_refused(tmp_path, text):
+    path = tmp_path / "a.manifest.json"
+    path.write_text(text)
+    with pytest.raises(errors.InputError, match="not a manifest"):
+        manifest.read(str(path))
+
+
+def test_a_manifest_of_another_version_is_refused(made, tmp_path):
+    fields = dataclasses.asdict(made[1]) | {"format_version": 99}
+    path = tmp_path / "b.manifest.json"
+    path.write_text(json.dumps(fields))
+    with pytest.raises(errors.InputError, match="format version 99"):
+        manifest.read(str(path))

@@ -1,0 +1,228 @@
+"""Proves that records are protobuf's bytes and that damage is named.
+
+pytest tests/data/records_test.py
+"""
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import errors
+from data import records, schema
+
+SCHEMA = schema.pretraining(16, 4)
+
+
+def columns(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random columns whose integers take one, two and three bytes."""
+    generator = np.random.default_rng(seed)
+    result = {}
+    for feature in SCHEMA.features:
+        shape = (count, *feature.shape)
+        if feature.dtype == "float32":
+            result[feature.name] = generator.random(shape, np.float32)
+        else:
+            bits = generator.integers(0, 18, shape)
+            result[feature.name] = (
+                generator.integers(0, 1 << 18, shape) >> bits
+            ).astype(np.int32)
+    return result
+
+
+def by_protobuf(kind: schema.Schema, rows: dict) -> list[bytes]:
+    """The same records through protobuf's own objects."""
+    result = []
+    for row in range(len(rows[kind.names[0]])):
+        example = tf.train.Example()
+        for feature in kind.features:
+            values = rows[feature.name][row].ravel().tolist()
+            made = example.features.feature[feature.name]
+            if feature.dtype == "float32":
+                made.float_list.value.extend(values)
+            else:
+                made.int64_list.value.extend(values)
+        result.append(example.SerializeToString(deterministic=True))
+    return result
+
+
+def test_encoding_gives_the_bytes_of_protobuf():
+    rows = columns(200)
+    assert records.encode(SCHEMA, rows) == by_protobuf(SCHEMA, rows)
+
+
+@pytest.mark.parametrize(
+    "value", [0, 1, 127, 128, 16383, 16384, 2**31 - 1, -1, -(2**63), 2**63 - 1]
+)
+def test_every_size_of_integer_is_encoded_as_protobuf_does(value):
+    kind = schema.Schema("one", (schema.Feature("x", (3,)),))
+    rows = {"x": np.array([[0, value, 5], [value, 200, 1]], np.int64)}
+    assert records.encode(kind, rows) == by_protobuf(kind, rows)
+
+
+def test_a_feature_may_have_two_dimensions():
+    kind = schema.Schema("choices", (schema.Feature("input_ids", (4, 100)),))
+    rows = {"input_ids": np.arange(800, dtype=np.int32).reshape(2, 4, 100)}
+    encoded = records.encode(kind, rows)
+    assert encoded == by_protobuf(kind, rows)
+    parsed = records.parse(tf.constant(encoded), kind)
+    np.testing.assert_array_equal(parsed["input_ids"], rows["input_ids"])
+
+
+def test_batches_larger_than_the_inner_chunk_keep_their_order(monkeypatch):
+    rows = columns(50)
+    whole = records.encode(SCHEMA, rows)
+    monkeypatch.setattr(records, "_CHUNK_BYTES", 2000)
+    assert records.encode(SCHEMA, rows) == whole
+
+
+def test_no_rows_give_no_records():
+    assert records.encode(SCHEMA, columns(0)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.pop("input_mask"),
+        lambda rows: rows.update(extra=rows["input_ids"]),
+        lambda rows: rows.update(input_ids=rows["input_ids"][:, :-1]),
+        lambda rows: rows.update(input_ids=rows["input_ids"][:-1]),
+        lambda rows: rows.update(
+            masked_lm_weights=rows["masked_lm_ids"].astype(np.int32)
+        ),
+    ],
+    ids=["missing", "unknown", "too short", "too few rows", "wrong type"],
+)
+def test_the_writer_refuses_what_the_schema_does_not_say(change):
+    rows = columns(3)
+    change(rows)
+    with pytest.raises(ValueError):
+        records.encode(SCHEMA, rows)
+
+
+def test_records_parse_with_the_released_specification():
+    """The feature specification of google-research/bert's input function."""
+    rows = columns(5)
+    name_to_features = {
+        "input_ids": tf.io.FixedLenFeature([16], tf.int64),
+        "input_mask": tf.io.FixedLenFeature([16], tf.int64),
+        "segment_ids": tf.io.FixedLenFeature([16], tf.int64),
+        "masked_lm_positions": tf.io.FixedLenFeature([4], tf.int64),
+        "masked_lm_ids": tf.io.FixedLenFeature([4], tf.int64),
+        "masked_lm_weights": tf.io.FixedLenFeature([4], tf.float32),
+        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+    }
+    for row, record in enumerate(records.encode(SCHEMA, rows)):
+        parsed = tf.io.parse_single_example(record, name_to_features)
+        for name, value in parsed.items():
+            np.testing.assert_array_equal(value, rows[name][row])
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_shard_reads_back_as_written(tmp_path, suffix):
+    path = str(tmp_path / f"a.tfrecord{suffix}")
+    encoded = records.encode(SCHEMA, columns(30))
+    with records.ShardWriter(path) as writer:
+        writer.write(encoded[:11])
+        writer.write(encoded[11:])
+    assert writer.count == records.count(path) == 30
+    assert list(records.read(path)) == encoded
+    assert [file.name for file in tmp_path.iterdir()] == [f"a.tfrecord{suffix}"]
+
+
+def test_parsing_in_a_graph_gives_static_shapes_and_small_types():
+    rows = columns(6)
+    dataset = (
+        tf.data.Dataset.from_tensor_slices(records.encode(SCHEMA, rows))
+        .batch(3, drop_remainder=True)
+        .map(lambda batch: records.parse(batch, SCHEMA))
+    )
+    assert dataset.element_spec["input_ids"] == tf.TensorSpec([3, 16], tf.int32)
+    for start, batch in zip((0, 3), dataset.as_numpy_iterator(), strict=True):
+        for name, value in batch.items():
+            assert value.dtype in (np.int32, np.float32)
+            np.testing.assert_array_equal(value, rows[name][start : start + 3])
+
+
+def test_model_garden_names_are_read():
+    kind = schema.Schema(
+        "garden",
+        tuple(
+            schema.Feature(
+                schema.ALIASES.get(feature.name, feature.name),
+                feature.shape,
+                feature.dtype,
+            )
+            for feature in SCHEMA.features
+        ),
+    )
+    rows = columns(4)
+    renamed = {
+        schema.ALIASES.get(name, name): value for name, value in rows.items()
+    }
+    parsed = records.parse(tf.constant(records.encode(kind, renamed)), SCHEMA)
+    assert set(parsed) == set(rows)
+    for name, value in parsed.items():
+        np.testing.assert_array_equal(value, rows[name])
+
+
+def test_records_with_neither_name_are_refused():
+    kind = schema.Schema("other", SCHEMA.features[1:])
+    rows = columns(2)
+    del rows["input_ids"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="input_word_ids"):
+        records.parse(tf.constant(records.encode(kind, rows)), SCHEMA)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_an_interrupted_shard_leaves_nothing_behind(tmp_path, suffix):
+    path = str(tmp_path / f"a.tfrecord{suffix}")
+    with pytest.raises(OSError, match="No space left"):
+        with records.ShardWriter(path) as writer:
+            writer.write(records.encode(SCHEMA, columns(3)))
+            raise OSError(28, "No space left on device")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_truncated_shard_names_file_and_record(tmp_path, suffix):
+    path = tmp_path / f"a.tfrecord{suffix}"
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(records.encode(SCHEMA, columns(30)))
+    data = path.read_bytes()
+    path.write_bytes(data[:-20])
+    with pytest.raises(errors.InputError, match=r"tfrecord.*record \d+ is cut"):
+        records.count(str(path))
+
+
+def test_a_damaged_record_is_named_by_number(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    encoded = records.encode(SCHEMA, columns(3))
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(encoded)
+    data = bytearray(path.read_bytes())
+    data[16 + len(encoded[0]) + 30] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(errors.InputError, match="record 2 is cut off or dam"):
+        records.count(str(path))
+
+
+def test_a_shard_without_records_and_a_missing_one_are_named(tmp_path):
+    empty = tmp_path / "a.tfrecord"
+    empty.write_bytes(b"")
+    with pytest.raises(errors.InputError, match="holds no records"):
+        records.first(str(empty))
+    with pytest.raises(errors.InputError, match="no such file"):
+        records.first(str(tmp_path / "b.tfrecord"))
+
+
+def test_compressed_shards_may_be_joined_from_parts(tmp_path):
+    """Parts of one shard are compressed apart and then put end to end."""
+    path = tmp_path / "a.tfrecord.gz"
+    encoded = records.encode(SCHEMA, columns(8))
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(encoded)
+    path.write_bytes(path.read_bytes() * 2)
+    assert list(records.read(str(path))) == encoded * 2
+    assert gzip.decompress(path.read_bytes())
