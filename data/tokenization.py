@@ -1,0 +1,342 @@
+r"""Text to word pieces, exactly as google-research/bert does it.
+
+    "Unaffable!"  ->  ["una", "##ffa", "##ble", "!"]  ->  ids
+
+One implementation, in TensorFlow operations, serves a graph (tf.data, a
+SavedModel) and a batch of strings outside of one. Lines of printable ASCII,
+which is most English text, only need lower-casing; all others go through
+`graph_normalization`. TensorFlow Text's FastWordpieceTokenizer then finds the
+pieces.
+
+    python -m data.tokenization --vocab_file=vocab.txt < text
+
+prints the pieces of each line.
+"""
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+import errors
+from data import alphabet as alphabet_lib
+from data import graph_normalization, unicode_14
+from data import normalization as normalization_lib
+from data import vocabulary as vocabulary_lib
+
+# Full words of at most 200 letters and digits between printable ASCII
+# characters that end a word: what needs no table.
+_PLAIN_TEXT = r"(?:[0-9A-Za-z]{0,200}[\t\n\r -/:-@\[-`{-~])*[0-9A-Za-z]{0,200}"
+# More bytes than any word has: `graph_normalization` sees to long words.
+_NO_LIMIT = 2**30
+_READ_SIZE = 1 << 20
+
+
+class Encoding(NamedTuple):
+    """The pieces of a batch of texts: ids int32 [T], row_splits int64 [N+1]."""
+
+    ids: np.ndarray
+    row_splits: np.ndarray
+
+
+class EncodingWithOffsets(NamedTuple):
+    """An Encoding and where each piece stands in its text.
+
+    Attributes:
+      ids: int32 [T].
+      row_splits: int64 [N + 1]; where each text begins.
+      starts: int64 [T]; the first character of each piece in its text.
+      ends: int64 [T]; the character after its last, stripped accents included.
+    """
+
+    ids: np.ndarray
+    row_splits: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+class _Engine(NamedTuple):
+    """The TensorFlow objects of a tokenizer, which cannot be pickled."""
+
+    normalize: graph_normalization.GraphNormalizer
+    word_pieces: tf_text.FastWordpieceTokenizer
+    ids: tf.Tensor
+    encode: tf.types.experimental.PolymorphicFunction
+
+
+class Tokenizer:
+    """Splits text into the pieces of one vocabulary."""
+
+    def __init__(
+        self,
+        vocabulary: vocabulary_lib.Vocabulary,
+        *,
+        do_lower_case: bool = True,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+    ):
+        """Sets the switches; TensorFlow's part is built on first use.
+
+        Args:
+          vocabulary: the pieces.
+          do_lower_case: False for the cased models.
+          strip_accents: None follows do_lower_case, as released.
+          tokenize_chinese_chars: makes every Chinese character a word.
+        """
+        self.vocabulary = vocabulary
+        self._switches = {
+            "do_lower_case": do_lower_case,
+            "strip_accents": strip_accents,
+            "tokenize_chinese_chars": tokenize_chinese_chars,
+        }
+
+    @property
+    def settings(self) -> dict[str, bool | None]:
+        """The switches as tokenizer_config.json spells them."""
+        return dict(self._switches)
+
+    def __reduce__(self):
+        """Pickles the vocabulary and the switches, not TensorFlow's part."""
+        build = functools.partial(Tokenizer, **self._switches)
+        return build, (self.vocabulary,)
+
+    @functools.cached_property
+    def _engine(self) -> _Engine:
+        normalization = normalization_lib.Normalization(**self._switches)
+        tokens = self.vocabulary.ids
+        alphabet = alphabet_lib.Alphabet(tokens, normalization.separator)
+        pieces, ids = [vocabulary_lib.UNK], [self.vocabulary.unk_id]
+        for token, token_id in tokens.items():
+            piece = alphabet.rewrite(token)
+            if piece is not None:
+                pieces.append(piece)
+                ids.append(token_id)
+        # init_scope: a constant made while some graph is traced would belong
+        # to that graph and could not be used in the next.
+        with tf.init_scope(), tf.device("CPU:0"):
+            return _Engine(
+                graph_normalization.GraphNormalizer(normalization, alphabet),
+                tf_text.FastWordpieceTokenizer(
+                    pieces,
+                    max_bytes_per_word=_NO_LIMIT,
+                    token_out_type=tf.int32,
+                ),
+                tf.constant(ids, tf.int32),
+                tf.function(
+                    self.encode_graph,
+                    input_signature=[tf.TensorSpec([None], tf.string)],
+                ),
+            )
+
+    def encode_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Encodes texts inside a graph.
+
+        Args:
+          texts: string [N], UTF-8; invalid bytes are ignored.
+
+        Returns:
+          int32 [N, None], the ids of each text's pieces.
+        """
+        engine = self._engine
+        with tf.device("CPU:0"):
+            is_plain = tf.strings.regex_full_match(texts, _PLAIN_TEXT)
+            others = tf.where(tf.logical_not(is_plain))
+            prepared = texts
+            if self._switches["do_lower_case"]:
+                prepared = tf.strings.lower(texts)
+            prepared = tf.cond(
+                tf.size(others) > 0,
+                lambda: tf.tensor_scatter_nd_update(
+                    prepared, others, self._rewrite(tf.gather_nd(texts, others))
+                ),
+                lambda: prepared,
+            )
+            pieces = engine.word_pieces.tokenize(prepared)
+            return pieces.with_values(tf.gather(engine.ids, pieces.values))
+
+    def _rewrite(self, texts: tf.Tensor) -> tf.Tensor:
+        normalized = self._engine.normalize(texts)
+        codes = tf.RaggedTensor.from_row_splits(
+            normalized.codes, normalized.row_splits, validate=False
+        )
+        return tf.strings.unicode_encode(codes, "UTF-8")
+
+    def encode(self, texts: Sequence[str | bytes]) -> Encoding:
+        """Encodes texts outside of a graph."""
+        encoded = self._engine.encode(_string_tensor(texts))
+        return Encoding(encoded.values.numpy(), encoded.row_splits.numpy())
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> EncodingWithOffsets:
+        """Encodes texts and finds each piece's characters in its text.
+
+        A piece covers the characters that it came from and the accents
+        stripped from the last of them; [UNK] covers its word.
+        """
+        engine = self._engine
+        with tf.device("CPU:0"):
+            normalized = engine.normalize(_string_tensor(texts))
+            ragged = tf.RaggedTensor.from_row_splits(
+                normalized.codes, normalized.row_splits, validate=False
+            )
+            rewritten = tf.strings.unicode_encode(ragged, "UTF-8")
+            pieces, starts, ends = engine.word_pieces.tokenize_with_offsets(
+                rewritten
+            )
+            ids = tf.gather(engine.ids, pieces.values).numpy()
+        row_splits = pieces.row_splits.numpy()
+        starts, ends = _source_characters(
+            graph_normalization.Normalized(*(x.numpy() for x in normalized)),
+            row_splits,
+            starts.values.numpy(),
+            ends.values.numpy(),
+            strips_accents=self._strips_accents,
+        )
+        return EncodingWithOffsets(ids, row_splits, starts, ends)
+
+    @property
+    def _strips_accents(self) -> bool:
+        strip_accents = self._switches["strip_accents"]
+        if strip_accents is None:
+            return self._switches["do_lower_case"]
+        return strip_accents
+
+    def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
+        """Gives the pieces of each text."""
+        encoding = self.encode(texts)
+        tokens = self.vocabulary.tokens
+        pieces = [tokens[i] for i in encoding.ids.tolist()]
+        splits = encoding.row_splits.tolist()
+        return [
+            pieces[start:end]
+            for start, end in zip(splits, splits[1:], strict=False)
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Joins pieces for display: continuations to the piece before."""
+        text = " ".join(self.vocabulary.tokens[int(i)] for i in ids)
+        return text.replace(" " + vocabulary_lib.CONTINUATION, "")
+
+
+def _string_tensor(texts: Sequence[str | bytes]) -> tf.Tensor:
+    encoded = [
+        text if isinstance(text, bytes) else _utf8(text) for text in texts
+    ]
+    with tf.device("CPU:0"):
+        return tf.constant(encoded, tf.string, shape=[len(encoded)])
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        # UTF-8 has no lone surrogates. To the released tokenizer they are
+        # characters that no vocabulary knows, and so is U+10FFFF.
+        return "".join(
+            "\U0010ffff" if "\ud800" <= char <= "\udfff" else char
+            for char in text
+        ).encode("utf-8")
+
+
+def _source_characters(
+    normalized: graph_normalization.Normalized,
+    row_splits: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    *,
+    strips_accents: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Turns bytes of the rewritten texts into characters of the originals."""
+    codes = normalized.codes
+    sizes = 1 + sum((codes >= first) for first in (0x80, 0x800, 0x10000))
+    bytes_before = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    rows = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
+    row_byte = bytes_before[normalized.row_splits[:-1]][rows]
+    first = np.searchsorted(bytes_before, starts + row_byte)
+    after = np.searchsorted(bytes_before, ends + row_byte)
+    if not len(first):
+        return starts, ends
+    # Pieces are never empty, so [first, after) are ranges; every other range
+    # that reduceat makes lies between pieces and is thrown away.
+    bounds = np.stack([first, after], 1).reshape(-1)
+    source = np.append(normalized.source, normalized.source[-1])
+    starts = np.minimum.reduceat(source, bounds)[::2]
+    ends = np.maximum.reduceat(source, bounds)[::2] + 1
+    if strips_accents:
+        decoded = normalized.decoded
+        places = np.arange(len(decoded) + 1)
+        is_mark = unicode_14.properties().nonspacing_mark[decoded]
+        places[:-1][is_mark] = len(decoded)
+        places[normalized.decoded_splits] = normalized.decoded_splits
+        next_base = np.minimum.accumulate(places[::-1])[::-1]
+        ends = next_base[ends]
+    row_start = normalized.decoded_splits[:-1][rows]
+    return starts - row_start, ends - row_start
+
+
+def print_pieces(tokenizer: Tokenizer, text: BinaryIO, output: BinaryIO):
+    """Writes the pieces of each line as soon as the line is there."""
+    rest = b""
+    while block := text.read1(_READ_SIZE):
+        *lines, rest = (rest + block).split(b"\n")
+        _print_lines(tokenizer, lines, output)
+    if rest:
+        _print_lines(tokenizer, [rest], output)
+
+
+def _print_lines(tokenizer, lines, output):
+    for pieces in tokenizer.tokenize(lines) if lines else ():
+        output.write(" ".join(pieces).encode("utf-8") + b"\n")
+    output.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the pieces of each line of standard input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m data.tokenization", allow_abbrev=False
+    )
+    parser.add_argument("--vocab_file", required=True, help="vocab.txt")
+    for name, default in [
+        ("do_lower_case", True),
+        ("strip_accents", None),
+        ("tokenize_chinese_chars", True),
+    ]:
+        parser.add_argument(
+            f"--{name}", type=_boolean, nargs="?", const=True, default=default
+        )
+        parser.add_argument(
+            f"--no{name}", dest=name, action="store_const", const=False
+        )
+    options = vars(parser.parse_args(arguments))
+    try:
+        vocabulary = vocabulary_lib.Vocabulary.from_file(
+            options.pop("vocab_file")
+        )
+        tokenizer = Tokenizer(vocabulary, **options)
+        print_pieces(tokenizer, sys.stdin.buffer, sys.stdout.buffer)
+    except errors.InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more when it
+        # flushes standard output at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _boolean(text: str) -> bool:
+    values = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in values:
+        raise argparse.ArgumentTypeError(f"{text!r} is not True or False")
+    return values[text.lower()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

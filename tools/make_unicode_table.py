@@ -1,0 +1,119 @@
+"""Writes data/unicode_14_0.json, the pinned Unicode data of the tokenizer.
+
+google-research/bert asks the running Python's `unicodedata`, so its pieces
+change with the Python version. Ours come from one committed table, made once
+under a Python whose Unicode is 14.0.0 (that is, 3.11):
+
+    python3.11 tools/make_unicode_table.py data/unicode_14_0.json
+
+Everything is asked of Python's own `str` and `unicodedata`, for they are what
+the released tokenizer calls. Whether a character is cased or case-ignorable
+is not exposed by either; `str.lower` betrays it by what it makes of a capital
+sigma beside that character.
+"""
+
+import json
+import sys
+import unicodedata
+
+CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]
+HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
+
+
+def runs(members):
+    """Folds ascending code points into [first, last] pairs."""
+    folded = []
+    for code_point in members:
+        if folded and folded[-1][1] == code_point - 1:
+            folded[-1][1] = code_point
+        else:
+            folded.append([code_point, code_point])
+    return folded
+
+
+def is_space(char):
+    """Says whether the released tokenizer ends a word at this character."""
+    if unicodedata.category(char) == "Cc":
+        return char in "\t\n\r"
+    return char.isspace()
+
+
+def is_removed(char):
+    """Says whether the released tokenizer drops this character at once."""
+    if char in "\0\ufffd":
+        return True
+    return unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"
+
+
+def is_punctuation(char):
+    """Says whether the released tokenizer makes this character a word."""
+    if "!" <= char <= "~" and not char.isalnum():
+        return True
+    return unicodedata.category(char)[0] == "P"
+
+
+def sigma_before(text):
+    """Says what str.lower makes of the sigma in "A" + sigma + text."""
+    return ("A\u03a3" + text).lower()[1]
+
+
+def is_case_ignorable(char):
+    """Says whether the search for a final sigma looks past this character."""
+    return sigma_before(char + "A") == "\u03c3" and (
+        sigma_before(char) == "\u03c2"
+    )
+
+
+def is_cased(char):
+    """Says whether a sigma before this character is not the final one."""
+    return sigma_before(char) == "\u03c3"
+
+
+def main(path):
+    """Writes the table to a path."""
+    if unicodedata.unidata_version != "14.0.0":
+        sys.exit("This Python's Unicode is not 14.0.0; Python 3.11's is.")
+    chars = [chr(code_point) for code_point in CODE_POINTS]
+
+    def runs_where(condition):
+        return runs(ord(char) for char in chars if condition(char))
+
+    classes = {}
+    for char in chars:
+        combining_class = unicodedata.combining(char)
+        if combining_class:
+            classes.setdefault(combining_class, []).append(ord(char))
+    table = {
+        "unicode_version": unicodedata.unidata_version,
+        "removed": runs_where(is_removed),
+        "space": runs_where(is_space),
+        "punctuation": runs_where(is_punctuation),
+        "nonspacing_mark": runs_where(
+            lambda char: unicodedata.category(char) == "Mn"
+        ),
+        "cased": runs_where(is_cased),
+        "case_ignorable": runs_where(is_case_ignorable),
+        "combining_class": {
+            str(value): runs(members)
+            for value, members in sorted(classes.items())
+        },
+        "lower": {char: char.lower() for char in chars if char.lower() != char},
+        "decomposition": {
+            char: unicodedata.normalize("NFD", char)
+            for char in chars
+            if unicodedata.normalize("NFD", char) != char
+            and ord(char) not in HANGUL_SYLLABLES
+        },
+    }
+    with open(path, "w", encoding="ascii") as file:
+        file.write("{\n")
+        lines = (
+            f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
+            for key, value in table.items()
+        )
+        file.write(",\n".join(lines))
+        file.write("\n}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
