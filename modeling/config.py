@@ -1,0 +1,178 @@
+"""What a BERT model is made of: the keys of a bert_config.json.
+
+Two dialects write the same word for different functions. In the released
+bert_config.json "gelu" is the tanh form; in a Hugging Face config.json "gelu"
+is the error-function form and "gelu_new" the tanh form. A `BertConfig` always
+speaks the released dialect and calls the error-function form "gelu_erf":
+
+    bert_config.json   BertConfig    config.json (Hugging Face)
+    gelu               gelu          gelu_new
+    gelu_erf           gelu_erf      gelu
+"""
+
+import dataclasses
+import json
+import os
+
+from absl import logging
+
+import errors
+
+# https://github.com/google-research/bert/blob/master/modeling.py#L370
+LAYER_NORM_EPSILON = 1e-12
+
+_FROM_HUGGING_FACE = {
+    "gelu": "gelu_erf",
+    "gelu_python": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+_TO_HUGGING_FACE = {
+    "gelu": "gelu_new",
+    "gelu_erf": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+# Keys that releases carry and that change nothing here.
+_HARMLESS = ("directionality", "pooler_")
+# Hugging Face settings that would make another model, with the value BERT has.
+_HUGGING_FACE_FIXED = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "layer_norm_eps": LAYER_NORM_EPSILON,
+    "add_cross_attention": False,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertConfig:
+    """The released hyperparameters, with the released defaults."""
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 16
+    initializer_range: float = 0.02
+
+    def __post_init__(self):
+        """Refuses values that no model can be built from."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            _check_value(field.name, field.type, value)
+        if self.hidden_size % self.num_attention_heads:
+            raise errors.InputError(
+                f"hidden_size {self.hidden_size} is not a multiple of "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
+        if self.hidden_act not in _TO_HUGGING_FACE:
+            known = ", ".join(_TO_HUGGING_FACE)
+            raise errors.InputError(
+                f"hidden_act {self.hidden_act!r} is none of: {known}"
+            )
+
+    @property
+    def head_size(self) -> int:
+        """The width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "BertConfig":
+        """Reads the released form; ignores other keys and names them."""
+        if not isinstance(values, dict):
+            raise errors.InputError("a BERT config must be a JSON object")
+        names = [field.name for field in dataclasses.fields(cls)]
+        ignored = [
+            key
+            for key in values
+            if key not in names and not key.startswith(_HARMLESS)
+        ]
+        if ignored:
+            logging.warning("BERT config: ignored %s", ", ".join(ignored))
+        if "vocab_size" not in values:
+            raise errors.InputError("the BERT config lacks vocab_size")
+        return cls(**{k: values[k] for k in names if k in values})
+
+    @classmethod
+    def from_hugging_face(cls, values: dict) -> "BertConfig":
+        """Reads a transformers config.json, whose "gelu" is the erf form."""
+        if not isinstance(values, dict):
+            raise errors.InputError("a BERT config must be a JSON object")
+        for key, expected in _HUGGING_FACE_FIXED.items():
+            if values.get(key, expected) not in (expected, None):
+                raise errors.InputError(
+                    f"{key} is {values[key]!r}, but BERT has {expected!r}"
+                )
+        names = [field.name for field in dataclasses.fields(cls)]
+        # The defaults of transformers, where they differ from the released.
+        known = {"hidden_act": "gelu", "type_vocab_size": 2}
+        known |= {k: values[k] for k in names if k in values}
+        act = known["hidden_act"]
+        if act not in _FROM_HUGGING_FACE:
+            names = ", ".join(_FROM_HUGGING_FACE)
+            raise errors.InputError(f"hidden_act {act!r} is none of: {names}")
+        return cls.from_dict(known | {"hidden_act": _FROM_HUGGING_FACE[act]})
+
+    @classmethod
+    def from_json_file(cls, path: str | os.PathLike) -> "BertConfig":
+        """Reads either dialect; a config.json is Hugging Face's."""
+        path = os.fspath(path)
+        values = read_json(path)
+        hugging_face = os.path.basename(path) == "config.json" or (
+            isinstance(values, dict) and "model_type" in values
+        )
+        read = cls.from_hugging_face if hugging_face else cls.from_dict
+        try:
+            return read(values)
+        except errors.InputError as error:
+            raise errors.InputError(f"{path}: {error}") from error
+
+    def to_dict(self) -> dict:
+        """Returns the released form, as bert_config.json holds it."""
+        return dataclasses.asdict(self)
+
+    def to_hugging_face(self) -> dict:
+        """Returns the same model as transformers' BertConfig spells it."""
+        return self.to_dict() | {
+            "model_type": "bert",
+            "hidden_act": _TO_HUGGING_FACE[self.hidden_act],
+            "layer_norm_eps": LAYER_NORM_EPSILON,
+            "pad_token_id": 0,
+        }
+
+
+def read_json(path: str) -> object:
+    """Reads a JSON file; broken JSON is the user's to mend."""
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        return json.loads(content.decode("utf-8"))
+    except ValueError as error:
+        raise errors.InputError(f"{path}: not JSON ({error})") from error
+
+
+def _check_value(name: str, kind: type, value: object) -> None:
+    """Checks one field: positive whole numbers, rates below one."""
+    if kind is int:
+        good = type(value) is int and value >= (
+            0 if name == "num_hidden_layers" else 1
+        )
+        wanted = "a positive whole number"
+    elif kind is float:
+        number = isinstance(value, (int, float)) and type(value) is not bool
+        good = number and 0 <= value < 1
+        wanted = "a number from 0 up to, not including, 1"
+    else:
+        good, wanted = isinstance(value, str), "a word"
+    if not good:
+        raise errors.InputError(f"{name} is {value!r}; it must be {wanted}")

@@ -1,0 +1,84 @@
+"""Dropout whose mask is a pure function of an explicit seed.
+
+A seed is an int32 tensor of shape [2]. Whoever calls a model hands it one; the
+model folds in the index of each layer, a layer the index of each place, so no
+two places share a mask and no generator holds state:
+
+    dropout_seed --fold_in(layer)--> layer seed --fold_in(place)--> mask
+"""
+
+import keras
+from keras import ops
+
+_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
+
+
+class _FixedSeed(keras.random.SeedGenerator):
+    """Hands keras.random exactly the given seed, and keeps no variable."""
+
+    def __init__(self, seed):  # The parent's would create a state variable.
+        self._seed = seed
+
+    def next(self, ordered=True):
+        """Returns the seed; there is no next one."""
+        del ordered
+        return self._seed
+
+
+def fold_in(seed, data: int):
+    """Derives the seed of part number `data`.
+
+    Args:
+        seed: int32 [2].
+        data: A small number, the place of the part among its siblings.
+
+    Returns:
+        int32 [2]; different parts and different seeds give unrelated masks.
+    """
+    # Mixing before adding: the neighbors of a counted-up seed are then not the
+    # seeds of its parts.
+    return _random_words(2, seed) + ops.convert_to_tensor([0, data], "int32")
+
+
+def dropout(x, rate: float, seed):
+    """Zeroes a share of `rate` of the elements and scales up the others.
+
+    Args:
+        x: float, any shape.
+        rate: Share to drop. It is rounded to a multiple of 2^-16.
+        seed: int32 [2], or None for inference: returns x itself.
+
+    Returns:
+        float, the shape of x.
+    """
+    threshold = round(rate * 2**16)
+    if seed is None or threshold == 0:
+        return x
+    keep = ops.reshape(
+        _random_halves(_size(x), seed) >= threshold - 2**15, ops.shape(x)
+    )
+    scale = 1.0 / (1.0 - threshold / 2**16)
+    return ops.where(keep, x * ops.cast(scale, x.dtype), ops.zeros((), x.dtype))
+
+
+def _random_halves(size, seed):
+    """Draws int16 [size]: two from each random word, which halves the cost."""
+    words = _random_words((size + 1) // 2, seed)
+    # `view` needs a static last dimension, also where `size` is dynamic.
+    halves = ops.view(ops.expand_dims(words, -1), "int16")
+    return ops.reshape(halves, (-1,))[:size]
+
+
+def _random_words(size, seed):
+    """Draws int32 [size], uniform."""
+    return keras.random.randint(
+        (size,), _LOWEST, _HIGHEST, dtype="int32", seed=_FixedSeed(seed)
+    )
+
+
+def _size(x):
+    """Returns the number of elements, a Python int where it is static."""
+    size = 1
+    for dimension in ops.shape(x):
+        size = size * dimension
+    return size

@@ -1,0 +1,213 @@
+"""BERT's encoder: ids in, hidden states and the pooled first place out."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+import errors
+from modeling import attention_bias, dropout, layers, variables
+from modeling.config import BertConfig
+
+ATTENTIONS = ("bidirectional", "left_to_right")
+
+
+class EncoderOutputs(NamedTuple):
+    """All that heads and feature extraction read.
+
+    sequence_output: float [B, S, H], the last layer.
+    pooled_output: float [B, H] ([B, M, H] if M pooled positions were given),
+        or None without a pooler.
+    all_encoder_layers: L times float [B, S, H].
+    embedding_output: float [B, S, H].
+    """
+
+    sequence_output: Any
+    pooled_output: Any
+    all_encoder_layers: tuple
+    embedding_output: Any
+
+
+class Pooler(keras.layers.Layer):
+    """Takes the first place through a dense layer and tanh.
+
+    Checkpoint: bert/pooler/...
+    """
+
+    def __init__(self, path, size, *, make, dtype=None):
+        """Makes the projection H -> H."""
+        super().__init__(name="pooler", dtype=dtype, autocast=False)
+        self.dense = layers.Dense(
+            f"{path}/dense", size, size, make=make, dtype=self.dtype_policy
+        )
+        self.built = True
+
+    def call(self, sequence_output, positions=None):
+        """Maps float [B, S, H] to [B, H], or to [B, M, H] at int32 [B, M]."""
+        if positions is None:
+            return ops.tanh(self.dense(sequence_output[:, 0]))
+        first = gather_positions(sequence_output, positions)
+        pooled = ops.tanh(self.dense(first))
+        shape = (-1, ops.shape(positions)[1], ops.shape(pooled)[-1])
+        return ops.reshape(pooled, shape)
+
+
+class BertEncoder(keras.layers.Layer):
+    """Encodes a batch of word pieces.
+
+    1. embeddings
+    2. L transformer blocks
+    3. pooler
+
+    Checkpoint: bert/...
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        attention: str = "bidirectional",
+        pooler: bool = True,
+        recompute: bool = False,
+        make: variables.Maker,
+        dtype=None,
+    ):
+        """Makes all variables.
+
+        Args:
+            config: The released hyperparameters.
+            attention: "bidirectional", or "left_to_right": a place does not
+                see those after it.
+            pooler: Whether there is a pooler (language models need none).
+            recompute: Whether the backward pass computes each block again
+                instead of keeping its activations in memory.
+            make: Makes the variables.
+            dtype: A Keras dtype policy, e.g. "mixed_bfloat16".
+        """
+        super().__init__(name="bert", dtype=dtype, autocast=False)
+        if attention not in ATTENTIONS:
+            raise errors.InputError(
+                f"attention {attention!r} is none of: {', '.join(ATTENTIONS)}"
+            )
+        self.config = config
+        self.attention = attention
+        self.recompute = recompute
+        options = {"make": make, "dtype": self.dtype_policy}
+        self.embeddings = layers.Embeddings(
+            "bert/embeddings", config, **options
+        )
+        self.blocks = [
+            layers.TransformerBlock(
+                f"bert/encoder/layer_{i}", config, **options
+            )
+            for i in range(config.num_hidden_layers)
+        ]
+        self.pooler = (
+            Pooler("bert/pooler", config.hidden_size, **options)
+            if pooler
+            else None
+        )
+        self.built = True
+
+    def call(
+        self,
+        input_ids,
+        input_mask,
+        segment_ids,
+        position_ids=None,
+        pooled_positions=None,
+        dropout_seed=None,
+        packed=False,
+    ) -> EncoderOutputs:
+        """Encodes.
+
+        Args:
+            input_ids: int32 [B, S].
+            input_mask: int32 [B, S], 1 = real, 0 = padding; instance numbers
+                if packed.
+            segment_ids: int32 [B, S].
+            position_ids: int32 [B, S], or None for 0, 1, 2, ...
+            pooled_positions: int32 [B, M], or None for the first place.
+            dropout_seed: int32 [2], or None for inference.
+            packed: Whether several instances share a row and must not see
+                each other.
+
+        Returns:
+            EncoderOutputs.
+        """
+        _check_ids(self.config, input_ids, input_mask, segment_ids)
+        bias = attention_bias.attention_bias(
+            input_mask,
+            left_to_right=self.attention == "left_to_right",
+            packed=packed,
+        )
+        seeds = _seeds(dropout_seed, 1 + len(self.blocks))
+        x = self.embeddings(input_ids, segment_ids, position_ids, seeds[0])
+        states = [x]
+        for block, seed in zip(self.blocks, seeds[1:], strict=True):
+            x = self._run(block, x, bias, seed)
+            states.append(x)
+        shape = (-1, ops.shape(input_ids)[1], self.config.hidden_size)
+        states = [ops.reshape(state, shape) for state in states]  # [B, S, H]
+        pooled = None
+        if self.pooler is not None:
+            pooled = self.pooler(states[-1], pooled_positions)
+        return EncoderOutputs(states[-1], pooled, tuple(states[1:]), states[0])
+
+    def _run(self, block, x, bias, seed):
+        """Runs one block, remembering its input only if so asked."""
+        if not self.recompute:
+            return block(x, bias, dropout_seed=seed)
+        # Explicit seeds make the second computation the same as the first.
+        return keras.remat(lambda x: block(x, bias, dropout_seed=seed))(x)
+
+
+def gather_positions(sequence_output, positions):
+    """Picks places out of each row.
+
+    Args:
+        sequence_output: float [B, S, H].
+        positions: int32 [B, P].
+
+    Returns:
+        float [B * P, H].
+    """
+    batch, length, size = ops.shape(sequence_output)
+    offsets = ops.arange(batch, dtype="int32") * length
+    flat = ops.reshape(positions + offsets[:, None], (-1,))
+    rows = ops.reshape(sequence_output, (-1, size))
+    return ops.take(rows, flat, axis=0)
+
+
+def _seeds(dropout_seed, count: int) -> list:
+    """Derives one seed per part, or None for each."""
+    if dropout_seed is None:
+        return [None] * count
+    return [dropout.fold_in(dropout_seed, i) for i in range(count)]
+
+
+def _check_ids(config: BertConfig, input_ids, *others) -> None:
+    """Refuses, at the door, what could only fail far inside."""
+    shape = tuple(input_ids.shape)
+    if len(shape) != 2:
+        raise errors.InputError(f"input_ids must be [B, S], but are {shape}")
+    longest = config.max_position_embeddings
+    if shape[1] is not None and shape[1] > longest:
+        raise errors.InputError(
+            f"sequences of {shape[1]} pieces are longer than the model's "
+            f"max_position_embeddings {longest}"
+        )
+    for ids in (input_ids, *others):
+        other = tuple(ids.shape)
+        if len(other) != 2 or any(
+            a != b and None not in (a, b)
+            for a, b in zip(shape, other, strict=True)
+        ):
+            raise errors.InputError(
+                "input_ids, input_mask and segment_ids differ in shape: "
+                f"{shape} and {other}"
+            )
+        if not keras.backend.standardize_dtype(ids.dtype).startswith("int"):
+            raise errors.InputError(
+                f"ids and masks must be integers, but one is {ids.dtype}"
+            )

@@ -1,0 +1,304 @@
+"""The parts of BERT's encoder, from the embeddings to one transformer block.
+
+The letters of all shapes in modeling/:
+
+    B batch   S sequence length   H hidden size   N heads   D head size (H / N)
+    I intermediate size   V vocabulary   P predictions per sequence
+    C classes   K choices (multiple choice)   L layers   T = B * S
+
+Between embeddings and heads the activations are matrices [T, H]: products with
+weights are then plain matrix products. Every layer takes the released name of
+its checkpoint scope as `path` and makes its variables by a `variables.Maker`.
+Variables are float32; a layer casts them to its compute dtype where it uses
+them. Softmax and LayerNorm compute in float32 whatever the compute dtype.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from modeling import dropout, variables
+from modeling.config import LAYER_NORM_EPSILON, BertConfig
+
+
+def gelu(x):
+    """Computes the tanh form of GELU, the released activation.
+
+    https://github.com/google-research/bert/blob/master/modeling.py#L264
+    """
+    # x * (c + 0.044715 c x^2) = c (x + 0.044715 x^3), without a power.
+    c = math.sqrt(2.0 / math.pi)
+    inner = x * (c + 0.044715 * c * ops.square(x))
+    return (0.5 * x) * (1.0 + ops.tanh(inner))
+
+
+def gelu_erf(x):
+    """Computes the error-function form of GELU, Hugging Face's "gelu"."""
+    return (0.5 * x) * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_erf": gelu_erf,
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": lambda x: x,
+}
+
+
+class Dense(keras.layers.Layer):
+    """Multiplies by a matrix and adds a bias.
+
+    Checkpoint: {path}/kernel, {path}/bias
+    """
+
+    def __init__(self, path, inputs, outputs, *, make, dtype=None):
+        """Makes kernel [inputs, outputs] and bias [outputs]."""
+        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        self.kernel = make.normal(f"{path}/kernel", (inputs, outputs))
+        self.bias = make.zeros(f"{path}/bias", (outputs,))
+        self.built = True
+
+    def call(self, x):
+        """Maps float [..., inputs] to float [..., outputs]."""
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        bias = ops.cast(self.bias, self.compute_dtype)
+        return ops.matmul(x, kernel) + bias
+
+
+class LayerNorm(keras.layers.Layer):
+    """Normalizes the last axis to mean 0 and variance 1, in float32.
+
+    Checkpoint: {path}/gamma, {path}/beta
+    """
+
+    def __init__(self, path, size, *, make, dtype=None):
+        """Makes gamma and beta [size]."""
+        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        self.gamma = make.ones(f"{path}/gamma", (size,))
+        self.beta = make.zeros(f"{path}/beta", (size,))
+        self.built = True
+
+    def call(self, x):
+        """Maps float [..., H] to the same shape in the compute dtype."""
+        # In this order of operations TensorFlow's oneDNN build replaces the
+        # whole by one kernel where no gradient needs the parts.
+        x = ops.cast(x, "float32")
+        centered = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+        scale = ops.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma
+        return ops.cast(self.beta + centered * scale, self.compute_dtype)
+
+
+class Embeddings(keras.layers.Layer):
+    """Sums what a piece is, which sentence it is in and where it stands.
+
+    1. word + token type + position embedding
+    2. LayerNorm
+    3. dropout
+
+    Checkpoint: bert/embeddings/...
+    """
+
+    def __init__(self, path, config: BertConfig, *, make, dtype=None):
+        """Makes the three tables and the normalization."""
+        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        size = config.hidden_size
+        self.rate = config.hidden_dropout_prob
+        self.word_embeddings = make.normal(
+            f"{path}/word_embeddings", (config.vocab_size, size)
+        )
+        self.token_type_embeddings = make.normal(
+            f"{path}/token_type_embeddings", (config.type_vocab_size, size)
+        )
+        self.position_embeddings = make.normal(
+            f"{path}/position_embeddings",
+            (config.max_position_embeddings, size),
+        )
+        self.layer_norm = LayerNorm(
+            f"{path}/LayerNorm", size, make=make, dtype=self.dtype_policy
+        )
+        self.built = True
+
+    def call(self, input_ids, segment_ids, position_ids, dropout_seed=None):
+        """Embeds.
+
+        Args:
+            input_ids: int32 [B, S].
+            segment_ids: int32 [B, S].
+            position_ids: int32 [B, S], or None for 0, 1, 2, ... in every row.
+            dropout_seed: int32 [2], or None for inference.
+
+        Returns:
+            float [T, H].
+        """
+        length, size = ops.shape(input_ids)[1], self.word_embeddings.shape[1]
+        if position_ids is None:
+            positions = self.position_embeddings[:length]  # [S, H]
+        else:
+            positions = ops.take(self.position_embeddings, position_ids, axis=0)
+        x = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, H]
+        x = x + self._segments(segment_ids) + positions
+        x = ops.reshape(x, (-1, size))  # [T, H]
+        return dropout.dropout(self.layer_norm(x), self.rate, dropout_seed)
+
+    def _segments(self, segment_ids):
+        """Looks up [B, S, H]; a product, as gathering from 2 rows is slow."""
+        table = ops.convert_to_tensor(self.token_type_embeddings)
+        one_hot = ops.one_hot(segment_ids, table.shape[0], dtype=table.dtype)
+        return ops.matmul(one_hot, table)
+
+    def vocabulary_scores(self, x):
+        """Multiplies float [..., H] by the transposed word table, [..., V]."""
+        table = ops.cast(self.word_embeddings, self.compute_dtype)
+        return ops.matmul(x, ops.transpose(table))
+
+
+class SelfAttention(keras.layers.Layer):
+    """Lets every position gather from those that it may see.
+
+    1. query, key and value projections, split into N heads
+    2. scores = query . key / sqrt(D) + mask
+    3. probabilities = softmax(scores), dropout
+    4. context = probabilities . value, heads side by side
+
+    Checkpoint: bert/encoder/layer_N/attention/self/...
+    """
+
+    def __init__(self, path, config: BertConfig, *, make, dtype=None):
+        """Makes the three projections."""
+        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        self.heads, self.head_size = (
+            config.num_attention_heads,
+            config.head_size,
+        )
+        self.rate = config.attention_probs_dropout_prob
+        size = config.hidden_size
+        options = {"make": make, "dtype": self.dtype_policy}
+        self.query = Dense(f"{path}/query", size, size, **options)
+        self.key = Dense(f"{path}/key", size, size, **options)
+        self.value = Dense(f"{path}/value", size, size, **options)
+        self.built = True
+
+    def call(self, x, attention_bias, dropout_seed=None):
+        """Attends.
+
+        Args:
+            x: float [T, H].
+            attention_bias: float32 [B, 1, 1 or S, S], added to the scores.
+            dropout_seed: int32 [2], or None for inference.
+
+        Returns:
+            float [T, H].
+        """
+        length = ops.shape(attention_bias)[-1]
+        shape = (-1, length, self.heads, self.head_size)
+        # Scaling the queries is the smaller product; 1/8 for D = 64 is exact.
+        query = self.query(x) * (1.0 / math.sqrt(self.head_size))
+        query = ops.transpose(ops.reshape(query, shape), (0, 2, 1, 3))
+        key = ops.transpose(ops.reshape(self.key(x), shape), (0, 2, 3, 1))
+        value = ops.transpose(ops.reshape(self.value(x), shape), (0, 2, 1, 3))
+        scores = ops.cast(ops.matmul(query, key), "float32")  # [B, N, S, S]
+        probs = ops.softmax(scores + attention_bias, axis=-1)
+        probs = ops.cast(probs, self.compute_dtype)
+        probs = dropout.dropout(probs, self.rate, dropout_seed)
+        context = ops.matmul(probs, value)  # [B, N, S, D]
+        context = ops.transpose(context, (0, 2, 1, 3))
+        return ops.reshape(context, (-1, self.heads * self.head_size))
+
+
+class ResidualOutput(keras.layers.Layer):
+    """Ends each half of a block: projects, adds the residual, normalizes.
+
+    Checkpoint: bert/encoder/layer_N/{attention/output,output}/...
+    """
+
+    def __init__(self, path, inputs, config: BertConfig, *, make, dtype=None):
+        """Makes the projection to H and the normalization."""
+        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        self.rate = config.hidden_dropout_prob
+        options = {"make": make, "dtype": self.dtype_policy}
+        self.dense = Dense(
+            f"{path}/dense", inputs, config.hidden_size, **options
+        )
+        self.layer_norm = LayerNorm(
+            f"{path}/LayerNorm", config.hidden_size, **options
+        )
+        self.built = True
+
+    def call(self, x, residual, dropout_seed=None):
+        """Maps float [T, inputs] and the residual [T, H] to float [T, H]."""
+        x = self.dense(x)
+        x = dropout.dropout(x, self.rate, dropout_seed)
+        return self.layer_norm(x + residual)
+
+
+class FeedForward(keras.layers.Layer):
+    """Widens to I and applies the activation.
+
+    Checkpoint: bert/encoder/layer_N/intermediate/...
+    """
+
+    def __init__(self, path, config: BertConfig, *, make, dtype=None):
+        """Makes the projection to I."""
+        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        self.dense = Dense(
+            f"{path}/dense",
+            config.hidden_size,
+            config.intermediate_size,
+            make=make,
+            dtype=self.dtype_policy,
+        )
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.built = True
+
+    def call(self, x):
+        """Maps float [T, H] to float [T, I]."""
+        return self.activation(self.dense(x))
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Is one of the L layers: attention, then feed-forward, both residual.
+
+    Checkpoint: bert/encoder/layer_N/...
+    """
+
+    def __init__(
+        self,
+        path: str,
+        config: BertConfig,
+        *,
+        make: variables.Maker,
+        dtype=None,
+    ):
+        """Makes the block's four parts."""
+        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        options = {"make": make, "dtype": self.dtype_policy}
+        self.attention = SelfAttention(
+            f"{path}/attention/self", config, **options
+        )
+        self.attention_output = ResidualOutput(
+            f"{path}/attention/output", config.hidden_size, config, **options
+        )
+        self.intermediate = FeedForward(
+            f"{path}/intermediate", config, **options
+        )
+        self.output_dense = ResidualOutput(
+            f"{path}/output", config.intermediate_size, config, **options
+        )
+        self.built = True
+
+    def call(self, x, attention_bias, dropout_seed=None):
+        """Maps float [T, H] to float [T, H]; see SelfAttention for the rest."""
+        seeds = [None, None, None]
+        if dropout_seed is not None:
+            seeds = [dropout.fold_in(dropout_seed, i) for i in range(3)]
+        context = self.attention(x, attention_bias, seeds[0])
+        x = self.attention_output(context, x, seeds[1])
+        return self.output_dense(self.intermediate(x), x, seeds[2])
+
+
+def _name(path: str) -> str:
+    """Returns the last part of a path, the layer's own name."""
+    return path.rpartition("/")[2]
