@@ -1,0 +1,164 @@
+"""Pre-training: which words were masked, and does B follow A (paper 3.1).
+
+The arms of the paper's table on pre-training tasks (section 5.1) read the same
+records, so that nothing but the objective differs between them:
+
+    masked_lm_and_next_sentence   both losses, as released
+    masked_lm                     "No NSP"
+    left_to_right                 "LTR & No NSP": the masks are undone and each
+                                  piece is predicted from those before it
+
+    input_ids            [CLS] the [MASK] sat [SEP]
+    masked_lm_ids                  cat
+    left-to-right inputs [CLS] the  cat   sat
+    targets               the  cat  sat  [SEP]
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from modeling import losses
+
+OBJECTIVES = ("masked_lm_and_next_sentence", "masked_lm", "left_to_right")
+
+
+class LanguageModelTargets(NamedTuple):
+    """What the masked-LM head predicts, wherever the targets came from."""
+
+    ids: Any  # int32 [B, P]
+    weights: Any  # float32 [B, P]
+
+
+def unmasked_ids(features: dict) -> Any:
+    """Puts the original pieces back in place of the masks.
+
+    Args:
+      features: `input_ids` int32 [B, S], `masked_lm_positions` and
+        `masked_lm_ids` int32 [B, P], `masked_lm_weights` float32 [B, P].
+
+    Returns:
+      int32 [B, S], the text as it was before masking.
+    """
+    length = features["input_ids"].shape[1]
+    is_prediction = ops.cast(features["masked_lm_weights"] > 0, "int32")
+    # One-hot sums instead of a scatter: static shapes on every backend, and
+    # padded predictions, all of which point at position 0, add nothing.
+    at = ops.one_hot(features["masked_lm_positions"], length, dtype="int32")
+    at = at * is_prediction[:, :, None]  # [B, P, S]
+    originals = ops.sum(at * features["masked_lm_ids"][:, :, None], axis=1)
+    is_masked = ops.sum(at, axis=1)
+    return features["input_ids"] * (1 - is_masked) + originals
+
+
+def next_piece_targets(features: dict) -> LanguageModelTargets:
+    """Returns the piece that follows each of the first S - 1 positions."""
+    return LanguageModelTargets(
+        unmasked_ids(features)[:, 1:],
+        ops.cast(features["input_mask"][:, 1:], "float32"),
+    )
+
+
+class PretrainingTask:
+    """Joins pre-training records, a `PretrainingModel`, losses and metrics."""
+
+    def __init__(self, objective: str = OBJECTIVES[0]):
+        """Creates the task of one objective of `OBJECTIVES`."""
+        if objective not in OBJECTIVES:
+            raise ValueError(
+                f"--objective={objective}: one of {', '.join(OBJECTIVES)}"
+            )
+        self.objective = objective
+
+    @property
+    def attention(self) -> str:
+        """The encoder's attention kind that this objective needs."""
+        if self.objective == "left_to_right":
+            return "left_to_right"
+        return "bidirectional"
+
+    @property
+    def predicts_next_sentence(self) -> bool:
+        """Whether the next sentence loss counts."""
+        return self.objective == "masked_lm_and_next_sentence"
+
+    def loss_weights(self, features: dict) -> dict[str, Any]:
+        """Returns the weight of each loss term, from the batch alone."""
+        weights = {"masked_lm_loss": ops.sum(self._targets(features).weights)}
+        if self.predicts_next_sentence:
+            weights["next_sentence_loss"] = ops.sum(_example_weights(features))
+        return weights
+
+    def forward(
+        self, model: Any, features: dict, dropout_seed: Any = None
+    ) -> tuple[dict, dict]:
+        """Returns the losses that are trained on, and metrics besides.
+
+        Args:
+          model: a `modeling.models.PretrainingModel`.
+          features: a batch of pre-training records; `is_real_example` int32
+            [B] may mark the padding of a last batch.
+          dropout_seed: int32 [2], or None for inference.
+
+        Returns:
+          Two dicts of `losses.Weighted`.
+        """
+        targets = self._targets(features)
+        outputs = model(
+            self._inputs(features),
+            dropout_seed=dropout_seed,
+        )
+        logits = outputs.masked_lm_logits
+        terms = {
+            "masked_lm_loss": losses.masked_lm(
+                logits, targets.ids, targets.weights
+            )
+        }
+        metrics = {
+            "masked_lm_accuracy": losses.masked_lm_accuracy(
+                logits, targets.ids, targets.weights
+            )
+        }
+        if self.predicts_next_sentence:
+            labels = features["next_sentence_labels"]
+            weights = _example_weights(features)
+            logits = outputs.next_sentence_logits
+            terms["next_sentence_loss"] = losses.next_sentence(
+                logits, labels, weights
+            )
+            metrics["next_sentence_accuracy"] = losses.next_sentence_accuracy(
+                logits, labels, weights
+            )
+        return terms, metrics
+
+    def _inputs(self, features: dict) -> dict:
+        names = ("input_ids", "input_mask", "segment_ids")
+        inputs = {name: features[name] for name in names}
+        if self.objective == "left_to_right":
+            inputs["input_ids"] = unmasked_ids(features)
+            # Every position but the last, which nothing follows, predicts.
+            batch, length = ops.shape(features["input_ids"])
+            positions = ops.arange(length - 1, dtype="int32")
+            inputs["masked_lm_positions"] = ops.broadcast_to(
+                positions, (batch, length - 1)
+            )
+        else:
+            inputs["masked_lm_positions"] = features["masked_lm_positions"]
+        return inputs
+
+    def _targets(self, features: dict) -> LanguageModelTargets:
+        if self.objective == "left_to_right":
+            targets = next_piece_targets(features)
+        else:
+            targets = LanguageModelTargets(
+                features["masked_lm_ids"], features["masked_lm_weights"]
+            )
+        weights = targets.weights * _example_weights(features)[:, None]
+        return LanguageModelTargets(targets.ids, weights)
+
+
+def _example_weights(features: dict) -> Any:
+    """Returns float32 [B]: 0 for the padding of a last batch, else 1."""
+    if "is_real_example" in features:
+        return ops.cast(features["is_real_example"], "float32")
+    return ops.ones_like(features["input_ids"][:, 0], dtype="float32")
