@@ -108,8 +108,6 @@ def test_two_configs_with_the_same_flag_live_in_one_process():
 
 def test_the_flags_of_absl_logging_still_work():
     parse("--vocab_file=v", "--verbosity=-1")
-    from absl import logging
-
     assert logging.get_verbosity() == -1
     parse("--vocab_file=v", "--verbosity=0")
     assert logging.get_verbosity() == 0

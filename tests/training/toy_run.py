@@ -1,0 +1,254 @@
+"""A run that is small enough to be killed a hundred times: not a test itself.
+
+    python tests/training/toy_run.py OUTPUT_DIR '{"steps": 50, "replicas": 2}'
+
+Its model has all that makes exactness hard: an embedding with sparse gradients
+that is tied to the output, two losses of different weights, a different number
+of predictions per example, LayerNorm and biases, dropout.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from typing import NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import flags, logging
+
+from training import (
+    evaluation,
+    loop,
+    optimizers,
+    precision,
+    schedules,
+    strategy,
+)
+
+VOCABULARY, LENGTH, WIDTH = 23, 6, 8
+DEFAULTS = {
+    "steps": 50,
+    "batch": 8,
+    "replicas": 1,
+    "accumulation": 1,
+    "rule": "adamw",
+    "dropout": 0.0,
+    "save_every": 1000,
+    "log_every": 10,
+    "eval_every": 0,
+    "jit": False,
+    "precision": "float32",
+    "strategy": "auto",
+    "sleep": 0.0,
+    "peak": 0.05,
+    "clip_norm": 0.05,
+    "width": WIDTH,
+    "poison": -1,
+}
+
+
+class Weighted(NamedTuple):
+    """A sum and the weight to divide it by."""
+
+    sum: tf.Tensor
+    weight: tf.Tensor
+    epsilon: float = 0.0
+
+
+class Model(keras.Model):
+    """Embeds, mixes, and predicts with the embedding's own weights."""
+
+    def __init__(self, dropout=0.0, policy="float32", width=WIDTH):
+        """Builds all weights from fixed seeds."""
+        super().__init__(name="toy", dtype=policy)
+        normal = keras.initializers.RandomNormal(stddev=0.5, seed=1)
+        self.rate = dropout
+        self.embedding = keras.layers.Embedding(
+            VOCABULARY, width, normal, dtype=policy, name="embedding"
+        )
+        self.dense = keras.layers.Dense(
+            width, kernel_initializer=normal, dtype=policy, name="dense"
+        )
+        self.norm = keras.layers.LayerNormalization(name="LayerNorm")
+        self.pooled = keras.layers.Dense(
+            2, kernel_initializer=normal, dtype=policy, name="pooled"
+        )
+        self({"ids": np.zeros([1, LENGTH], np.int32)})
+
+    def call(self, features, dropout_seed=None):
+        """Returns logits [B, S, V] and [B, 2], and what dropout left."""
+        x = self.dense(self.embedding(features["ids"]))
+        kept = tf.ones([], x.dtype)
+        if dropout_seed is not None and self.rate:
+            uniform = tf.random.stateless_uniform(tf.shape(x), dropout_seed)
+            kept = tf.cast(uniform >= self.rate, x.dtype)
+        x = self.norm(x * kept)
+        table = tf.cast(self.embedding.embeddings, x.dtype)
+        words = tf.einsum("bsh,vh->bsv", x, table)
+        return words, self.pooled(x[:, 0]), kept
+
+
+class Task:
+    """Words and sentences, as pre-training has them."""
+
+    def loss_weights(self, features):
+        """Returns the number of words and of sentences."""
+        return {
+            "words": tf.reduce_sum(features["weights"]),
+            "sentences": tf.cast(tf.shape(features["ids"])[0], tf.float32),
+        }
+
+    def forward(self, model, features, dropout_seed):
+        """Returns two losses and an accuracy."""
+        words, sentences, kept = model(features, dropout_seed=dropout_seed)
+        words = tf.cast(words, tf.float32)
+        weights = features["weights"]
+        words_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            features["labels"], words
+        )
+        sentences_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            features["labels"][:, 0] % 2, tf.cast(sentences, tf.float32)
+        )
+        total = tf.reduce_sum(weights)
+        count = tf.cast(tf.shape(words)[0], tf.float32)
+        best = tf.argmax(words, -1, tf.int32)
+        right = weights * tf.cast(best == features["labels"], tf.float32)
+        losses = {
+            "words": Weighted(tf.reduce_sum(weights * words_loss), total, 1e-5),
+            "sentences": Weighted(tf.reduce_sum(sentences_loss), count),
+        }
+        # Which units dropout kept, as a number that tells masks apart.
+        size = tf.cast(tf.size(kept), tf.float32)
+        places = tf.reshape(tf.range(size), tf.shape(kept))
+        mask = tf.reduce_sum(tf.cast(kept, tf.float32) * places)
+        return losses, {
+            "accuracy": Weighted(tf.reduce_sum(right), total),
+            "mask": Weighted(mask, tf.ones([])),
+        }
+
+
+def batches(batch, sleep=0.0, poison=-1, number=None):
+    """Returns make_batches: batch k is a pure function of k."""
+
+    def draw(k):
+        if sleep:
+            time.sleep(sleep)
+        rng = np.random.default_rng([7, k])
+        ids = rng.integers(0, VOCABULARY, [batch, LENGTH], np.int32)
+        weights = rng.random([batch, LENGTH]) < rng.random([batch, 1])
+        weights = weights.astype(np.float32)
+        if k == poison:
+            weights[0, 0] = np.nan
+        return ids, (ids * 3 + 1) % VOCABULARY, weights
+
+    def make_batches(*, first_batch, part, num_parts):
+        rows = batch // num_parts
+        last = 2**40 if number is None else number
+
+        def cut(k):
+            columns = tf.numpy_function(
+                draw, [k], [tf.int32, tf.int32, tf.float32]
+            )
+            names = ("ids", "labels", "weights")
+            return {
+                name: tf.ensure_shape(
+                    x[part * rows : (part + 1) * rows], [rows, LENGTH]
+                )
+                for name, x in zip(names, columns, strict=True)
+            }
+
+        return tf.data.Dataset.range(first_batch, last).map(cut)
+
+    return make_batches
+
+
+def make(options):
+    """Wires a run as a runner does; returns (go, model, optimizer)."""
+    options = {**DEFAULTS, **options}
+    scope = strategy.create(
+        options["strategy"], num_replicas=options["replicas"]
+    )
+    rule = {"adamw": optimizers.AdamW, "lamb": optimizers.Lamb}
+    with scope.scope():
+        model = Model(
+            options["dropout"],
+            precision.policy(options["precision"]),
+            options["width"],
+        )
+        optimizer = optimizers.Optimizer(
+            rule[options["rule"]](),
+            model.trainable_variables,
+            schedules.WarmupDecay(
+                peak=options["peak"],
+                num_train_steps=options["steps"],
+                num_warmup_steps=options["steps"] // 5,
+            ),
+            clip_norm=options["clip_norm"],
+        )
+        loss_scale = None
+        if options["precision"] == "float16":
+            loss_scale = precision.LossScale(growth_steps=10)
+    evaluator = evaluation.Evaluator(Task(), model, strategy=scope)
+
+    def go(output_dir):
+        return loop.train(
+            Task(),
+            model,
+            optimizer,
+            strategy=scope,
+            make_batches=batches(
+                options["batch"], options["sleep"], options["poison"]
+            ),
+            output_dir=output_dir,
+            options=loop.Options(
+                num_train_steps=options["steps"],
+                seed=12345,
+                num_accumulation_steps=options["accumulation"],
+                log_every=options["log_every"],
+                save_checkpoints_steps=options["save_every"],
+                eval_every=options["eval_every"],
+                jit_compile=options["jit"],
+            ),
+            loss_scale=loss_scale,
+            evaluate=lambda: evaluator(batches(options["batch"], number=3)),
+        )
+
+    return go, model, optimizer
+
+
+def weights(model, optimizer):
+    """Returns all weights and slots by name."""
+    variables = loop.saved_variables(model, optimizer)
+    return {name: v.numpy() for name, v in variables.items()}
+
+
+def digest(arrays):
+    """Returns one hash of the bytes of all arrays."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        sha.update(name.encode() + arrays[name].tobytes())
+    return sha.hexdigest()
+
+
+def main():
+    """Runs and writes final.npz beside the checkpoints."""
+    flags.FLAGS.mark_as_parsed()
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    output_dir, options = sys.argv[1], json.loads(sys.argv[2])
+    go, model, optimizer = make(options)
+    first = go(output_dir)
+    final = weights(model, optimizer)
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    name = f"final{task.get('index', '')}.npz"
+    np.savez(os.path.join(output_dir, name), **final)
+    sys.stdout.write(f"from {first}: {digest(final)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Checkpoints that are whole or absent, in the released TF1 format.
+
+A checkpoint is `model.ckpt-<step>.index` and `.data-00000-of-00001`; its
+tensors are keyed by variable path, so that they are the released names:
+
+    bert/pooler/dense/kernel, bert/pooler/dense/kernel/adam_m, ..., global_step
+
+and any tool that reads TF1 checkpoints reads it. Both files are written in a
+directory of their own and renamed, the index last; then the file `checkpoint`
+is replaced; only then are old ones removed. Killed at any moment, the directory
+holds the old checkpoint, or the new one, or both.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+import errors
+
+_PREFIX = "model.ckpt"
+_DATA = ".data-00000-of-00001"
+_STATE = "training_state"
+
+
+class Checkpoints:
+    """Saves and restores a flat mapping of names to variables."""
+
+    def __init__(
+        self, directory: str, *, keep_max: int = 5, is_chief: bool = True
+    ):
+        """Notes where; only the chief writes.
+
+        Args:
+            directory: the output_dir of the run.
+            keep_max: how many of the last to keep; 0 keeps all.
+            is_chief: whether this process writes.
+        """
+        self._directory = directory
+        self._keep_max = keep_max
+        self._is_chief = is_chief
+
+    def latest(self) -> str | None:
+        """Returns the prefix that `checkpoint` names, or the newest whole one.
+
+        Whoever edits `checkpoint` to go back to an earlier step is obeyed.
+        """
+        named = _named(self._directory)
+        if named and _is_whole(named):
+            return named
+        found = steps(self._directory)
+        return _path(self._directory, found[-1]) if found else None
+
+    def save(
+        self,
+        step: int,
+        variables: Mapping[str, tf.Variable],
+        state: Mapping[str, Any],
+    ) -> None:
+        """Writes one checkpoint, then removes those that are too old.
+
+        Args:
+            step: how many steps are done.
+            variables: name -> variable.
+            state: small JSON values of the host.
+        """
+        if not self._is_chief:
+            return
+        tf.io.gfile.makedirs(self._directory)
+        prefix = _path(self._directory, step)
+        # Named after no process, so that the next run sweeps what a killed
+        # one left.
+        scratch = os.path.join(self._directory, ".saving")
+        if tf.io.gfile.exists(scratch):
+            tf.io.gfile.rmtree(scratch)
+        tf.io.gfile.makedirs(scratch)
+        _write(_path(scratch, step), step, variables, state)
+        if tf.io.gfile.exists(prefix + ".index"):
+            tf.io.gfile.remove(prefix + ".index")
+        for suffix in (_DATA, ".index"):  # The index last: it makes it whole.
+            source = _path(scratch, step) + suffix
+            _flush(source)
+            tf.io.gfile.rename(source, prefix + suffix, overwrite=True)
+        self._point_to(step)
+        tf.io.gfile.rmtree(scratch)
+        self._remove_old(step)
+
+    def restore(
+        self, prefix: str, variables: Mapping[str, tf.Variable]
+    ) -> tuple[int, dict[str, Any]]:
+        """Assigns every variable; returns the step and the host's state.
+
+        Raises:
+            InputError: the checkpoint is of another model or optimizer.
+        """
+        try:
+            reader = tf.train.load_checkpoint(prefix)
+            shapes = reader.get_variable_to_shape_map()
+            _check_same_model(prefix, shapes, variables)
+            for name, variable in variables.items():
+                variable.assign(reader.get_tensor(name))
+            step = int(reader.get_tensor("global_step"))
+            text = reader.get_tensor(_STATE) if _STATE in shapes else b"{}"
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise errors.InputError(
+                f"--output_dir: {prefix} cannot be read, remove it to go on "
+                f"from the one before: {str(error).splitlines()[0]}"
+            ) from error
+        return step, json.loads(text)
+
+    def _point_to(self, step: int) -> None:
+        kept = [s for s in steps(self._directory) if s <= step]
+        lines = [f'model_checkpoint_path: "{_PREFIX}-{step}"']
+        lines += [
+            f'all_model_checkpoint_paths: "{_PREFIX}-{s}"'
+            for s in kept[-self._keep_max :]
+        ]
+        write_text(
+            os.path.join(self._directory, "checkpoint"), "\n".join(lines) + "\n"
+        )
+
+    def _remove_old(self, step: int) -> None:
+        if not self._keep_max:
+            return
+        # Later ones are of another history, if the user went back: not ours.
+        old = [s for s in steps(self._directory) if s <= step]
+        for s in old[: -self._keep_max]:
+            for suffix in (".index", _DATA):  # The index first: never half.
+                tf.io.gfile.remove(_path(self._directory, s) + suffix)
+
+
+class BestCheckpoint:
+    """Keeps the checkpoint with the best held-out metric in `best/`."""
+
+    def __init__(
+        self,
+        output_dir: str,
+        *,
+        metric: str = "loss",
+        higher_is_better: bool = False,
+        is_chief: bool = True,
+    ):
+        """Notes where and by what."""
+        self._directory = os.path.join(output_dir, "best")
+        self._metric = metric
+        self._higher_is_better = higher_is_better
+        self._saver = Checkpoints(
+            self._directory, keep_max=1, is_chief=is_chief
+        )
+
+    def offer(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        variables: Mapping[str, tf.Variable],
+        best: float | None,
+    ) -> float:
+        """Saves if it beats `best`; returns the best value from now on."""
+        if self._metric not in values:
+            raise errors.InputError(
+                f"--best_metric={self._metric}: not among {sorted(values)}"
+            )
+        value = float(values[self._metric])
+        if best is not None:
+            is_better = value > best if self._higher_is_better else value < best
+            if not is_better:
+                return best
+        self._saver.save(step, variables, {self._metric: value})
+        logging.info("step %d: best so far, %s = %g", step, self._metric, value)
+        return value
+
+
+def steps(directory: str) -> list[int]:
+    """Lists the steps of the whole checkpoints in a directory, rising."""
+    if not tf.io.gfile.isdir(directory):
+        return []
+    pattern = re.compile(rf"{re.escape(_PREFIX)}-(\d+)\.index")
+    matches = map(pattern.fullmatch, tf.io.gfile.listdir(directory))
+    found = sorted(int(m[1]) for m in matches if m)
+    return [s for s in found if _is_whole(_path(directory, s))]
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a small file whole or not at all."""
+    temporary = f"{path}.tmp"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(text)
+    _flush(temporary)
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+def _path(directory: str, step: int) -> str:
+    return os.path.join(directory, f"{_PREFIX}-{step}")
+
+
+def _is_whole(prefix: str) -> bool:
+    return all(tf.io.gfile.exists(prefix + s) for s in (".index", _DATA))
+
+
+def _named(directory: str) -> str | None:
+    path = os.path.join(directory, "checkpoint")
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        match = re.search(r'^model_checkpoint_path: "(.*)"', file.read(), re.M)
+    if not match:
+        return None
+    return os.path.join(directory, os.path.basename(match[1]))
+
+
+def _write(prefix, step, variables, state) -> None:
+    tensors = {name: tf.convert_to_tensor(v) for name, v in variables.items()}
+    tensors["global_step"] = tf.constant(step, tf.int64)
+    tensors[_STATE] = tf.constant(json.dumps(state))
+    with tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=[tf.identity(t) for t in tensors.values()],
+        )
+
+
+def _flush(path: str) -> None:
+    """Forces a local file to the disk, so that power loss cannot empty it."""
+    if "://" in path:
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _check_same_model(prefix, shapes, variables) -> None:
+    other = [
+        (name, shapes.get(name), list(v.shape))
+        for name, v in variables.items()
+        if shapes.get(name) != list(v.shape)
+    ]
+    if not other:
+        return
+    name, there, here = other[0]
+    there = there if there is not None else "absent"
+    raise errors.InputError(
+        f"--output_dir: {prefix} holds another model or optimizer: {name} is "
+        f"{there} there and {here} here ({len(other)} of {len(variables)} "
+        "differ); choose another --output_dir or remove it"
+    )

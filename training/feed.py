@@ -1,0 +1,75 @@
+"""Cuts global batches into the share of each replica and micro-batch.
+
+    global batch [B, ...] -> worker's part [B / workers, ...]
+        -> one element per replica, [accumulation steps, micro-batch, ...]
+
+Rows stay in order: worker 0 has the first, its replica 0 the first of those.
+"""
+
+from typing import Protocol
+
+import tensorflow as tf
+
+import errors
+
+
+class MakeBatches(Protocol):
+    """Makes one of `num_parts` equal, contiguous parts of every batch.
+
+    The runner wraps data.pipelines; shapes are static.
+    """
+
+    def __call__(
+        self, *, first_batch: int, part: int, num_parts: int
+    ) -> tf.data.Dataset:
+        """Returns batches from the first_batch-th on, a dict of [rows, ...]."""
+
+
+def distribute(
+    strategy: tf.distribute.Strategy,
+    make_batches: MakeBatches,
+    *,
+    first_batch: int = 0,
+    num_accumulation_steps: int = 1,
+) -> tf.distribute.DistributedDataset:
+    """Returns per-replica features [accumulation steps, micro-batch, ...]."""
+
+    def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        parts = context.num_input_pipelines
+        replicas = context.num_replicas_in_sync // parts
+        batches = make_batches(
+            first_batch=first_batch,
+            part=context.input_pipeline_id,
+            num_parts=parts,
+        )
+
+        def cut(features):
+            return {
+                name: _cut(x, replicas, num_accumulation_steps)
+                for name, x in features.items()
+            }
+
+        return batches.map(cut).unbatch().prefetch(2 * replicas)
+
+    return strategy.distribute_datasets_from_function(make_part)
+
+
+def check_batch_size(
+    flag: str,
+    batch_size: int,
+    strategy: tf.distribute.Strategy,
+    num_accumulation_steps: int = 1,
+) -> None:
+    """Refuses a global batch that does not cut into equal shares."""
+    replicas = strategy.num_replicas_in_sync
+    if batch_size % (replicas * num_accumulation_steps):
+        raise errors.InputError(
+            f"--{flag}={batch_size} does not divide into {replicas} "
+            f"replica(s) x {num_accumulation_steps} accumulation step(s)"
+        )
+
+
+def _cut(x: tf.Tensor, replicas: int, accumulation: int) -> tf.Tensor:
+    micro_batch = x.shape[0] // (replicas * accumulation)
+    shape = [replicas, accumulation, micro_batch, *x.shape[1:]]
+    return tf.reshape(x, shape)

@@ -1,0 +1,108 @@
+"""Where numbers of a run go: console, TensorBoard and metrics.jsonl.
+
+One JSON object a line, e.g.
+
+    {"step": 100, "train/loss": 9.1, ..., "train/examples_per_second": 7.2}
+
+A resumed run drops the lines after the step that it resumes from, so that the
+file equals that of a run that was never stopped, but for the TIMINGS.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+
+import tensorflow as tf
+import tqdm
+from absl import logging
+
+from training import checkpoints
+
+TIMINGS = ("train/examples_per_second", "train/seconds_per_step")
+_FILE = "metrics.jsonl"
+
+
+class MetricWriter:
+    """Writes numbers by step; does nothing on workers but the chief."""
+
+    def __init__(
+        self,
+        output_dir: str,
+        *,
+        first_step: int = 0,
+        num_steps: int | None = None,
+        is_chief: bool = True,
+    ):
+        """Opens the sinks.
+
+        Args:
+            output_dir: where metrics.jsonl and the TensorBoard events go.
+            first_step: the step that the run resumes from.
+            num_steps: the last step, for the progress bar.
+            is_chief: whether this process writes.
+        """
+        self._path = os.path.join(output_dir, _FILE)
+        self._is_chief = is_chief
+        self._bar = None
+        self._events = None
+        if not is_chief:
+            return
+        tf.io.gfile.makedirs(output_dir)
+        _drop_lines_after(self._path, first_step)
+        self._events = tf.summary.create_file_writer(output_dir)
+        if num_steps and sys.stderr.isatty():
+            self._bar = tqdm.tqdm(
+                total=num_steps, initial=first_step, unit="step"
+            )
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes one line everywhere."""
+        if not self._is_chief:
+            return
+        numbers = {name: float(value) for name, value in values.items()}
+        text = "  ".join(f"{k} {_short(v)}" for k, v in numbers.items())
+        if self._bar:
+            self._bar.write(f"step {step}: {text}", file=sys.stderr)
+        else:
+            logging.info("step %d: %s", step, text)
+        with tf.io.gfile.GFile(self._path, "a") as file:
+            file.write(json.dumps({"step": step, **numbers}) + "\n")
+        with self._events.as_default():
+            for name, value in numbers.items():
+                tf.summary.scalar(name, value, step=step)
+        self._events.flush()
+
+    def progress(self, step: int) -> None:
+        """Moves the progress bar."""
+        if self._bar:
+            self._bar.update(step - self._bar.n)
+
+    def close(self) -> None:
+        """Closes the sinks."""
+        if self._bar:
+            self._bar.close()
+        if self._events:
+            self._events.close()
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+
+
+def _drop_lines_after(path: str, step: int) -> None:
+    if not tf.io.gfile.exists(path):
+        return
+    with tf.io.gfile.GFile(path) as file:
+        lines = file.read().splitlines()
+    kept = [line for line in lines if _step_of(line) <= step]
+    if kept != lines:
+        checkpoints.write_text(path, "".join(f"{line}\n" for line in kept))
+
+
+def _step_of(line: str) -> float:
+    """Returns the step of a line; a line cut off by a kill counts as late."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

@@ -1,0 +1,111 @@
+"""Which number format to compute in, and the loss scale that float16 needs.
+
+Master weights, slots, softmax, LayerNorm and loss are float32 everywhere.
+"""
+
+import pathlib
+
+import tensorflow as tf
+
+import errors
+
+NAMES = ("auto", "float32", "bfloat16", "float16")
+# Doubling without end would reach infinity, which no halving leaves.
+_LARGEST = 2.0**24
+_CPU_FLAGS = ("amx_bf16", "avx512_bf16")
+
+
+def choose(name: str = "auto") -> str:
+    """Returns the compute dtype: auto takes bfloat16 where it is multiplied.
+
+    That is on TPUs, on GPUs from Ampere on, and on CPUs with AMX-BF16 or
+    AVX512-BF16; elsewhere bfloat16 is emulated, and slower than float32.
+    """
+    if name not in NAMES:
+        raise errors.InputError(f"--precision={name}: not one of {NAMES}")
+    if name != "auto":
+        return name
+    if tf.config.list_logical_devices("TPU"):
+        return "bfloat16"
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        details = [tf.config.experimental.get_device_details(g) for g in gpus]
+        found = [d.get("compute_capability", (0, 0)) for d in details]
+        return "bfloat16" if min(found) >= (8, 0) else "float32"
+    return "bfloat16" if _cpu_multiplies_bfloat16() else "float32"
+
+
+def policy(compute_dtype: str) -> str:
+    """Maps a compute dtype to the Keras policy with float32 variables."""
+    return "float32" if compute_dtype == "float32" else f"mixed_{compute_dtype}"
+
+
+class LossScale:
+    """The dynamic loss scale of float16.
+
+    A step whose summed gradient is not finite on any replica is skipped whole,
+    on all replicas, and halves the scale; `growth_steps` good steps in a row
+    double it. Make it under `strategy.scope()`.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial: float = 2.0**15,
+        growth_steps: int = 2000,
+        max_skipped: int = 50,
+    ):
+        """Makes the state; `max_skipped` in a row are too many."""
+        self.max_skipped = max_skipped
+        self._growth_steps = growth_steps
+        # value, good steps in a row, skipped in a row, skipped in all.
+        # Aggregation: every replica computes the same next state.
+        self.state = tf.Variable(
+            [initial, 0.0, 0.0, 0.0],
+            trainable=False,
+            name="loss_scale",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def value(self) -> tf.Tensor:
+        """Returns the factor on the loss, float32 []."""
+        return tf.identity(self.state)[0]
+
+    def update(self, is_finite: tf.Tensor) -> None:
+        """Notes one step; replica context, the same value on all replicas."""
+        value, good, skipped, total = tf.unstack(tf.identity(self.state))
+        grows = good + 1.0 >= self._growth_steps
+        good_state = tf.stack(
+            [
+                tf.where(grows, tf.minimum(value * 2.0, _LARGEST), value),
+                tf.where(grows, 0.0, good + 1.0),
+                0.0,
+                total,
+            ]
+        )
+        bad_state = tf.stack([value / 2.0, 0.0, skipped + 1.0, total + 1.0])
+        self.state.assign(tf.where(is_finite, good_state, bad_state))
+
+    def check(self, step: int) -> int:
+        """Returns how many steps were skipped so far.
+
+        Raises:
+            InputError: too many were skipped in a row.
+        """
+        value, _, skipped, total = self.state.numpy().tolist()
+        if skipped >= self.max_skipped:
+            raise errors.InputError(
+                f"step {step}: {int(skipped)} steps in a row had gradients "
+                f"that are not finite, down to a loss scale of {value:g}: "
+                "lower --learning_rate or use --precision=bfloat16"
+            )
+        return int(total)
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:  # Not Linux.
+        return False
+    flags = next((s for s in text.splitlines() if s.startswith("flags")), "")
+    return any(flag in flags.split() for flag in _CPU_FLAGS)

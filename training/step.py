@@ -1,0 +1,286 @@
+"""One optimizer step on every replica, and a compiled loop of several.
+
+The mathematics does not depend on how the global batch is cut into replicas and
+micro-batches: every loss is a sum, divided by the weight of the global batch;
+gradients are summed over micro-batches and replicas, then clipped, then
+applied. Every random draw is keyed by (seed, step, replica, micro-batch).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from training import optimizers, precision
+
+Features = Mapping[str, tf.Tensor]
+_SUM = tf.distribute.ReduceOp.SUM
+
+
+class Weighted(Protocol):
+    """A loss or a metric: its value is sum / (weight + epsilon)."""
+
+    sum: tf.Tensor
+    weight: tf.Tensor
+    epsilon: float
+
+
+class Task(Protocol):
+    """What the loop needs to know of a task."""
+
+    def loss_weights(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """Returns each loss's weight, from the batch alone, float32 []."""
+
+    def forward(
+        self, model: Any, features: Features, dropout_seed: tf.Tensor | None
+    ) -> tuple[Mapping[str, Weighted], Mapping[str, Weighted]]:
+        """Returns (losses, metrics); the losses are named as their weights.
+
+        dropout_seed is int32 [2], or None for inference.
+        """
+
+
+class StepResults(NamedTuple):
+    """What n steps in a row report, all over the global batch.
+
+    Attributes:
+        names: M names: "loss" first, then losses, then metrics.
+        sums: float32 [n, M].
+        weights: float32 [n, M], epsilon included.
+        gradient_norms: float32 [n], before clipping.
+        is_applied: bool [n]; False where the loss scale skipped the step.
+    """
+
+    names: list[str]
+    sums: np.ndarray
+    weights: np.ndarray
+    gradient_norms: np.ndarray
+    is_applied: np.ndarray
+
+
+class TrainStep:
+    """Runs steps on batches of [accumulation steps, micro-batch, ...]."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: Any,
+        optimizer: optimizers.Optimizer,
+        *,
+        strategy: tf.distribute.Strategy,
+        seed: int,
+        loss_scale: precision.LossScale | None = None,
+        jit_compile: bool = False,
+    ):
+        """Compiles nothing yet; loop.train says what the arguments are."""
+        self._task = task
+        self._model = model
+        self._optimizer = optimizer
+        self._strategy = strategy
+        self._seed = seed
+        self._loss_scale = loss_scale
+        self._names: list[str] = []
+        self._run = tf.function(self._steps)
+        # XLA gets forward and backward. The reduce and the update stay outside:
+        # merge_call cannot be traced inside a nested function, and the fused
+        # Adam op is one pass over memory already. One function a replica,
+        # because each captures its own copy of the weights.
+        self._jit_compile = jit_compile
+        self._compiled: dict[str, Callable] = {}
+
+    def __call__(
+        self, batches: Iterator[Features], first_step: int, num_steps: int
+    ) -> StepResults:
+        """Takes num_steps batches and updates the model num_steps times."""
+        rows, norms, applied = self._run(
+            batches,
+            tf.constant(first_step, tf.int64),
+            tf.constant(num_steps, tf.int32),
+        )
+        rows = rows.numpy()
+        return StepResults(
+            self._names,
+            rows[:, 0],
+            rows[:, 1],
+            norms.numpy(),
+            applied.numpy(),
+        )
+
+    def _steps(self, batches, first_step, num_steps):
+        rows = tf.TensorArray(tf.float32, num_steps)
+        norms = tf.TensorArray(tf.float32, num_steps)
+        applied = tf.TensorArray(tf.bool, num_steps)
+        for i in tf.range(num_steps):
+            step = first_step + tf.cast(i, tf.int64)
+            results = self._strategy.run(
+                self.replica_step, args=(next(batches), step)
+            )
+            # Sums over all replicas: the same value on each.
+            row, norm, is_finite = [
+                self._strategy.experimental_local_results(r)[0] for r in results
+            ]
+            rows = rows.write(i, row)
+            norms = norms.write(i, norm)
+            applied = applied.write(i, is_finite)
+        return rows.stack(), norms.stack(), applied.stack()
+
+    @tf.autograph.experimental.do_not_convert
+    def replica_step(self, features: Features, step: tf.Tensor):
+        """One step in replica context; features [A, micro-batch, ...].
+
+        Returns:
+            float32 [2, M] sums and weights, the gradient norm, and whether the
+            update was applied.
+        """
+        context = tf.distribute.get_replica_context()
+        merged = {
+            k: tf.reshape(v, [-1, *v.shape[2:]]) for k, v in features.items()
+        }
+        weights = _all_reduce(context, dict(self._task.loss_weights(merged)))
+        scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        compute = self._function_of_this_replica(context)
+        gradients, row = compute(features, weights, scale, step, replica)
+        row = _all_reduce(context, row)
+        row = self._with_total(row, weights)
+        if self._loss_scale is None:
+            gradients, norm = self._optimizer.reduce(gradients)
+            self._optimizer.apply(gradients, step)
+            return row, norm, tf.constant(True)
+        gradients = [g / scale for g in gradients]
+        gradients, norm = self._optimizer.reduce(gradients)
+        # The norm of the sum: not finite if any gradient on any replica is.
+        is_finite = tf.math.is_finite(norm)
+        self._optimizer.apply(gradients, step, is_finite)
+        self._loss_scale.update(is_finite)
+        return row, norm, is_finite
+
+    def _function_of_this_replica(self, context) -> Callable:
+        if not self._jit_compile:
+            return self._accumulate
+        key = str(context.devices)
+        if key not in self._compiled:
+            self._compiled[key] = tf.function(
+                self._accumulate, jit_compile=True, autograph=False
+            )
+        return self._compiled[key]
+
+    def _accumulate(self, features, weights, scale, step, replica):
+        """Sums gradients and metrics of this replica over its micro-batches."""
+        (number,) = {v.shape[0] for v in features.values()}
+
+        def micro(i):
+            part = {k: v[i] for k, v in features.items()}
+            seed = dropout_seed(self._seed, step, replica, i)
+            return self._gradients(part, weights, scale, seed)
+
+        if number == 1:
+            return micro(0)
+
+        def body(i, gradients, rows):
+            more, row = micro(i)
+            total = [g + m for g, m in zip(gradients, more, strict=True)]
+            return i + 1, total, rows.write(i, row)
+
+        zeros = [tf.zeros(v.shape) for v in self._optimizer.variables]
+        rows = tf.TensorArray(tf.float32, number)
+        _, gradients, rows = tf.while_loop(
+            lambda i, *_: i < number,
+            body,
+            (tf.constant(0), zeros, rows),
+            parallel_iterations=1,
+            maximum_iterations=number,
+        )
+        return gradients, tf.reduce_sum(rows.stack(), axis=0)
+
+    def _gradients(self, features, weights, scale, seed):
+        variables = self._optimizer.variables
+        with tf.GradientTape() as tape:
+            losses, metrics = self._task.forward(self._model, features, seed)
+            if set(losses) != set(weights):
+                raise ValueError(f"losses {set(losses)} != {set(weights)}")
+            total = tf.add_n(
+                [
+                    _divide(loss.sum, weights[name] + loss.epsilon)
+                    for name, loss in losses.items()
+                ]
+            )
+            scaled = total * scale
+        gradients = tape.gradient(scaled, [v.value for v in variables])
+        self._names = ["loss", *losses, *metrics]
+        self._epsilons = {k: float(v.epsilon) for k, v in losses.items()}
+        row = [
+            tf.stack(
+                [tf.cast(w.sum, tf.float32), tf.cast(w.weight, tf.float32)]
+            )
+            for w in (*losses.values(), *metrics.values())
+        ]
+        return _dense(gradients, variables), tf.stack(row, axis=1)
+
+    def _with_total(self, row, weights):
+        """Puts the total loss of the global batch in front."""
+        names = self._names[1:]
+        values = [
+            _divide(row[0, names.index(k)], weights[k] + epsilon)
+            for k, epsilon in self._epsilons.items()
+        ]
+        total = tf.stack([tf.add_n(values), 1.0])
+        epsilons = [self._epsilons.get(k, 0.0) for k in names]
+        padded = row + tf.constant([[0.0] * len(names), epsilons])
+        return tf.concat([total[:, None], padded], axis=1)
+
+
+def dropout_seed(
+    seed: int, step: tf.Tensor, replica: tf.Tensor, micro_batch: tf.Tensor
+) -> tf.Tensor:
+    """Hashes its arguments to int32 [2], the same on every kind of device."""
+    state = tf.constant([0x9E3779B9, 0x7F4A7C15], tf.uint32)
+    low = tf.bitwise.bitwise_and(tf.cast(step, tf.int64), 0xFFFFFFFF)
+    words = [
+        tf.constant(seed & 0xFFFFFFFF, tf.uint32),
+        tf.constant((seed >> 32) & 0xFFFFFFFF, tf.uint32),
+        tf.cast(low, tf.uint32),
+        tf.cast(replica, tf.uint32),
+        tf.cast(micro_batch, tf.uint32),
+    ]
+    for word in words:
+        state = _mix(tf.bitwise.bitwise_xor(state, word))
+    return tf.bitcast(state, tf.int32)
+
+
+def _mix(x: tf.Tensor) -> tf.Tensor:
+    """A bijection of uint32 whose every output bit hangs on every input bit.
+
+    The constants are Chris Wellons' lowbias32.
+    """
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, shift))
+        x = x * tf.constant(factor, tf.uint32)
+    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, 16))
+
+
+def _dense(gradients, variables) -> list[tf.Tensor]:
+    """Makes every gradient dense and float32.
+
+    Adam's moments decay in every row, whether this batch looked it up or not.
+    """
+    dense = []
+    for gradient, variable in zip(gradients, variables, strict=True):
+        if gradient is None:
+            logging.warning("no gradient reaches %s", variable.path)
+            gradient = tf.zeros(variable.shape)
+        dense.append(tf.cast(tf.convert_to_tensor(gradient), tf.float32))
+    return dense
+
+
+def _divide(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Divides; a batch in which nothing counts has loss 0, not NaN."""
+    return tf.math.divide_no_nan(tf.cast(total, tf.float32), weight)
+
+
+def _all_reduce(context, tree):
+    if context.num_replicas_in_sync == 1:
+        return tree
+    return context.all_reduce(_SUM, tree)
