@@ -10,6 +10,7 @@ A record is one row of a byte matrix in which every variable-length integer
 has room for the longest; the unused places are dropped in one go.
 """
 
+import functools
 import os
 
 import numpy as np
@@ -19,6 +20,7 @@ import errors
 from data import schema as schemas
 
 _CHUNK_BYTES = 1 << 20  # The byte matrix stays inside the processor's cache.
+_TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
 
@@ -72,15 +74,15 @@ def _checked(schema, columns) -> dict[str, np.ndarray]:
 
 def _encode_rows(schema, rows) -> list[bytes]:
     count = len(next(iter(rows.values())))
-    pieces, total = [], np.zeros(count, np.uint64)
+    pieces, total = [], np.zeros(count, np.int64)
     for feature in sorted(schema.features, key=lambda feature: feature.name):
         entry, size = _map_entry(feature, rows[feature.name])
         pieces.extend(entry)
         total += size
-    pieces = [_constant(b"\x0a"), _varints(total[:, None]), *pieces]
-    width = sum(data.shape[1] for data, _ in pieces)
-    matrix = np.empty((count, width), np.uint8)
-    keep = np.ones((count, width), bool)
+    header, size = _prefix(b"\x0a", total)  # Example.features
+    pieces = [*header, *pieces]
+    matrix = np.empty((count, sum(x.shape[1] for x, _ in pieces)), np.uint8)
+    keep = np.ones(matrix.shape, bool)
     column = 0
     for data, used in pieces:
         end = column + data.shape[1]
@@ -88,68 +90,90 @@ def _encode_rows(schema, rows) -> list[bytes]:
         if used is not None:
             keep[:, column:end] = used
         column = end
-    stream = matrix[keep].tobytes()
-    ends = np.cumsum(keep.sum(axis=1)).tolist()
-    starts = [0, *ends[:-1]]
-    return [stream[a:b] for a, b in zip(starts, ends, strict=True)]
+    stream = np.compress(keep.ravel(), matrix.ravel()).tobytes()
+    ends = np.cumsum(total + size).tolist()
+    return [stream[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def _map_entry(feature, values):
     """Returns the pieces of one map entry and its size in each row."""
     if feature.dtype == schemas.FLOAT:
         packed = np.ascontiguousarray(values, "<f4").view(np.uint8)
-        payload = (packed, None)
+        pieces = [(packed, None)]
     else:
-        payload = _varints(values)
-    pieces = [payload]
-    size = _sizes(payload, len(values))
+        pieces = [_varints(values)]
+    size = _size(pieces[0], len(values))
     key = feature.name.encode()
-    for prefix in (
+    for tag in (
         b"\x0a",  # Int64List.value or FloatList.value, packed
         bytes([_LIST_TAG[feature.dtype]]),  # Feature.int64_list or .float_list
         b"\x0a" + bytes([len(key)]) + key + b"\x12",  # the key; the value
         b"\x0a",  # Features.feature, a map entry
     ):
-        length = _varints(size[:, None])
-        pieces = [_constant(prefix), length, *pieces]
-        size = size + _sizes(length, len(values)) + np.uint64(len(prefix))
+        prefix, added = _prefix(tag, size)
+        pieces = [*prefix, *pieces]
+        size = size + added
     return pieces, size
 
 
-def _constant(prefix: bytes):
-    return np.frombuffer(prefix, np.uint8)[None], None
+def _prefix(tag: bytes, size):
+    """Returns a tag and the length that follows it, and their sizes."""
+    if len(size) and size.min() == size.max():
+        length, used = _varints(size[:1, None])
+        if used is not None:
+            length = length[used][None]
+        constant = np.frombuffer(tag + length.tobytes(), np.uint8)[None]
+        return [(constant, None)], constant.shape[1]
+    length = _varints(size[:, None])
+    constant = np.frombuffer(tag, np.uint8)[None]
+    return [(constant, None), length], _size(length, len(size)) + len(tag)
 
 
-def _sizes(piece, count) -> np.ndarray:
+def _size(piece, count) -> np.ndarray:
     data, used = piece
     if used is None:
-        return np.full(count, data.shape[1], np.uint64)
-    return used.sum(axis=1, dtype=np.uint64)
+        return np.full(count, data.shape[1], np.int64)
+    return used.view(np.uint8).sum(axis=1, dtype=np.int64)
 
 
 def _varints(values):
     """Returns base-128 bytes [N, M * width] and which of them are used."""
-    largest = values.max(initial=0)
-    if values.dtype.kind == "i" and values.min(initial=0) < 0:
-        values, width = values.astype(np.int64).view(np.uint64), 10
-    else:
-        width = max(1, -(-int(largest).bit_length() // 7))
-        values = values.astype(np.uint32 if width < 5 else np.uint64)
-    if width == 1:
+    rows = len(values)
+    smallest, largest = values.min(initial=0), values.max(initial=0)
+    if smallest < 0:
+        data, used = _base_128(values.astype(np.int64).view(np.uint64), 10)
+    elif largest < 1 << 7:
         return values.astype(np.uint8), None
+    elif largest < _TABLE_SIZE:
+        data, used = (table.take(values) for table in _table())
+        return (
+            data.view(np.uint8).reshape(rows, -1),
+            used.view(bool).reshape(rows, -1),
+        )
+    else:
+        width = -(-int(largest).bit_length() // 7)
+        data, used = _base_128(values.astype(np.uint64), width)
+    return data.reshape(rows, -1), used.reshape(rows, -1)
+
+
+@functools.cache
+def _table():
+    """Returns, packed in four bytes each, the answer for the small numbers."""
+    data, used = _base_128(np.arange(_TABLE_SIZE, dtype=np.uint64), 4)
+    return data.view(np.uint32)[:, 0], used.view(np.uint32)[:, 0]
+
+
+def _base_128(values, width):
     data = np.empty((*values.shape, width), np.uint8)
     used = np.empty((*values.shape, width), bool)
-    used[..., 0] = True
-    rest = values
-    for place in range(width - 1):
-        after = rest >> 7
+    rest, more = values, np.ones(values.shape, bool)
+    for place in range(width):
+        used[..., place] = more
+        after = rest >> np.uint64(7)
         more = after != 0
-        data[..., place] = (rest & 127) | (more * np.uint8(128))
-        used[..., place + 1] = more
+        data[..., place] = (rest & np.uint64(127)) | (more * np.uint64(128))
         rest = after
-    data[..., width - 1] = rest
-    rows = len(values)
-    return data.reshape(rows, -1), used.reshape(rows, -1)
+    return data, used
 
 
 def compression_type(path: str) -> str:

@@ -1,0 +1,172 @@
+"""Choosing and replacing the pieces of the masked-LM objective, by batches.
+
+    input_ids   [CLS] my dog is hairy [SEP] he ##ll bark [SEP]
+    masked      [CLS] my dog is [MASK] [SEP] he ##ll apple [SEP]
+    positions   4 8       ids   hairy bark        weights 1.0 1.0
+
+The rules are google-research/bert's: the number of predictions is 15 % of
+the length with its three special pieces, rounded half to even, at least one
+and at most max_predictions_per_seq; every set of candidates is as likely as
+any other; each chosen piece becomes [MASK], a random entry of the vocabulary
+or stays, by its own draw. With whole words, a word which would go over the
+number is passed over and smaller ones are still tried.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskingRule:
+    """How many pieces are predicted and what stands in their place."""
+
+    masked_lm_prob: float = 0.15
+    max_predictions_per_seq: int = 20
+    mask_token_prob: float = 0.8
+    random_token_prob: float = 0.1
+    do_whole_word_mask: bool = False
+
+
+class Masked(NamedTuple):
+    """A masked batch; rows with fewer predictions end in zeros."""
+
+    input_ids: np.ndarray  # int32 [N, S]
+    masked_lm_positions: np.ndarray  # int32 [N, P], ascending
+    masked_lm_ids: np.ndarray  # int32 [N, P], what stood there
+    masked_lm_weights: np.ndarray  # float32 [N, P]
+
+
+def mask(
+    input_ids: np.ndarray,
+    is_candidate: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    rule: MaskingRule,
+    vocabulary,
+    rng: np.random.Generator,
+) -> Masked:
+    """Masks a batch of sequences.
+
+    Args:
+      input_ids: int32 [N, S].
+      is_candidate: bool [N, S], True where a piece may be predicted.
+      lengths: int [N], with [CLS] and both [SEP].
+      rule: rates and limits.
+      vocabulary: gives mask_id, replacement_ids and is_continuation.
+      rng: the source of every draw.
+
+    Returns:
+      The masked batch.
+    """
+    limits = prediction_counts(lengths, rule)
+    if rule.do_whole_word_mask:
+        is_continuation = vocabulary.is_continuation[input_ids]
+        chosen = _choose_words(is_candidate, is_continuation, limits, rng)
+        positions, used = _packed(chosen, rule.max_predictions_per_seq)
+    else:
+        positions, used = _choose_pieces(
+            is_candidate, limits, rule.max_predictions_per_seq, rng
+        )
+    labels = np.take_along_axis(input_ids, positions, 1) * used
+    draw = rng.random(positions.shape)
+    replacements = vocabulary.replacement_ids[
+        rng.integers(0, len(vocabulary.replacement_ids), positions.shape)
+    ]
+    shown = np.where(draw < rule.mask_token_prob, vocabulary.mask_id, labels)
+    is_random = (draw >= rule.mask_token_prob) & (
+        draw < rule.mask_token_prob + rule.random_token_prob
+    )
+    shown = np.where(is_random, replacements, shown)
+    masked = input_ids.copy()
+    rows, columns = np.nonzero(used)
+    masked[rows, positions[rows, columns]] = shown[rows, columns]
+    return Masked(
+        masked,
+        (positions * used).astype(np.int32),
+        labels.astype(np.int32),
+        used.astype(np.float32),
+    )
+
+
+def prediction_counts(lengths: np.ndarray, rule: MaskingRule) -> np.ndarray:
+    """Returns how many pieces each sequence predicts at most: int [N]."""
+    rounded = np.rint(np.asarray(lengths, np.float64) * rule.masked_lm_prob)
+    return np.clip(rounded, 1, rule.max_predictions_per_seq).astype(np.int64)
+
+
+def _choose_pieces(is_candidate, limits, width, rng):
+    """Returns ascending positions [N, width] and which of them count."""
+    count, length = is_candidate.shape
+    limits = np.minimum(limits, is_candidate.sum(axis=1))
+    used = np.arange(width) < limits[:, None]
+    order = _random_order(is_candidate, rng)
+    chosen = np.full((count, width), length, order.dtype)
+    kept = min(width, length)
+    chosen[:, :kept] = order[:, :kept]
+    chosen[~used] = length
+    chosen.sort(axis=1)
+    return np.where(used, chosen, 0).astype(np.int64), used
+
+
+def _random_order(valid, rng):
+    """Returns for each row its valid columns in random order, then others.
+
+    Every column gets a random key whose low bits are the column itself, and
+    the keys are sorted. At least 20 bits of a key are random, so that two
+    equal ones, where the left would win, practically never meet.
+    """
+    count, length = valid.shape
+    bits = int(length).bit_length()
+    dtype = np.uint32 if bits <= 12 else np.uint64
+    low = dtype((1 << bits) - 1)
+    per_draw = 8 // np.dtype(dtype).itemsize
+    raw = rng.integers(
+        0, 1 << 64, -(-count * length // per_draw), np.uint64
+    ).astype("<u8", copy=False)
+    keys = raw.view(dtype)[: count * length].reshape(count, length) & ~low
+    keys |= np.arange(length, dtype=dtype)
+    keys[~valid] = np.iinfo(dtype).max
+    keys.sort(axis=1)
+    return keys & low
+
+
+def _choose_words(is_candidate, is_continuation, limits, rng):
+    """Returns bool [N, S], True for the pieces of the chosen words.
+
+    A continuation piece belongs to the word before it, even across a [SEP],
+    as released; a first piece starts a word whatever it is. Words are tried
+    in random order; one that would go over the limit is passed over.
+    """
+    count, length = is_candidate.shape
+    every = np.arange(count)
+    starts = is_candidate & ~is_continuation
+    starts[every, is_candidate.argmax(axis=1)] = is_candidate.any(axis=1)
+    word = np.cumsum(starts, axis=1) - 1  # [N, S], which word a place is in
+    cell = every[:, None] * length + word
+    sizes = np.bincount(cell[is_candidate], minlength=count * length)
+    sizes = sizes.reshape(count, length)
+    order = _random_order(sizes > 0, rng)
+    chosen = np.zeros((count, length), bool)
+    room = limits.copy()
+    for tried in order[:, : int((sizes > 0).sum(axis=1).max())].T:
+        tried = np.minimum(tried, length - 1)  # Rows that ran out of words.
+        size = sizes[every, tried]
+        fits = (size > 0) & (size <= room) & ~chosen[every, tried]
+        chosen[every, tried] |= fits
+        room -= size * fits
+        if not room.any():
+            break
+    return is_candidate & np.take_along_axis(chosen, np.maximum(word, 0), 1)
+
+
+def _packed(chosen, width):
+    """Returns the places of True values, ascending, and which count."""
+    count = len(chosen)
+    rows, columns = np.nonzero(chosen)
+    totals = chosen.sum(axis=1)
+    starts = np.cumsum(totals) - totals
+    positions = np.zeros((count, width), np.int64)
+    positions[rows, np.arange(len(rows)) - starts[rows]] = columns
+    return positions, np.arange(width) < totals[:, None]
