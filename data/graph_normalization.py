@@ -84,9 +84,7 @@ class GraphNormalizer:
         self._marks = None
         if _order_matters(normalization, codes):
             self._build_mark_tables(normalization, codes)
-        is_separator = normalization.separator[:0x80].copy()
-        is_separator[normalization_lib.SPACE] = True
-        self._ascii_separator = tf.constant(is_separator)
+        self._separator = _PagedTable(alphabet.separator)
 
     def __call__(self, texts: tf.Tensor) -> Normalized:
         """Normalizes a batch.
@@ -211,9 +209,7 @@ class GraphNormalizer:
         starts = tf.boolean_mask(
             row_splits[:-1], row_splits[:-1] < tf.size(codes, tf.int64)
         )
-        is_separator = tf.gather(self._ascii_separator, tf.minimum(codes, 0x7F))
-        for first, last in alphabet_lib.SEPARATOR_BLOCKS:
-            is_separator |= (codes >= first) & (codes <= last)
+        is_separator = self._separator(codes) > 0
         is_break = tf.tensor_scatter_nd_update(
             is_separator, starts[:, None], tf.fill(tf.shape(starts), True)
         )

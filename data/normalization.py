@@ -116,6 +116,19 @@ class Normalization:
         chars = "".join(map(chr, sorted(self.reordering)))
         return re.compile(f"[{chars}]" if chars else "(?!)")
 
+    @functools.cached_property
+    def unchanged(self) -> np.ndarray:
+        """The code points that normalization leaves alone: bool.
+
+        Wherever they stand, that is. Spaces count, marks that may have to be
+        reordered do not.
+        """
+        points = np.arange(unicode_14.CODE_POINTS)
+        unchanged = (self.single == points) | self._properties.space
+        unchanged[list(self.several)] = False
+        unchanged[list(self.reordering)] = False
+        return unchanged
+
     def words(self, text: str) -> list[str]:
         """Splits text into the words that pieces are looked up for."""
         if self.do_lower_case and chr(CAPITAL_SIGMA) in text:

@@ -18,6 +18,7 @@ import functools
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent import futures
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -30,12 +31,19 @@ from data import graph_normalization, unicode_14
 from data import normalization as normalization_lib
 from data import vocabulary as vocabulary_lib
 
-# Full words of at most 200 letters and digits between printable ASCII
-# characters that end a word: what needs no table.
-_PLAIN_TEXT = r"(?:[0-9A-Za-z]{0,200}[\t\n\r -/:-@\[-`{-~])*[0-9A-Za-z]{0,200}"
+# Printable ASCII in words of at most 200 characters needs no table, nor do
+# other texts of characters that normalization leaves alone, if they have no
+# longer words; in which Chinese characters and full stops may end a word too.
+_ENDS_WORD = r"\t\n\r -/:-@\[-`{-~"
+_SHORT_ASCII_WORDS = (
+    rf"(?:[0-9A-Za-z]{{0,200}}[{_ENDS_WORD}])*[0-9A-Za-z]{{0,200}}"
+)
+_ENDS_CHINESE_WORD = _ENDS_WORD + r"\x{3001}\x{3002}\x{4e00}-\x{9fff}\x{ff0c}"
+_SHORT_WORDS = r"(?:[^%s]{0,200}[%s])*[^%s]{0,200}"
 # More bytes than any word has: `graph_normalization` sees to long words.
 _NO_LIMIT = 2**30
 _READ_SIZE = 1 << 20
+_TEXTS_PER_THREAD = 512
 
 
 class Encoding(NamedTuple):
@@ -64,6 +72,7 @@ class EncodingWithOffsets(NamedTuple):
 class _Engine(NamedTuple):
     """The TensorFlow objects of a tokenizer, which cannot be pickled."""
 
+    direct_pattern: str
     normalize: graph_normalization.GraphNormalizer
     word_pieces: tf_text.FastWordpieceTokenizer
     ids: tf.Tensor
@@ -110,7 +119,7 @@ class Tokenizer:
     def _engine(self) -> _Engine:
         normalization = normalization_lib.Normalization(**self._switches)
         tokens = self.vocabulary.ids
-        alphabet = alphabet_lib.Alphabet(tokens, normalization.separator)
+        alphabet = alphabet_lib.Alphabet(tokens, normalization)
         pieces, ids = [vocabulary_lib.UNK], [self.vocabulary.unk_id]
         for token, token_id in tokens.items():
             piece = alphabet.rewrite(token)
@@ -121,6 +130,7 @@ class Tokenizer:
         # to that graph and could not be used in the next.
         with tf.init_scope(), tf.device("CPU:0"):
             return _Engine(
+                alphabet.direct_pattern(),
                 graph_normalization.GraphNormalizer(normalization, alphabet),
                 tf_text.FastWordpieceTokenizer(
                     pieces,
@@ -145,20 +155,37 @@ class Tokenizer:
         """
         engine = self._engine
         with tf.device("CPU:0"):
-            is_plain = tf.strings.regex_full_match(texts, _PLAIN_TEXT)
-            others = tf.where(tf.logical_not(is_plain))
             prepared = texts
             if self._switches["do_lower_case"]:
                 prepared = tf.strings.lower(texts)
+            is_ascii = tf.strings.regex_full_match(texts, _SHORT_ASCII_WORDS)
+            others = tf.where(tf.logical_not(is_ascii))
             prepared = tf.cond(
                 tf.size(others) > 0,
-                lambda: tf.tensor_scatter_nd_update(
-                    prepared, others, self._rewrite(tf.gather_nd(texts, others))
-                ),
+                lambda: self._rewrite_others(texts, prepared, others),
                 lambda: prepared,
             )
             pieces = engine.word_pieces.tokenize(prepared)
             return pieces.with_values(tf.gather(engine.ids, pieces.values))
+
+    def _rewrite_others(self, texts, prepared, others):
+        """Rewrites those of the texts that are not ready as they are."""
+        ends = _ENDS_WORD
+        if self._switches["tokenize_chinese_chars"]:
+            ends = _ENDS_CHINESE_WORD
+        texts = tf.gather_nd(texts, others)
+        is_direct = tf.strings.regex_full_match(
+            texts, self._engine.direct_pattern
+        ) & tf.strings.regex_full_match(texts, _SHORT_WORDS.replace("%s", ends))
+        texts = tf.boolean_mask(texts, ~is_direct)
+        others = tf.boolean_mask(others, ~is_direct)
+        return tf.cond(
+            tf.size(others) > 0,
+            lambda: tf.tensor_scatter_nd_update(
+                prepared, others, self._rewrite(texts)
+            ),
+            lambda: prepared,
+        )
 
     def _rewrite(self, texts: tf.Tensor) -> tf.Tensor:
         normalized = self._engine.normalize(texts)
@@ -169,8 +196,24 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str | bytes]) -> Encoding:
         """Encodes texts outside of a graph."""
-        encoded = self._engine.encode(_string_tensor(texts))
-        return Encoding(encoded.values.numpy(), encoded.row_splits.numpy())
+        encode = self._engine.encode
+        tensor = _string_tensor(texts)
+        threads = min(os.cpu_count() or 1, len(texts) // _TEXTS_PER_THREAD)
+        if threads < 2:
+            encoded = encode(tensor)
+            return Encoding(encoded.values.numpy(), encoded.row_splits.numpy())
+        share = -(-len(texts) // threads)
+        parts = [
+            tensor[start : start + share]
+            for start in range(0, len(texts), share)
+        ]
+        with futures.ThreadPoolExecutor(threads) as pool:
+            parts = list(pool.map(encode, parts))
+        lengths = np.concatenate([np.diff(part.row_splits) for part in parts])
+        return Encoding(
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([[0], np.cumsum(lengths)]),
+        )
 
     def encode_with_offsets(self, texts: Sequence[str]) -> EncodingWithOffsets:
         """Encodes texts and finds each piece's characters in its text.

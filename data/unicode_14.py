@@ -39,6 +39,7 @@ class Properties:
       punctuation: bool; is a word of its own.
       cjk: bool; is a word of its own where Chinese characters are split.
       nonspacing_mark: bool; category Mn, "accents".
+      settled: bool; has had its category since Unicode 3.2.
       cased: bool; a sigma before it is not a final one.
       case_ignorable: bool; the search for a final sigma looks past it.
       combining_class: uint8; canonical combining class.
@@ -51,6 +52,7 @@ class Properties:
     punctuation: np.ndarray
     cjk: np.ndarray
     nonspacing_mark: np.ndarray
+    settled: np.ndarray
     cased: np.ndarray
     case_ignorable: np.ndarray
     combining_class: np.ndarray
@@ -73,6 +75,7 @@ def properties() -> Properties:
         punctuation=_members(table["punctuation"]),
         cjk=_members(CJK_BLOCKS),
         nonspacing_mark=_members(table["nonspacing_mark"]),
+        settled=_members(table["settled"]),
         cased=_members(table["cased"]),
         case_ignorable=_members(table["case_ignorable"]),
         combining_class=combining_class,

@@ -52,6 +52,17 @@ def is_punctuation(char):
     return unicodedata.category(char)[0] == "P"
 
 
+def is_settled(char):
+    """Says whether this character's category is as old as Unicode 3.2.
+
+    Other libraries, with Unicode data of their own, agree on these.
+    """
+    category = unicodedata.category(char)
+    return category[0] != "C" and (
+        category == unicodedata.ucd_3_2_0.category(char)
+    )
+
+
 def sigma_before(text):
     """Says what str.lower makes of the sigma in "A" + sigma + text."""
     return ("A\u03a3" + text).lower()[1]
@@ -91,6 +102,7 @@ def main(path):
         "nonspacing_mark": runs_where(
             lambda char: unicodedata.category(char) == "Mn"
         ),
+        "settled": runs_where(is_settled),
         "cased": runs_where(is_cased),
         "case_ignorable": runs_where(is_case_ignorable),
         "combining_class": {
