@@ -1,0 +1,202 @@
+"""Proves what the encoder may and may not let influence what.
+
+python -m pytest tests/modeling/encoder_test.py
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import errors
+from modeling import encoder, models, variables
+
+SEED = tf.constant([7, 11])
+
+
+def _encoder(config, **options):
+    make = variables.Maker(stddev=0.5, seed=1)
+    return encoder.BertEncoder(config, make=make, **options)
+
+
+def _run(bert, features, **options):
+    return bert(
+        features["input_ids"],
+        features["input_mask"],
+        features["segment_ids"],
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def bert(tiny_config):
+    """An encoder with weights large enough that all matters."""
+    return _encoder(tiny_config)
+
+
+def test_padding_does_not_change_real_positions(bert, features):
+    whole = _run(bert, features)
+    shorter = {name: ids[2:3, :3] for name, ids in features.items()}
+    alone = _run(bert, shorter)
+    np.testing.assert_allclose(
+        whole.sequence_output[2:3, :3], alone.sequence_output, atol=1e-5
+    )
+    features["input_ids"][2, 3:] = 9
+    changed = _run(bert, features)
+    np.testing.assert_allclose(
+        whole.sequence_output[2, :3], changed.sequence_output[2, :3], atol=1e-6
+    )
+
+
+def test_a_real_position_does_change_the_others(bert, features):
+    before = _run(bert, features).sequence_output
+    features["input_ids"][0, 5] += 1
+    after = _run(bert, features).sequence_output
+    assert np.abs(before[0] - after[0]).max(axis=-1).min() > 1e-4
+
+
+def test_batch_order_is_batch_order(bert, features):
+    forward = _run(bert, features).pooled_output
+    turned = {name: ids[::-1] for name, ids in features.items()}
+    backward = _run(bert, turned).pooled_output
+    np.testing.assert_allclose(forward[::-1], backward, atol=1e-6)
+
+
+def test_segments_and_places_matter(bert, features):
+    before = _run(bert, features).pooled_output
+    other = features | {"segment_ids": 1 - features["segment_ids"]}
+    assert np.abs(before - _run(bert, other).pooled_output).max() > 1e-3
+    places = np.tile(np.arange(12, dtype=np.int32)[::-1], (4, 1))
+    moved = _run(bert, features, position_ids=places).pooled_output
+    assert np.abs(before - moved).max() > 1e-3
+
+
+def test_default_places_count_from_zero(bert, features):
+    places = np.tile(np.arange(12, dtype=np.int32), (4, 1))
+    np.testing.assert_allclose(
+        _run(bert, features).sequence_output,
+        _run(bert, features, position_ids=places).sequence_output,
+        atol=1e-6,
+    )
+
+
+def test_left_to_right_never_sees_the_future(tiny_config, features):
+    bert = _encoder(tiny_config, attention="left_to_right")
+    before = _run(bert, features).sequence_output
+    for place in range(1, 12):
+        changed = {name: ids.copy() for name, ids in features.items()}
+        changed["input_ids"][:, place] = (
+            changed["input_ids"][:, place] + 1
+        ) % 30
+        after = _run(bert, changed).sequence_output
+        np.testing.assert_array_equal(before[:, :place], after[:, :place])
+        assert np.abs(before[0, place:] - after[0, place:]).max() > 1e-3
+
+
+def test_packed_instances_are_as_if_alone(bert, features):
+    first = {k: features[k][0:1, :7] for k in features}
+    second = {k: features[k][3:4, :4] for k in features}
+    row = {
+        name: np.concatenate([first[name], second[name]], axis=1)
+        for name in ("input_ids", "segment_ids")
+    }
+    row["input_mask"] = np.array([[1] * 7 + [2] * 4], np.int32)
+    row = {name: np.pad(ids, ((0, 0), (0, 1))) for name, ids in row.items()}
+    places = np.array([[*range(7), *range(4), 0]], np.int32)
+    packed = _run(
+        bert,
+        row,
+        position_ids=places,
+        pooled_positions=np.array([[0, 7]], np.int32),
+        packed=True,
+    )
+    for instance, start, stop in ((first, 0, 7), (second, 7, 11)):
+        alone = _run(bert, instance)
+        np.testing.assert_allclose(
+            packed.sequence_output[:, start:stop],
+            alone.sequence_output,
+            atol=1e-5,
+        )
+        np.testing.assert_allclose(
+            packed.pooled_output[:, start // 7], alone.pooled_output, atol=1e-5
+        )
+
+
+def test_all_layers_come_out_in_order(bert, features):
+    outputs = _run(bert, features)
+    assert len(outputs.all_encoder_layers) == 2
+    np.testing.assert_array_equal(
+        outputs.all_encoder_layers[-1], outputs.sequence_output
+    )
+    assert outputs.embedding_output.shape == (4, 12, 8)
+
+
+def test_recomputing_gives_the_same_gradients_with_dropout(
+    tiny_config, features
+):
+    results = []
+    for recompute in (False, True):
+        model = models.PretrainingModel(tiny_config, recompute=recompute)
+
+        @tf.function
+        def step(model=model):
+            with tf.GradientTape() as tape:
+                outputs = model(features, dropout_seed=SEED)
+                loss = tf.reduce_sum(outputs.masked_lm_logits**2)
+                loss += tf.reduce_sum(outputs.next_sentence_logits**2)
+            return tape.gradient(loss, model.trainable_variables)
+
+        results.append([tf.convert_to_tensor(g).numpy() for g in step()])
+    for kept, recomputed in zip(*results, strict=True):
+        np.testing.assert_allclose(kept, recomputed, rtol=1e-5, atol=1e-6)
+
+
+def test_compiled_and_dynamic_shapes_compute_the_same(bert, features):
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = {name: tf.constant(features[name]) for name in names}
+    expected = _run(bert, inputs).pooled_output
+    compiled = tf.function(
+        lambda x: _run(bert, x).pooled_output, jit_compile=True
+    )
+    np.testing.assert_allclose(compiled(inputs), expected, atol=1e-5)
+    open_shape = tf.TensorSpec([None, None], tf.int32)
+    dynamic = tf.function(
+        lambda x: _run(bert, x, dropout_seed=SEED).pooled_output,
+        input_signature=[{name: open_shape for name in names}],
+    )
+    np.testing.assert_allclose(
+        dynamic(inputs),
+        _run(bert, inputs, dropout_seed=SEED).pooled_output,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_stays_close_with_float32_weights(
+    policy, tiny_config, features
+):
+    exact = models.PretrainingModel(tiny_config)
+    half = models.PretrainingModel(tiny_config, dtype=policy)
+    assert {v.dtype for v in half.weights} == {"float32"}
+    ours, theirs = half(features), exact(features)
+    assert ours.encoder.sequence_output.dtype == policy.removeprefix("mixed_")
+    for name in ("masked_lm_logits", "next_sentence_logits"):
+        logits = getattr(ours, name)
+        assert logits.dtype == "float32"
+        np.testing.assert_allclose(logits, getattr(theirs, name), atol=0.02)
+
+
+def test_wrong_inputs_get_one_clear_line(bert, features, tiny_config):
+    ids = np.zeros((2, 17), np.int32)
+    with pytest.raises(errors.InputError, match="max_position_embeddings 16"):
+        bert(ids, ids, ids)
+    with pytest.raises(errors.InputError, match=r"must be \[B, S\]"):
+        bert(ids[0], ids[0], ids[0])
+    with pytest.raises(errors.InputError, match="differ in shape"):
+        bert(ids[:, :4], ids[:, :5], ids[:, :4])
+    with pytest.raises(errors.InputError, match="must be integers"):
+        bert(ids[:, :4].astype(np.float32), ids[:, :4], ids[:, :4])
+    with pytest.raises(errors.InputError, match="none of: bidirectional"):
+        _encoder(tiny_config, attention="sideways")
+    with pytest.raises(errors.InputError, match="lack segment_ids"):
+        del features["segment_ids"]
+        models.PretrainingModel(tiny_config)(features)

@@ -1,0 +1,146 @@
+"""Proves that every loss is the written-out sum and weight.
+
+python -m pytest tests/modeling/losses_test.py
+"""
+
+import numpy as np
+import pytest
+
+from modeling import losses
+
+RNG = np.random.default_rng(0)
+
+
+def _log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def _pair(weighted):
+    return float(weighted.sum), float(weighted.weight)
+
+
+def test_masked_lm_counts_only_weighted_places_and_adds_epsilon():
+    logits = RNG.normal(size=(2, 3, 5)).astype(np.float32)
+    ids = np.array([[1, 4, 0], [2, 0, 0]], np.int32)
+    weights = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
+    log_probs = _log_softmax(logits)
+    expected = -(log_probs[0, 0, 1] + log_probs[0, 1, 4] + log_probs[1, 0, 2])
+    loss = losses.masked_lm(logits, ids, weights)
+    assert _pair(loss) == pytest.approx((expected, 3.0), rel=1e-5)
+    assert loss.epsilon == 1e-5
+    assert float(loss.value) == pytest.approx(expected / 3.00001, rel=1e-6)
+
+
+def test_masked_lm_without_any_place_is_zero_and_not_nan():
+    logits = np.zeros((1, 2, 5), np.float32)
+    ids = np.zeros((1, 2), np.int32)
+    loss = losses.masked_lm(logits, ids, np.zeros((1, 2), np.float32))
+    assert float(loss.value) == 0.0
+
+
+def test_parts_of_a_batch_add_up_to_the_batch():
+    logits = RNG.normal(size=(4, 3, 5)).astype(np.float32)
+    ids = RNG.integers(0, 5, (4, 3)).astype(np.int32)
+    weights = RNG.integers(0, 2, (4, 3)).astype(np.float32)
+    whole = losses.masked_lm(logits, ids, weights)
+    parts = [
+        losses.masked_lm(logits[i], ids[i], weights[i])
+        for i in (slice(0, 1), slice(1, 4))
+    ]
+    added = losses.Weighted(
+        sum(p.sum for p in parts), sum(p.weight for p in parts), 1e-5
+    )
+    assert float(added.value) == pytest.approx(float(whole.value), rel=1e-6)
+
+
+def test_accuracies_count_what_is_right_and_weighted():
+    logits = np.eye(3, dtype=np.float32)[[[0, 1, 2], [2, 2, 0]]]
+    ids = np.array([[0, 1, 0], [2, 0, 0]], np.int32)
+    weights = np.array([[1, 1, 1], [1, 1, 0]], np.float32)
+    right = losses.masked_lm_accuracy(logits, ids, weights)
+    assert _pair(right) == (3.0, 5.0)
+    pairs = np.array([[2.0, 1.0], [0.0, 1.0]], np.float32)
+    labels = np.array([[0], [0]], np.int32)
+    assert _pair(losses.next_sentence_accuracy(pairs, labels)) == (1.0, 2.0)
+    assert _pair(losses.classification_accuracy(pairs, labels[:, 0])) == (1, 2)
+    tags = np.array([[0, 1, -1], [-1, 0, 0]], np.int32)
+    assert _pair(losses.tagging_accuracy(logits, tags)) == (3.0, 4.0)
+
+
+def test_next_sentence_takes_labels_of_either_shape():
+    logits = np.array([[2.0, 1.0], [0.5, 3.0]], np.float32)
+    log_probs = _log_softmax(logits)
+    expected = -(log_probs[0, 1] + log_probs[1, 1])
+    for labels in (np.array([[1], [1]], np.int32), np.ones(2, np.int32)):
+        loss = losses.next_sentence(logits, labels)
+        assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-6)
+
+
+def test_next_sentence_of_packed_rows_is_that_of_single_ones():
+    logits = RNG.normal(size=(2, 3, 2)).astype(np.float32)
+    labels = np.array([[0, 1, 0], [1, 0, 0]], np.int32)
+    weights = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
+    packed = losses.next_sentence(logits, labels, weights)
+    alone = losses.next_sentence(
+        logits[[0, 0, 1], [0, 1, 0]], np.array([0, 1, 1], np.int32)
+    )
+    assert _pair(packed) == pytest.approx(_pair(alone), rel=1e-6)
+
+
+def test_left_to_right_predicts_the_next_piece():
+    ids = np.array([[3, 1, 2, 0]], np.int32)
+    mask = np.array([[1, 1, 1, 0]], np.int32)
+    logits = RNG.normal(size=(1, 4, 5)).astype(np.float32)
+    log_probs = _log_softmax(logits)
+    expected = -(log_probs[0, 0, 1] + log_probs[0, 1, 2])
+    loss = losses.left_to_right(logits, ids, mask)
+    assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)
+    perfect = np.eye(5, dtype=np.float32)[[[1, 2, 4, 4]]]
+    right = losses.left_to_right_accuracy(perfect, ids, mask)
+    assert _pair(right) == (2.0, 2.0)
+
+
+def test_classification_leaves_out_padding_examples():
+    logits = RNG.normal(size=(3, 4)).astype(np.float32)
+    labels = np.array([3, 0, 0], np.int32)
+    expected = -(_log_softmax(logits)[[0, 1], [3, 0]]).sum()
+    loss = losses.classification(logits, labels, np.array([1, 1, 0], np.int32))
+    assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)
+
+
+def test_regression_is_the_squared_error():
+    logits = np.array([[1.0], [2.5]], np.float32)
+    loss = losses.regression(logits, np.array([0.0, 3.0], np.float32))
+    assert _pair(loss) == pytest.approx((1.25, 2.0))
+
+
+def test_multi_label_is_the_mean_binary_cross_entropy():
+    logits = RNG.normal(size=(2, 3)).astype(np.float32)
+    labels = np.array([[1, 0, 1], [0, 0, 1]], np.int32)
+    probs = 1 / (1 + np.exp(-logits))
+    each = -(labels * np.log(probs) + (1 - labels) * np.log(1 - probs))
+    loss = losses.multi_label(logits, labels, np.array([1.0, 0.0], np.float32))
+    assert _pair(loss) == pytest.approx((each[0].mean(), 1.0), rel=1e-5)
+
+
+def test_span_is_the_mean_of_start_and_end():
+    start, end = RNG.normal(size=(2, 2, 6)).astype(np.float32)
+    starts = np.array([0, 4], np.int32)
+    ends = np.array([0, 5], np.int32)
+    rows = [0, 1]
+    expected = -0.5 * (
+        _log_softmax(start)[rows, starts].sum()
+        + _log_softmax(end)[rows, ends].sum()
+    )
+    loss = losses.span(start, end, starts, ends)
+    assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)
+
+
+def test_tagging_ignores_minus_one():
+    logits = RNG.normal(size=(1, 3, 4)).astype(np.float32)
+    labels = np.array([[2, -1, 0]], np.int32)
+    log_probs = _log_softmax(logits)
+    expected = -(log_probs[0, 0, 2] + log_probs[0, 2, 0])
+    loss = losses.tagging(logits, labels)
+    assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)

@@ -1,0 +1,142 @@
+"""Proves what belongs to the models as wholes: variables, gradients, seeds.
+
+python -m pytest tests/modeling/models_test.py
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from modeling import models, weight_names
+
+SEED = tf.constant([3, 5])
+MODELS = {
+    models.PretrainingModel: {},
+    models.ClassificationModel: {"num_classes": 3},
+    models.MultipleChoiceModel: {},
+    models.QuestionAnsweringModel: {},
+    models.TaggingModel: {"num_classes": 3},
+}
+
+
+def _features(model_class, features):
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    if model_class is not models.MultipleChoiceModel:
+        return {name: features[name] for name in names}
+    return {name: features[name].reshape(2, 2, -1) for name in names[:3]}
+
+
+def _logits(outputs):
+    """Returns all float32 scores of any model as one vector."""
+    if isinstance(outputs, models.PretrainingOutputs):
+        outputs = outputs[:2]
+    if not isinstance(outputs, tuple):
+        outputs = (outputs,)
+    return tf.concat([tf.reshape(x, [-1]) for x in outputs], axis=0)
+
+
+def test_the_variable_tree_is_the_released_one(tiny_config):
+    model = models.PretrainingModel(tiny_config)
+    expected = weight_names.shapes(
+        tiny_config, weight_names.MASKED_LM, weight_names.NEXT_SENTENCE
+    )
+    assert {v.path: tuple(v.shape) for v in model.weights} == expected
+    assert len(model.weights) == len(expected)
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_every_parameter_gets_a_gradient(model_class, tiny_config, features):
+    model = model_class(tiny_config, **MODELS[model_class])
+    inputs = _features(model_class, features)
+    with tf.GradientTape() as tape:
+        logits = _logits(model(inputs, dropout_seed=SEED))
+        loss = tf.reduce_sum(tf.sin(logits * 3.0 + 0.3 * logits**2))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    for variable, gradient in zip(
+        model.trainable_variables, gradients, strict=True
+    ):
+        assert gradient is not None, variable.path
+        # A key's bias shifts all scores of a row alike: softmax ignores it.
+        if not variable.path.endswith("key/bias"):
+            assert np.abs(tf.convert_to_tensor(gradient)).max() > 0, (
+                variable.path
+            )
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_the_seed_decides_the_dropout(model_class, tiny_config, features):
+    model = model_class(tiny_config, **MODELS[model_class])
+    inputs = _features(model_class, features)
+
+    def logits(seed):
+        return _logits(model(inputs, dropout_seed=seed)).numpy()
+
+    np.testing.assert_array_equal(logits(SEED), logits(SEED))
+    assert not np.array_equal(logits(SEED), logits(tf.constant([3, 6])))
+    assert not np.array_equal(logits(SEED), _logits(model(inputs)).numpy())
+
+
+def test_without_positions_every_place_is_scored(tiny_config, features):
+    model = models.PretrainingModel(tiny_config)
+    gathered = model(features).masked_lm_logits
+    positions = features.pop("masked_lm_positions")
+    everywhere = np.array(model(features).masked_lm_logits)
+    assert everywhere.shape == (4, 12, 30)
+    np.testing.assert_allclose(
+        gathered,
+        np.take_along_axis(everywhere, positions[:, :, None], axis=1),
+        atol=1e-5,
+    )
+
+
+def test_the_masked_lm_head_is_tied_to_the_word_embeddings(
+    tiny_config, features
+):
+    model = models.PretrainingModel(tiny_config)
+    unused = 29
+    features["input_ids"][features["input_ids"] == unused] = 1
+    before = np.array(model(features).masked_lm_logits)
+    table = model.bert.embeddings.word_embeddings
+    value = table.numpy()
+    value[unused, 0] += 1.0
+    table.assign(value)
+    after = np.array(model(features).masked_lm_logits)
+    changed = np.abs(after - before).max(axis=(0, 1)) > 1e-6
+    assert np.flatnonzero(changed).tolist() == [unused]
+
+
+def test_a_language_model_has_no_pooler(tiny_config, features):
+    model = models.PretrainingModel(
+        tiny_config, attention="left_to_right", next_sentence=False
+    )
+    outputs = model(features)
+    assert outputs.next_sentence_logits is None
+    assert outputs.encoder.pooled_output is None
+    assert not [v for v in model.weights if "pooler" in v.path]
+
+
+def test_a_head_does_not_change_the_encoders_start(tiny_config):
+    one = models.PretrainingModel(tiny_config, seed=5)
+    two = models.TaggingModel(tiny_config, num_classes=9, seed=5)
+    values = {v.path: v.numpy() for v in one.weights}
+    shared = [v for v in two.weights if v.path in values]
+    assert len(shared) == 5 + 2 * 16
+    for variable in shared:
+        np.testing.assert_array_equal(variable.numpy(), values[variable.path])
+
+
+def test_replicas_start_alike_and_train(tiny_config, features):
+    devices = tf.config.list_logical_devices("CPU")
+    strategy = tf.distribute.MirroredStrategy([d.name for d in devices[:2]])
+    with strategy.scope():
+        mirrored = models.PretrainingModel(tiny_config, seed=4)
+    alone = models.PretrainingModel(tiny_config, seed=4)
+
+    @tf.function
+    def run():
+        return strategy.run(lambda: mirrored(features).masked_lm_logits)
+
+    for result in strategy.experimental_local_results(run()):
+        np.testing.assert_allclose(
+            result, alone(features).masked_lm_logits, atol=1e-6
+        )
