@@ -17,7 +17,9 @@ class _FixedSeed(keras.random.SeedGenerator):
     """Hands keras.random exactly the given seed, and keeps no variable."""
 
     def __init__(self, seed):  # The parent's would create a state variable.
-        self._seed = seed
+        # JAX alone wants its keys unsigned.
+        unsigned = keras.backend.backend() == "jax"
+        self._seed = ops.cast(seed, "uint32") if unsigned else seed
 
     def next(self, ordered=True):
         """Returns the seed; there is no next one."""
