@@ -45,7 +45,7 @@ DEFAULTS = {
     "precision": "float32",
     "strategy": "auto",
     "sleep": 0.0,
-    "peak": 0.05,
+    "peak": 0.01,
     "clip_norm": 0.05,
     "width": WIDTH,
     "poison": -1,

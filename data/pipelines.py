@@ -1,0 +1,306 @@
+"""Shards to batches: shuffled without end for training, in order once to judge.
+
+The training order is a pure function of the seed and the shards' counts, and
+can be entered anywhere in seconds, without replay:
+
+    epoch    all shards, permuted by (seed, epoch), in groups of 16
+    group    its shards are read together, a chunk of 2,048 records of each
+             in turn
+    window   16 chunks in a row: all their records, permuted by (seed, epoch,
+             group, window); this is what memory holds
+    batch    the next B records of the stream of windows, groups, epochs
+
+Records are permuted as bytes; a worker parses only its own rows of a batch.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import errors
+from data import manifest, records
+from data import schema as schemas
+
+_GROUP = 16
+_CHUNK = 2048
+_WINDOW = 16
+_FOREVER = 2**62
+
+
+def train_batches(
+    shards: Sequence[str],
+    schema: schemas.Schema,
+    *,
+    batch_size: int,
+    seed: int,
+    first_batch: int = 0,
+    part: int = 0,
+    num_parts: int = 1,
+    counts: Sequence[int] | None = None,
+) -> tf.data.Dataset:
+    """Returns endless shuffled batches, every record once per epoch.
+
+    Args:
+        shards: the files, in a fixed order.
+        schema: what their records hold.
+        batch_size: of the global batch.
+        seed: keys every permutation.
+        first_batch: how many batches to leave out, at no cost.
+        part: which of num_parts equal parts of every batch, for a worker.
+        num_parts: how many parts the batch is cut into.
+        counts: records per shard; asked of the manifest when not given.
+
+    Returns:
+        A dict of features [batch_size / num_parts, ...], static shapes.
+    """
+    counts = _counted(shards, counts)
+    rows = _rows(batch_size, part, num_parts)
+    paths = tf.constant([*shards, ""])
+
+    def read(shard, start):
+        return _open(paths[shard]).skip(start)
+
+    return (
+        _shuffled(counts, seed, first_batch * batch_size, read)
+        .rebatch(batch_size, drop_remainder=True)
+        # In order, or the batch of a step would depend on the machine's load.
+        .map(
+            lambda batch: records.parse(batch[rows], schema),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def eval_batches(
+    shards: Sequence[str],
+    schema: schemas.Schema,
+    *,
+    batch_size: int,
+    part: int = 0,
+    num_parts: int = 1,
+) -> tf.data.Dataset:
+    """Returns every record once, in order.
+
+    The last batch is filled up with copies; `is_real_example` int32 [B] is 0
+    there and 1 elsewhere. Arguments as for train_batches.
+    """
+    rows = _rows(batch_size, part, num_parts)
+
+    def parse(batch):
+        real = tf.size(batch)
+        filling = tf.repeat(batch[:1], batch_size - real)
+        batch = tf.ensure_shape(tf.concat([batch, filling], 0), [batch_size])
+        features = records.parse(batch[rows], schema)
+        is_real = tf.cast(tf.range(batch_size) < real, tf.int32)
+        return {**features, "is_real_example": is_real[rows]}
+
+    return (
+        tf.data.Dataset.from_tensor_slices(list(shards))
+        .flat_map(_open)
+        .batch(batch_size)
+        .map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def locate(
+    shards: Sequence[str],
+    *,
+    batch_size: int,
+    seed: int,
+    batch: int,
+    counts: Sequence[int] | None = None,
+) -> list[tuple[str, int]]:
+    """Says which records are in a batch: (path, number counted from 0)."""
+    counts = _counted(shards, counts)
+
+    def read(shard, start):
+        last = tf.gather(tf.constant([*counts, 0], tf.int64), shard)
+        numbers = tf.data.Dataset.range(start, last)
+        return numbers.map(lambda n: tf.stack([shard, n]))
+
+    order = _shuffled(counts, seed, batch * batch_size, read)
+    (places,) = order.rebatch(batch_size).take(1).as_numpy_iterator()
+    return [(shards[shard], number) for shard, number in places.tolist()]
+
+
+def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
+    """Reads everything; raises InputError naming the first damaged record.
+
+    For after a failure in the middle of a run, whose message has no file name.
+    """
+    for path in shards:
+        for number, record in enumerate(records.read(path)):
+            try:
+                records.parse(tf.constant([record]), schema)
+            except tf.errors.OpError as error:
+                reason = str(error.message).splitlines()[0]
+                raise errors.InputError(
+                    f"{path}: record {number + 1}: {reason}"
+                ) from None
+
+
+class _Start(NamedTuple):
+    """Where in the order to begin."""
+
+    epoch: int
+    group: int
+    window: int
+    record: int
+
+
+def _counted(shards, counts) -> list[int]:
+    if not shards:
+        raise errors.InputError("--input_file: no shards")
+    counts = manifest.counts(list(shards)) if counts is None else list(counts)
+    if not sum(counts):
+        raise errors.InputError(f"{shards[0]}: no records in any shard")
+    return counts
+
+
+def _rows(batch_size: int, part: int, num_parts: int) -> slice:
+    if batch_size % num_parts:
+        raise errors.InputError(
+            f"batch size {batch_size} does not divide by {num_parts} workers"
+        )
+    rows = batch_size // num_parts
+    return slice(part * rows, (part + 1) * rows)
+
+
+def _open(path: tf.Tensor) -> tf.data.Dataset:
+    is_gzip = tf.strings.regex_full_match(path, r".*\.gz")
+    compression = tf.where(is_gzip, "GZIP", "")
+    return tf.data.TFRecordDataset(path, compression)
+
+
+def _shuffled(
+    counts: Sequence[int],
+    seed: int,
+    first: int,
+    read: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset],
+) -> tf.data.Dataset:
+    """Returns windows [n, ...] of the endless order, from record `first` on.
+
+    Args:
+        counts: records per shard.
+        seed: keys every permutation.
+        first: how many records to leave out.
+        read: maps (shard, number of its first record) to its records.
+    """
+    start = _find(counts, seed, first)
+    sizes = tf.constant([*counts, 0], tf.int64)
+
+    def groups_of(epoch):
+        groups = _groups(len(counts), seed, epoch)
+        numbers = tf.range(tf.shape(groups, tf.int64)[0])
+        epochs = tf.fill(tf.shape(numbers), epoch)
+        return tf.data.Dataset.from_tensor_slices((epochs, numbers, groups))
+
+    def windows_of(index, item):
+        epoch, group, shards = item
+        is_first_group = tf.equal(index, 0)
+        window = tf.cast(is_first_group, tf.int64) * start.window
+        chunks = _chunks(tf.gather(sizes, shards))
+        before, left = chunks[: window * _WINDOW], chunks[window * _WINDOW :]
+        done = tf.math.bincount(
+            before, minlength=_GROUP, maxlength=_GROUP, dtype=tf.int64
+        )
+        sources = [
+            read(shards[i], done[i] * _CHUNK).batch(_CHUNK)
+            for i in range(min(_GROUP, len(counts)))
+        ]
+        choices = tf.data.Dataset.from_tensor_slices(tf.cast(left, tf.int64))
+        # Ragged, because a shard's last chunk is short.
+        windows = tf.data.Dataset.choose_from_datasets(
+            sources, choices, stop_on_empty_dataset=False
+        ).ragged_batch(_WINDOW)
+
+        def permute(number, ragged):
+            rows = ragged.merge_dims(0, 1)
+            size = tf.shape(rows, tf.int64)[0]
+            keys = _keys(tf.range(size), seed, epoch, group, window + number)
+            rows = tf.gather(rows, tf.argsort(keys, stable=True))
+            is_first = is_first_group & tf.equal(number, 0)
+            return rows[tf.cast(is_first, tf.int64) * start.record :]
+
+        return windows.enumerate().map(permute)
+
+    return (
+        tf.data.Dataset.range(start.epoch, _FOREVER)
+        .flat_map(groups_of)
+        .skip(start.group)
+        .enumerate()
+        .flat_map(windows_of)
+        # The next window is read while this one is used.
+        .prefetch(1)
+    )
+
+
+def _find(counts: Sequence[int], seed: int, first: int) -> _Start:
+    """Finds the record at position `first` of the endless order."""
+    epoch, left = divmod(first, sum(counts))
+    groups = _groups(len(counts), seed, tf.constant(epoch, tf.int64)).numpy()
+    sizes = np.asarray([*counts, 0])[groups]
+    ends = np.cumsum(sizes.sum(axis=1))
+    group = int(np.searchsorted(ends, left, side="right"))
+    left -= int(ends[group] - sizes[group].sum())
+    chunks = _chunks(tf.constant(sizes[group], tf.int64)).numpy()
+    # The size of every chunk: full, but for the last of each shard.
+    numbers = np.array(
+        [np.sum(chunks[:i] == shard) for i, shard in enumerate(chunks)]
+    )
+    lengths = np.minimum(sizes[group][chunks] - numbers * _CHUNK, _CHUNK)
+    windows = math.ceil(len(chunks) / _WINDOW)
+    totals = np.add.reduceat(lengths, np.arange(windows) * _WINDOW)
+    ends = np.cumsum(totals)
+    window = int(np.searchsorted(ends, left, side="right"))
+    return _Start(
+        epoch, group, window, left - int(ends[window] - totals[window])
+    )
+
+
+def _groups(number: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
+    """Returns int64 [groups, 16] permuted shards.
+
+    The last group is filled up with `number`, an empty shard of its own.
+    """
+    order = tf.argsort(
+        _keys(tf.range(number, dtype=tf.int64), seed, epoch), stable=True
+    )
+    filling = -number % _GROUP
+    padded = tf.pad(order, [[0, filling]], constant_values=number)
+    return tf.cast(tf.reshape(padded, [-1, _GROUP]), tf.int64)
+
+
+def _chunks(sizes: tf.Tensor) -> tf.Tensor:
+    """Returns, in reading order, whose chunk each one is: int32 [chunks]."""
+    number = -(-sizes // _CHUNK)
+    turns = tf.range(tf.reduce_max(number))
+    has_one = number[None, :] > turns[:, None]
+    return tf.cast(tf.where(has_one)[:, 1], tf.int32)
+
+
+def _keys(numbers: tf.Tensor, *words: int | tf.Tensor) -> tf.Tensor:
+    """Hashes every number with all words: int64, the same everywhere.
+
+    The mixing function is splitmix64's.
+    """
+    state = tf.cast(numbers, tf.uint64)
+    for word in words:
+        word = tf.bitcast(tf.cast(word, tf.int64), tf.uint64)
+        state = _mix(state + _mix(word + 0x9E3779B97F4A7C15))
+    return tf.bitcast(state, tf.int64)
+
+
+def _mix(x: tf.Tensor) -> tf.Tensor:
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        shifted = tf.bitwise.right_shift(x, tf.constant(shift, tf.uint64))
+        x = tf.bitwise.bitwise_xor(x, shifted)
+        x = x * tf.constant(factor, tf.uint64)
+    shifted = tf.bitwise.right_shift(x, tf.constant(31, tf.uint64))
+    return tf.bitwise.bitwise_xor(x, shifted)
