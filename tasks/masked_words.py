@@ -63,10 +63,23 @@ def encode(
 class MaskFiller:
     """Ranks the vocabulary at every mask of a text."""
 
-    def __init__(self, model: Any, tokenizer: tokenization.Tokenizer):
-        """Creates a filler from a `PretrainingModel` and its tokenizer."""
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: tokenization.Tokenizer,
+        *,
+        left_to_right: bool = False,
+    ):
+        """Creates a filler.
+
+        Args:
+          model: a `PretrainingModel`.
+          tokenizer: that it was trained with.
+          left_to_right: whether a word is read off the place before it.
+        """
         self._model = model
         self._tokenizer = tokenizer
+        self._offset = 1 if left_to_right else 0
         self._max_length = model.config.max_position_embeddings
 
     def fill(
@@ -93,7 +106,10 @@ class MaskFiller:
         self, batch: Sequence[MaskedText], top_k: int
     ) -> list[list[list[Candidate]]]:
         tokens = self._tokenizer.vocabulary.tokens
-        outputs = self._model(_pad(batch, self._tokenizer.vocabulary.pad_id))
+        features = _pad(batch, self._tokenizer.vocabulary.pad_id)
+        positions = features["masked_lm_positions"] - self._offset
+        features["masked_lm_positions"] = np.maximum(positions, 0)  # Padding.
+        outputs = self._model(features)
         logits = ops.cast(outputs.masked_lm_logits, "float32")
         best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
         values, indices = map(ops.convert_to_numpy, best)  # [B, P, top_k]

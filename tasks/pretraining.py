@@ -14,6 +14,8 @@ records, so that nothing but the objective differs between them:
     targets               the  cat  sat  [SEP]
 """
 
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -57,6 +59,13 @@ def next_piece_targets(features: dict) -> LanguageModelTargets:
         unmasked_ids(features)[:, 1:],
         ops.cast(features["input_mask"][:, 1:], "float32"),
     )
+
+
+def with_perplexity(values: Mapping[str, float]) -> dict[str, float]:
+    """Adds exp(masked_lm_loss), over the predicted pieces."""
+    # A loss beyond 700 would overflow, and is as good as infinite.
+    loss = min(values["masked_lm_loss"], 700.0)
+    return {**values, "masked_lm_perplexity": math.exp(loss)}
 
 
 class PretrainingTask:

@@ -44,3 +44,16 @@ def test_files_that_do_not_parse_are_passed_over(tmp_path):
     (tmp_path / "template.py").write_text("def {{ name }}(): pass")
     (tmp_path / "latin.py").write_bytes(b'"""\xe9."""')
     assert not list(docstrings.documents(sorted(tmp_path.iterdir())))
+
+
+def test_collected_corpora_are_documents_of_paragraphs(tmp_path):
+    counts = docstrings.collect(
+        str(tmp_path / "train.txt"),
+        str(tmp_path / "heldout.txt"),
+        num_characters=400_000,
+    )
+    train = (tmp_path / "train.txt").read_text().split("\n\n")
+    held_out = (tmp_path / "heldout.txt").read_text().split("\n\n")
+    assert (len(train) - 1, len(held_out) - 1) == counts
+    assert counts.train > 15 * counts.held_out > 0
+    assert not set(train[:-1]) & set(held_out[:-1])

@@ -1,0 +1,178 @@
+"""The whole path in minutes: text, vocabulary, records, model, words.
+
+    make demo
+
+The text is what every machine has, the docstrings of the installed Python
+packages; every step is the command that you would type for your own.
+"""
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+import quiet  # noqa: F401
+from data import docstrings
+from modeling.config import BertConfig
+from tasks import pretraining_data
+from training import config_flags
+
+field = config_flags.field
+HERE = os.path.dirname(os.path.abspath(__file__))
+SENTENCES = (
+    "Returns the sum of the [MASK] along the given axis.",
+    "This function raises an [MASK] if the file does not exist.",
+    "If True, the [MASK] is sorted in place.",
+    "The number of samples in the training [MASK].",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """Everything demo.py needs to know."""
+
+    output_dir: str = field("Where everything goes.", "demo_output")
+    text_megabytes: float = field("How much text to collect.", 5.0)
+    vocab_size: int = field("Pieces of the vocabulary.", 6000)
+    num_train_steps: int = field("Steps of pre-training.", 1500)
+
+
+def main(config: DemoConfig) -> None:
+    """Runs every step and prints a table of what came out."""
+    started = time.monotonic()
+    path = _paths(config.output_dir)
+    shutil.rmtree(config.output_dir, ignore_errors=True)
+    os.makedirs(config.output_dir)
+    _say("Collecting English text from the installed packages")
+    text = docstrings.collect(
+        path("train.txt"),
+        path("heldout.txt"),
+        num_characters=int(config.text_megabytes * 1e6),
+    )
+    print(f"{text.train} modules to train on, {text.held_out} held out")
+    _vocabulary_and_records(config, path)
+    _pretrain(config, path)
+    filled = _run(
+        "fill_mask.py",
+        model_dir=path("pretrained"),
+        input_file=path("sentences.txt"),
+        top_k=4,
+    )
+    _table(path, filled, time.monotonic() - started)
+
+
+def _vocabulary_and_records(config: DemoConfig, path) -> None:
+    _say("Learning a vocabulary")
+    _run(
+        "create_vocabulary.py",
+        input_file=path("train.txt"),
+        output_file=path("vocab.txt"),
+        vocab_size=config.vocab_size,
+    )
+    _say("Making masked records")
+    for split, dupe_factor in (("train", 5), ("heldout", 1)):
+        _run(
+            "create_pretraining_data.py",
+            input_file=path(f"{split}.txt"),
+            input_format="paragraphs",
+            output_prefix=path(f"shards/{split}"),
+            num_shards=4 if split == "train" else 1,
+            vocab_file=path("vocab.txt"),
+            max_seq_length=64,
+            max_predictions_per_seq=10,
+            dupe_factor=dupe_factor,
+        )
+
+
+def _pretrain(config: DemoConfig, path) -> None:
+    _say("Pre-training a small BERT")
+    bert_config = BertConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+        max_position_embeddings=128,
+        type_vocab_size=2,
+    )
+    with open(path("bert_config.json"), "w", encoding="utf-8") as file:
+        json.dump(bert_config.to_dict(), file, indent=2)
+    with open(path("sentences.txt"), "w", encoding="utf-8") as file:
+        file.write("\n".join(SENTENCES) + "\n")
+    _run(
+        "run_pretraining.py",
+        bert_config_file=path("bert_config.json"),
+        input_file=path("shards/train-*.tfrecord"),
+        eval_file=path("shards/heldout-*.tfrecord"),
+        output_dir=path("pretrained"),
+        do_train=True,
+        do_eval=True,
+        max_seq_length=64,
+        max_predictions_per_seq=10,
+        train_batch_size=64,
+        eval_batch_size=64,
+        learning_rate=1e-3,
+        num_train_steps=config.num_train_steps,
+        num_warmup_steps=config.num_train_steps // 10,
+        eval_every_steps=max(config.num_train_steps // 5, 1),
+    )
+
+
+def _table(path, filled: str, seconds: float) -> None:
+    """Prints what came out, beside what guessing would give."""
+    with open(path("pretrained/metrics.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    evaluations = [line for line in lines if "eval/loss" in line]
+    guess = pretraining_data.guessing_accuracies(
+        path("shards/heldout-*.tfrecord"), 64, 10
+    )
+    _say(f"Done in {seconds:.0f} s")
+    print("held out   loss  masked-LM accuracy  next-sentence accuracy")
+    for line in evaluations:
+        print(
+            f"step {line['step']:>5} {line['eval/loss']:5.2f} "
+            f"{line['eval/masked_lm_accuracy']:18.3f} "
+            f"{line['eval/next_sentence_accuracy']:23.3f}"
+        )
+    print(
+        f"guessing         {guess.masked_lm:18.3f} {guess.next_sentence:23.3f}"
+    )
+    print("\n" + filled)
+    print("With your own text, one paragraph a line, blank lines between")
+    print(f"documents: the commands above, with {sys.executable}.")
+
+
+def _paths(output_dir: str):
+    def path(name: str) -> str:
+        return os.path.join(output_dir, *name.split("/"))
+
+    return path
+
+
+def _say(text: str) -> None:
+    print(f"\n=== {text}", flush=True)
+
+
+def _run(program: str, **flags) -> str:
+    """Shows a command, runs it and returns what it printed."""
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    shown = " \\\n    ".join(map(shlex.quote, arguments))
+    print(f"python {program} \\\n    {shown}", flush=True)
+    result = subprocess.run(
+        [sys.executable, os.path.join(HERE, program), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    print(result.stdout, end="", flush=True)
+    if result.returncode:
+        sys.exit(result.returncode)
+    return result.stdout
+
+
+if __name__ == "__main__":
+    config_flags.run(DemoConfig, main)

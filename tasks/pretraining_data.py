@@ -1,0 +1,227 @@
+"""Finds and checks the shards of a pre-training run before it starts.
+
+What does not fit together (lengths, vocabulary, model) is said in one line
+now instead of becoming a NaN after hours.
+"""
+
+import collections
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+import errors
+from data import manifest, pipelines, schema, tokenization, vocabulary
+from modeling.config import BertConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingData:
+    """A set of shards that fit the run.
+
+    Attributes:
+      paths: the shards, in order.
+      schema: what each record holds.
+      counts: the number of records of each shard.
+    """
+
+    paths: list[str]
+    schema: schema.Schema
+    counts: list[int]
+
+    def train_batches(self, batch_size: int, seed: int) -> Callable:
+        """Returns what makes the endless, shuffled batches of training."""
+        return functools.partial(
+            pipelines.train_batches,
+            self.paths,
+            self.schema,
+            counts=self.counts,
+            batch_size=batch_size,
+            seed=seed,
+        )
+
+    def eval_batches(self, batch_size: int) -> Callable:
+        """Returns what makes the batches of evaluation, each record once."""
+
+        def make(
+            *, first_batch: int, part: int, num_parts: int
+        ) -> tf.data.Dataset:
+            del first_batch  # An evaluation always begins at the beginning.
+            return pipelines.eval_batches(
+                self.paths,
+                self.schema,
+                batch_size=batch_size,
+                part=part,
+                num_parts=num_parts,
+            )
+
+        return make
+
+    def describe_batch(self, batch_size: int, seed: int) -> Callable:
+        """Returns what names the records of a batch, for a message."""
+
+        def describe(batch: int) -> str:
+            places = pipelines.locate(
+                self.paths,
+                counts=self.counts,
+                batch_size=batch_size,
+                seed=seed,
+                batch=batch,
+            )
+            shown = [f"{path} record {n + 1}" for path, n in places[:3]]
+            return f"{', '.join(shown)} and {len(places) - len(shown)} more"
+
+        return describe
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingInputs:
+    """All that a run reads; the tokenizer is None where nobody names it."""
+
+    train: PretrainingData
+    held_out: PretrainingData
+    tokenizer: tokenization.Tokenizer | None
+
+
+def open_inputs(
+    *,
+    input_file: str,
+    eval_file: str | None,
+    vocab_file: str | None,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    config: BertConfig,
+) -> PretrainingInputs:
+    """Finds and checks everything that a run reads.
+
+    Args:
+      input_file: comma list of shards or globs.
+      eval_file: likewise, held out; None evaluates input_file.
+      vocab_file: the vocabulary, where no manifest names it.
+      max_seq_length: of the run.
+      max_predictions_per_seq: of the run.
+      config: of the model that will read the records.
+
+    Raises:
+      InputError: nothing matches, or something does not fit.
+    """
+    if max_seq_length > config.max_position_embeddings:
+        raise errors.InputError(
+            f"--max_seq_length={max_seq_length}: the model has only "
+            f"{config.max_position_embeddings} positions"
+        )
+    flags = {"input_file": input_file}
+    if eval_file is not None:
+        flags["eval_file"] = eval_file
+    paths = {flag: _expand(flag, value) for flag, value in flags.items()}
+    tokenizer = find_tokenizer(paths["input_file"], vocab_file)
+    record_schema = schema.pretraining(max_seq_length, max_predictions_per_seq)
+    sets = {}
+    for flag, found in paths.items():
+        manifest.check(
+            found,
+            max_seq_length=max_seq_length,
+            max_predictions_per_seq=max_predictions_per_seq,
+            vocabulary=tokenizer.vocabulary if tokenizer else None,
+        )
+        _check_model(found, config, tokenizer)
+        counts = manifest.counts(found)
+        if not sum(counts):
+            raise errors.InputError(f"--{flag}={flags[flag]}: no records")
+        logging.info(
+            "--%s: %d records in %d shard(s)", flag, sum(counts), len(found)
+        )
+        sets[flag] = PretrainingData(
+            paths=found, schema=record_schema, counts=counts
+        )
+    return PretrainingInputs(
+        train=sets["input_file"],
+        held_out=sets.get("eval_file", sets["input_file"]),
+        tokenizer=tokenizer,
+    )
+
+
+def _expand(flag: str, patterns: str) -> list[str]:
+    paths = []
+    for pattern in patterns.split(","):
+        found = sorted(tf.io.gfile.glob(pattern.strip()))
+        if not found:
+            raise errors.InputError(f"--{flag}: nothing matches {pattern!r}")
+        paths += found
+    return paths
+
+
+def _check_model(
+    paths: list[str],
+    config: BertConfig,
+    tokenizer: tokenization.Tokenizer | None,
+) -> None:
+    """Refuses ids beyond the embeddings, which a GPU would read silently."""
+    sizes = {
+        path: found.vocabulary["size"]
+        for path, found in manifest.find(paths).items()
+    }
+    if tokenizer is not None:
+        sizes[tokenizer.vocabulary.path] = len(tokenizer.vocabulary)
+    for path, size in sizes.items():
+        if size > config.vocab_size:
+            raise errors.InputError(
+                f"--bert_config_file: vocab_size is {config.vocab_size}, but "
+                f"{path} needs {size}"
+            )
+
+
+def find_tokenizer(
+    paths: list[str], vocab_file: str | None
+) -> tokenization.Tokenizer | None:
+    """Returns the tokenizer that shards were made with.
+
+    Its settings and its vocabulary come from the manifest beside the shards;
+    --vocab_file overrides the vocabulary. None where neither is known, as
+    beside google-research/bert's shards.
+    """
+    found = manifest.find(paths)
+    made_with = found[min(found)] if found else None
+    if vocab_file is None and made_with is not None:
+        folder = os.path.dirname(min(found))
+        candidate = os.path.join(folder, made_with.vocabulary["file"])
+        vocab_file = candidate if tf.io.gfile.exists(candidate) else None
+    if vocab_file is None:
+        return None
+    settings = made_with.tokenizer if made_with else {}
+    return tokenization.Tokenizer(
+        vocabulary.Vocabulary.from_file(vocab_file), **settings
+    )
+
+
+class GuessingAccuracies(NamedTuple):
+    """What always giving the commonest answer would score."""
+
+    masked_lm: float
+    next_sentence: float
+
+
+def guessing_accuracies(
+    patterns: str, max_seq_length: int, max_predictions_per_seq: int
+) -> GuessingAccuracies:
+    """Returns the floor that a model must rise above, from the labels alone."""
+    record_schema = schema.pretraining(max_seq_length, max_predictions_per_seq)
+    pieces: collections.Counter[int] = collections.Counter()
+    labels: collections.Counter[int] = collections.Counter()
+    for batch in pipelines.eval_batches(
+        _expand("input_file", patterns), record_schema, batch_size=256
+    ).as_numpy_iterator():
+        real = batch["is_real_example"] > 0
+        is_prediction = batch["masked_lm_weights"][real] > 0
+        pieces.update(batch["masked_lm_ids"][real][is_prediction].tolist())
+        labels.update(batch["next_sentence_labels"][real].ravel().tolist())
+    return GuessingAccuracies(
+        *(
+            counter.most_common(1)[0][1] / counter.total()
+            for counter in (pieces, labels)
+        )
+    )

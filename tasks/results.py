@@ -1,0 +1,28 @@
+"""Writes eval_results.txt as google-research/bert does, and as JSON."""
+
+import json
+import os
+from collections.abc import Mapping
+
+from absl import logging
+
+TEXT = "eval_results.txt"
+JSON = "eval_results.json"
+
+
+def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
+    """Writes one `name = value` line each, sorted, and the same as JSON."""
+    os.makedirs(output_dir, exist_ok=True)
+    lines = [f"{name} = {values[name]}" for name in sorted(values)]
+    for line in lines:
+        logging.info("  %s", line)
+    _write(os.path.join(output_dir, TEXT), "\n".join(lines) + "\n")
+    text = json.dumps(dict(values), indent=2, sort_keys=True) + "\n"
+    _write(os.path.join(output_dir, JSON), text)
+
+
+def _write(path: str, text: str) -> None:
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
