@@ -27,10 +27,10 @@ def gelu(x):
 
     https://github.com/google-research/bert/blob/master/modeling.py#L264
     """
-    # x * (c + 0.044715 c x^2) = c (x + 0.044715 x^3), without a power.
-    c = math.sqrt(2.0 / math.pi)
-    inner = x * (c + 0.044715 * c * ops.square(x))
-    return (0.5 * x) * (1.0 + ops.tanh(inner))
+    # 0.5 (1 + tanh z) = sigmoid(2 z), and c (x + 0.044715 x^3) needs no power:
+    # six passes over memory instead of nine.
+    c = 2.0 * math.sqrt(2.0 / math.pi)
+    return x * ops.sigmoid(x * (c + 0.044715 * c * ops.square(x)))
 
 
 def gelu_erf(x):
