@@ -14,6 +14,7 @@ document of the whole corpus, each as likely as another.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -58,10 +59,14 @@ class Corpus(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The instances of some documents, and what truncation cost them."""
+    """The instances of some documents, and what truncation cost them.
+
+    Pieces of a random next sentence are not counted as lost: in their own
+    document they are used all the same.
+    """
 
     places: np.ndarray  # PLACE [N]
-    truncated_pieces: int
+    lost_pieces: int
 
 
 def plan(
@@ -93,7 +98,7 @@ def plan(
     start = np.asarray(corpus.document_starts[own])
     last = np.asarray(corpus.document_starts[own + 1])
     target = _targets(len(own), rule, rng)
-    turns, truncated = [], 0
+    turns, lost = [], 0
     while len(own):
         chunk = _next_chunk(corpus, start, last, target)
         a_end, is_random = _split(start, chunk, rng)
@@ -104,12 +109,13 @@ def plan(
             corpus, own[chosen], (target - a_length)[chosen], rng
         )
         touched(len(chosen))
-        places, cut = _truncate(
-            corpus, (start, a_end, b_start, b_end), rule, rng
-        )
+        bounds = [
+            corpus.sentence_starts[x] for x in (start, a_end, b_start, b_end)
+        ]
+        places, a_cut, b_cut = _truncate(*bounds, rule.max_num_tokens, rng)
         places["is_random"] = is_random
         turns.append(places)
-        truncated += cut
+        lost += int(a_cut.sum() + b_cut[~is_random].sum())
         start = np.where(is_random, a_end, chunk)
         going = np.flatnonzero(start < last)
         own, start, last, target = (
@@ -117,7 +123,7 @@ def plan(
         )
     places = np.concatenate(turns)
     places["key"] = rng.integers(0, 1 << 64, len(places), np.uint64)
-    return Plan(places, truncated)
+    return Plan(places, lost)
 
 
 def _targets(count, rule, rng):
@@ -157,35 +163,35 @@ def _random_next(corpus, own, target, rng):
     return start, np.minimum(np.maximum(end, start + 1), last)
 
 
-def _truncate(corpus, sentences, rule, rng):
+def _truncate(a_start, a_end, b_start, b_end, limit, rng):
     """Trims pairs to the limit: the longer one first, B when they are equal.
 
     Which one loses each piece follows from the lengths alone; whether it is
-    the first or the last piece is a fair coin each time, so the number
+    the first or the last piece is a fair coin each time, so that the number
     of pieces lost in front is binomial.
+
+    Returns:
+      PLACE [N] and how many pieces A and B lose, int64 [N] each.
     """
-    a_start, a_end, b_start, b_end = (
-        corpus.sentence_starts[x] for x in sentences
-    )
     a_length, b_length = a_end - a_start, b_end - b_start
-    excess = np.maximum(a_length + b_length - rule.max_num_tokens, 0)
-    a_lead = np.maximum(a_length - b_length, 0)
-    b_lead = np.maximum(b_length - a_length + 1, 0) * (b_length >= a_length)
-    # First the longer one alone; then both in turn, beginning with B if A
-    # had the lead (they are then equal) and with A otherwise.
-    alone = np.minimum(excess, np.maximum(a_lead, b_lead))
+    excess = np.maximum(a_length + b_length - limit, 0)
+    a_leads = a_length > b_length
+    lead = np.where(a_leads, a_length - b_length, b_length - a_length + 1)
+    # The longer one alone until it no longer is the longer; then both in
+    # turn, beginning with B if A had the lead and with A otherwise.
+    alone = np.minimum(excess, lead)
     rest = excess - alone
-    a_led = a_lead > 0
-    a_cut = np.where(a_led, alone + rest // 2, (rest + 1) // 2)
-    b_cut = excess - a_cut
+    a_cut = np.where(a_leads, alone + rest // 2, (rest + 1) // 2)
+    cuts = {"a": a_cut, "b": excess - a_cut}
     places = np.zeros(len(a_start), PLACE)
-    for name, begin, length, cut in (
-        ("a", a_start, a_length, a_cut),
-        ("b", b_start, b_length, b_cut),
+    for name, begin, length in (
+        ("a", a_start, a_length),
+        ("b", b_start, b_length),
     ):
-        places[f"{name}_start"] = begin + rng.binomial(cut, 0.5)
-        places[f"{name}_length"] = length - cut
-    return places, int(excess.sum())
+        in_front = rng.binomial(cuts[name], 0.5)
+        places[f"{name}_start"] = begin + in_front
+        places[f"{name}_length"] = length - cuts[name]
+    return places, cuts["a"], cuts["b"]
 
 
 class Assembled(NamedTuple):
@@ -199,12 +205,17 @@ class Assembled(NamedTuple):
 
 
 def assemble(
-    pieces: np.ndarray, places: np.ndarray, *, max_seq_length: int, vocabulary
+    take: Callable[[np.ndarray], np.ndarray],
+    places: np.ndarray,
+    *,
+    max_seq_length: int,
+    vocabulary,
 ) -> Assembled:
     """Lays out [CLS] A [SEP] B [SEP] for a batch of instances.
 
     Args:
-      pieces: the store of the corpus, [T].
+      take: gives the pieces at places of the corpus, int64 [N, S]; places
+        out of bounds may give anything.
       places: PLACE [N].
       max_seq_length: S.
       vocabulary: gives pad_id, cls_id and sep_id.
@@ -224,7 +235,7 @@ def assemble(
     )
     is_candidate = real & (column != a_length + 1) & (column != lengths - 1)
     is_candidate[:, 0] = False
-    input_ids = pieces.take(where, mode="clip").astype(np.int32)
+    input_ids = take(where)
     special = np.where(real, vocabulary.sep_id, vocabulary.pad_id)
     input_ids = np.where(is_candidate, input_ids, special).astype(np.int32)
     input_ids[:, 0] = vocabulary.cls_id

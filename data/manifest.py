@@ -65,11 +65,9 @@ class Manifest:
 def write(path: str, manifest: Manifest) -> None:
     """Writes the manifest beside its place, then renames it."""
     text = json.dumps(dataclasses.asdict(manifest), indent=1) + "\n"
-    folder, name = os.path.split(path)
-    hidden = os.path.join(folder, f".{name}.{os.getpid()}.incomplete")
-    with tf.io.gfile.GFile(hidden, "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(hidden, path, overwrite=True)
+    with records.hidden_name(path) as hidden:
+        with tf.io.gfile.GFile(hidden, "w") as file:
+            file.write(text)
 
 
 def read(path: str) -> Manifest:

@@ -10,8 +10,10 @@ A record is one row of a byte matrix in which every variable-length integer
 has room for the longest; the unused places are dropped in one go.
 """
 
+import contextlib
 import functools
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -181,6 +183,23 @@ def compression_type(path: str) -> str:
     return "GZIP" if str(path).endswith(".gz") else ""
 
 
+@contextlib.contextmanager
+def hidden_name(path: str) -> Iterator[str]:
+    """Gives a hidden name beside `path`; a whole file is renamed to it.
+
+    Leaving by an exception removes what was written instead.
+    """
+    folder, name = os.path.split(os.fspath(path))
+    hidden = os.path.join(folder, f".{name}.{os.getpid()}.incomplete")
+    try:
+        yield hidden
+    except BaseException:
+        if tf.io.gfile.exists(hidden):
+            tf.io.gfile.remove(hidden)
+        raise
+    tf.io.gfile.rename(hidden, path, overwrite=True)
+
+
 class ShardWriter:
     """Writes one shard; it gets its final name only when it is whole.
 
@@ -189,14 +208,10 @@ class ShardWriter:
     """
 
     def __init__(self, path: str):
-        """Opens a hidden file beside `path`."""
+        """Opens nothing yet."""
         self.path = os.fspath(path)
-        folder, name = os.path.split(self.path)
-        self._hidden = os.path.join(folder, f".{name}.{os.getpid()}.incomplete")
         self.count = 0
-        self._writer = tf.io.TFRecordWriter(
-            self._hidden, compression_type(self.path)
-        )
+        self._stack = contextlib.ExitStack()
 
     def write(self, serialized: list[bytes]) -> None:
         """Appends records."""
@@ -206,24 +221,16 @@ class ShardWriter:
         self.count += len(serialized)
 
     def __enter__(self) -> "ShardWriter":
-        """Returns the writer."""
+        """Opens a hidden file beside the shard."""
+        hidden = self._stack.enter_context(hidden_name(self.path))
+        self._writer = self._stack.enter_context(
+            tf.io.TFRecordWriter(hidden, compression_type(self.path))
+        )
         return self
 
-    def __exit__(self, kind, value, traceback) -> None:
+    def __exit__(self, *exception) -> None:
         """Renames the whole shard, or removes the partial one."""
-        try:
-            self._writer.close()
-        except Exception:
-            self._remove()
-            raise
-        if kind is not None:
-            self._remove()
-        else:
-            tf.io.gfile.rename(self._hidden, self.path, overwrite=True)
-
-    def _remove(self):
-        if tf.io.gfile.exists(self._hidden):
-            tf.io.gfile.remove(self._hidden)
+        self._stack.__exit__(*exception)
 
 
 def parse(
@@ -281,7 +288,7 @@ def first(path: str) -> bytes:
     raise errors.InputError(f"{path}: holds no records")
 
 
-def read(path: str):
+def read(path: str) -> Iterator[bytes]:
     """Yields the records of one shard; a damaged one ends with one line."""
     dataset = tf.data.TFRecordDataset(path, compression_type(path))
     number = 0

@@ -25,9 +25,7 @@ _END = re.compile(
     f"(?:[{_WIDE}][{_WIDE}{_NARROW}]*[{_CLOSING}]*"
     f"|([{_NARROW}]+)[{_CLOSING}]*(?:\\[\\w+\\])*(?=\\s))\\s*"
 )
-_WORD_BEFORE = re.compile(
-    r"[^\s\"'(\[\u201c\u2018\u00ab\u201e\u2013\u2014/-]*$"
-)
+_WORD_BEFORE = re.compile(r"[^\s\"'(\[\u201c\u2018\u00ab\u201e\u2014]*$")
 _WORD_AFTER = re.compile(f"[{_OPENING}\\s\u2013\u2014-]*(\\w+)?")
 
 # Never the end of a sentence.

@@ -9,6 +9,7 @@ the later one, as in google-research/bert.
 import dataclasses
 import functools
 import hashlib
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,18 @@ import errors
 CONTINUATION = "##"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+MIN_UNUSED = 99  # What stands between [PAD] and [UNK].
+
+
+def reserved_tokens(num_unused: int) -> list[str]:
+    """Lists what the released vocabularies begin with.
+
+    [PAD] 0, [unused0] 1, ..., [unused98] 99, [UNK] 100, [CLS] 101, [SEP] 102,
+    [MASK] 103, [unused99] 104, ...; theirs has 994 unused tokens.
+    """
+    unused = [f"[unused{number}]" for number in range(num_unused)]
+    first, rest = unused[:MIN_UNUSED], unused[MIN_UNUSED:]
+    return [PAD, *first, UNK, CLS, SEP, MASK, *rest]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,6 +89,14 @@ class Vocabulary:
                     f"vocabulary {path}, line {number}: not UTF-8 text"
                 ) from error
         return cls.from_tokens(tokens, path)
+
+    def to_file(self, path: str) -> None:
+        """Writes a vocab.txt, whole or not at all."""
+        tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+        temporary = f"{path}.{os.getpid()}.tmp"
+        with tf.io.gfile.GFile(temporary, "wb") as file:
+            file.write("".join(token + "\n" for token in self.tokens).encode())
+        tf.io.gfile.rename(temporary, path, overwrite=True)
 
     def __len__(self) -> int:
         """Counts the lines."""

@@ -1,0 +1,112 @@
+"""Worker processes that give results in the order of their tasks.
+
+The results never depend on how many workers there are. A worker whose parent
+dies, even by SIGKILL, ends itself; one worker means this very process.
+"""
+
+import concurrent.futures
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import multiprocessing.forkserver
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_state: dict[str, Any] = {}  # A worker process keeps its context here.
+
+
+class Workers:
+    """Runs functions of (context, task) in `count` processes."""
+
+    def __init__(self, count: int, context: Any, preload: str):
+        """Starts nothing yet.
+
+        Args:
+          count: number of processes; 1 is this one.
+          context: what every task needs, sent once to each process.
+          preload: a module to import once, before processes are forked off.
+        """
+        self._count, self._context, self._pool = count, context, None
+        if count > 1:
+            methods = multiprocessing.get_all_start_methods()
+            method = "forkserver" if "forkserver" in methods else "spawn"
+            start = multiprocessing.get_context(method)
+            if method == "forkserver":
+                start.set_forkserver_preload([preload])
+                _start_server()
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                count, start, initializer=_begin, initargs=(context,)
+            )
+
+    def map(
+        self, function: Callable[[Any, Any], Any], tasks: Iterable
+    ) -> Iterator:
+        """Yields function(context, task) for each task, in order.
+
+        Tasks are drawn only as workers become free, so that an endless
+        iterable costs no memory.
+        """
+        if self._pool is None:
+            for task in tasks:
+                yield function(self._context, task)
+            return
+        tasks = iter(tasks)
+        waiting = [
+            self._pool.submit(_call, function, task)
+            for task in itertools.islice(tasks, 2 * self._count)
+        ]
+        try:
+            while waiting:
+                result = waiting.pop(0).result()
+                for task in itertools.islice(tasks, 1):
+                    waiting.append(self._pool.submit(_call, function, task))
+                yield result
+        except concurrent.futures.process.BrokenProcessPool:
+            raise OSError(
+                "a worker process was killed (out of memory?): the same "
+                "command goes on from what stands; --num_workers=1 needs least"
+            ) from None
+
+    def __enter__(self) -> "Workers":
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *exception) -> None:
+        """Ends the processes; tasks that were not begun are dropped."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_server():
+    """Starts the process that workers are forked from, with our sys.path.
+
+    Python does not hand it the path, and swallows the failing import.
+    """
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+
+
+def _begin(context):
+    _state["context"] = context
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent():
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _call(function, task):
+    return function(_state["context"], task)
