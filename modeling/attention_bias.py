@@ -7,7 +7,6 @@ Made once per batch and used by every layer:
     packed          row i sees the places with its own instance number only
 """
 
-import keras
 from keras import ops
 
 # https://github.com/google-research/bert/blob/master/modeling.py#L709
@@ -39,7 +38,7 @@ def attention_bias(input_mask, *, left_to_right: bool, packed: bool):
     return (1.0 - ops.cast(visible, "float32")) * HIDDEN
 
 
-def _past(length) -> keras.KerasTensor:
+def _past(length):
     """Returns bool [S, S], true where column <= row."""
     places = ops.arange(length, dtype="int32")
     return places[None, :] <= places[:, None]

@@ -19,6 +19,7 @@ import safetensors
 import safetensors.numpy
 
 import errors
+from modeling import config as bert_config
 from modeling import models, weight_names
 from modeling.config import BertConfig
 
@@ -196,11 +197,7 @@ def _architecture(model: keras.Model, causal: bool) -> str:
 
 def _read_json_object(path: str) -> dict:
     """Reads a JSON file that must hold an object."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except ValueError as error:
-        raise errors.InputError(f"{path}: not JSON ({error})") from error
+    values = bert_config.read_json(path)
     if not isinstance(values, dict):
         raise errors.InputError(f"{path}: not a JSON object")
     return values
