@@ -20,17 +20,33 @@ import errors
 CONTINUATION = "##"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
-MIN_UNUSED = 99  # What stands between [PAD] and [UNK].
+_UNUSED_BEFORE_UNK = 99
+_UNUSED_RELEASED = 994
+_LARGE = 10000
 
 
-def reserved_tokens(num_unused: int) -> list[str]:
+def reserved_tokens(
+    vocab_size: int, num_unused: int | None = None
+) -> list[str]:
     """Lists what the released vocabularies begin with.
 
     [PAD] 0, [unused0] 1, ..., [unused98] 99, [UNK] 100, [CLS] 101, [SEP] 102,
-    [MASK] 103, [unused99] 104, ...; theirs has 994 unused tokens.
+    [MASK] 103, [unused99] 104, ..., [unused993] 998.
+
+    Args:
+      vocab_size: below 10000, only the first 99 unused tokens are listed.
+      num_unused: how many unused tokens, if not that.
     """
+    if num_unused is None:
+        is_large = vocab_size >= _LARGE
+        num_unused = _UNUSED_RELEASED if is_large else _UNUSED_BEFORE_UNK
+    if num_unused < _UNUSED_BEFORE_UNK:
+        raise errors.InputError(
+            f"--num_unused={num_unused} must be at least "
+            f"{_UNUSED_BEFORE_UNK}, for [UNK] is to be 100"
+        )
     unused = [f"[unused{number}]" for number in range(num_unused)]
-    first, rest = unused[:MIN_UNUSED], unused[MIN_UNUSED:]
+    first, rest = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
     return [PAD, *first, UNK, CLS, SEP, MASK, *rest]
 
 

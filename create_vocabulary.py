@@ -1,0 +1,114 @@
+r"""Learns a WordPiece vocabulary of exactly the asked size from raw text.
+
+    python create_vocabulary.py --input_file='corpus/*.txt.gz' \
+        --output_file=vocab.txt --vocab_size=30522
+
+On a laptop, in seconds, from any text at hand:
+
+    python create_vocabulary.py --input_file=README.md --output_file=vocab.txt \
+        --vocab_size=600
+
+The special tokens get the ids of the released vocabularies. Words are found as
+the tokenizer finds them, so it must later be given the same --do_lower_case.
+30 MB of English take about half a minute; memory does not grow with the text.
+"""
+
+import dataclasses
+from typing import Literal
+
+import tensorflow as tf
+import tqdm
+from absl import logging
+
+import errors
+from data import corpus, normalization, vocabulary, word_counts
+from data import wordpiece_learner as learner
+from training import config_flags
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyConfig:
+    """Everything create_vocabulary.py needs to know."""
+
+    input_file: str = field("Comma list of text files or globs, also .gz.")
+    output_file: str = field("Where vocab.txt is written.")
+    input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
+        'Plain text, or JSON lines with a "text" field.', "sentences"
+    )
+    vocab_size: int = field("Lines of the vocabulary, exactly.", 30522)
+    do_lower_case: bool = field("False for a cased model.", True)
+    strip_accents: bool | None = field("Follows --do_lower_case.", None)
+    tokenize_chinese_chars: bool = field("Each is a word by itself.", True)
+    limit_alphabet: int = field(
+        "Keep at most so many characters, the most frequent; 0 keeps as many "
+        "as make up --character_coverage.",
+        0,
+    )
+    character_coverage: float = field("Rarer characters are [UNK].", 0.99995)
+    num_unused: int | None = field(
+        "How many [unusedN]; by default 994 as released, 99 if --vocab_size "
+        "is below 10000.",
+        None,
+    )
+    min_frequency: int = field("Rarer pairs make no piece.", 2)
+
+    def __post_init__(self):
+        """Refuses numbers that make no vocabulary."""
+        if not 0 < self.character_coverage <= 1:
+            raise ValueError("--character_coverage must be in (0, 1]")
+        if self.limit_alphabet < 0:
+            raise ValueError("--limit_alphabet must not be negative")
+        if self.min_frequency < 1:
+            raise ValueError("--min_frequency must be at least 1")
+
+
+def main(config: VocabularyConfig) -> None:
+    """Counts words, learns pieces, writes them and shows what they do."""
+    reserved = vocabulary.reserved_tokens(config.vocab_size, config.num_unused)
+    paths = corpus.expand(config.input_file)
+    size = sum(tf.io.gfile.stat(path).length for path in paths)
+    with tqdm.tqdm(total=size, unit="B", unit_scale=True) as bar:
+        words = word_counts.count_words(
+            paths,
+            normalization.Normalization(
+                do_lower_case=config.do_lower_case,
+                strip_accents=config.strip_accents,
+                tokenize_chinese_chars=config.tokenize_chinese_chars,
+            ),
+            input_format=config.input_format,
+            progress=bar.update,
+        )
+    if not words:
+        raise errors.InputError(f"--input_file={config.input_file}: no words")
+    chars = learner.alphabet(
+        words, config.limit_alphabet, config.character_coverage
+    )
+    with tqdm.tqdm(unit=" pieces", mininterval=1) as bar:
+        pieces = learner.learn(
+            words,
+            config.vocab_size,
+            chars,
+            num_reserved=len(reserved),
+            min_frequency=config.min_frequency,
+            progress=bar.update,
+        )
+    learned = vocabulary.Vocabulary.from_tokens(reserved + pieces)
+    learned.to_file(config.output_file)
+    logging.info("%d different words, %d characters", len(words), len(chars))
+    covered = learner.coverage(words, set(pieces))
+    logging.info(
+        "Every so often: %s", " ".join(pieces[:: len(pieces) // 20 + 1])
+    )
+    logging.info(
+        "Wrote %d pieces to %s: %.3f pieces a word, %.3f%% of words [UNK]",
+        len(learned),
+        config.output_file,
+        covered.pieces_per_word,
+        100 * covered.unknown_share,
+    )
+
+
+if __name__ == "__main__":
+    config_flags.run(VocabularyConfig, main)
