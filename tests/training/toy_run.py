@@ -1,6 +1,6 @@
 """A run that is small enough to be killed a hundred times: not a test itself.
 
-    python tests/training/toy_run.py OUTPUT_DIR '{"steps": 50, "replicas": 2}'
+    python tests/training/toy_run.py DIR '{"one": {"steps": 50, "replicas": 2}}'
 
 Its model has all that makes exactness hard: an embedding with sparse gradients
 that is tied to the output, two losses of different weights, a different number
@@ -83,7 +83,7 @@ class Model(keras.Model):
     def call(self, features, dropout_seed=None):
         """Returns logits [B, S, V] and [B, 2], and what dropout left."""
         x = self.dense(self.embedding(features["ids"]))
-        kept = tf.ones([], x.dtype)
+        kept = tf.ones_like(x)
         if dropout_seed is not None and self.rate:
             uniform = tf.random.stateless_uniform(tf.shape(x), dropout_seed)
             kept = tf.cast(uniform >= self.rate, x.dtype)
@@ -122,13 +122,15 @@ class Task:
             "words": Weighted(tf.reduce_sum(weights * words_loss), total, 1e-5),
             "sentences": Weighted(tf.reduce_sum(sentences_loss), count),
         }
-        # Which units dropout kept, as a number that tells masks apart.
+        # Which units dropout kept, as a number and its square: the mean square
+        # exceeds the squared mean only if replicas drew different masks.
         size = tf.cast(tf.size(kept), tf.float32)
-        places = tf.reshape(tf.range(size), tf.shape(kept))
-        mask = tf.reduce_sum(tf.cast(kept, tf.float32) * places)
+        places = tf.reshape(tf.range(size), tf.shape(kept)) / size
+        mask = tf.reduce_mean(tf.cast(kept, tf.float32) * places)
         return losses, {
             "accuracy": Weighted(tf.reduce_sum(right), total),
             "mask": Weighted(mask, tf.ones([])),
+            "mask_squared": Weighted(mask**2, tf.ones([])),
         }
 
 
@@ -236,11 +238,17 @@ def digest(arrays):
 
 
 def main():
-    """Runs and writes final.npz beside the checkpoints."""
+    """Trains by all given options, one after the other."""
     flags.FLAGS.mark_as_parsed()
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
-    output_dir, options = sys.argv[1], json.loads(sys.argv[2])
+    output_dir = sys.argv[1]
+    for name, options in json.loads(sys.argv[2]).items():
+        run(os.path.join(output_dir, name), options)
+
+
+def run(output_dir, options):
+    """Trains, and writes final.npz beside the checkpoints."""
     go, model, optimizer = make(options)
     first = go(output_dir)
     final = weights(model, optimizer)

@@ -1,0 +1,184 @@
+"""Proves that the training order is a permutation that can be entered anywhere.
+
+pytest tests/data/pipelines_test.py
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import errors
+from data import pipelines, records, schema
+
+SCHEMA = schema.pretraining(8, 2)
+COUNTS = (5, 3, 0, 17, 1)  # One shard is empty, one (index 3) is compressed.
+TOTAL = sum(COUNTS)
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch):
+    """Makes groups, chunks and windows small enough to end in mid-shard."""
+    monkeypatch.setattr(pipelines, "_GROUP", 2)
+    monkeypatch.setattr(pipelines, "_CHUNK", 3)
+    monkeypatch.setattr(pipelines, "_WINDOW", 2)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    return write_shards(tmp_path, COUNTS)
+
+
+def write_shards(directory, counts):
+    """Writes records whose first id is their number over all shards."""
+    paths, number = [], 0
+    for index, count in enumerate(counts):
+        suffix = ".gz" if index == 3 else ""
+        paths.append(str(directory / f"{index}.tfrecord{suffix}"))
+        ids = np.zeros([count, 8], np.int64)
+        ids[:, 0] = np.arange(number, number + count)
+        number += count
+        zeros = np.zeros([count, 2], np.int64)
+        columns = {
+            "input_ids": ids,
+            "input_mask": np.ones_like(ids),
+            "segment_ids": np.zeros_like(ids),
+            "masked_lm_positions": zeros,
+            "masked_lm_ids": zeros,
+            "masked_lm_weights": zeros.astype(np.float32),
+            "next_sentence_labels": zeros[:, :1],
+        }
+        with records.ShardWriter(paths[-1]) as writer:
+            if count:
+                writer.write(records.encode(SCHEMA, columns))
+    return paths
+
+
+def numbers(shards, *, first=0, take=None, batch_size=4, seed=1, **kwargs):
+    batches = pipelines.train_batches(
+        shards,
+        SCHEMA,
+        batch_size=batch_size,
+        seed=seed,
+        first_batch=first,
+        **kwargs,
+    )
+    return [b["input_ids"][:, 0].numpy().tolist() for b in batches.take(take)]
+
+
+def test_every_record_comes_once_per_epoch(shards):
+    stream = sum(numbers(shards, take=3 * TOTAL, batch_size=1), [])
+    epochs = [stream[i * TOTAL : (i + 1) * TOTAL] for i in range(3)]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(TOTAL))
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+def test_every_start_gives_the_order_of_an_uninterrupted_run(shards):
+    whole = numbers(shards, take=3 * TOTAL // 4 + 2)
+    # Inside a chunk, a window, a group, an epoch, and at the turns of epochs.
+    for first in (1, 3, 6, 7, 13):
+        assert numbers(shards, first=first, take=2) == whole[first : first + 2]
+
+
+def test_a_start_far_away_costs_nothing(shards):
+    far = numbers(shards, first=10**12, take=7)
+    assert numbers(shards, first=10**12 + 5, take=2) == far[5:]
+
+
+def test_the_order_depends_on_the_seed_and_on_nothing_else(shards):
+    order = numbers(shards, take=20)
+    assert order == numbers(shards, take=20)
+    assert order != numbers(shards, take=20, seed=2)
+
+
+def test_the_order_is_pinned(shards):
+    """A change of these numbers breaks the resume of every running job."""
+    assert numbers(shards, take=3, batch_size=9) == GOLDEN
+
+
+def test_order_mixes_shards_and_distant_records(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    shards = write_shards(tmp_path, [100] * 10)
+    (order,) = numbers(shards, take=1, batch_size=1000)
+    assert sorted(order) == list(range(1000))
+    assert abs(np.corrcoef(order, np.arange(1000))[0, 1]) < 0.1
+    steps = np.abs(np.diff(order))
+    assert 280 < steps.mean() < 390  # Of a random permutation: 333.
+
+
+def test_workers_take_their_rows_of_the_same_batch(shards, parts=2):
+    whole = numbers(shards, take=9)
+    cut = [
+        numbers(shards, take=9, part=i, num_parts=parts) for i in range(parts)
+    ]
+    together = [list(itertools.chain(*rows)) for rows in zip(*cut, strict=True)]
+    assert together == whole
+
+
+def test_batches_have_static_shapes_and_int32_ids(shards):
+    spec = pipelines.train_batches(
+        shards, SCHEMA, batch_size=4, seed=1, part=1, num_parts=2
+    ).element_spec
+    assert spec["input_ids"] == tf.TensorSpec([2, 8], tf.int32)
+    assert spec["masked_lm_weights"] == tf.TensorSpec([2, 2], tf.float32)
+
+
+def test_locate_names_the_records_of_a_batch(shards):
+    starts = dict(zip(shards, np.cumsum((0, *COUNTS)), strict=False))
+    for batch in (3, 11):
+        places = pipelines.locate(shards, batch_size=4, seed=1, batch=batch)
+        found = [starts[path] + number for path, number in places]
+        assert [found] == numbers(shards, first=batch, take=1)
+
+
+def test_eval_batches_keep_order_and_fill_up_the_last_batch(shards):
+    seen, real = [], []
+    for batch in pipelines.eval_batches(shards, SCHEMA, batch_size=8):
+        assert batch["input_ids"].shape == (8, 8)
+        seen += batch["input_ids"][:, 0].numpy().tolist()
+        real += batch["is_real_example"].numpy().tolist()
+    assert seen[:TOTAL] == list(range(TOTAL))
+    assert real == [1] * TOTAL + [0] * (len(real) - TOTAL)
+    assert len(real) == 32
+
+
+def test_eval_parts_make_up_the_whole_batch(shards):
+    whole, *parts = (
+        list(
+            pipelines.eval_batches(
+                shards, SCHEMA, batch_size=8, part=part, num_parts=number
+            )
+        )
+        for part, number in ((0, 1), (0, 2), (1, 2))
+    )
+    for batch, first, second in zip(whole, *parts, strict=True):
+        for name, x in batch.items():
+            y = tf.concat([first[name], second[name]], 0)
+            np.testing.assert_array_equal(x, y)
+
+
+def test_no_shards_and_empty_shards_are_one_line(tmp_path):
+    with pytest.raises(errors.InputError, match="no shards"):
+        numbers([], take=1)
+    with pytest.raises(errors.InputError, match="no records in any shard"):
+        numbers(write_shards(tmp_path, [0]), take=1)
+
+
+def test_a_damaged_record_is_named(shards, tmp_path):
+    path = tmp_path / "0.tfrecord"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(tf.errors.DataLossError):
+        numbers(shards, take=7, counts=COUNTS)
+    with pytest.raises(errors.InputError, match=r"0\.tfrecord: record 3"):
+        pipelines.check_records(shards, SCHEMA)
+
+
+GOLDEN = [
+    [5, 6, 25, 7, 3, 4, 1, 2, 0],
+    [12, 11, 8, 13, 10, 9, 14, 17, 15],
+    [18, 19, 16, 21, 20, 23, 22, 24, 0],
+]

@@ -1,0 +1,91 @@
+"""Kills runs of toy_run.py again and again: a process of killed_test.py.
+
+    python tests/training/killed_runs.py OUTPUT_DIR OPTIONS POINTS
+
+POINTS is a JSON list. A number n kills the process just before its n-th
+operation on a file (of any save), a fraction kills it after so many seconds of
+training, and a run to the end follows. Children are forked from here, so that
+each one starts in a second.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import tensorflow as tf
+import toy_run
+from absl import flags
+
+from training import loop
+
+
+def die():
+    """Ends this process as the kernel would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_before_operation(number):
+    """Counts operations on files and dies before one of them."""
+    left = [number]
+
+    def counted(function):
+        def call(*args, **kwargs):
+            left[0] -= 1
+            if left[0] == 0:
+                die()
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("makedirs", "rename", "remove", "rmtree"):
+        setattr(tf.io.gfile, name, counted(getattr(tf.io.gfile, name)))
+    tf.raw_ops.SaveV2 = counted(tf.raw_ops.SaveV2)
+
+
+def die_while_training(seconds):
+    """Dies some time after the first step has begun."""
+    train = loop._Run.go
+
+    def go(*args):
+        timer = threading.Thread(
+            target=lambda: (time.sleep(seconds), die()), daemon=True
+        )
+        timer.start()
+        return train(*args)
+
+    loop._Run.go = go
+
+
+def child(output_dir, options, point):
+    """Runs until it is killed, or to the end; returns the wait status."""
+    pid = os.fork()
+    if pid == 0:
+        if isinstance(point, int):
+            die_before_operation(point)
+        elif point is not None:
+            die_while_training(point)
+        try:
+            toy_run.run(output_dir, options)
+        finally:
+            sys.stdout.flush()
+            os._exit(0 if sys.exc_info()[0] is None else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main():
+    """Writes the exit codes to kills.json."""
+    flags.FLAGS.mark_as_parsed()
+    output_dir, options, points = sys.argv[1:]
+    codes = [
+        child(output_dir, json.loads(options), point)
+        for point in (*json.loads(points), None)
+    ]
+    with open(os.path.join(output_dir, "kills.json"), "w") as file:
+        json.dump(codes, file)
+
+
+if __name__ == "__main__":
+    main()

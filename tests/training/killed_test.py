@@ -1,0 +1,129 @@
+"""Proves that a run that is killed ends as one that never was.
+
+Real processes die by SIGKILL: before every operation on a file that saving
+consists of, and at random moments. Weights and slots are compared by hash,
+metrics line by line.
+
+pytest tests/training/killed_test.py
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import toy_run
+
+from training import metric_writer, preemption
+
+HERE = pathlib.Path(__file__).parent
+# Saves, lines of metrics and evaluations fall on different steps.
+OPTIONS = {
+    "steps": 45,
+    "save_every": 2,
+    "log_every": 7,
+    "eval_every": 5,
+    "dropout": 0.1,
+}
+
+
+def start(script, *arguments):
+    paths = [str(HERE), str(HERE.parent.parent)]
+    return subprocess.Popen(
+        [sys.executable, str(HERE / script), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process, code=0):
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == code, err[-3000:]
+    return out
+
+
+def digest(directory):
+    with np.load(directory / "final.npz") as arrays:
+        return toy_run.digest(dict(arrays))
+
+
+def metrics(directory):
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    return [
+        {
+            k: v
+            for k, v in json.loads(s).items()
+            if k not in metric_writer.TIMINGS
+        }
+        for s in lines
+    ]
+
+
+def leftovers(directory):
+    return [
+        str(p)
+        for p in directory.rglob("*")
+        if p.name.startswith(".") or p.suffix == ".tmp"
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("undisturbed")
+    finish(start("toy_run.py", directory, json.dumps({"run": OPTIONS})))
+    return directory / "run"
+
+
+def kill_at(points, directory, undisturbed):
+    finish(
+        start(
+            "killed_runs.py",
+            directory,
+            json.dumps(OPTIONS),
+            json.dumps(points),
+        )
+    )
+    codes = json.loads((directory / "kills.json").read_text())
+    assert codes[-1] == 0
+    assert codes.count(-signal.SIGKILL) > len(points) / 2
+    assert digest(directory) == digest(undisturbed)
+    assert metrics(directory) == metrics(undisturbed)
+    assert not leftovers(directory)
+
+
+@pytest.mark.slow
+def test_killed_before_every_operation_of_saving(tmp_path, undisturbed):
+    kill_at(list(range(2, 12)), tmp_path, undisturbed)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path, undisturbed):
+    seed = random.randrange(2**32)
+    moments = [random.Random(seed + i).uniform(0.5, 2.5) for i in range(4)]
+    kill_at(moments, tmp_path, undisturbed)
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_exits_with_its_own_code(tmp_path, undisturbed):
+    options = {**OPTIONS, "save_every": 1000}
+    slow = json.dumps({"run": {**options, "sleep": 0.2}})
+    process = start("toy_run.py", tmp_path, slow)
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    finish(process, preemption.EXIT_CODE)
+    (index,) = (tmp_path / "run").glob("model.ckpt-*.index")
+    assert index.name != "model.ckpt-45.index"
+    out = finish(start("toy_run.py", tmp_path, json.dumps({"run": options})))
+    assert f"from {index.stem.split('-')[1]}:" in out
+    assert digest(tmp_path / "run") == digest(undisturbed)
+    assert metrics(tmp_path / "run") == metrics(undisturbed)

@@ -1,0 +1,60 @@
+"""Proves that the learning rate is the released one at every step.
+
+pytest tests/training/schedules_test.py
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training import schedules
+
+
+def rates(steps, **kwargs):
+    schedule = schedules.WarmupDecay(**kwargs)
+    return [float(schedule(tf.constant(s, tf.int64))) for s in steps]
+
+
+def test_golden_values_of_the_published_recipe():
+    """1e-4, 10,000 warm-up steps, 1,000,000 steps."""
+    steps = [0, 1, 5000, 9999, 10000, 10001, 500000, 999999, 1000000, 1000001]
+    expected = [
+        0.0,
+        1e-8,
+        5e-5,
+        9.999e-5,
+        9.9e-5,  # The rate falls at once when the warm-up ends.
+        9.89999e-5,
+        5e-5,
+        1e-10,
+        0.0,
+        0.0,
+    ]
+    found = rates(
+        steps, peak=1e-4, num_train_steps=10**6, num_warmup_steps=10**4
+    )
+    # float32: near the end 1 - step / total has few digits left.
+    np.testing.assert_allclose(found, expected, rtol=3e-7, atol=6e-12)
+
+
+def test_float32_arithmetic_equals_a_numpy_transcription():
+    f = np.float32
+    peak, total, warmup = f(5e-5), 347, 34
+    for step in range(total + 2):
+        done = f(min(step, total)) / f(total)
+        expected = peak * (f(1) - done)
+        if step < warmup:
+            expected = peak * (f(step) / f(warmup))
+        (found,) = rates(
+            [step], peak=5e-5, num_train_steps=347, num_warmup_steps=34
+        )
+        assert found == pytest.approx(float(expected), rel=2e-7, abs=0)
+
+
+def test_without_warmup_the_first_rate_is_the_peak():
+    assert rates([0, 5], peak=0.5, num_train_steps=10) == [0.5, 0.25]
+
+
+def test_power_shapes_the_decay():
+    found = rates([0, 75], peak=1.0, num_train_steps=100, power=0.5)
+    assert found == [1.0, 0.5]
