@@ -31,6 +31,7 @@ from data import (
     pretraining_job,
     pretraining_shards,
     tokenization,
+    workers,
 )
 from data.vocabulary import Vocabulary
 from training import config_flags
@@ -188,12 +189,14 @@ def main(config: Config) -> None:
         ),
         random_seed=config.random_seed,
     )
-    pretraining_shards.make(
-        job,
-        manifest_path=f"{stem}.manifest.json",
-        num_workers=config.num_workers or os.cpu_count() or 1,
-        allow_single_document=config.allow_single_document,
-    )
+    count = config.num_workers or os.cpu_count() or 1
+    with workers.Workers(count, job, "data.pretraining_job") as pool:
+        pretraining_shards.make(
+            job,
+            manifest_path=f"{stem}.manifest.json",
+            pool=pool,
+            allow_single_document=config.allow_single_document,
+        )
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def _file_blocks(path, raw, block_bytes):
         reader = bz2.BZ2File(raw)
     line, before, rest = 1, 0, b""
     while True:
-        data = reader.read(block_bytes)
+        data = reader.read(max(block_bytes, 16))
         if line == 1 and not before:
             _refuse_other_encodings(path, data)
             data = data.removeprefix(b"\xef\xbb\xbf")

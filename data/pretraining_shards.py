@@ -40,7 +40,7 @@ def make(
     job: Job,
     *,
     manifest_path: str,
-    num_workers: int,
+    pool: workers.Workers,
     allow_single_document: bool = False,
 ) -> manifest.Manifest:
     """Makes all shards of a job and their manifest.
@@ -48,7 +48,7 @@ def make(
     Args:
       job: what to make.
       manifest_path: where the manifest goes, beside the shards.
-      num_workers: processes; they change the time, not the result.
+      pool: who does the tasks; it changes the time, not the result.
       allow_single_document: accept text in which no sentence is from another
         document.
 
@@ -65,10 +65,7 @@ def make(
         )
         shutil.rmtree(job.work_dir, ignore_errors=True)
         return finished
-    with (
-        _claimed(job, description),
-        workers.Workers(num_workers, job, "data.pretraining_job") as pool,
-    ):
+    with _claimed(job, description):
         try:
             counts = _tokenize(job, pool)
             _check_documents(job, counts, allow_single_document)

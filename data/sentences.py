@@ -89,14 +89,16 @@ def split(text: str) -> list[str]:
 
 def _ends(text, begin, match) -> bool:
     """Whether a mark that needs space behind it ends a sentence there."""
-    following = _WORD_AFTER.match(text, match.end())[1] or ""
+    after = _WORD_AFTER.match(text, match.end())
+    following = after[1] or ""
     if following[:1].islower():
         return False
     if match[1] != ".":
         return True
     before = _WORD_BEFORE.search(text, begin, match.start())[0]
     word = before.lower()
-    is_first = following.lower() in _FIRST_WORDS
+    is_initial = text.startswith(".", after.end()) and len(following) == 1
+    is_first = following.lower() in _FIRST_WORDS and not is_initial
     if word in _PREFIXES:
         return False
     if word in _SUFFIXES:

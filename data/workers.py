@@ -30,17 +30,19 @@ class Workers:
           context: what every task needs, sent once to each process.
           preload: a module to import once, before processes are forked off.
         """
-        self._count, self._context, self._pool = count, context, None
-        if count > 1:
-            methods = multiprocessing.get_all_start_methods()
-            method = "forkserver" if "forkserver" in methods else "spawn"
-            start = multiprocessing.get_context(method)
-            if method == "forkserver":
-                start.set_forkserver_preload([preload])
-                _start_server()
-            self._pool = concurrent.futures.ProcessPoolExecutor(
-                count, start, initializer=_begin, initargs=(context,)
-            )
+        self._count, self._context = count, context
+        self._preload, self._pool = preload, None
+
+    def _start(self):
+        methods = multiprocessing.get_all_start_methods()
+        method = "forkserver" if "forkserver" in methods else "spawn"
+        start = multiprocessing.get_context(method)
+        if method == "forkserver":
+            start.set_forkserver_preload([self._preload])
+            _start_server()
+        return concurrent.futures.ProcessPoolExecutor(
+            self._count, start, initializer=_begin, initargs=(self._context,)
+        )
 
     def map(
         self, function: Callable[[Any, Any], Any], tasks: Iterable
@@ -50,10 +52,12 @@ class Workers:
         Tasks are drawn only as workers become free, so that an endless
         iterable costs no memory.
         """
-        if self._pool is None:
+        if self._count == 1:
             for task in tasks:
                 yield function(self._context, task)
             return
+        if self._pool is None:
+            self._pool = self._start()
         tasks = iter(tasks)
         waiting = [
             self._pool.submit(_call, function, task)

@@ -1,0 +1,221 @@
+"""Pre-training data, side by side with google-research/bert's script.
+
+    python benchmarks/pretraining_data_speed.py --reference=PATH_TO_CHECKOUT \
+      --input_file=books.txt.gz --vocab_file=vocab.txt --megabytes=2
+
+Both make instances of 128 pieces, 20 predictions, dupe_factor 10 from the same
+text. Start-up (imports, vocabulary, starting workers) is left out on both
+sides. Prints instances per second, their ratio, peak memory of a process,
+the scaling over workers, and the statistics of both sides' records. Without
+--reference only this project's side runs.
+"""
+
+import argparse
+import gzip
+import importlib
+import json
+import os
+import pathlib
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def warm_up(job, _):
+    """Makes a worker import and build all that it needs."""
+    job.tokenizer.encode(["warm \u00fcp"])
+    time.sleep(0.5)
+
+
+def run_ours(text: str, vocab: str, folder: str, count: int) -> float:
+    """Makes shards with `count` workers; returns the seconds it took."""
+    from data import (
+        instances,
+        masking,
+        pretraining_job,
+        pretraining_shards,
+        tokenization,
+        vocabulary,
+        workers,
+    )
+
+    shards = tuple(os.path.join(folder, f"{n}.tfrecord") for n in range(4))
+    job = pretraining_job.Job(
+        input_files=(text,),
+        input_format="sentences",
+        output_files=shards,
+        work_dir=os.path.join(folder, "work"),
+        tokenizer=tokenization.Tokenizer(
+            vocabulary.Vocabulary.from_file(vocab)
+        ),
+        pairing=instances.PairingRule(),
+        masking=masking.MaskingRule(),
+        random_seed=12345,
+    )
+    with workers.Workers(count, job, "data.pretraining_job") as pool:
+        list(pool.map(warm_up, range(4 * count)))
+        begin = time.perf_counter()
+        pretraining_shards.make(
+            job,
+            manifest_path=os.path.join(folder, "m.manifest.json"),
+            pool=pool,
+        )
+        return time.perf_counter() - begin
+
+
+def run_reference(text: str, vocab: str, folder: str, checkout: str) -> float:
+    """Runs the released script's own functions; returns the seconds."""
+    import tensorflow.compat.v1 as tf
+
+    sys.modules["tensorflow"] = tf  # The one change that it needs.
+    sys.path.insert(0, checkout)
+    script = importlib.import_module("create_pretraining_data")
+    tokenization = importlib.import_module("tokenization")
+    tf.flags.FLAGS(["benchmark"], known_only=True)
+    tokenizer = tokenization.FullTokenizer(vocab, do_lower_case=True)
+    begin = time.perf_counter()
+    made = script.create_training_instances(
+        [text], tokenizer, 128, 10, 0.1, 0.15, 20, random.Random(12345)
+    )
+    script.write_instance_to_example_files(
+        made, tokenizer, 128, 20, [os.path.join(folder, "0.tfrecord")]
+    )
+    return time.perf_counter() - begin
+
+
+def statistics(folder: str, vocab: str) -> dict[str, float]:
+    """Returns what the records of one side are like, with standard errors."""
+    import numpy as np
+    import tensorflow as tf
+
+    from data import records, schema, vocabulary
+
+    words = vocabulary.Vocabulary.from_file(vocab)
+    kind = schema.pretraining(128, 20)
+    paths = sorted(map(str, pathlib.Path(folder).glob("*.tfrecord")))
+    dataset = tf.data.TFRecordDataset(paths).batch(4096)
+    sums = []
+    for batch in dataset.map(lambda x: records.parse(x, kind)):
+        batch = {name: value.numpy() for name, value in batch.items()}
+        used = batch["masked_lm_weights"] > 0
+        shown = np.take_along_axis(
+            batch["input_ids"], batch["masked_lm_positions"], 1
+        )
+        masks = shown[used] == words.mask_id
+        kept = shown[used] == batch["masked_lm_ids"][used]
+        lengths = batch["input_mask"].sum(1)
+        b_lengths = batch["segment_ids"].sum(1) - 1
+        continued = words.is_continuation[batch["masked_lm_ids"]] & used
+        sums.append(
+            {
+                "instances": len(lengths),
+                "length": lengths.sum(),
+                "full": (lengths == 128).sum(),
+                "a_length": (lengths - b_lengths - 3).sum(),
+                "b_length": b_lengths.sum(),
+                "random_next": batch["next_sentence_labels"].sum(),
+                "predictions": used.sum(),
+                "masked": masks.sum(),
+                "kept": kept.sum(),
+                "continued": continued.sum(),
+            }
+        )
+    total = {name: float(sum(x[name] for x in sums)) for name in sums[0]}
+    per_instance = ("length", "full", "a_length", "b_length", "random_next")
+    result = {"instances": total["instances"]}
+    for name in (*per_instance, "predictions"):
+        result[name] = total[name] / total["instances"]
+    for name in ("masked", "kept", "continued"):
+        result[name] = total[name] / total["predictions"]
+    return result
+
+
+def child(arguments) -> None:
+    """Runs one side in this process and prints one line of JSON."""
+    if arguments.side == "reference":
+        seconds = run_reference(
+            arguments.text,
+            arguments.vocab_file,
+            arguments.folder,
+            arguments.reference,
+        )
+    else:
+        seconds = run_ours(
+            arguments.text,
+            arguments.vocab_file,
+            arguments.folder,
+            arguments.workers,
+        )
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    megabytes = max(own, children) / 1024
+    print("RESULT", json.dumps({"seconds": seconds, "megabytes": megabytes}))
+
+
+def measure(arguments, text: str, side: str, folder: str, count: int) -> dict:
+    """Runs one side in a process of its own."""
+    os.makedirs(folder)
+    command = [sys.executable, __file__, f"--side={side}", f"--text={text}"]
+    command += [f"--vocab_file={arguments.vocab_file}", f"--folder={folder}"]
+    command += [f"--workers={count}", f"--reference={arguments.reference}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = [x for x in done.stdout.splitlines() if x.startswith("RESULT")]
+    if not lines:
+        raise SystemExit(done.stderr[-3000:])
+    return json.loads(lines[0].split(maxsplit=1)[1])
+
+
+def report(arguments) -> None:
+    """Runs both sides and prints the table."""
+    with tempfile.TemporaryDirectory() as scratch:
+        text = os.path.join(scratch, "text.txt")
+        opened = gzip.open if arguments.input_file.endswith(".gz") else open
+        with opened(arguments.input_file, "rb") as source:
+            data = source.read(int(arguments.megabytes * 1e6))
+        pathlib.Path(text).write_bytes(data[: data.rindex(b"\n") + 1])
+        sides = [("ours", n) for n in arguments.scaling]
+        if arguments.reference:
+            sides.insert(0, ("reference", 1))
+        rates, found = {}, {}
+        print(f"{arguments.megabytes} MB of text, {os.cpu_count()} cores")
+        for side, count in sides:
+            folder = os.path.join(scratch, f"{side}-{count}")
+            result = measure(arguments, text, side, folder, count)
+            found[side] = statistics(folder, arguments.vocab_file)
+            rate = found[side]["instances"] / result["seconds"]
+            rates[side, count] = rate
+            base = rates.get(("reference", 1), rates[sides[0]])
+            print(
+                f"{side:10} {count} worker(s): {rate:9.0f} instances/s, "
+                f"{rate / base:6.1f} times, {result['megabytes']:6.0f} MB peak"
+            )
+        print(f"{'statistic':14}", *(f"{side:>12}" for side in found))
+        for name in next(iter(found.values())):
+            print(f"{name:14}", *(f"{x[name]:12.4f}" for x in found.values()))
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--reference", default="")
+    parser.add_argument("--input_file")
+    parser.add_argument("--vocab_file", required=True)
+    parser.add_argument("--megabytes", type=float, default=2)
+    parser.add_argument("--scaling", type=int, nargs="*", default=[1, 2])
+    for hidden in ("side", "text", "folder"):
+        parser.add_argument(f"--{hidden}", help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    child(arguments) if arguments.side else report(arguments)
+
+
+if __name__ == "__main__":
+    main()

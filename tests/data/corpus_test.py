@@ -1,0 +1,157 @@
+"""Proves what text becomes which documents, and that bad text is named.
+
+pytest tests/data/corpus_test.py
+"""
+
+import bz2
+import gzip
+import json
+
+import pytest
+
+import errors
+from data import corpus
+
+TEXT = "One a.\nTwo b.\n\n\nThree c.\n   \nFour d.\nFive e."
+DOCUMENTS = [["One a.", "Two b."], ["Three c."], ["Four d.", "Five e."]]
+
+
+def documents(*paths, input_format="sentences"):
+    return list(corpus.read_documents([str(x) for x in paths], input_format))
+
+
+@pytest.mark.parametrize(
+    "suffix, pack",
+    [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)],
+)
+def test_blank_lines_separate_documents(tmp_path, suffix, pack):
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(pack(TEXT.encode()))
+    assert documents(path) == DOCUMENTS
+
+
+def test_a_new_file_does_not_start_a_new_document(tmp_path):
+    (tmp_path / "a").write_text("One a.\n")
+    (tmp_path / "b").write_text("Two b.\n\nThree c.\n")
+    assert documents(tmp_path / "a", tmp_path / "b") == [
+        ["One a.", "Two b."],
+        ["Three c."],
+    ]
+
+
+def test_only_newlines_end_lines(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes("One\u2028a.\r\nTwo\x0cb\x85.\r\n\r\nThree.".encode())
+    assert documents(path) == [["One\u2028a.", "Two\x0cb\x85."], ["Three."]]
+
+
+@pytest.mark.parametrize("size", [16, 19, 1000])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_blocks_hold_the_same_lines_whatever_their_size(tmp_path, size, suffix):
+    path = tmp_path / f"a{suffix}"
+    data = ("\ufeff" + TEXT).encode()
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    blocks = list(corpus.read_blocks([str(path)], size))
+    assert b"".join(block.data for block in blocks) == TEXT.encode()
+    line = 1
+    for block in blocks[:-1]:
+        assert block.first_line == line and block.data.endswith(b"\n")
+        line += block.data.count(b"\n")
+    assert sum(block.file_bytes for block in blocks) == path.stat().st_size
+
+
+def test_paragraphs_are_split_into_sentences(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("Dr. No came. He sat.\nThen he left.\n\nNew one. Yes.\n")
+    assert documents(path, input_format="paragraphs") == [
+        ["Dr. No came.", "He sat.", "Then he left."],
+        ["New one.", "Yes."],
+    ]
+
+
+def test_each_line_of_jsonl_is_one_document(tmp_path):
+    path = tmp_path / "a"
+    lines = [{"text": "One. Two.\n\nThree.", "id": 5}, {"text": "Four."}]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    assert documents(path, input_format="jsonl") == [
+        ["One.", "Two.", "Three."],
+        ["Four."],
+    ]
+
+
+@pytest.mark.parametrize(
+    "line, match",
+    [
+        ("{", "line 2: not a JSON object"),
+        ("[]", 'line 2: no "text" field'),
+        ('{"txt": "a"}', 'line 2: no "text" field'),
+        ('{"text": 5}', 'line 2: no "text" field'),
+    ],
+)
+def test_bad_jsonl_is_named_by_line(tmp_path, line, match):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "Good."}\n' + line + "\n")
+    with pytest.raises(errors.InputError, match=f"a.jsonl: {match}"):
+        documents(path, input_format="jsonl")
+
+
+def test_a_few_invalid_bytes_are_ignored_and_counted(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"Caf\xe9 au lait.\nTwo.\n")
+    (block,) = corpus.read_blocks([str(path)])
+    parsed = corpus.parse(block, "sentences")
+    assert parsed.texts == ["Caf au lait.", "Two."]
+    assert parsed.counts["invalid_bytes"] == 1
+    assert parsed.counts["lines"] == 2
+
+
+@pytest.mark.parametrize(
+    "data, match",
+    [
+        ("One.\nTwo.\n".encode("utf-16"), "line 1: not UTF-8 text but UTF-16"),
+        ("One.\nTwo.\n".encode("utf-32"), "line 1: not UTF-8 text but UTF-16"),
+        (("One.\n" * 9).encode("utf-16-le"), "line 1: .*UTF-16 or a binary"),
+        (
+            "Ein.\nZw\u00f6lf \u00fcber \u00e4\u00f6\u00fc.\n".encode("latin-1")
+            * 9,
+            "line 2: not UTF-8 text but another encoding",
+        ),
+        (b"fine.\n" * 50 + bytes(range(256)) * 9, "line 51: .*binary"),
+        (gzip.compress(b"One."), "line 1: .*gzip, but the name"),
+        (bz2.compress(b"One."), "line 1: .*bzip2, but the name"),
+    ],
+)
+def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    with pytest.raises(errors.InputError, match=f"a.txt: {match}"):
+        documents(path)
+
+
+@pytest.mark.parametrize(
+    "suffix, pack", [(".gz", gzip.compress), (".bz2", bz2.compress)]
+)
+def test_damaged_compressed_files_are_named(tmp_path, suffix, pack):
+    path = tmp_path / f"a{suffix}"
+    whole = pack(b"Some text of a few lines.\n" * 100)
+    for data in (whole[:-9], whole[:20] + b"\0\0\0\0" + whole[24:], b"text"):
+        path.write_bytes(data)
+        with pytest.raises(errors.InputError, match=f"a{suffix}: ") as caught:
+            documents(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_names_and_globs_are_expanded_in_order(tmp_path):
+    for name in ("b1", "b0", "a", "c"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "b2").mkdir()
+    found = corpus.expand(f"{tmp_path}/c, {tmp_path}/b*")
+    assert found == [f"{tmp_path}/{name}" for name in ("c", "b0", "b1")]
+
+
+@pytest.mark.parametrize("pattern", ["none.txt", "x*.txt", ""])
+def test_patterns_without_files_are_named(tmp_path, pattern):
+    with pytest.raises(errors.InputError, match="--input_file=.*no such file"):
+        corpus.expand(f"{tmp_path}/{pattern}")
+    with pytest.raises(errors.InputError, match="--input_file: names no file"):
+        corpus.expand(" , ")
