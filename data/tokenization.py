@@ -3,10 +3,7 @@ r"""Text to word pieces, exactly as google-research/bert does it.
     "Unaffable!"  ->  ["una", "##ffa", "##ble", "!"]  ->  ids
 
 One implementation, in TensorFlow operations, serves a graph (tf.data, a
-SavedModel) and a batch of strings outside of one. Lines of printable ASCII,
-which is most English text, only need lower-casing; all others go through
-`graph_normalization`. TensorFlow Text's FastWordpieceTokenizer then finds the
-pieces.
+SavedModel) and a batch of strings outside of one: `graph_tokenization`.
 
     python -m data.tokenization --vocab_file=vocab.txt < text
 
@@ -23,25 +20,12 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 import errors
-from data import alphabet as alphabet_lib
-from data import graph_normalization, offsets
+from data import graph_normalization, graph_tokenization, offsets
 from data import normalization as normalization_lib
 from data import vocabulary as vocabulary_lib
 
-# Printable ASCII in words of at most 200 characters needs no table, nor do
-# other texts of characters that normalization leaves alone, if they have no
-# longer words; in which Chinese characters and full stops may end a word too.
-_ENDS_WORD = r"\t\n\r -/:-@\[-`{-~"
-_SHORT_ASCII_WORDS = (
-    rf"(?:[0-9A-Za-z]{{0,200}}[{_ENDS_WORD}])*[0-9A-Za-z]{{0,200}}"
-)
-_ENDS_CHINESE_WORD = _ENDS_WORD + r"\x{3001}\x{3002}\x{4e00}-\x{9fff}\x{ff0c}"
-_SHORT_WORDS = r"(?:[^%s]{0,200}[%s])*[^%s]{0,200}"
-# More bytes than any word has: `graph_normalization` sees to long words.
-_NO_LIMIT = 2**30
 _READ_SIZE = 1 << 20
 _TEXTS_PER_THREAD = 512
 
@@ -67,16 +51,6 @@ class EncodingWithOffsets(NamedTuple):
     row_splits: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
-
-
-class _Engine(NamedTuple):
-    """The TensorFlow objects of a tokenizer, which cannot be pickled."""
-
-    direct_pattern: str
-    normalize: graph_normalization.GraphNormalizer
-    word_pieces: tf_text.FastWordpieceTokenizer
-    ids: tf.Tensor
-    encode: tf.types.experimental.PolymorphicFunction
 
 
 class Tokenizer:
@@ -116,36 +90,19 @@ class Tokenizer:
         return build, (self.vocabulary,)
 
     @functools.cached_property
-    def _engine(self) -> _Engine:
-        normalization = normalization_lib.Normalization(**self._switches)
-        tokens = self.vocabulary.ids
-        alphabet = alphabet_lib.Alphabet(tokens, normalization)
-        pieces, ids = [vocabulary_lib.UNK], [self.vocabulary.unk_id]
-        for token, token_id in tokens.items():
-            piece = alphabet.rewrite(token)
-            if piece is not None:
-                pieces.append(piece)
-                ids.append(token_id)
-        # init_scope: a constant made while some graph is traced would belong
-        # to that graph and could not be used in the next.
-        with tf.init_scope(), tf.device("CPU:0"):
-            return _Engine(
-                alphabet.direct_pattern(),
-                graph_normalization.GraphNormalizer(normalization, alphabet),
-                tf_text.FastWordpieceTokenizer(
-                    pieces,
-                    max_bytes_per_word=_NO_LIMIT,
-                    token_out_type=tf.int32,
-                ),
-                tf.constant(ids, tf.int32),
-                tf.function(
-                    self.encode_graph,
-                    input_signature=[tf.TensorSpec([None], tf.string)],
-                ),
-            )
+    def _graph(self) -> graph_tokenization.GraphTokenizer:
+        return graph_tokenization.GraphTokenizer(
+            self.vocabulary, normalization_lib.Normalization(**self._switches)
+        )
+
+    @functools.cached_property
+    def _encode_batch(self):
+        return tf.function(
+            self._graph, input_signature=[tf.TensorSpec([None], tf.string)]
+        )
 
     def encode_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts inside a graph.
+        """Encodes texts inside a graph (tf.data, a SavedModel).
 
         Args:
           texts: string [N], UTF-8; invalid bytes are ignored.
@@ -153,50 +110,11 @@ class Tokenizer:
         Returns:
           int32 [N, None], the ids of each text's pieces.
         """
-        engine = self._engine
-        with tf.device("CPU:0"):
-            prepared = texts
-            if self._switches["do_lower_case"]:
-                prepared = tf.strings.lower(texts)
-            is_ascii = tf.strings.regex_full_match(texts, _SHORT_ASCII_WORDS)
-            others = tf.where(tf.logical_not(is_ascii))
-            prepared = tf.cond(
-                tf.size(others) > 0,
-                lambda: self._rewrite_others(texts, prepared, others),
-                lambda: prepared,
-            )
-            pieces = engine.word_pieces.tokenize(prepared)
-            return pieces.with_values(tf.gather(engine.ids, pieces.values))
-
-    def _rewrite_others(self, texts, prepared, others):
-        """Rewrites those of the texts that are not ready as they are."""
-        ends = _ENDS_WORD
-        if self._switches["tokenize_chinese_chars"]:
-            ends = _ENDS_CHINESE_WORD
-        texts = tf.gather_nd(texts, others)
-        is_direct = tf.strings.regex_full_match(
-            texts, self._engine.direct_pattern
-        ) & tf.strings.regex_full_match(texts, _SHORT_WORDS.replace("%s", ends))
-        texts = tf.boolean_mask(texts, ~is_direct)
-        others = tf.boolean_mask(others, ~is_direct)
-        return tf.cond(
-            tf.size(others) > 0,
-            lambda: tf.tensor_scatter_nd_update(
-                prepared, others, self._rewrite(texts)
-            ),
-            lambda: prepared,
-        )
-
-    def _rewrite(self, texts: tf.Tensor) -> tf.Tensor:
-        normalized = self._engine.normalize(texts)
-        codes = tf.RaggedTensor.from_row_splits(
-            normalized.codes, normalized.row_splits, validate=False
-        )
-        return tf.strings.unicode_encode(codes, "UTF-8")
+        return self._graph(texts)
 
     def encode(self, texts: Sequence[str | bytes]) -> Encoding:
         """Encodes texts outside of a graph."""
-        encode = self._engine.encode
+        encode = self._encode_batch
         tensor = _string_tensor(texts)
         threads = min(os.cpu_count() or 1, len(texts) // _TEXTS_PER_THREAD)
         if threads < 2:
@@ -221,18 +139,10 @@ class Tokenizer:
         A piece covers the characters that it came from and the accents
         stripped from the last of them; [UNK] covers its word.
         """
-        engine = self._engine
-        with tf.device("CPU:0"):
-            normalized = engine.normalize(_string_tensor(texts))
-            ragged = tf.RaggedTensor.from_row_splits(
-                normalized.codes, normalized.row_splits, validate=False
-            )
-            rewritten = tf.strings.unicode_encode(ragged, "UTF-8")
-            pieces, starts, ends = engine.word_pieces.tokenize_with_offsets(
-                rewritten
-            )
-            ids = tf.gather(engine.ids, pieces.values).numpy()
-        row_splits = pieces.row_splits.numpy()
+        normalized, ids, starts, ends = self._graph.with_offsets(
+            _string_tensor(texts)
+        )
+        row_splits = ids.row_splits.numpy()
         starts, ends = offsets.source_characters(
             graph_normalization.Normalized(*(x.numpy() for x in normalized)),
             row_splits,
@@ -240,7 +150,7 @@ class Tokenizer:
             ends.values.numpy(),
             strips_accents=self._strips_accents,
         )
-        return EncodingWithOffsets(ids, row_splits, starts, ends)
+        return EncodingWithOffsets(ids.values.numpy(), row_splits, starts, ends)
 
     @property
     def _strips_accents(self) -> bool:
@@ -302,11 +212,17 @@ def _print_lines(tokenizer, lines, output):
     output.flush()
 
 
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong flag in one line."""
+
+    def error(self, message):
+        """Exits with code 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the pieces of each line of standard input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m data.tokenization", allow_abbrev=False
-    )
+    parser = _Parser(prog="python -m data.tokenization", allow_abbrev=False)
     parser.add_argument("--vocab_file", required=True, help="vocab.txt")
     for name, default in [
         ("do_lower_case", True),
