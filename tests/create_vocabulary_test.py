@@ -1,0 +1,123 @@
+"""Proves that create_vocabulary.py writes what it promises, or says why not.
+
+python -m pytest tests/create_vocabulary_test.py
+"""
+
+import gzip
+import os
+import subprocess
+import sys
+
+import pytest
+
+import create_vocabulary
+from data import tokenization, vocabulary
+from training import config_flags
+
+TEXT = """The quick brown fox jumps over the lazy dog. The dog sleeps.
+\u00c9t\u00e9 \u4e2d\u56fd, \u041c\u043e\u0441\u043a\u0432\u0430!
+
+Newer and newest, lower and lowest; slower, slowest: wider, widest.
+The quicker foxes were jumping over the laziest dogs of the newest town.
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "one.txt").write_text(TEXT, encoding="utf-8")
+    with gzip.open(tmp_path / "two.txt.gz", "wt", encoding="utf-8") as file:
+        file.write(TEXT.upper() * 3)
+    return tmp_path
+
+
+def create(corpus, **flags):
+    flags = {"input_file": f"{corpus}/*.txt,{corpus}/*.gz", **flags}
+    flags.setdefault("output_file", str(corpus / "vocab.txt"))
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    config_flags.run(
+        create_vocabulary.VocabularyConfig,
+        create_vocabulary.main,
+        ["create_vocabulary.py", *arguments],
+    )
+    return vocabulary.Vocabulary.from_file(flags["output_file"])
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_the_text_itself_has_no_unknown_word(corpus, do_lower_case):
+    made = create(corpus, vocab_size=210, do_lower_case=do_lower_case)
+    assert len(made) == 210
+    assert len(set(made.tokens)) == 210
+    special = (made.pad_id, made.unk_id, made.cls_id, made.sep_id)
+    assert (*special, made.mask_id) == (0, 100, 101, 102, 103)
+    tokenizer = tokenization.Tokenizer(made, do_lower_case=do_lower_case)
+    pieces = tokenizer.tokenize([TEXT, TEXT.upper()])
+    assert not any("[UNK]" in row for row in pieces)
+
+
+def test_the_number_of_unused_tokens_is_a_flag(corpus):
+    made = create(corpus, vocab_size=230, num_unused=120)
+    assert made.tokens[124] == "[unused119]"
+    assert made.unk_id == 100 and made.tokens[125][0] != "["
+
+
+def test_json_lines_give_the_words_of_their_text(corpus):
+    line = '{"text": "jumping\\njumper jumps", "title": "ignored zebra"}\n'
+    (corpus / "docs.jsonl").write_text(line * 9)
+    made = create(
+        corpus,
+        input_file=str(corpus / "docs.jsonl"),
+        input_format="jsonl",
+        vocab_size=120,
+    )
+    assert not {"z", "##z"} & set(made.tokens)
+    assert any("jump" in token for token in made.tokens)
+
+
+def test_the_bytes_do_not_depend_on_the_hash_seed(corpus, repository):
+    written = []
+    for seed in ("1", "2"):
+        path = corpus / f"vocab{seed}.out"
+        subprocess.run(
+            [
+                sys.executable, "create_vocabulary.py", "--vocab_size=185",
+                "--min_frequency=1",
+                f"--input_file={corpus}/*.txt", f"--output_file={path}",
+            ],
+            cwd=repository,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+        )  # fmt: skip
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ({"vocab_size": 30522}, "--vocab_size=30522 is too large"),
+        ({"vocab_size": 120}, "--vocab_size=120 is too small"),
+        ({"num_unused": 3}, "--num_unused=3"),
+        ({"input_file": "/no/such/file"}, "/no/such/file"),
+        ({"character_coverage": 1.5}, "--character_coverage"),
+        ({"limit_alphabet": -1}, "--limit_alphabet"),
+        ({"vocab_sise": 100}, "vocab_sise"),
+    ],
+    ids=str,
+)
+def test_bad_input_gets_one_line_and_exit_code_2(corpus, capfd, flags, words):
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as exit_:
+        create(corpus, **flags)
+    assert exit_.value.code == 2
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert words in line and "Traceback" not in line
+    assert not (corpus / "vocab.txt").exists()
+
+
+def test_a_text_without_words_is_refused(corpus, capfd):
+    (corpus / "empty.txt").write_text("\n \n")
+    with pytest.raises(SystemExit) as exit_:
+        create(corpus, input_file=str(corpus / "empty.txt"))
+    assert exit_.value.code == 2
+    assert "empty.txt: no words" in capfd.readouterr().err
