@@ -95,13 +95,14 @@ class Job:
 
 
 @functools.lru_cache(maxsize=1)
-def _open_store(folder: str, dtype: np.dtype) -> token_store.Store:
+def map_store(folder: str, dtype: np.dtype) -> token_store.Store:
+    """Maps a tokenized corpus, once in each process."""
     return token_store.Store(folder, dtype)
 
 
 def open_store(job: Job) -> token_store.Store:
-    """Returns the tokenized corpus, mapped once in each process."""
-    return _open_store(job.store_dir, job.dtype)
+    """Returns the tokenized corpus of a job."""
+    return map_store(job.store_dir, job.dtype)
 
 
 def encode_block(job: Job, block: corpus.Block) -> token_store.EncodedBlock:

@@ -55,6 +55,7 @@ def make(
     Returns:
       The manifest, also of a job that was finished before.
     """
+    pretraining_job.map_store.cache_clear()  # Of an earlier run's text.
     description = describe(job)
     finished = _finished(job, manifest_path, description)
     if finished is not None:
@@ -171,8 +172,12 @@ def _claimed(job, description) -> Iterator[None]:
 def _refuse_other_shards(paths) -> None:
     for path in paths:
         folder = os.path.dirname(path) or "."
-        if not tf.io.gfile.isdir(folder):
+        try:
             tf.io.gfile.makedirs(folder)
+        except tf.errors.OpError as error:
+            raise errors.InputError(
+                f"{path}: its folder cannot be made: {error.message}"
+            ) from None
         if tf.io.gfile.exists(path):
             raise errors.InputError(
                 f"{path}: exists and is not of this run; choose another place "

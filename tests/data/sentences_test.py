@@ -9,7 +9,6 @@ import pytest
 
 from data import sentences
 
-
 MARKED = [
     "Dr. J. R. Smith paid $3.50. | Why? | (He was late.) | So it goes.",
     '"What?" he said. | "No!" | She left... and came back... | Then came.',
@@ -26,7 +25,8 @@ MARKED = [
     "...and so on. | Yes.",
     # Russian: a year, a city, initials.
     "\u0421 1990 \u0433. \u0432 \u0433. \u041e\u0440\u043b\u0435. | "
-    "\u0410. \u0421. \u041f\u0443\u0448\u043a\u0438\u043d \u0442\u0430\u043c. | "
+    "\u0410. \u0421. \u041f\u0443\u0448\u043a\u0438\u043d \u0442\u0430\u043c."
+    " | "
     "\u0414\u0430.",
     # Hindi, Arabic.
     "\u0928\u092e\u0938\u0964 | \u0920\u0940\u0915 \u0939\u0948\u0964",

@@ -1,0 +1,255 @@
+"""Proves the runner as people call it: flags, workers, kills, bad input.
+
+pytest tests/create_pretraining_data_test.py
+"""
+
+import hashlib
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import create_pretraining_data
+from training import config_flags
+
+WORDS = "the man went to a store and bought gallon of milk he was late".split()
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A text of some 3,000 sentences and its vocabulary."""
+    folder = tmp_path_factory.mktemp("runner")
+    rng = random.Random(0)
+    documents = []
+    for _ in range(200):
+        lines = [
+            " ".join(rng.choices(WORDS, k=rng.randint(3, 25))) + "."
+            for _ in range(rng.randint(2, 30))
+        ]
+        documents.append("\n".join(lines))
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    (folder / "vocab.txt").write_text("\n".join(SPECIAL + WORDS))
+    return folder
+
+
+def arguments(place, *more):
+    return [
+        "create_pretraining_data.py",
+        f"--input_file={place}/text.txt",
+        f"--vocab_file={place}/vocab.txt",
+        *more,
+    ]
+
+
+def in_process(place, *more):
+    config = config_flags.parse(
+        create_pretraining_data.Config, arguments(place, *more)
+    )
+    create_pretraining_data.main(config)
+
+
+def refused(place, capfd, *more):
+    """Runs in this process; returns the one line that it ends with."""
+    with pytest.raises(SystemExit) as caught:
+        config_flags.run(
+            create_pretraining_data.Config,
+            create_pretraining_data.main,
+            arguments(place, *more),
+        )
+    assert caught.value.code == 2
+    return capfd.readouterr().err.strip().splitlines()[-1]
+
+
+def hashes(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(pathlib.Path(folder).glob("*"))
+    }
+
+
+def test_the_released_command_line_makes_records(place, tmp_path):
+    output = tmp_path / "tf_examples.tfrecord"
+    in_process(
+        place,
+        f"--output_file={output}",
+        "--do_lower_case=True",
+        "--max_seq_length=128",
+        "--max_predictions_per_seq=20",
+        "--masked_lm_prob=0.15",
+        "--random_seed=12345",
+        "--dupe_factor=5",
+        "--num_workers=1",
+    )
+    assert sorted(hashes(tmp_path)) == [
+        "tf_examples.tfrecord",
+        "tf_examples.tfrecord.manifest.json",
+    ]
+    specification = {
+        "input_ids": tf.io.FixedLenFeature([128], tf.int64),
+        "input_mask": tf.io.FixedLenFeature([128], tf.int64),
+        "segment_ids": tf.io.FixedLenFeature([128], tf.int64),
+        "masked_lm_positions": tf.io.FixedLenFeature([20], tf.int64),
+        "masked_lm_ids": tf.io.FixedLenFeature([20], tf.int64),
+        "masked_lm_weights": tf.io.FixedLenFeature([20], tf.float32),
+        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+    }
+    dataset = tf.data.TFRecordDataset(str(output)).map(
+        lambda x: tf.io.parse_single_example(x, specification)
+    )
+    rows = list(dataset.as_numpy_iterator())
+    assert len(rows) > 1000
+    random_next = np.mean([row["next_sentence_labels"][0] for row in rows])
+    assert 0.5 < random_next < 0.62
+
+
+def test_flags_default_to_the_released_values(place):
+    config = config_flags.parse(
+        create_pretraining_data.Config, arguments(place, "--output_file=x")
+    )
+    expected = dict(
+        do_lower_case=True,
+        do_whole_word_mask=False,
+        max_seq_length=128,
+        max_predictions_per_seq=20,
+        random_seed=12345,
+        dupe_factor=10,
+        masked_lm_prob=0.15,
+        short_seq_prob=0.1,
+        mask_token_prob=0.8,
+        random_token_prob=0.1,
+    )
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_a_prefix_names_the_shards_and_gzip_compresses_them(place, tmp_path):
+    in_process(
+        place,
+        f"--output_prefix={tmp_path}/out/wiki",
+        "--num_shards=3",
+        "--gzip_compress",
+        "--num_workers=1",
+    )
+    assert sorted(hashes(tmp_path / "out")) == [
+        "wiki-00000-of-00003.tfrecord.gz",
+        "wiki-00001-of-00003.tfrecord.gz",
+        "wiki-00002-of-00003.tfrecord.gz",
+        "wiki.manifest.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    "flags, match",
+    [
+        ([], "--output_file or --output_prefix"),
+        (["--output_file=x", "--output_prefix=y"], "give one of them"),
+        (["--output_file=x,x"], "one name twice"),
+        (["--output_file=a/x,b/y"], "one folder"),
+        (["--output_file=x", "--masked_lm_prob=1.5"], "--masked_lm_prob=1.5"),
+        (["--output_file=x", "--masked_lm_prob=0"], "nothing to predict"),
+        (["--output_file=x", "--short_seq_prob=-0.1"], "--short_seq_prob=-0.1"),
+        (["--output_file=x", "--random_token_prob=.3"], "together over 1"),
+        (["--output_file=x", "--max_seq_length=4"], "--max_seq_length=4"),
+        (["--output_file=x", "--max_seq_length=20"], "room for 17 pieces"),
+        (["--output_file=x", "--max_predictions_per_seq=0"], "less than 1"),
+        (["--output_file=x", "--dupe_factor=0"], "--dupe_factor=0"),
+        (["--output_file=x", "--num_workers=0"], "--num_workers=0"),
+        (["--output_prefix=x", "--num_shards=0"], "--num_shards=0"),
+        (["--output_file=x", "--input_format=html"], "--input_format=html"),
+        (["--output_file=x", "--do_lower=False"], "do_lower"),
+        (["--output_file=x", "--input_file=none*"], "--input_file=none\\*"),
+        (["--output_file=x", "--vocab_file=none"], "none"),
+    ],
+)
+def test_flags_that_cannot_be_end_in_one_line(
+    place, tmp_path, capfd, monkeypatch, flags, match
+):
+    monkeypatch.chdir(tmp_path)
+    line = refused(place, capfd, *flags)
+    assert re.search(match, line), line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_vocabulary_without_mask_is_refused(place, tmp_path, capfd):
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join(x for x in SPECIAL + WORDS if x != "[MASK]"))
+    line = refused(
+        place, capfd, f"--vocab_file={words}", f"--output_file={tmp_path}/x"
+    )
+    assert "words.txt" in line and "[MASK]" in line
+
+
+def test_a_place_that_cannot_be_written_is_refused(place, tmp_path, capfd):
+    (tmp_path / "file").write_text("")
+    line = refused(place, capfd, f"--output_file={tmp_path}/file/x.tfrecord")
+    assert "file" in line
+
+
+def start(place, folder, workers):
+    root = pathlib.Path(create_pretraining_data.__file__).parent
+    return subprocess.Popen(
+        [
+            sys.executable,
+            str(root / "create_pretraining_data.py"),
+            *arguments(place, f"--output_prefix={folder}/x")[1:],
+            "--num_shards=5",
+            f"--num_workers={workers}",
+        ],
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.slow
+def test_workers_and_kills_do_not_change_the_shards(place, tmp_path):
+    """SIGKILL at random moments of real processes; no process is left."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    in_process(
+        place,
+        f"--output_prefix={folders[0]}/x",
+        "--num_shards=5",
+        "--num_workers=1",
+    )
+    rng, kills, code = random.Random(0), 0, None
+    while code is None:
+        process = start(place, folders[1], 2)
+        work = folders[1] / "x.work"
+        deadline = time.monotonic() + 60
+        while not work.exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        try:
+            wait = rng.random() if kills < 3 else 60
+            code = process.wait(timeout=wait)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert code == 0 and kills == 3
+    assert hashes(folders[0]) == hashes(folders[1])
+    deadline = time.monotonic() + 10
+    while processes_in(place):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def processes_in(folder) -> list[int]:
+    """The processes that work in a folder: the runs and their workers."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if path.readlink() == folder:
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
