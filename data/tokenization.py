@@ -98,7 +98,9 @@ class Tokenizer:
     @functools.cached_property
     def _encode_batch(self):
         return tf.function(
-            self._graph, input_signature=[tf.TensorSpec([None], tf.string)]
+            self._graph,
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,  # Nothing to convert, and that takes a second.
         )
 
     def encode_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
