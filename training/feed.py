@@ -31,8 +31,13 @@ def distribute(
     *,
     first_batch: int = 0,
     num_accumulation_steps: int = 1,
+    is_endless: bool = False,
 ) -> tf.distribute.DistributedDataset:
-    """Returns per-replica features [accumulation steps, micro-batch, ...]."""
+    """Returns per-replica features [accumulation steps, micro-batch, ...].
+
+    Say `is_endless` where it is so: several workers need not ask each other at
+    every step whether one has come to an end, and shapes stay static.
+    """
 
     def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
         parts = context.num_input_pipelines
@@ -49,7 +54,13 @@ def distribute(
                 for name, x in features.items()
             }
 
-        return batches.map(cut).unbatch().prefetch(2 * replicas)
+        batches = batches.map(cut).unbatch().prefetch(2 * replicas)
+        if is_endless:
+            endless = tf.data.INFINITE_CARDINALITY
+            batches = batches.apply(
+                tf.data.experimental.assert_cardinality(endless)
+            )
+        return batches
 
     return strategy.distribute_datasets_from_function(make_part)
 

@@ -74,6 +74,7 @@ def train(
     warm_start: Callable[[], None] | None = None,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     describe_batch: Callable[[int], str] | None = None,
+    diagnose: Callable[[], None] | None = None,
 ) -> int:
     """Trains until options.num_train_steps, from wherever the run stands.
 
@@ -89,6 +90,8 @@ def train(
         warm_start: assigns initial weights; called only by a fresh run.
         evaluate: returns held-out values, e.g. {"loss": 2.0}.
         describe_batch: says which records are in the batch of a step.
+        diagnose: called when records cannot be read; raises InputError naming
+            the damaged one (the failing operation knows no file).
 
     Returns:
         The step that it started from.
@@ -142,6 +145,7 @@ def train(
         ),
         evaluate=evaluate,
         describe_batch=describe_batch,
+        diagnose=diagnose,
         step=first_step,
         interval=state.get("interval", {}),
         best_value=state.get("best"),
@@ -151,6 +155,7 @@ def train(
         make_batches,
         first_batch=first_step,
         num_accumulation_steps=options.num_accumulation_steps,
+        is_endless=True,
     )
     run.go(
         steps.TrainStep(
@@ -206,6 +211,7 @@ class _Run:
     writer: metric_writer.MetricWriter
     evaluate: Callable[[], Mapping[str, float]] | None
     describe_batch: Callable[[int], str] | None
+    diagnose: Callable[[], None] | None
     step: int
     # name -> [sum, weight] since the last line of metrics. It is part of the
     # checkpoint, so that the line after a resume covers its whole interval.
@@ -222,7 +228,7 @@ class _Run:
             while self.step < self.options.num_train_steps:
                 number = min(per_call, self._steps_to_next_action())
                 started = time.monotonic()
-                results = train_step(iterator, self.step, number)
+                results = self._run_steps(train_step, iterator, number)
                 taken = time.monotonic() - started
                 self._note(results)
                 self.seconds += taken
@@ -239,6 +245,14 @@ class _Run:
                     self.writer.close()
                     preempted.exit(stop)
         self.writer.close()
+
+    def _run_steps(self, train_step, iterator, number) -> steps.StepResults:
+        try:
+            return train_step(iterator, self.step, number)
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+            if self.diagnose:
+                self.diagnose()
+            raise
 
     def _steps_to_next_action(self) -> int:
         options = self.options
@@ -320,14 +334,8 @@ class _Run:
         if not strategies.is_multi_worker(self.strategy):
             return signal, seconds
 
-        def reduce(values):
-            return tf.distribute.get_replica_context().all_reduce(
-                tf.distribute.ReduceOp.SUM, values
-            )
-
         values = tf.constant([float(signal), seconds])
-        total = self.strategy.run(tf.function(reduce), args=(values,))
-        total = self.strategy.experimental_local_results(total)[0].numpy()
+        total = strategies.sum_over_replicas(self.strategy, values).numpy()
         # The sum of one or several signals is not a signal: SIGTERM it is.
         stop = 0 if not total[0] else (signal or 15)
         return stop, float(total[1])

@@ -70,6 +70,22 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+@tf.function
+def sum_over_replicas(
+    strategy: tf.distribute.Strategy, values: tf.Tensor
+) -> tf.Tensor:
+    """Adds up what each process has; every process must call it."""
+
+    def reduce(values):
+        # The identity puts the values on the replica's device.
+        return tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, tf.identity(values)
+        )
+
+    total = strategy.run(reduce, args=(values,))
+    return strategy.experimental_local_results(total)[0]
+
+
 def _on_this_machine(
     name: str, num_replicas: int | None
 ) -> tf.distribute.Strategy:

@@ -1,0 +1,221 @@
+"""Proves what the loop does at the edges of a run, in one process.
+
+pytest tests/training/loop_test.py
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy_run
+from absl import logging
+
+import errors
+from training import loop, optimizers, precision, schedules, step
+
+QUICK = {"steps": 6, "log_every": 3, "save_every": 3}
+
+
+def metrics(directory):
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_every_weight_moves_in_one_step(tmp_path):
+    go, model, optimizer = toy_run.make({**QUICK, "steps": 1})
+    before = toy_run.weights(model, optimizer)
+    go(str(tmp_path))
+    for name, value in toy_run.weights(model, optimizer).items():
+        # The norm's gain and bias start at values without decay.
+        assert not np.array_equal(value, before[name]), name
+
+
+def test_loss_falls_and_every_interval_is_written(tmp_path):
+    go, *_ = toy_run.make({"steps": 40, "log_every": 8, "peak": 0.03})
+    assert go(str(tmp_path)) == 0
+    lines = metrics(tmp_path)
+    assert [line["step"] for line in lines] == [8, 16, 24, 32, 40]
+    assert lines[-1]["train/loss"] < lines[0]["train/loss"] / 2
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(tmp_path, monkeypatch):
+    go, model, optimizer = toy_run.make(QUICK)
+    go(str(tmp_path))
+    before = toy_run.weights(model, optimizer)
+    said = []
+    monkeypatch.setattr(logging, "info", lambda *args: said.append(args[0]))
+    go, model, optimizer = toy_run.make(QUICK)
+    assert go(str(tmp_path)) == 6
+    assert any(text.startswith("already finished") for text in said)
+    after = toy_run.weights(model, optimizer)
+    assert toy_run.digest(after) == toy_run.digest(before)
+    assert len(metrics(tmp_path)) == 2
+
+
+def test_another_model_in_output_dir_is_refused_in_one_line(tmp_path):
+    go, *_ = toy_run.make(QUICK)
+    go(str(tmp_path))
+    go, *_ = toy_run.make({**QUICK, "width": 4})
+    with pytest.raises(errors.InputError, match="holds another model") as e:
+        go(str(tmp_path))
+    assert "\n" not in str(e.value) and "[23, 8] there" in str(e.value)
+
+
+def test_a_loss_that_is_not_finite_names_the_step(tmp_path):
+    go, *_ = toy_run.make({**QUICK, "steps": 20, "poison": 8})
+    with pytest.raises(errors.InputError, match="step 8: the loss is nan"):
+        go(str(tmp_path))
+    assert not (tmp_path / "model.ckpt-9.index").exists()
+    assert (tmp_path / "model.ckpt-6.index").exists()
+
+
+def test_checkpoints_are_tf1_files_and_old_ones_are_removed(tmp_path):
+    go, model, _ = toy_run.make({**QUICK, "steps": 20, "save_every": 2})
+    go(str(tmp_path))
+    kept = sorted(p.name for p in tmp_path.glob("*.index"))
+    assert kept == [f"model.ckpt-{s}.index" for s in (12, 14, 16, 18, 20)]
+    latest = tf.train.latest_checkpoint(str(tmp_path))
+    names = {name for name, _ in tf.train.list_variables(latest)}
+    assert {v.path for v in model.variables} <= names
+    assert f"{model.trainable_variables[0].path}/adam_m" in names
+    assert tf.train.load_variable(latest, "global_step") == 20
+
+
+def test_restore_model_loads_weights_without_the_optimizer(tmp_path):
+    go, model, _ = toy_run.make(QUICK)
+    go(str(tmp_path))
+    fresh = toy_run.Model()
+    assert loop.restore_model(fresh, str(tmp_path)) == 6
+    for a, b in zip(model.variables, fresh.variables, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    assert loop.restore_model(fresh, str(tmp_path / "nothing")) is None
+
+
+def test_going_back_to_an_earlier_checkpoint_is_obeyed(tmp_path):
+    go, *_ = toy_run.make(QUICK)
+    go(str(tmp_path))
+    text = (tmp_path / "checkpoint").read_text()
+    (tmp_path / "checkpoint").write_text(text.replace("-6", "-3"))
+    go, *_ = toy_run.make(QUICK)
+    assert go(str(tmp_path)) == 3
+
+
+def test_the_best_checkpoint_by_held_out_loss_is_kept(tmp_path):
+    go, *_ = toy_run.make({**QUICK, "steps": 9, "eval_every": 3, "peak": 0.03})
+    go(str(tmp_path))
+    held_out = {
+        line["step"]: line["eval/loss"]
+        for line in metrics(tmp_path)
+        if "eval/loss" in line
+    }
+    assert set(held_out) == {3, 6, 9}
+    best = min(held_out, key=held_out.get)
+    (index,) = (tmp_path / "best").glob("*.index")
+    assert index.name == f"model.ckpt-{best}.index"
+
+
+def test_float16_trains_and_reports_skipped_steps(tmp_path):
+    go, model, optimizer = toy_run.make({**QUICK, "precision": "float16"})
+    go(str(tmp_path))
+    plain = metrics(tmp_path)[-1]
+    assert plain["train/skipped_steps"] == 0
+    assert np.isfinite(plain["train/loss"])
+
+
+def make_scaled_step(initial, max_skipped=50):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        model = toy_run.Model()
+        optimizer = optimizers.Optimizer(
+            optimizers.AdamW(),
+            model.trainable_variables,
+            schedules.WarmupDecay(peak=0.01, num_train_steps=100),
+        )
+        scale = precision.LossScale(
+            initial=initial, growth_steps=2, max_skipped=max_skipped
+        )
+    run = step.TrainStep(
+        toy_run.Task(),
+        model,
+        optimizer,
+        strategy=strategy,
+        seed=1,
+        loss_scale=scale,
+    )
+    make_batches = toy_run.batches(8)
+    batches = loop.feed.distribute(strategy, make_batches)
+    return run, iter(batches), model, optimizer, scale
+
+
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_good_steps():
+    run, batches, model, optimizer, scale = make_scaled_step(2.0**127)
+    before = toy_run.weights(model, optimizer)
+    results = run(batches, 0, 1)
+    assert not results.is_applied[0]
+    after = toy_run.weights(model, optimizer)
+    assert toy_run.digest(after) == toy_run.digest(before)
+    assert scale.state.numpy().tolist() == [2.0**126, 0, 1, 1]
+    scale.state.assign([1024.0, 0, 1, 1])
+    assert run(batches, 1, 2).is_applied.all()
+    assert scale.state.numpy().tolist() == [2048.0, 0, 0, 1]
+
+
+def test_too_many_skipped_steps_stop_the_run():
+    run, batches, *_, scale = make_scaled_step(float("inf"), max_skipped=2)
+    run(batches, 0, 1)
+    assert scale.check(1) == 1
+    run(batches, 1, 1)
+    with pytest.raises(errors.InputError, match="2 steps in a row"):
+        scale.check(2)
+
+
+def test_the_whole_step_compiles_with_xla_to_the_same_numbers():
+    """Static shapes and no host operations: what a TPU needs."""
+    rows = []
+    for jit_compile in (False, True):
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        with strategy.scope():
+            # XLA's random numbers are others: no dropout here.
+            model = toy_run.Model()
+            optimizer = optimizers.Optimizer(
+                optimizers.AdamW(),
+                model.trainable_variables,
+                schedules.WarmupDecay(peak=0.01, num_train_steps=100),
+            )
+        run = step.TrainStep(
+            toy_run.Task(), model, optimizer, strategy=strategy, seed=1
+        )
+        compiled = tf.function(
+            lambda f, s, run=run, strategy=strategy: strategy.run(
+                run.replica_step, args=(f, s)
+            ),
+            jit_compile=jit_compile,
+        )
+        batches = loop.feed.distribute(
+            strategy, toy_run.batches(8), num_accumulation_steps=2
+        )
+        for i, features in zip(range(4), batches, strict=False):
+            row, norm, _ = compiled(features, tf.constant(i, tf.int64))
+            rows.append([*row.numpy()[0], norm.numpy()])
+    np.testing.assert_allclose(rows[:4], rows[4:], rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_seeds_differ_by_each_of_their_keys():
+    def seed(*words):
+        first, *rest = words
+        return tuple(step.dropout_seed(first, *map(tf.constant, rest)).numpy())
+
+    keys = [
+        (s, k, r, m)
+        for s in (0, 1, 12345)
+        for k in (0, 1, 2**31 + 1)
+        for r in (0, 1)
+        for m in (0, 1)
+    ]
+    assert len({seed(*key) for key in keys}) == len(keys)
+    assert seed(1, 2, 3, 4) == SEED_1234
+
+
+SEED_1234 = (602282101, 986117173)

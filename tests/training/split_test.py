@@ -1,0 +1,174 @@
+"""Proves that the hardware split does not change the mathematics.
+
+The same 50 steps on 1, 2 and 4 replicas, on two processes, in 1, 2 or 4
+accumulated parts and under XLA: losses, norms and weights within 1e-5. Every
+step is clipped, examples have different numbers of predictions.
+
+pytest tests/training/split_test.py
+"""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+RULES = ("adamw", "lamb")
+TOLERANCE = 1e-5
+BASE = {"batch": 16, "log_every": 1}
+# replicas -> name -> options; one process each, because a process cannot have
+# two mirrored strategies of different sizes.
+SPLITS = {
+    1: {
+        "plain": {"eval_every": 25},
+        "accumulation2": {"accumulation": 2},
+        "accumulation4": {"accumulation": 4},
+        "xla": {"jit": True},
+    },
+    2: {"replicas2_accumulation4": {"accumulation": 4}},
+    4: {"replicas4": {}},
+}
+
+
+def start(directory, options, **environment):
+    paths = [str(HERE), str(HERE.parent.parent)]
+    return subprocess.Popen(
+        [
+            sys.executable,
+            str(HERE / "toy_run.py"),
+            str(directory),
+            json.dumps(options),
+        ],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            **environment,
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(processes):
+    for process in processes:
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err[-3000:]
+
+
+def read(directory, final="final.npz"):
+    with np.load(directory / final) as arrays:
+        return metrics(directory, "train/loss"), dict(arrays)
+
+
+def metrics(directory, key):
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(s) for s in lines if key in json.loads(s)]
+
+
+def assert_same(found, expected):
+    (lines, weights), (expected_lines, expected_weights) = found, expected
+    assert len(lines) == len(expected_lines) == 50
+    for line, reference in zip(lines, expected_lines, strict=True):
+        for name in ("loss", "words", "sentences", "grad_norm"):
+            name = f"train/{name}"
+            assert line[name] == pytest.approx(reference[name], rel=TOLERANCE)
+    for name, value in weights.items():
+        reference = expected_weights[name]
+        error = np.abs(value - reference).max() / np.abs(reference).max()
+        assert error < TOLERANCE, name
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Directory of all runs of one process per number of replicas."""
+    directory = tmp_path_factory.mktemp("splits")
+    processes = []
+    for replicas, splits in SPLITS.items():
+        options = {
+            f"{name}_{rule}": {
+                **BASE,
+                "rule": rule,
+                "replicas": replicas,
+                **split,
+            }
+            for name, split in splits.items()
+            for rule in RULES
+        }
+        if replicas == 2:
+            options["dropout"] = {
+                **BASE,
+                "replicas": 2,
+                "dropout": 0.5,
+                "steps": 5,
+            }
+        processes.append(start(directory, options))
+    finish(processes)
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", [n for s in SPLITS.values() for n in s])
+def test_split_gives_the_losses_and_weights_of_one_device(runs, name, rule):
+    expected = read(runs / f"plain_{rule}")
+    norms = [line["train/grad_norm"] for line in expected[0]]
+    assert min(norms) > 0.05, "clipping must be active"
+    assert_same(read(runs / f"{name}_{rule}"), expected)
+
+
+@pytest.mark.slow
+def test_dropout_masks_differ_between_replicas_and_between_steps(runs):
+    lines, _ = read(runs / "dropout")
+    masks = [line["train/mask"] for line in lines]
+    assert len(set(masks)) == len(masks)
+    for line in lines:
+        spread = line["train/mask_squared"] - line["train/mask"] ** 2
+        assert spread > 1e-7
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
+    ports = []
+    for _ in range(2):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+    workers = [f"127.0.0.1:{port}" for port in ports]
+    options = {
+        "run": {
+            **BASE,
+            "strategy": "multi_worker_mirrored",
+            "save_every": 20,
+            "eval_every": 25,
+        }
+    }
+    finish(
+        [
+            start(
+                tmp_path,
+                options,
+                TF_CONFIG=json.dumps(
+                    {
+                        "cluster": {"worker": workers},
+                        "task": {"type": "worker", "index": index},
+                    }
+                ),
+            )
+            for index in range(2)
+        ]
+    )
+    expected = read(runs / "plain_adamw")
+    for index in range(2):
+        assert_same(read(tmp_path / "run", f"final{index}.npz"), expected)
+    held_out, expected = (
+        [line["eval/loss"] for line in metrics(directory, "eval/loss")]
+        for directory in (tmp_path / "run", runs / "plain_adamw")
+    )
+    assert len(held_out) == 2
+    assert held_out == pytest.approx(expected, rel=TOLERANCE)
