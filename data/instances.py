@@ -100,30 +100,41 @@ def plan(
     target = _targets(len(own), rule, rng)
     turns, lost = [], 0
     while len(own):
-        chunk = _next_chunk(corpus, start, last, target)
-        a_end, is_random = _split(start, chunk, rng)
-        b_start, b_end = a_end.copy(), chunk.copy()
-        chosen = np.flatnonzero(is_random)
-        a_length = corpus.sentence_starts[a_end] - corpus.sentence_starts[start]
-        b_start[chosen], b_end[chosen] = _random_next(
-            corpus, own[chosen], (target - a_length)[chosen], rng
+        places, following, cut = _turn(
+            corpus, own, start, last, target, rule, rng
         )
-        touched(len(chosen))
-        bounds = [
-            corpus.sentence_starts[x] for x in (start, a_end, b_start, b_end)
-        ]
-        places, a_cut, b_cut = _truncate(*bounds, rule.max_num_tokens, rng)
-        places["is_random"] = is_random
+        touched(len(own))
         turns.append(places)
-        lost += int(a_cut.sum() + b_cut[~is_random].sum())
-        start = np.where(is_random, a_end, chunk)
-        going = np.flatnonzero(start < last)
-        own, start, last, target = (
-            x[going] for x in (own, start, last, target)
-        )
+        lost += cut
+        going = np.flatnonzero(following < last)
+        start = following[going]
+        own, last, target = (x[going] for x in (own, last, target))
     places = np.concatenate(turns)
     places["key"] = rng.integers(0, 1 << 64, len(places), np.uint64)
     return Plan(places, lost)
+
+
+def _turn(corpus, own, start, last, target, rule, rng):
+    """Makes the next instance of each walk.
+
+    Returns:
+      PLACE [N], the sentence at which each walk goes on, int64 [N], and the
+      number of pieces lost.
+    """
+    chunk = _next_chunk(corpus, start, last, target)
+    a_end, is_random = _split(start, chunk, rng)
+    b_start, b_end = a_end.copy(), chunk.copy()
+    chosen = np.flatnonzero(is_random)
+    a_length = corpus.sentence_starts[a_end] - corpus.sentence_starts[start]
+    b_start[chosen], b_end[chosen] = _random_next(
+        corpus, own[chosen], (target - a_length)[chosen], rng
+    )
+    bounds = [corpus.sentence_starts[x] for x in (start, a_end, b_start, b_end)]
+    places, a_cut, b_cut = _truncate(*bounds, rule.max_num_tokens, rng)
+    places["is_random"] = is_random
+    lost = int(a_cut.sum() + b_cut[~is_random].sum())
+    # Sentences that a random B took the place of are put back.
+    return places, np.where(is_random, a_end, chunk), lost
 
 
 def _targets(count, rule, rng):

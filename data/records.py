@@ -21,7 +21,7 @@ import tensorflow as tf
 import errors
 from data import schema as schemas
 
-_CHUNK_BYTES = 1 << 20  # The byte matrix stays inside the processor's cache.
+_CHUNK_BYTES = 1 << 21  # The byte matrix stays inside the processor's cache.
 _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
