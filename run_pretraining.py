@@ -89,6 +89,9 @@ def main(config: PretrainingConfig) -> None:
     task = pretraining.PretrainingTask(config.objective)
     model_files.check_output_dir(config.output_dir, bert_config)
     strategy = assembly.make_strategy(config)
+    assembly.check_batch_sizes(
+        config, strategy, config.train_batch_size, config.eval_batch_size
+    )
     config_flags.write_run_config(config, config.output_dir)
     with strategy.scope():
         model = models.PretrainingModel(
@@ -120,6 +123,7 @@ def main(config: PretrainingConfig) -> None:
             strategy=strategy,
             make_batches=data.train.train_batches(*batches),
             describe_batch=data.train.describe_batch(*batches),
+            diagnose=data.train.check_records,
             num_train_steps=config.num_train_steps,
             num_warmup_steps=config.num_warmup_steps,
             eval_every=config.eval_every_steps,

@@ -37,6 +37,7 @@ _SECTION = re.compile(
     r"(Args|Arguments|Attributes|Examples?|Notes?|Parameters|Raises|References"
     r"|Returns|See Also|Usage|Warns|Yields)\b ?[:-]"
 )
+_CODE = re.compile(r">>>|::|--|==|://|\.\. ")
 _MAX_SYMBOL_SHARE = 0.08
 _MIN_WORDS = 6
 
@@ -44,7 +45,7 @@ _MIN_WORDS = 6
 def paragraphs(docstring: str) -> Iterator[str]:
     """Yields the paragraphs of running prose in one documentation string."""
     for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
-        if ">>>" in block or "::" in block or _SECTION.match(block):
+        if _SECTION.match(block) or _CODE.search(block):
             continue
         text = _MARKUP.sub("", " ".join(block.split()))
         symbols = len(_NOT_WORDS.findall(text))

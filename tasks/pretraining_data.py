@@ -77,6 +77,10 @@ class PretrainingData:
 
         return describe
 
+    def check_records(self) -> None:
+        """Reads everything; raises InputError naming the damaged record."""
+        pipelines.check_records(self.paths, self.schema)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingInputs:

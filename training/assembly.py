@@ -33,6 +33,22 @@ def make_strategy(config: run_config.RunConfig) -> tf.distribute.Strategy:
     )
 
 
+def check_batch_sizes(
+    config: run_config.RunConfig,
+    strategy: tf.distribute.Strategy,
+    train_batch_size: int,
+    eval_batch_size: int,
+) -> None:
+    """Refuses batches that do not cut into equal shares."""
+    feed.check_batch_size(
+        "train_batch_size",
+        train_batch_size,
+        strategy,
+        config.gradient_accumulation_steps,
+    )
+    feed.check_batch_size("eval_batch_size", eval_batch_size, strategy)
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Says whether this process writes the files of the run."""
     return strategies.is_chief(strategy)
@@ -80,6 +96,7 @@ def train(
     evaluate: Callable | None = None,
     warm_start: Callable[[], None] | None = None,
     describe_batch: Callable[[int], str] | None = None,
+    diagnose: Callable[[], None] | None = None,
 ) -> int:
     """Trains a model as its flags say; see loop.train.
 
@@ -118,4 +135,5 @@ def train(
         warm_start=warm_start,
         evaluate=evaluate,
         describe_batch=describe_batch,
+        diagnose=diagnose,
     )

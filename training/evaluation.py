@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from training import feed, step
+from training import allocator, feed, step
 
 
 class Evaluator:
@@ -44,6 +44,7 @@ class Evaluator:
         for number, features in enumerate(batches):
             if number == max_steps:
                 break
+            allocator.keep_freed_memory()
             # float64: a corpus is longer than the digits of a float32 sum.
             total = total + self._run(features).numpy().astype(np.float64)
         if not self._names:

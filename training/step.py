@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from training import optimizers, precision
+from training import allocator, optimizers, precision
 
 Features = Mapping[str, tf.Tensor]
 _SUM = tf.distribute.ReduceOp.SUM
@@ -94,6 +94,7 @@ class TrainStep:
         self, batches: Iterator[Features], first_step: int, num_steps: int
     ) -> StepResults:
         """Takes num_steps batches and updates the model num_steps times."""
+        allocator.keep_freed_memory()
         rows, norms, applied = self._run(
             batches,
             tf.constant(first_step, tf.int64),
