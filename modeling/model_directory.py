@@ -10,8 +10,7 @@ The vocabulary and tokenizer settings beside them are the caller's.
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -20,34 +19,17 @@ import safetensors.numpy
 
 import errors
 from modeling import config as bert_config
-from modeling import models, weight_names
+from modeling import (
+    models,
+    safetensors_files,
+    stored_weights,
+    weight_names,
+)
 from modeling.config import BertConfig
 
 CONFIG = "config.json"
 RELEASED_CONFIG = "bert_config.json"
-WEIGHTS = "model.safetensors"
-
-
-class Report(NamedTuple):
-    """What became of the weights of a file and the variables of a model.
-
-    loaded: Paths of variables that got their value from the file.
-    initialized: Paths of variables that the file lacks.
-    left_over: Names in the file that the model has no place for.
-    """
-
-    loaded: list
-    initialized: list
-    left_over: list
-
-    def summary(self) -> str:
-        """Says it in one line."""
-        parts = [f"{len(self.loaded)} variables loaded"]
-        if self.initialized:
-            parts.append("initialized: " + ", ".join(self.initialized))
-        if self.left_over:
-            parts.append("not used: " + ", ".join(self.left_over))
-        return "; ".join(parts)
+WEIGHTS = safetensors_files.NAME
 
 
 def save(
@@ -60,11 +42,47 @@ def save(
         directory: Is made if need be.
         labels: Names of the classes, for classifiers and taggers.
     """
+    causal = model.bert.attention == "left_to_right"
+    count = getattr(model, "num_classes", None)
+    if labels is None and count is not None:
+        labels = [f"LABEL_{i}" for i in range(count)]
+    is_regression = isinstance(model, models.ClassificationModel) and count == 1
+    write(
+        directory,
+        model.config,
+        {v.path: keras.ops.convert_to_numpy(v) for v in model.weights},
+        architecture=_architecture(model, causal),
+        is_decoder=causal,
+        labels=labels,
+        problem_type="regression" if is_regression else None,
+    )
+
+
+def write(
+    directory: str,
+    config: BertConfig,
+    values: Mapping[str, np.ndarray],
+    *,
+    architecture: str,
+    is_decoder: bool = False,
+    labels: Sequence[str] | None = None,
+    problem_type: str | None = None,
+) -> None:
+    """Writes the three files of weights that need not be in a model.
+
+    Args:
+        directory: Is made if need be.
+        config: The released hyperparameters.
+        values: Our path -> float32 values.
+        architecture: The class of transformers with the same heads.
+        is_decoder: Whether places see only those before them.
+        labels: Names of the classes.
+        problem_type: As transformers calls it, where it must be told.
+    """
     os.makedirs(directory, exist_ok=True)
     tensors = {}
-    for variable in model.weights:
-        name, transpose = weight_names.to_hugging_face(variable.path)
-        value = keras.ops.convert_to_numpy(variable)
+    for path, value in values.items():
+        name, transpose = weight_names.to_hugging_face(path)
         tensors[name] = np.ascontiguousarray(value.T if transpose else value)
 
     def write_weights(path):
@@ -76,10 +94,36 @@ def save(
             raise OSError(f"{directory}: {error}") from error
 
     _write(os.path.join(directory, WEIGHTS), write_weights)
-    _write_json(
-        os.path.join(directory, RELEASED_CONFIG), model.config.to_dict()
+    write_configs(
+        directory,
+        config,
+        architecture=architecture,
+        is_decoder=is_decoder,
+        labels=labels,
+        problem_type=problem_type,
     )
-    _write_json(os.path.join(directory, CONFIG), _config(model, labels))
+
+
+def write_configs(
+    directory: str,
+    config: BertConfig,
+    *,
+    architecture: str,
+    is_decoder: bool = False,
+    labels: Sequence[str] | None = None,
+    problem_type: str | None = None,
+) -> None:
+    """Writes bert_config.json and config.json; takes what `write` takes."""
+    values = {"architectures": [architecture]} | config.to_hugging_face()
+    if is_decoder:
+        values["is_decoder"] = True
+    if labels is not None:
+        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        values["label2id"] = {label: i for i, label in enumerate(labels)}
+    if problem_type is not None:
+        values["problem_type"] = problem_type
+    _write_json(os.path.join(directory, RELEASED_CONFIG), config.to_dict())
+    _write_json(os.path.join(directory, CONFIG), values)
 
 
 def read_config(directory: str) -> BertConfig:
@@ -102,14 +146,33 @@ def read_attention(directory: str) -> str:
 
 def read_labels(directory: str) -> list[str] | None:
     """Reads the names of the classes, or None where there are none."""
-    values = _read_json_object(os.path.join(directory, CONFIG))
-    labels = values.get("id2label")
+    path = os.path.join(directory, CONFIG)
+    labels = _read_json_object(path).get("id2label")
     if labels is None:
         return None
-    return [labels[key] for key in sorted(labels, key=int)]
+    try:
+        return [labels[key] for key in sorted(labels, key=int)]
+    except (TypeError, ValueError) as error:
+        raise errors.InputError(
+            f"{path}: id2label must map numbers to names"
+        ) from error
 
 
-def load_weights(model: keras.Model, directory: str) -> Report:
+def read_architecture(directory: str) -> str | None:
+    """Reads the name of transformers' class, or None."""
+    path = os.path.join(directory, CONFIG)
+    names = _read_json_object(path).get("architectures")
+    is_list = isinstance(names, list) and names and isinstance(names[0], str)
+    return names[0] if is_list else None
+
+
+def read_problem_type(directory: str) -> str | None:
+    """Reads whether labels are scores, classes or several at once, if told."""
+    path = os.path.join(directory, CONFIG)
+    return _read_json_object(path).get("problem_type")
+
+
+def load_weights(model: keras.Model, directory: str) -> stored_weights.Report:
     """Sets the model's variables from model.safetensors.
 
     Args:
@@ -118,67 +181,14 @@ def load_weights(model: keras.Model, directory: str) -> Report:
         directory: With a model.safetensors under Hugging Face's names.
 
     Returns:
-        Report.
+        What was loaded, initialized and left over.
     """
-    path = os.path.join(directory, WEIGHTS)
-    if not os.path.exists(path):
-        raise errors.InputError(f"{directory}: {WEIGHTS} is missing")
-    variables = {variable.path: variable for variable in model.weights}
-    loaded, left_over = [], []
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            found = _match(path, file, variables, left_over)
-            for target, (name, transpose) in found.items():
-                value = file.get_tensor(name)
-                variables[target].assign(value.T if transpose else value)
-                loaded.append(target)
-    except safetensors.SafetensorError as error:
-        raise errors.InputError(f"{path}: {error}") from error
-    initialized = [name for name in variables if name not in found]
-    return Report(loaded, initialized, left_over)
-
-
-def _match(path: str, file, variables: dict, left_over: list) -> dict:
-    """Finds each variable's tensor; checks shapes before anything is read."""
-    found = {}
-    for name in file.keys():  # noqa: SIM118 (safe_open is no dict)
-        if weight_names.is_derived(name):
-            continue
-        target, transpose = weight_names.from_hugging_face(name) or ("", False)
-        if target not in variables:
-            left_over.append(name)
-            continue
-        shape = tuple(file.get_slice(name).get_shape())
-        wanted = tuple(variables[target].shape)
-        if (shape[::-1] if transpose else shape) != wanted:
-            raise errors.InputError(
-                f"{path}: {name} is {list(shape)}, which does not fit "
-                f"{target} {list(wanted)} of this model"
-            )
-        if target in found:
-            raise errors.InputError(
-                f"{path}: {found[target][0]} and {name} are the same weight"
-            )
-        found[target] = (name, transpose)
-    return found
-
-
-def _config(model: keras.Model, labels: Sequence[str] | None) -> dict:
-    """Builds config.json."""
-    causal = model.bert.attention == "left_to_right"
-    values = {"architectures": [_architecture(model, causal)]}
-    values |= model.config.to_hugging_face()
-    if causal:
-        values["is_decoder"] = True
-    count = getattr(model, "num_classes", None)
-    if labels is None and count is not None:
-        labels = [f"LABEL_{i}" for i in range(count)]
-    if labels is not None:
-        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
-        values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if isinstance(model, models.ClassificationModel) and count == 1:
-        values["problem_type"] = "regression"
-    return values
+    stored = safetensors_files.read_directory(directory)
+    where = os.path.join(directory, WEIGHTS)
+    matched = stored_weights.from_hugging_face(where, stored)
+    return stored_weights.assign(
+        model, matched.tensors, where=where, others=matched.others
+    )
 
 
 def _architecture(model: keras.Model, causal: bool) -> str:

@@ -1,13 +1,15 @@
-"""The one table of weight names: ours, the released TF1, Hugging Face's.
+"""The one table of weight names: ours = TF1, Hugging Face, Model Garden.
 
-Our variable paths ARE the TF1 names, so the table has two columns. From it
+Our variable paths ARE the TF1 names, so the table has three columns. From it
 derive reading, writing and every report. `N` stands for a layer's number:
 
     bert/encoder/layer_N/output/dense/kernel [I, H]        TF1 and ours
     bert.encoder.layer.N.output.dense.weight [H, I]        Hugging Face
+    _transformer_layers/N/_output_dense/kernel [I, H]      Model Garden (TF2)
 
-Kernels are transposed, nothing else is. Hugging Face's decoder.weight and
-decoder.bias are copies of tied tensors and have no row.
+Hugging Face transposes kernels, Model Garden the tables of scores; nothing else
+is transposed. Hugging Face's decoder.weight and decoder.bias are copies of tied
+tensors and have no row.
 """
 
 import re
@@ -21,43 +23,75 @@ class Row(NamedTuple):
 
     path: Our path and the TF1 name.
     hugging_face: The name in a transformers checkpoint.
+    model_garden: The object name below the encoder, or a head's, in a TF2
+        checkpoint; see tasks/model_garden.py for its older spellings.
     shape: Letters of config values; see `_sizes`.
     transpose: Whether Hugging Face stores the transposed matrix.
     """
 
     path: str
     hugging_face: str
+    model_garden: str
     shape: tuple
     transpose: bool = False
 
 
-def _dense(path: str, hugging_face: str, inputs: str, outputs: str) -> list:
+def _dense(
+    path: str, hugging_face: str, model_garden: str, inputs: str, outputs: str
+) -> list:
     """Returns the rows of a dense layer."""
     return [
         Row(
-            f"{path}/kernel", f"{hugging_face}.weight", (inputs, outputs), True
+            f"{path}/kernel",
+            f"{hugging_face}.weight",
+            f"{model_garden}/kernel",
+            (inputs, outputs),
+            True,
         ),
-        Row(f"{path}/bias", f"{hugging_face}.bias", (outputs,)),
+        Row(
+            f"{path}/bias",
+            f"{hugging_face}.bias",
+            f"{model_garden}/bias",
+            (outputs,),
+        ),
     ]
 
 
-def _norm(path: str, hugging_face: str) -> list:
+def _norm(path: str, hugging_face: str, model_garden: str) -> list:
     """Returns the rows of a LayerNorm."""
     return [
-        Row(f"{path}/gamma", f"{hugging_face}.weight", ("H",)),
-        Row(f"{path}/beta", f"{hugging_face}.bias", ("H",)),
+        Row(
+            f"{path}/{ours}",
+            f"{hugging_face}.{theirs}",
+            f"{model_garden}/{ours}",
+            ("H",),
+        )
+        for ours, theirs in (("gamma", "weight"), ("beta", "bias"))
     ]
 
 
-def _scores(scope: str, hugging_face: str, outputs: str) -> list:
+def _scores(
+    scope: str, hugging_face: str, model_garden: str, outputs: str
+) -> list:
     """Returns the rows of a score head."""
     return [
-        Row(f"{scope}output_weights", f"{hugging_face}.weight", (outputs, "H")),
-        Row(f"{scope}output_bias", f"{hugging_face}.bias", (outputs,)),
+        Row(
+            f"{scope}output_weights",
+            f"{hugging_face}.weight",
+            f"{model_garden}/kernel",
+            (outputs, "H"),
+        ),
+        Row(
+            f"{scope}output_bias",
+            f"{hugging_face}.bias",
+            f"{model_garden}/bias",
+            (outputs,),
+        ),
     ]
 
 
 _LAYER, _HF_LAYER = "bert/encoder/layer_N", "bert.encoder.layer.N"
+_MG_LAYER = "_transformer_layers/N"
 _EMBEDDINGS, _HF_EMBEDDINGS = "bert/embeddings", "bert.embeddings"
 _TRANSFORM = "cls/predictions/transform"
 _HF_TRANSFORM = "cls.predictions.transform"
@@ -66,17 +100,19 @@ EMBEDDINGS = [
     Row(
         f"{_EMBEDDINGS}/{name}_embeddings",
         f"{_HF_EMBEDDINGS}.{name}_embeddings.weight",
+        f"{model_garden}/embeddings",
         (size, "H"),
     )
-    for name, size in (("word", "V"), ("token_type", "TYPES"))
-] + [
-    Row(
-        f"{_EMBEDDINGS}/position_embeddings",
-        f"{_HF_EMBEDDINGS}.position_embeddings.weight",
-        ("POSITIONS", "H"),
-    ),
-    *_norm(f"{_EMBEDDINGS}/LayerNorm", f"{_HF_EMBEDDINGS}.LayerNorm"),
-]
+    for name, model_garden, size in (
+        ("word", "_embedding_layer", "V"),
+        ("token_type", "_type_embedding_layer", "TYPES"),
+        ("position", "_position_embedding_layer", "POSITIONS"),
+    )
+] + _norm(
+    f"{_EMBEDDINGS}/LayerNorm",
+    f"{_HF_EMBEDDINGS}.LayerNorm",
+    "_embedding_norm_layer",
+)
 LAYER = [
     *(
         row
@@ -84,6 +120,7 @@ LAYER = [
         for row in _dense(
             f"{_LAYER}/attention/self/{name}",
             f"{_HF_LAYER}.attention.self.{name}",
+            f"{_MG_LAYER}/_attention_layer/_{name}_dense",
             "H",
             "H",
         )
@@ -91,31 +128,63 @@ LAYER = [
     *_dense(
         f"{_LAYER}/attention/output/dense",
         f"{_HF_LAYER}.attention.output.dense",
+        f"{_MG_LAYER}/_attention_layer/_output_dense",
         "H",
         "H",
     ),
     *_norm(
         f"{_LAYER}/attention/output/LayerNorm",
         f"{_HF_LAYER}.attention.output.LayerNorm",
+        f"{_MG_LAYER}/_attention_layer_norm",
     ),
     *_dense(
         f"{_LAYER}/intermediate/dense",
         f"{_HF_LAYER}.intermediate.dense",
+        f"{_MG_LAYER}/_intermediate_dense",
         "H",
         "I",
     ),
-    *_dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.output.dense", "I", "H"),
-    *_norm(f"{_LAYER}/output/LayerNorm", f"{_HF_LAYER}.output.LayerNorm"),
+    *_dense(
+        f"{_LAYER}/output/dense",
+        f"{_HF_LAYER}.output.dense",
+        f"{_MG_LAYER}/_output_dense",
+        "I",
+        "H",
+    ),
+    *_norm(
+        f"{_LAYER}/output/LayerNorm",
+        f"{_HF_LAYER}.output.LayerNorm",
+        f"{_MG_LAYER}/_output_layer_norm",
+    ),
 ]
-POOLER = _dense("bert/pooler/dense", "bert.pooler.dense", "H", "H")
+POOLER = _dense(
+    "bert/pooler/dense", "bert.pooler.dense", "_pooler_layer", "H", "H"
+)
 MASKED_LM = [
-    *_dense(f"{_TRANSFORM}/dense", f"{_HF_TRANSFORM}.dense", "H", "H"),
-    *_norm(f"{_TRANSFORM}/LayerNorm", f"{_HF_TRANSFORM}.LayerNorm"),
-    Row("cls/predictions/output_bias", "cls.predictions.bias", ("V",)),
+    *_dense(
+        f"{_TRANSFORM}/dense",
+        f"{_HF_TRANSFORM}.dense",
+        "masked_lm/dense",
+        "H",
+        "H",
+    ),
+    *_norm(
+        f"{_TRANSFORM}/LayerNorm",
+        f"{_HF_TRANSFORM}.LayerNorm",
+        "masked_lm/layer_norm",
+    ),
+    Row(
+        "cls/predictions/output_bias",
+        "cls.predictions.bias",
+        "masked_lm/bias",
+        ("V",),
+    ),
 ]
-NEXT_SENTENCE = _scores("cls/seq_relationship/", "cls.seq_relationship", "2")
-CLASSIFIER = _scores("", "classifier", "C")
-SPAN = _scores("cls/squad/", "qa_outputs", "2")
+NEXT_SENTENCE = _scores(
+    "cls/seq_relationship/", "cls.seq_relationship", "next_sentence", "2"
+)
+CLASSIFIER = _scores("", "classifier", "sentence_prediction", "C")
+SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", "2")
 
 TABLE = [
     *EMBEDDINGS,
@@ -128,6 +197,7 @@ TABLE = [
 ]
 _BY_PATH = {row.path: row for row in TABLE}
 _BY_HUGGING_FACE = {row.hugging_face: row for row in TABLE}
+_BY_MODEL_GARDEN = {row.model_garden: row for row in TABLE}
 
 # Copies of tied tensors and buffers of older transformers: nothing to load.
 _DERIVED = re.compile(
@@ -159,6 +229,29 @@ def from_hugging_face(name: str) -> tuple[str, bool] | None:
     if row is None:
         return None
     return row.path.replace("N", number, _numbered(row)), row.transpose
+
+
+def to_model_garden(path: str) -> str | None:
+    """Returns Model Garden's name, or None."""
+    pattern, number = _split(path, r"(?<=/layer_)\d+(?=/)")
+    row = _BY_PATH.get(pattern)
+    if row is None:
+        return None
+    return row.model_garden.replace("N", number, _numbered(row))
+
+
+def from_model_garden(name: str) -> str | None:
+    """Returns our path of a name as the table spells it, or None."""
+    pattern, number = _split(name, r"(?<=^_transformer_layers/)\d+(?=/)")
+    row = _BY_MODEL_GARDEN.get(pattern)
+    if row is None:
+        return None
+    return row.path.replace("N", number, _numbered(row))
+
+
+def is_encoder(path: str) -> bool:
+    """Tells whether every BERT has this variable; not all have a pooler."""
+    return path.startswith("bert/") and not path.startswith("bert/pooler/")
 
 
 def is_derived(hugging_face_name: str) -> bool:

@@ -63,6 +63,18 @@ def test_the_table_is_a_bijection_over_base_with_all_heads():
         assert transpose == path.endswith("/kernel")
 
 
+def test_the_model_garden_column_is_a_bijection_too():
+    paths = names.shapes(BASE, *ALL_HEADS)
+    there = {path: names.to_model_garden(path) for path in paths}
+    assert len(set(there.values())) == len(paths)
+    for path, name in there.items():
+        assert names.from_model_garden(name) == path
+    assert (
+        there["bert/encoder/layer_3/output/dense/kernel"]
+        == "_transformer_layers/3/_output_dense/kernel"
+    )
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
