@@ -7,34 +7,40 @@ from absl import logging
 
 import errors
 from data import tokenization
-from modeling import model_directory, models
+from modeling import model_directory, models, stored_weights
 from modeling.config import BertConfig
-from tasks import tokenizer_files
+from tasks import checkpoint_sources, tokenizer_files
 
 
 def load_pretrained(
-    directory: str,
+    path: str,
 ) -> tuple[models.PretrainingModel, tokenization.Tokenizer]:
     """Loads a model that can fill masks, and its tokenizer.
 
+    Args:
+      path: a model directory, or any other checkpoint with its config and its
+        vocabulary beside it.
+
     Raises:
-      InputError: the directory is no model directory, or the model has no
-        masked-LM head.
+      InputError: it is none, or the model has no masked-LM head.
     """
-    if not os.path.isdir(directory):
-        raise errors.InputError(f"{directory}: no such directory")
-    config = model_directory.read_config(directory)
-    tokenizer = tokenizer_files.load(directory)
-    check_vocabulary(config.vocab_size, tokenizer, directory)
+    source = checkpoint_sources.read(path)
+    if source.config is None:
+        raise errors.InputError(
+            f"{source.directory}: no {model_directory.CONFIG} or "
+            f"{model_directory.RELEASED_CONFIG} beside the weights"
+        )
+    tokenizer = tokenizer_files.load(source.directory)
+    check_vocabulary(source.config.vocab_size, tokenizer, path)
     model = models.PretrainingModel(
-        config,
-        attention=model_directory.read_attention(directory),
+        source.config,
+        attention=model_directory.read_attention(source.directory),
         next_sentence=False,
     )
-    report = model_directory.load_weights(model, directory)
+    report = stored_weights.assign(model, source.tensors, where=source.path)
     if report.initialized:
         raise errors.InputError(
-            f"{directory}: the model has no masked-LM head "
+            f"{path}: the model has no masked-LM head "
             f"({report.initialized[0]} is missing)"
         )
     return model, tokenizer
@@ -62,26 +68,43 @@ def save(
     )
 
 
-def warm_start(model: Any, init_checkpoint: str | None) -> None:
+def warm_start(
+    model: Any,
+    init_checkpoint: str | None,
+    *,
+    do_lower_case: bool | None = None,
+) -> None:
     """Assigns the weights of --init_checkpoint, if one is given.
 
+    Args:
+      model: one of modeling.models.
+      init_checkpoint: anything that `checkpoint_sources` reads.
+      do_lower_case: what text is read with, to be compared with what the
+        checkpoint was trained with; None compares nothing.
+
     Raises:
-      InputError: it is no model directory, is of another size, or holds
-        nothing that this model has a place for.
+      InputError: it cannot be read, or belongs to another model.
     """
     if init_checkpoint is None:
         return
-    if not os.path.isdir(init_checkpoint):
-        raise errors.InputError(
-            f"--init_checkpoint={init_checkpoint}: no such directory"
+    try:
+        source = checkpoint_sources.read(init_checkpoint)
+    except errors.InputError as error:
+        raise errors.InputError(f"--init_checkpoint: {error}") from error
+    if do_lower_case is not None:
+        tokenizer_files.check_case(
+            init_checkpoint, source.directory, do_lower_case
         )
-    report = model_directory.load_weights(model, init_checkpoint)
-    if not report.loaded:
-        raise errors.InputError(
-            f"--init_checkpoint={init_checkpoint}: none of its weights "
-            "belongs to this model"
+    try:
+        checkpoint_sources.check_config(
+            source, model.config, "--bert_config_file"
         )
-    logging.info("warm start from %s: %s", init_checkpoint, report.summary())
+        report = stored_weights.assign(
+            model, source.tensors, where=source.path, others=source.others
+        )
+    except errors.InputError as error:
+        raise errors.InputError(f"--init_checkpoint: {error}") from error
+    logging.info("warm start from %s: %s", source.path, report.summary())
 
 
 def require_weights(init_checkpoint: str | None) -> None:

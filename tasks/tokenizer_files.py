@@ -1,53 +1,118 @@
 """The tokenizer's half of a model directory: vocab.txt and its settings.
 
 Without do_lower_case a vocabulary means nothing, so both always travel
-together, under the names that Hugging Face reads as well.
+together, under the names that Hugging Face reads as well:
+
+    vocab.txt               one piece a line
+    tokenizer_config.json   do_lower_case, strip_accents, tokenize_chinese_chars
+    tokenizer.json          both at once: all that newer transformers write
+
+Released TF1 models say it by their directory's name only, "uncased_L-12_...".
 """
 
 import json
 import os
+import re
+
+from absl import logging
 
 import errors
 from data import tokenization, vocabulary
+from modeling.config import read_json
 
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
+FAST = "tokenizer.json"
 _OURS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+_NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+_RELEASE = re.compile(
+    r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)"
+    r"_L-\d+_H-\d+_A-\d+(?:_\w+)?"
+)
 
 
-def load(directory: str) -> tokenization.Tokenizer:
-    """Reads the tokenizer of a model directory.
+def load(
+    directory: str, *, do_lower_case: bool | None = None
+) -> tokenization.Tokenizer:
+    """Reads the tokenizer of a model directory, of any origin.
+
+    Args:
+      directory: with a vocab.txt or a tokenizer.json.
+      do_lower_case: overrules what the files say.
 
     Raises:
-      InputError: vocab.txt is missing or unusable, or the settings are no
-        JSON object.
+      InputError: there is no vocabulary, it is unusable, or the settings are
+        no JSON object.
     """
-    path = os.path.join(directory, VOCABULARY)
-    if not os.path.isfile(path):
-        raise errors.InputError(
-            f"{directory}: no {VOCABULARY} there, so text cannot be read"
-        )
+    words = _vocabulary(directory)
     settings = read_settings(directory)
-    return tokenization.Tokenizer(
-        vocabulary.Vocabulary.from_file(path), **settings
+    if do_lower_case is not None:
+        settings["do_lower_case"] = do_lower_case
+    if "do_lower_case" not in settings:
+        settings["do_lower_case"] = _guess_case(directory, words)
+    return tokenization.Tokenizer(words, **settings)
+
+
+def is_here(directory: str) -> bool:
+    """Tells whether a directory has a vocabulary in either form."""
+    return any(
+        os.path.isfile(os.path.join(directory, name))
+        for name in (VOCABULARY, FAST)
     )
 
 
 def read_settings(directory: str) -> dict[str, bool]:
-    """Returns those settings of tokenizer_config.json that are given."""
-    path = os.path.join(directory, SETTINGS)
-    if not os.path.isfile(path):
-        return {}
-    with open(path, encoding="utf-8") as file:
-        try:
-            settings = json.load(file)
-        except ValueError as error:
-            raise errors.InputError(f"{path}: not JSON ({error})") from error
-    if not isinstance(settings, dict):
-        raise errors.InputError(f"{path}: not a JSON object")
-    return {
-        name: settings[name] for name in _OURS if settings.get(name) is not None
+    """Returns the settings that are given; tokenizer_config.json wins."""
+    normalizer = _read_object(directory, FAST).get("normalizer") or {}
+    settings = {}
+    if isinstance(normalizer, dict):
+        settings = {
+            ours: normalizer.get(theirs) for ours, theirs in _NORMALIZER.items()
+        }
+    settings |= {
+        name: value
+        for name, value in _read_object(directory, SETTINGS).items()
+        if name in _OURS and value is not None
     }
+    for name, value in settings.items():
+        if value is not None and not isinstance(value, bool):
+            raise errors.InputError(
+                f"{directory}: the tokenizer's {name} is {value!r}"
+            )
+    return {k: v for k, v in settings.items() if v is not None}
+
+
+def case_of_release(path: str) -> bool | None:
+    """Returns do_lower_case as a released directory's name tells it."""
+    for part in path.rstrip("/").split("/")[-2:]:
+        found = _RELEASE.fullmatch(part)
+        if found:
+            return found[1] not in ("cased", "multi_cased")
+    return None
+
+
+def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
+    """Refuses --do_lower_case where the checkpoint says the opposite.
+
+    Args:
+      init_checkpoint: as the user wrote it; a release is known by its name.
+      directory: where tokenizer settings may lie.
+      given: --do_lower_case.
+    """
+    wanted = case_of_release(init_checkpoint)
+    because = "its name says so"
+    if wanted is None:
+        wanted = read_settings(directory).get("do_lower_case")
+        because = f"its {SETTINGS} or {FAST} says so"
+    if wanted is not None and wanted != given:
+        raise errors.InputError(
+            f"--do_lower_case={given}, but --init_checkpoint={init_checkpoint} "
+            f"was trained with --do_lower_case={wanted}: {because}"
+        )
 
 
 def save(
@@ -75,6 +140,60 @@ def save(
     _write(
         os.path.join(directory, SETTINGS), json.dumps(settings, indent=2) + "\n"
     )
+
+
+def _vocabulary(directory: str) -> vocabulary.Vocabulary:
+    """Reads vocab.txt, or the same from tokenizer.json."""
+    path = os.path.join(directory, VOCABULARY)
+    if os.path.isfile(path):
+        return vocabulary.Vocabulary.from_file(path)
+    values = _read_object(directory, FAST)
+    path = os.path.join(directory, FAST)
+    if not values:
+        raise errors.InputError(
+            f"{directory}: no {VOCABULARY} there, so text cannot be read"
+        )
+    model = values.get("model")
+    model = model if isinstance(model, dict) else {}
+    if (
+        model.get("type", "WordPiece") != "WordPiece"
+        or model.get("continuing_subword_prefix", "##") != "##"
+        or not isinstance(model.get("vocab"), dict)
+    ):
+        raise errors.InputError(f"{path}: not the word pieces of a BERT")
+    ids = dict(model["vocab"])
+    for token in values.get("added_tokens") or ():
+        ids.setdefault(token.get("content"), token.get("id"))
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise errors.InputError(f"{path}: its ids are not 0, 1, 2, ...")
+    return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), path)
+
+
+def _guess_case(directory: str, words: vocabulary.Vocabulary) -> bool:
+    """Tells do_lower_case by the release's name, or by the vocabulary."""
+    known = case_of_release(os.path.abspath(directory))
+    if known is not None:
+        return known
+    # Latin capitals outside of [UNK] and its like; rarer scripts prove nothing.
+    is_cased = any(re.match(r"[^\[]*[A-Z]", token) for token in words.tokens)
+    logging.info(
+        "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
+        directory,
+        not is_cased,
+        "" if is_cased else "no",
+    )
+    return not is_cased
+
+
+def _read_object(directory: str, name: str) -> dict:
+    """Reads a JSON object; a missing file is an empty one."""
+    path = os.path.join(directory, name)
+    if not os.path.isfile(path):
+        return {}
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise errors.InputError(f"{path}: not a JSON object")
+    return values
 
 
 def _write(path: str, text: str) -> None:

@@ -1,0 +1,198 @@
+"""Reads the index of a TensorFlow checkpoint without believing it.
+
+TensorFlow's own reader aborts the process on sizes that cannot be, so they are
+looked at first. `PREFIX.index` is a sorted table (LevelDB's format) of
+protocol buffers; the values lie in `PREFIX.data-0000i-of-0000n`:
+
+    ""                         header: number of data files, byte order
+    "bert/pooler/dense/bias"   dtype, shape, data file, offset, size
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+import errors
+
+_FOOTER = 48
+_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
+_BLOCK_TRAILER = 5
+_LARGEST = 1 << 28
+_MAX_RANK = 8
+_STRING = tf.string.as_datatype_enum
+
+
+class _Damaged(Exception):
+    """Says what is wrong with the table."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Where one tensor lies."""
+
+    dtype: str
+    shape: tuple
+    shard: int
+    offset: int
+    size: int
+    is_sliced: bool
+
+
+def read(prefix: str, *, needs_data: bool = True) -> dict[str, Entry]:
+    """Lists the tensors of a checkpoint.
+
+    Args:
+      prefix: the checkpoint's files up to ".index".
+      needs_data: whether the data files must be there, too.
+
+    Raises:
+      InputError: the index is damaged or cannot be true, or data is missing.
+    """
+    path = prefix + ".index"
+    if tf.io.gfile.stat(path).length > _LARGEST:
+        raise errors.InputError(f"{path}: too large for an index")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    try:
+        table = dict(_table(content))
+        header = dict(_fields(table.pop(b"")))
+        if header.get(2, 0) != 0:
+            raise _Damaged("it is of a big-endian machine")
+        entries = {
+            name.decode("utf-8"): _entry(name, value)
+            for name, value in table.items()
+        }
+    except (_Damaged, KeyError, IndexError, TypeError, ValueError) as error:
+        raise errors.InputError(
+            f"{path}: damaged, or no checkpoint's index ({error})"
+        ) from error
+    if needs_data:
+        _check_data(prefix, header.get(1, 1), entries)
+    return entries
+
+
+def _check_data(prefix: str, count: int, entries: dict[str, Entry]) -> None:
+    """Refuses tensors that end beyond their file."""
+    if not 1 <= count <= 10_000:
+        raise errors.InputError(f"{prefix}.index: {count} data files")
+    sizes = []
+    for shard in range(count):
+        path = f"{prefix}.data-{shard:05d}-of-{count:05d}"
+        if not tf.io.gfile.exists(path):
+            raise errors.InputError(f"{path} is missing")
+        sizes.append(tf.io.gfile.stat(path).length)
+    for name, entry in entries.items():
+        if entry.is_sliced:
+            continue
+        if entry.shard >= count:
+            raise errors.InputError(
+                f"{prefix}.index: {name} lies in data file {entry.shard} of "
+                f"{count}"
+            )
+        if entry.offset + entry.size > sizes[entry.shard]:
+            raise errors.InputError(
+                f"{prefix}: truncated: {name} ends at byte "
+                f"{entry.offset + entry.size} of {sizes[entry.shard]}"
+            )
+
+
+def _entry(name: bytes, value: bytes) -> Entry:
+    """Checks one tensor's description."""
+    fields = dict(_fields(value))
+    is_sliced = 7 in fields
+    dtype = tf.dtypes.as_dtype(fields.get(1, 0))
+    shape = []
+    for number, dimension in _fields(fields.get(2, b"")):
+        if number == 2:
+            shape.append(dict(_fields(dimension)).get(1, 0))
+    size, offset = fields.get(5, 0), fields.get(4, 0)
+    # A negative number is a large one here.
+    if len(shape) > _MAX_RANK or any(not 0 <= n < 2**40 for n in shape):
+        raise _Damaged(f"{name[:80]!r} has the shape {shape}")
+    if dtype.is_numpy_compatible and fields.get(1) != _STRING:
+        needed = math.prod(shape) * dtype.size
+        if not is_sliced and needed != size:
+            raise _Damaged(
+                f"{name[:80]!r} is {dtype.name} {shape} of {size} bytes"
+            )
+    return Entry(
+        dtype.name, tuple(shape), fields.get(3, 0), offset, size, is_sliced
+    )
+
+
+def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yields keys and values of a sorted table."""
+    if len(content) < _FOOTER or content[-8:] != _MAGIC:
+        raise _Damaged("its end is missing")
+    footer = content[-_FOOTER:]
+    _, at = _varint(footer, 0)
+    _, at = _varint(footer, at)
+    offset, at = _varint(footer, at)
+    size, _ = _varint(footer, at)
+    for _, handle in _block(content, offset, size):
+        offset, at = _varint(handle, 0)
+        size, _ = _varint(handle, at)
+        yield from _block(content, offset, size)
+
+
+def _block(
+    content: bytes, offset: int, size: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yields keys and values of one block; keys share prefixes."""
+    if offset + size + _BLOCK_TRAILER > len(content) or size < 4:
+        raise _Damaged("a block lies outside of the file")
+    if content[offset + size] != 0:
+        raise _Damaged("a block is compressed, which TensorFlow never writes")
+    block = content[offset : offset + size]
+    restarts = int.from_bytes(block[-4:], "little")
+    end = size - 4 * (restarts + 1)
+    if end < 0:
+        raise _Damaged("a block is too short")
+    at, key = 0, b""
+    while at < end:
+        shared, at = _varint(block, at)
+        own, at = _varint(block, at)
+        length, at = _varint(block, at)
+        if shared > len(key) or at + own + length > end:
+            raise _Damaged("an entry is longer than its block")
+        key = key[:shared] + block[at : at + own]
+        at += own
+        yield key, block[at : at + length]
+        at += length
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields numbers and values of a protocol buffer's fields."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+            value = int.from_bytes(message[at : at + length], "little")
+            at += length
+        elif kind == 2:
+            length, at = _varint(message, at)
+            value = message[at : at + length]
+            at += length
+        else:
+            raise _Damaged("a field of an unknown kind")
+        if at > len(message):
+            raise _Damaged("a field is cut off")
+        yield tag >> 3, value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Returns a number and where the next one begins."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise _Damaged("a number is too long")

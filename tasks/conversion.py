@@ -1,0 +1,247 @@
+"""Turns a checkpoint of any kind into one of the two kinds that we write.
+
+    model_directory   config.json, bert_config.json, model.safetensors,
+                      vocab.txt, tokenizer_config.json: transformers loads it
+    tf1               bert_model.ckpt, bert_config.json, vocab.txt:
+                      google-research/bert loads it; the other JSON files too
+
+Values are never computed with: 32 bits in are the same 32 bits out.
+"""
+
+import dataclasses
+import os
+
+import numpy as np
+from absl import logging
+
+import errors
+from data import tokenization
+from modeling import model_directory, stored_weights, weight_names
+from modeling.config import BertConfig
+from tasks import checkpoint_sources, tensorflow_checkpoints, tokenizer_files
+
+MODEL_DIRECTORY, TF1 = "model_directory", "tf1"
+_HEADS = {
+    "masked_lm": weight_names.MASKED_LM,
+    "next_sentence": weight_names.NEXT_SENTENCE,
+    "classifier": weight_names.CLASSIFIER,
+    "span": weight_names.SPAN,
+}
+# Classes of transformers by the heads that they have, the usual one first.
+_ARCHITECTURES = {
+    "BertForPreTraining": {"masked_lm", "next_sentence"},
+    "BertForMaskedLM": {"masked_lm"},
+    "BertLMHeadModel": {"masked_lm"},
+    "BertForNextSentencePrediction": {"next_sentence"},
+    "BertForSequenceClassification": {"classifier"},
+    "BertForTokenClassification": {"classifier"},
+    "BertForMultipleChoice": {"classifier"},
+    "BertForQuestionAnswering": {"span"},
+    "BertModel": set(),
+}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Checkpoint:
+    """A model in memory, on its way from one form to another.
+
+    Attributes:
+      config: the released hyperparameters.
+      values: our path -> float32 values.
+      tokenizer: None where the source has no vocabulary.
+      architecture: the class of transformers with these heads.
+      is_decoder: whether places see only those before them.
+      labels: names of the classes.
+      problem_type: as transformers calls it.
+      training_state: optimizer slots and the step, if they are kept.
+    """
+
+    config: BertConfig
+    values: dict[str, np.ndarray]
+    tokenizer: tokenization.Tokenizer | None
+    architecture: str
+    is_decoder: bool
+    labels: list[str] | None
+    problem_type: str | None
+    training_state: dict[str, np.ndarray]
+
+
+def load(
+    source: checkpoint_sources.Source,
+    *,
+    config: BertConfig | None = None,
+    do_lower_case: bool | None = None,
+    drop_heads: bool = False,
+    keep_training_state: bool = False,
+) -> Checkpoint:
+    """Reads everything of a source that can be written again.
+
+    Args:
+      source: the checkpoint.
+      config: where none lies beside it.
+      do_lower_case: where nothing beside it says so.
+      drop_heads: leaves everything but encoder and pooler out.
+      keep_training_state: also reads optimizer slots and the step.
+
+    Raises:
+      InputError: the config is missing or another model's, or a weight is
+        missing, of another shape, or not finite.
+    """
+    config = config or source.config
+    if config is None:
+        raise errors.InputError(
+            f"{source.path}: no {model_directory.RELEASED_CONFIG} beside it; "
+            "name one by --bert_config_file"
+        )
+    checkpoint_sources.check_config(source, config, "--bert_config_file")
+    tensors = {
+        path: tensor
+        for path, tensor in source.tensors.items()
+        if path.startswith("bert/") or not drop_heads
+    }
+    heads = _heads(tensors)
+    labels = None
+    if "classifier" in heads:
+        labels = _labels(source, tensors["output_weights"].shape[0])
+    _check(source.path, config, tensors, heads)
+    state = source.training_state if keep_training_state else {}
+    tokenizer = None
+    if tokenizer_files.is_here(source.directory):
+        tokenizer = tokenizer_files.load(
+            source.directory, do_lower_case=do_lower_case
+        )
+    architecture = _architecture(source, heads)
+    is_regression = architecture == "BertForSequenceClassification" and (
+        len(labels or ()) == 1
+    )
+    return Checkpoint(
+        config=config,
+        values={
+            path: stored_weights.values(source.path, tensor)
+            for path, tensor in tensors.items()
+        },
+        tokenizer=tokenizer,
+        architecture=architecture,
+        is_decoder=_reads_left_to_right(source),
+        labels=labels,
+        problem_type="regression" if is_regression else source.problem_type,
+        training_state={name: t.read() for name, t in state.items()},
+    )
+
+
+def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
+    """Writes it in the given form; returns what to give as --init_checkpoint.
+
+    Raises:
+      InputError: the directory holds a checkpoint already.
+    """
+    for name in (
+        model_directory.WEIGHTS,
+        f"{tensorflow_checkpoints.PREFIX}.index",
+    ):
+        path = os.path.join(directory, name)
+        if os.path.exists(path):
+            raise errors.InputError(
+                f"--output={directory}: {name} is there already; remove it or "
+                "choose another directory"
+            )
+    settings = {
+        "architecture": checkpoint.architecture,
+        "is_decoder": checkpoint.is_decoder,
+        "labels": checkpoint.labels,
+        "problem_type": checkpoint.problem_type,
+    }
+    os.makedirs(directory, exist_ok=True)
+    written = directory
+    if output_format == TF1:
+        written = os.path.join(directory, tensorflow_checkpoints.PREFIX)
+        if checkpoint.config.hidden_act == "gelu_erf":
+            logging.warning(
+                'hidden_act is "gelu_erf" in %s: google-research/bert has only '
+                'the tanh form and refuses it; do not write "gelu" there, the '
+                "outputs would differ",
+                model_directory.RELEASED_CONFIG,
+            )
+        model_directory.write_configs(directory, checkpoint.config, **settings)
+        tensorflow_checkpoints.write(
+            written, checkpoint.values | checkpoint.training_state
+        )
+    else:
+        model_directory.write(
+            directory, checkpoint.config, checkpoint.values, **settings
+        )
+    if checkpoint.tokenizer is not None:
+        tokenizer_files.save(
+            checkpoint.tokenizer,
+            directory,
+            max_length=checkpoint.config.max_position_embeddings,
+        )
+    return written
+
+
+def _heads(tensors: dict) -> set[str]:
+    """Names the heads of which anything is there."""
+    return {
+        name
+        for name, rows in _HEADS.items()
+        if any(row.path in tensors for row in rows)
+    }
+
+
+def _check(where: str, config: BertConfig, tensors: dict, heads: set) -> None:
+    """Refuses weights that are not those of the config's model."""
+    classes = 2
+    if "classifier" in heads:
+        classes = tensors["output_weights"].shape[0]
+    shapes = weight_names.shapes(
+        config, *(_HEADS[name] for name in heads), num_classes=classes
+    )
+    stored_weights.check_encoder(where, tensors, shapes)
+    for path, shape in shapes.items():
+        if path in tensors:
+            stored_weights.check_shape(where, path, tensors[path], shape)
+        elif not path.startswith("bert/pooler/"):
+            raise errors.InputError(
+                f"{where}: {path} is missing, but other weights of that head "
+                "are there; --drop_heads leaves heads out"
+            )
+
+
+def _labels(source: checkpoint_sources.Source, count: int) -> list[str]:
+    """Returns the names of the classes, invented where there are none."""
+    labels = None
+    if source.has_settings:
+        labels = model_directory.read_labels(source.directory)
+    if labels is not None and len(labels) == count:
+        return labels
+    if labels is not None:
+        logging.warning(
+            "%s names %d labels, but the classifier has %d",
+            source.directory,
+            len(labels),
+            count,
+        )
+    return [f"LABEL_{i}" for i in range(count)]
+
+
+def _architecture(source: checkpoint_sources.Source, heads: set) -> str:
+    """Chooses the class of transformers: the declared one, if it fits."""
+    declared = None
+    if source.has_settings:
+        declared = model_directory.read_architecture(source.directory)
+    if _ARCHITECTURES.get(declared) == heads:
+        return declared
+    if _reads_left_to_right(source) and heads == {"masked_lm"}:
+        return "BertLMHeadModel"
+    for name, theirs in _ARCHITECTURES.items():
+        if theirs == heads:
+            return name
+    if declared in _ARCHITECTURES and _ARCHITECTURES[declared] <= heads:
+        return declared
+    return "BertForPreTraining"
+
+
+def _reads_left_to_right(source: checkpoint_sources.Source) -> bool:
+    """Tells whether places see only those before them."""
+    attention = model_directory.read_attention(source.directory)
+    return attention == "left_to_right"
