@@ -1,0 +1,284 @@
+"""Proves the main path in small, and that bad input ends it in one line.
+
+python -m pytest tests/run_pretraining_input_test.py
+"""
+
+import json
+import random
+import shutil
+
+import pytest
+
+import create_pretraining_data
+import fill_mask
+import run_pretraining
+from training import config_flags
+
+WORDS = "the man went to a store and bought gallon of milk he was late".split()
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
+CONFIG = dict(
+    vocab_size=len(SPECIAL + WORDS),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=40,
+    type_vocab_size=2,
+)
+
+
+def _arguments(program, **flags):
+    return [program, *(f"--{name}={value}" for name, value in flags.items())]
+
+
+def _create(place, vocab, prefix, **flags):
+    flags = {
+        "input_file": place / "text.txt",
+        "vocab_file": place / vocab,
+        "output_prefix": place / prefix,
+        "num_shards": 2,
+        "max_seq_length": 32,
+        "max_predictions_per_seq": 5,
+        "dupe_factor": 2,
+        "num_workers": 1,
+        **flags,
+    }
+    config_flags.run(
+        create_pretraining_data.Config,
+        create_pretraining_data.main,
+        _arguments("create_pretraining_data.py", **flags),
+    )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Text, vocabulary, config, shards, and a model trained on them."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    rng = random.Random(0)
+    documents = [
+        "\n".join(
+            " ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "."
+            for _ in range(8)
+        )
+        for _ in range(20)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    (folder / "vocab.txt").write_text("\n".join(SPECIAL + WORDS) + "\n")
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
+    _create(folder, "vocab.txt", "text")
+    _run(folder)
+    return folder
+
+
+def _run(place, **flags):
+    flags = {
+        "bert_config_file": place / "bert_config.json",
+        "input_file": place / "text-*.tfrecord",
+        "output_dir": place / "model",
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": 32,
+        "max_predictions_per_seq": 5,
+        "train_batch_size": 8,
+        "num_train_steps": 4,
+        "num_warmup_steps": 1,
+        "max_eval_steps": 2,
+        **flags,
+    }
+    config_flags.run(
+        run_pretraining.PretrainingConfig,
+        run_pretraining.main,
+        _arguments(
+            "run_pretraining.py",
+            **{k: v for k, v in flags.items() if v is not None},
+        ),
+    )
+
+
+def _refused(capfd, place, **flags):
+    """Runs; returns the only line of complaint."""
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        _run(place, **flags)
+    assert stopped.value.code == 2
+    line = capfd.readouterr().err.strip().splitlines()[-1]
+    assert "Traceback" not in line
+    return line
+
+
+def test_a_run_leaves_a_model_directory_and_the_original_keys(place):
+    names = {path.name for path in (place / "model").iterdir()}
+    assert names >= {
+        "bert_config.json",
+        "config.json",
+        "eval_results.txt",
+        "metrics.jsonl",
+        "model.ckpt-4.index",
+        "model.safetensors",
+        "run_config.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
+    text = (place / "model" / "eval_results.txt").read_text()
+    values = dict(line.split(" = ") for line in text.splitlines())
+    assert set(values) >= {
+        "global_step",
+        "loss",
+        "masked_lm_accuracy",
+        "masked_lm_loss",
+        "next_sentence_accuracy",
+        "next_sentence_loss",
+    }
+    assert values["global_step"] == "4"
+    total = float(values["masked_lm_loss"]) + float(
+        values["next_sentence_loss"]
+    )
+    assert float(values["loss"]) == pytest.approx(total)
+
+
+def test_a_finished_run_says_so_and_changes_nothing(place, caplog):
+    before = (place / "model" / "model.safetensors").read_bytes()
+    _run(place)
+    assert "already finished" in caplog.text
+    assert (place / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_pretraining_goes_on_from_a_model_directory(place, tmp_path, caplog):
+    _run(place, output_dir=tmp_path, init_checkpoint=place / "model")
+    assert "warm start" in caplog.text
+
+
+@pytest.mark.parametrize("objective", ["masked_lm", "left_to_right"])
+def test_the_other_arms_train_on_the_same_shards(place, tmp_path, objective):
+    _run(place, output_dir=tmp_path, objective=objective)
+    text = (tmp_path / "eval_results.txt").read_text()
+    assert "masked_lm_loss" in text
+    assert "next_sentence" not in text
+
+
+def test_the_model_fills_masks(place, capfd):
+    config_flags.run(
+        fill_mask.FillMaskConfig,
+        fill_mask.main,
+        [
+            "fill_mask.py",
+            f"--model_dir={place / 'model'}",
+            "--text=the man [MASK] to a [MASK] .",
+            "--top_k=3",
+        ],
+    )
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "the man [MASK] to a [MASK] ."
+    assert lines[1].startswith("  mask 1:")
+    assert len(lines[2].split()) == 2 + 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"do_train": False, "do_eval": False}, "--do_train or --do_eval"),
+        ({"input_file": "/nowhere/*"}, "--input_file: nothing matches"),
+        ({"eval_file": "/nowhere/*"}, "--eval_file: nothing matches"),
+        ({"bert_config_file": "/nowhere.json"}, "/nowhere.json"),
+        ({"max_seq_length": 16}, "--max_seq_length=16:"),
+        ({"max_seq_length": 64}, "the model has only 40 positions"),
+        ({"max_predictions_per_seq": 9}, "--max_predictions_per_seq=9"),
+        ({"num_warmup_steps": 4}, "--num_warmup_steps=4"),
+        ({"train_batch_size": 0}, "--train_batch_size=0"),
+        ({"gradient_accumulation_steps": 3}, "--train_batch_size=8"),
+        ({"learning_rate": -1}, "--learning_rate=-1"),
+        ({"objective": "mlm"}, "objective"),
+        ({"num_train_step": 9}, "num_train_steps"),
+        ({"train_batch_size": "many"}, "train_batch_size"),
+        ({"init_checkpoint": "/nowhere"}, "/nowhere"),
+        ({"vocab_file": "/nowhere.txt"}, "/nowhere.txt"),
+    ],
+)
+def test_flags_that_cannot_be_end_in_one_line(
+    place, tmp_path, capfd, flags, words
+):
+    flags = {"output_dir": tmp_path, **flags}
+    assert words in _refused(capfd, place, **flags)
+
+
+def test_another_vocabulary_is_refused(place, tmp_path, capfd):
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join([*SPECIAL, *WORDS[::-1]]))
+    line = _refused(capfd, place, vocab_file=other, output_dir=tmp_path / "o")
+    assert "made with another vocabulary" in line
+
+
+def test_ids_beyond_the_model_are_refused(place, tmp_path, capfd):
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps({**CONFIG, "vocab_size": 12}))
+    line = _refused(
+        capfd, place, bert_config_file=small, output_dir=tmp_path / "o"
+    )
+    assert "--bert_config_file: vocab_size is 12" in line
+
+
+def test_a_config_that_is_no_json_is_refused(place, tmp_path, capfd):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{'vocab_size': 12}")
+    line = _refused(
+        capfd, place, bert_config_file=broken, output_dir=tmp_path / "o"
+    )
+    assert str(broken) in line and "JSON" in line
+
+
+def test_an_output_dir_with_another_model_is_refused(place, tmp_path, capfd):
+    wide = tmp_path / "wide.json"
+    wide.write_text(json.dumps({**CONFIG, "hidden_size": 32}))
+    before = (place / "model" / "model.safetensors").read_bytes()
+    line = _refused(capfd, place, bert_config_file=wide)
+    assert "holds another model: its hidden_size is 16, not 32" in line
+    assert (place / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_evaluation_of_nothing_is_refused(place, tmp_path, capfd):
+    line = _refused(capfd, place, do_train=False, output_dir=tmp_path / "o")
+    assert "nothing to evaluate" in line
+
+
+def test_a_cut_shard_is_refused(place, tmp_path, capfd):
+    for path in place.glob("text*"):
+        shutil.copy(path, tmp_path)
+    shard = tmp_path / "text-00001-of-00002.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-10])
+    line = _refused(
+        capfd,
+        place,
+        input_file=tmp_path / "text-*.tfrecord",
+        output_dir=tmp_path / "o",
+    )
+    assert str(shard) in line and "cut off" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("the man", "--text: no [MASK]"), ("a " * 50 + "[MASK]", "positions")],
+)
+def test_text_that_cannot_be_filled_is_refused(place, capfd, text, words):
+    with pytest.raises(SystemExit) as stopped:
+        config_flags.run(
+            fill_mask.FillMaskConfig,
+            fill_mask.main,
+            [
+                "fill_mask.py",
+                f"--model_dir={place / 'model'}",
+                f"--text={text}",
+            ],
+        )
+    assert stopped.value.code == 2
+    assert words in capfd.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path, capfd):
+    with pytest.raises(SystemExit) as stopped:
+        config_flags.run(
+            fill_mask.FillMaskConfig,
+            fill_mask.main,
+            ["fill_mask.py", f"--model_dir={tmp_path}", "--text=[MASK]"],
+        )
+    assert stopped.value.code == 2
+    assert str(tmp_path) in capfd.readouterr().err
