@@ -98,7 +98,9 @@ def values(where: str, tensor: StoredTensor) -> np.ndarray:
     value = np.ascontiguousarray(value, np.float32)
     # A sum is not finite if any of its parts is not; the other way round it
     # may overflow, so that only then each value is looked at.
-    if not np.isfinite(np.sum(value)) and not np.isfinite(value).all():
+    with np.errstate(over="ignore"):
+        total = np.sum(value)
+    if not np.isfinite(total) and not np.isfinite(value).all():
         raise errors.InputError(
             f"{where}: {tensor.name} holds NaN or infinite values"
         )

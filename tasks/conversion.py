@@ -100,17 +100,17 @@ def load(
         if path.startswith("bert/") or not drop_heads
     }
     heads = _heads(tensors)
-    labels = None
-    if "classifier" in heads:
-        labels = _labels(source, tensors["output_weights"].shape[0])
     _check(source.path, config, tensors, heads)
+    architecture = _architecture(source, heads)
+    labels = None
+    if "classifier" in heads and architecture != "BertForMultipleChoice":
+        labels = _labels(source, tensors["output_weights"].shape[0])
     state = source.training_state if keep_training_state else {}
     tokenizer = None
     if tokenizer_files.is_here(source.directory):
         tokenizer = tokenizer_files.load(
             source.directory, do_lower_case=do_lower_case
         )
-    architecture = _architecture(source, heads)
     is_regression = architecture == "BertForSequenceClassification" and (
         len(labels or ()) == 1
     )
@@ -192,7 +192,8 @@ def _check(where: str, config: BertConfig, tensors: dict, heads: set) -> None:
     """Refuses weights that are not those of the config's model."""
     classes = 2
     if "classifier" in heads:
-        classes = tensors["output_weights"].shape[0]
+        weights = tensors.get("output_weights")
+        classes = weights.shape[0] if weights and weights.shape else 0
     shapes = weight_names.shapes(
         config, *(_HEADS[name] for name in heads), num_classes=classes
     )
