@@ -4,11 +4,15 @@
     wiki.manifest.json:
       {"format_version": 1, "kind": "pretraining", "max_seq_length": 128,
        "max_predictions_per_seq": 20,
-       "vocabulary": {"file": "vocab.txt", "size": 30522, "sha256": "..."},
+       "vocabulary": {"file": "wiki.vocab.txt", "size": 30522,
+                      "sha256": "..."},
        "tokenizer": {"do_lower_case": true, ...},
        "shards": [{"file": "wiki-00000-of-00008.tfrecord",
                    "records": 4711, "bytes": 4321987}, ...],
        "job": {flags, seed, digests of the inputs}, "totals": {...}}
+
+Files are named relative to the manifest. Packed shards have, besides,
+"packing": {"instances_per_row": 8, "predictions_per_row": 81, ...}.
 
 A runner that is handed shards asks `check` before it starts. Shards without
 a manifest (google-research/bert's, NVIDIA's) are judged by a record of each.
@@ -54,12 +58,26 @@ class Manifest:
     shards: tuple[Shard, ...]
     job: dict
     totals: dict
+    packing: dict | None = None
     format_version: int = FORMAT_VERSION
 
     @property
     def record_count(self) -> int:
         """Number of records in all shards together."""
         return sum(shard.records for shard in self.shards)
+
+    @property
+    def schema(self) -> schema.Schema:
+        """What each record holds."""
+        if self.packing is None:
+            return schema.pretraining(
+                self.max_seq_length, self.max_predictions_per_seq
+            )
+        return schema.packed_pretraining(
+            self.max_seq_length,
+            self.packing["predictions_per_row"],
+            self.packing["instances_per_row"],
+        )
 
 
 def write(path: str, manifest: Manifest) -> None:
@@ -115,6 +133,31 @@ def counts(paths: list[str]) -> list[int]:
     for path in paths:
         shard = _entry(manifests.get(path), path)
         result.append(records.count(path) if shard is None else shard.records)
+    return result
+
+
+def record_schema(
+    paths: list[str], max_seq_length: int, max_predictions_per_seq: int
+) -> schema.Schema:
+    """Returns what the records of some shards hold, packed or not.
+
+    Args:
+      paths: the shards.
+      max_seq_length: of shards without a manifest, which are not packed.
+      max_predictions_per_seq: likewise.
+    """
+    manifests = find(paths)
+    foreign = schema.pretraining(max_seq_length, max_predictions_per_seq)
+    result = None
+    for path in paths:
+        made = manifests.get(path)
+        kind = foreign if made is None else made.schema
+        if result is not None and kind != result:
+            raise errors.InputError(
+                f"{path}: its records ({kind.kind}) are laid out otherwise "
+                f"than those of {paths[0]} ({result.kind})"
+            )
+        result = kind
     return result
 
 

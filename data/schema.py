@@ -10,6 +10,8 @@ Names, types and lengths are those of google-research/bert's TFRecords:
                             masked_lm_ids         int64   [20]
                             masked_lm_weights     float32 [20]
                             next_sentence_labels  int64   [1]
+
+Where several instances share a row, `packed_pretraining` says what is added.
 """
 
 import dataclasses
@@ -75,5 +77,34 @@ def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Schema:
             Feature("masked_lm_ids", predictions),
             Feature("masked_lm_weights", predictions, FLOAT),
             Feature("next_sentence_labels", (1,)),
+        ),
+    )
+
+
+def packed_pretraining(
+    max_seq_length: int, predictions_per_row: int, instances_per_row: int
+) -> Schema:
+    """Returns the schema of records that hold several instances each.
+
+    `input_mask` holds the instances' numbers 1, 2, ..., 0 being padding;
+    `position_ids` begin anew in each; `next_sentence_positions` are the
+    places of their [CLS], of which those of weight 0 are none.
+    """
+    sequence = (max_seq_length,)
+    predictions = (predictions_per_row,)
+    pairs = (instances_per_row,)
+    return Schema(
+        "packed_pretraining",
+        (
+            Feature("input_ids", sequence),
+            Feature("input_mask", sequence),
+            Feature("segment_ids", sequence),
+            Feature("position_ids", sequence),
+            Feature("masked_lm_positions", predictions),
+            Feature("masked_lm_ids", predictions),
+            Feature("masked_lm_weights", predictions, FLOAT),
+            Feature("next_sentence_positions", pairs),
+            Feature("next_sentence_labels", pairs),
+            Feature("next_sentence_weights", pairs, FLOAT),
         ),
     )

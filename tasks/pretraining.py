@@ -12,6 +12,9 @@ records, so that nothing but the objective differs between them:
     masked_lm_ids                  cat
     left-to-right inputs [CLS] the  cat   sat
     targets               the  cat  sat  [SEP]
+
+Records may be packed, several instances in a row: none sees another, each
+counts as if it had a row of its own.
 """
 
 import math
@@ -23,6 +26,7 @@ from keras import ops
 from modeling import losses
 
 OBJECTIVES = ("masked_lm_and_next_sentence", "masked_lm", "left_to_right")
+_NEIGHBORS = (slice(None, -1), slice(1, None))
 
 
 class LanguageModelTargets(NamedTuple):
@@ -55,9 +59,11 @@ def unmasked_ids(features: dict) -> Any:
 
 def next_piece_targets(features: dict) -> LanguageModelTargets:
     """Returns the piece that follows each of the first S - 1 positions."""
+    here, following = (features["input_mask"][:, x] for x in _NEIGHBORS)
+    # Packed instances have a number each; none predicts another's first.
+    is_next = ops.logical_and(following > 0, ops.equal(here, following))
     return LanguageModelTargets(
-        unmasked_ids(features)[:, 1:],
-        ops.cast(features["input_mask"][:, 1:], "float32"),
+        unmasked_ids(features)[:, 1:], ops.cast(is_next, "float32")
     )
 
 
@@ -95,7 +101,7 @@ class PretrainingTask:
         """Returns the weight of each loss term, from the batch alone."""
         weights = {"masked_lm_loss": ops.sum(self._targets(features).weights)}
         if self.predicts_next_sentence:
-            weights["next_sentence_loss"] = ops.sum(_example_weights(features))
+            weights["next_sentence_loss"] = ops.sum(_pair_weights(features))
         return weights
 
     def forward(
@@ -116,6 +122,7 @@ class PretrainingTask:
         outputs = model(
             self._inputs(features),
             dropout_seed=dropout_seed,
+            packed=_is_packed(features),
         )
         logits = outputs.masked_lm_logits
         terms = {
@@ -130,7 +137,7 @@ class PretrainingTask:
         }
         if self.predicts_next_sentence:
             labels = features["next_sentence_labels"]
-            weights = _example_weights(features)
+            weights = _pair_weights(features)
             logits = outputs.next_sentence_logits
             terms["next_sentence_loss"] = losses.next_sentence(
                 logits, labels, weights
@@ -143,6 +150,9 @@ class PretrainingTask:
     def _inputs(self, features: dict) -> dict:
         names = ("input_ids", "input_mask", "segment_ids")
         inputs = {name: features[name] for name in names}
+        if _is_packed(features):
+            for name in ("position_ids", "next_sentence_positions"):
+                inputs[name] = features[name]
         if self.objective == "left_to_right":
             inputs["input_ids"] = unmasked_ids(features)
             # Every position but the last, which nothing follows, predicts.
@@ -171,3 +181,16 @@ def _example_weights(features: dict) -> Any:
     if "is_real_example" in features:
         return ops.cast(features["is_real_example"], "float32")
     return ops.ones_like(features["input_ids"][:, 0], dtype="float32")
+
+
+def _is_packed(features: dict) -> bool:
+    """Says whether a row holds several instances."""
+    return "next_sentence_positions" in features
+
+
+def _pair_weights(features: dict) -> Any:
+    """Returns how much each pair counts: float32 [B], packed [B, M]."""
+    weights = _example_weights(features)
+    if _is_packed(features):
+        weights = features["next_sentence_weights"] * weights[:, None]
+    return weights

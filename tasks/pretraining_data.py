@@ -123,7 +123,7 @@ def open_inputs(
         flags["eval_file"] = eval_file
     paths = {flag: _expand(flag, value) for flag, value in flags.items()}
     tokenizer = find_tokenizer(paths["input_file"], vocab_file)
-    record_schema = schema.pretraining(max_seq_length, max_predictions_per_seq)
+    lengths = (max_seq_length, max_predictions_per_seq)
     sets = {}
     for flag, found in paths.items():
         manifest.check(
@@ -140,7 +140,9 @@ def open_inputs(
             "--%s: %d records in %d shard(s)", flag, sum(counts), len(found)
         )
         sets[flag] = PretrainingData(
-            paths=found, schema=record_schema, counts=counts
+            paths=found,
+            schema=manifest.record_schema(found, *lengths),
+            counts=counts,
         )
     return PretrainingInputs(
         train=sets["input_file"],
@@ -213,16 +215,22 @@ def guessing_accuracies(
     patterns: str, max_seq_length: int, max_predictions_per_seq: int
 ) -> GuessingAccuracies:
     """Returns the floor that a model must rise above, from the labels alone."""
-    record_schema = schema.pretraining(max_seq_length, max_predictions_per_seq)
+    paths = _expand("input_file", patterns)
+    record_schema = manifest.record_schema(
+        paths, max_seq_length, max_predictions_per_seq
+    )
     pieces: collections.Counter[int] = collections.Counter()
     labels: collections.Counter[int] = collections.Counter()
     for batch in pipelines.eval_batches(
-        _expand("input_file", patterns), record_schema, batch_size=256
+        paths, record_schema, batch_size=256
     ).as_numpy_iterator():
         real = batch["is_real_example"] > 0
         is_prediction = batch["masked_lm_weights"][real] > 0
         pieces.update(batch["masked_lm_ids"][real][is_prediction].tolist())
-        labels.update(batch["next_sentence_labels"][real].ravel().tolist())
+        pairs = batch["next_sentence_labels"][real]
+        if "next_sentence_weights" in batch:
+            pairs = pairs[batch["next_sentence_weights"][real] > 0]
+        labels.update(pairs.ravel().tolist())
     return GuessingAccuracies(
         *(
             counter.most_common(1)[0][1] / counter.total()
