@@ -1,0 +1,75 @@
+"""Proves that 200 steps of pre-training are those of transformers.
+
+The same initial weights and batches, the released optimizer, no dropout:
+tests/testdata/make_golden_losses.py wrote down the losses.
+
+pytest tests/training/golden_losses_test.py
+"""
+
+import json
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from modeling import models
+from modeling.config import BertConfig
+from tasks import pretraining
+from tests.training import golden_run
+from training import assembly, run_config, strategy
+
+TOLERANCE = 1e-4
+
+
+def make_batches(*, first_batch, part, num_parts):
+    assert (first_batch, part, num_parts) == (0, 0, 1)
+    batches = [golden_run.batch(k) for k in range(golden_run.STEPS)]
+    columns = {k: np.stack([b[k] for b in batches]) for k in batches[0]}
+    return tf.data.Dataset.from_tensor_slices(columns).repeat()
+
+
+def train(output_dir):
+    """Runs the loop as run_pretraining.py does; returns metrics per step."""
+    scope = strategy.create("one_device")
+    with scope.scope():
+        model = models.PretrainingModel(BertConfig(**golden_run.CONFIG))
+    for variable in model.variables:
+        variable.assign(golden_run.weight(variable.path, variable.shape))
+    config = run_config.RunConfig(
+        output_dir=str(output_dir),
+        learning_rate=golden_run.PEAK,
+        precision="float32",
+        log_every_steps=1,
+    )
+    assembly.train(
+        config,
+        pretraining.PretrainingTask(),
+        model,
+        strategy=scope,
+        make_batches=make_batches,
+        num_train_steps=golden_run.STEPS,
+        num_warmup_steps=golden_run.WARMUP,
+    )
+    lines = (output_dir / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def golden(repository):
+    path = repository / "tests" / "testdata" / "golden_losses.json"
+    return types.SimpleNamespace(**json.loads(path.read_text()))
+
+
+def test_losses_of_200_steps_are_those_of_transformers(tmp_path, golden):
+    lines = train(tmp_path)
+    losses = [line["train/loss"] for line in lines]
+    assert len(losses) == golden_run.STEPS
+    assert losses == pytest.approx(golden.loss, rel=TOLERANCE)
+    norms = [line["train/grad_norm"] for line in lines]
+    assert norms == pytest.approx(golden.grad_norm, rel=TOLERANCE)
+
+
+def test_the_golden_run_learns_and_is_clipped(golden):
+    assert np.mean(golden.loss[-20:]) < 0.55 * golden.loss[0]
+    assert min(golden.grad_norm) > 1.0
