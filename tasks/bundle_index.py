@@ -21,6 +21,7 @@ _MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _BLOCK_TRAILER = 5
 _LARGEST = 1 << 28
 _MAX_RANK = 8
+_COUNT = 1 << 40
 _STRING = tf.string.as_datatype_enum
 
 
@@ -57,7 +58,7 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, Entry]:
         content = file.read()
     try:
         table = dict(_table(content))
-        header = dict(_fields(table.pop(b"")))
+        header = _message(table.pop(b""), numbers=(1, 2))
         if header.get(2, 0) != 0:
             raise _Damaged("it is of a big-endian machine")
         entries = {
@@ -100,17 +101,18 @@ def _check_data(prefix: str, count: int, entries: dict[str, Entry]) -> None:
 
 def _entry(name: bytes, value: bytes) -> Entry:
     """Checks one tensor's description."""
-    fields = dict(_fields(value))
+    fields = _message(value, numbers=(1, 3, 4, 5))
     is_sliced = 7 in fields
     dtype = tf.dtypes.as_dtype(fields.get(1, 0))
     shape = []
     for number, dimension in _fields(fields.get(2, b"")):
-        if number == 2:
-            shape.append(dict(_fields(dimension)).get(1, 0))
+        if number != 2:
+            raise _Damaged(f"{name[:80]!r} has no shape")
+        shape.append(_message(dimension, numbers=(1,)).get(1, 0))
     size, offset = fields.get(5, 0), fields.get(4, 0)
     # A negative number is a large one here.
-    if len(shape) > _MAX_RANK or any(not 0 <= n < 2**40 for n in shape):
-        raise _Damaged(f"{name[:80]!r} has the shape {shape}")
+    if len(shape) > _MAX_RANK or math.prod(max(n, 1) for n in shape) > _COUNT:
+        raise _Damaged(f"{name[:80]!r} has the shape {shape[:_MAX_RANK]}")
     if dtype.is_numpy_compatible and fields.get(1) != _STRING:
         needed = math.prod(shape) * dtype.size
         if not is_sliced and needed != size:
@@ -161,6 +163,14 @@ def _block(
         at += own
         yield key, block[at : at + length]
         at += length
+
+
+def _message(message: bytes, numbers: tuple) -> dict:
+    """Reads a protocol buffer; these of its fields must be numbers."""
+    fields = dict(_fields(message))
+    if any(not isinstance(fields.get(n, 0), int) for n in numbers):
+        raise _Damaged("a field of another kind")
+    return fields
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -111,9 +111,9 @@ def load(
         tokenizer = tokenizer_files.load(
             source.directory, do_lower_case=do_lower_case
         )
-    is_regression = architecture == "BertForSequenceClassification" and (
-        len(labels or ()) == 1
-    )
+    problem_type = source.problem_type if "classifier" in heads else None
+    if architecture == "BertForSequenceClassification" and len(labels) == 1:
+        problem_type = "regression"
     return Checkpoint(
         config=config,
         values={
@@ -124,7 +124,7 @@ def load(
         architecture=architecture,
         is_decoder=_reads_left_to_right(source),
         labels=labels,
-        problem_type="regression" if is_regression else source.problem_type,
+        problem_type=problem_type,
         training_state={name: t.read() for name, t in state.items()},
     )
 
