@@ -1,0 +1,223 @@
+"""Proves that the runner converts, lists and compares, and ends as it should.
+
+python -m pytest tests/convert_checkpoint_test.py
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+import convert_checkpoint
+from modeling import weight_names
+from modeling.config import BertConfig
+from tasks import conversion
+from training import config_flags
+
+PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
+
+
+@pytest.fixture
+def run(capfd):
+    """Runs in this process; returns the exit code, output and errors."""
+
+    def call(*flags):
+        code = 0
+        try:
+            config_flags.run(
+                convert_checkpoint.ConversionConfig,
+                convert_checkpoint.main,
+                ["convert_checkpoint.py", *map(str, flags)],
+            )
+        except SystemExit as end:
+            code = end.code
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_there_and_back_is_bit_exact(run, tmp_path):
+    code, out, _ = run(
+        f"--input={PRETRAINED}",
+        f"--output={tmp_path}/tf1",
+        "--output_format=tf1",
+    )
+    assert code == 0
+    assert "46 variables (BertForPreTraining); left over: nothing" in out
+    prefix = tmp_path / "tf1/bert_model.ckpt"
+    assert run(f"--input={prefix}", f"--output={tmp_path}/back")[0] == 0
+    for name in ("model.safetensors", "vocab.txt", "bert_config.json"):
+        old, new = PRETRAINED / name, tmp_path / "back" / name
+        assert old.read_bytes() == new.read_bytes(), name
+    code, out, _ = run(f"--input={prefix}", f"--check={PRETRAINED}")
+    assert code == 0 and out.startswith("equal: 46 variables in both")
+
+
+def test_tensorflow_restores_the_tf1_form_by_the_released_names(run, tmp_path):
+    run(f"--input={PRETRAINED}", f"--output={tmp_path}", "--output_format=tf1")
+    prefix = str(tmp_path / "bert_model.ckpt")
+    config = BertConfig.from_json_file(tmp_path / "bert_config.json")
+    shapes = weight_names.shapes(
+        config, weight_names.MASKED_LM, weight_names.NEXT_SENTENCE
+    )
+    listed = {n: tuple(s) for n, s in tf.train.list_variables(prefix)}
+    assert listed == shapes  # Slim: neither slots nor a step.
+    v1 = tf.compat.v1
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    with v1.Graph().as_default(), v1.Session() as session:
+        for path, shape in shapes.items():
+            v1.get_variable(path, shape)
+        v1.train.init_from_checkpoint(prefix, {n: n for n in shapes})
+        session.run(v1.global_variables_initializer())
+        value = session.run(v1.global_variables(name)[0])
+    tensors = safetensors.numpy.load_file(PRETRAINED / "model.safetensors")
+    expected = tensors["bert.encoder.layer.1.output.dense.weight"].T
+    np.testing.assert_array_equal(value, expected)
+
+
+def test_check_names_what_differs_and_ends_with_1(run, tmp_path):
+    run(f"--input={PRETRAINED}", f"--output={tmp_path}")
+    path = tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    tensors["bert.pooler.dense.bias"][0] += 0.5
+    del tensors["cls.predictions.bias"]
+    safetensors.numpy.save_file(tensors, path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["hidden_act"] = "gelu"
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    code, out, _ = run(f"--input={PRETRAINED}", f"--check={tmp_path}")
+    assert code == 1
+    assert "bert/pooler/dense/bias  max |difference| 0.5" in out
+    assert f"cls/predictions/output_bias  only in {PRETRAINED}" in out
+    assert "config: hidden_act is gelu and gelu_erf" in out
+    assert "DIFFERENT: 45 variables in both, max |difference| 0.5" in out
+
+
+def test_a_tolerance_lets_small_differences_pass(run, tmp_path):
+    run(f"--input={PRETRAINED}", f"--output={tmp_path}")
+    path = tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    tensors["bert.pooler.dense.bias"][0] += 1e-3
+    safetensors.numpy.save_file(tensors, path)
+    flags = (f"--input={PRETRAINED}", f"--check={tmp_path}")
+    assert run(*flags, "--tolerance=1e-4")[0] == 1
+    assert run(*flags, "--tolerance=1e-2")[0] == 0
+
+
+def test_list_shows_names_shapes_types_and_counts(run):
+    code, out, _ = run(f"--input={PRETRAINED}", "--list")
+    assert code == 0
+    assert (
+        "bert/embeddings/token_type_embeddings  F32 [2, 16]  32  <- be" in out
+    )
+    assert "hidden_size=16" in out
+    tensors = safetensors.numpy.load_file(PRETRAINED / "model.safetensors")
+    count = sum(tensor.size for tensor in tensors.values())
+    assert out.splitlines()[-1] == f"46 variables, {count:,} parameters"
+
+
+def test_list_needs_no_data(run, shared_data):
+    folder = shared_data / "checkpoints/bert_base_chinese_index"
+    code, out, _ = run(f"--input={folder}/bert_model.ckpt", "--list")
+    assert code == 0
+    assert out.splitlines()[-1] == "206 variables, 102,882,442 parameters"
+
+
+def test_optimizer_slots_stay_behind_unless_asked_for(run, tmp_path):
+    checkpoint = conversion.load(
+        convert_checkpoint.checkpoint_sources.read(str(PRETRAINED))
+    )
+    name = "bert/pooler/dense/bias/adam_m"
+    checkpoint.training_state = {
+        name: np.ones(16, np.float32),
+        "global_step": np.int64(5),
+    }
+    source = conversion.write(checkpoint, str(tmp_path / "a"), "tf1")
+    for flags, expected in (((), 46), (("--noslim",), 48)):
+        output = tmp_path / f"to{expected}"
+        run(
+            f"--input={source}",
+            f"--output={output}",
+            "--output_format=tf1",
+            *flags,
+        )
+        found = tf.train.list_variables(str(output / "bert_model.ckpt"))
+        assert len(found) == expected
+    reader = tf.train.load_checkpoint(str(output / "bert_model.ckpt"))
+    assert reader.get_tensor("global_step") == 5
+
+
+def test_heads_can_be_left_out(run, tmp_path):
+    run(f"--input={PRETRAINED}", f"--output={tmp_path}", "--drop_heads")
+    values = json.loads((tmp_path / "config.json").read_text())
+    assert values["architectures"] == ["BertModel"]
+    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    assert len(tensors) == 39 and all(n.startswith("bert.") for n in tensors)
+
+
+def test_words_and_positions_are_added_from_the_command_line(run, tmp_path):
+    (tmp_path / "words.txt").write_text("slowly\nforgets\n")
+    code, _, _ = run(
+        f"--input={PRETRAINED}",
+        f"--output={tmp_path}/out",
+        f"--new_words_file={tmp_path}/words.txt",
+        "--max_position_embeddings=100",
+    )
+    assert code == 0
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    old = json.loads((PRETRAINED / "config.json").read_text())
+    assert config["vocab_size"] == old["vocab_size"] + 2
+    assert config["max_position_embeddings"] == 100
+    text = (tmp_path / "out/vocab.txt").read_text()
+    assert text.endswith("slowly\nforgets\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--output, --check or --list must be given"),
+        (["--output=x", "--noslim"], "--noslim needs --output_format=tf1"),
+        (["--check=x", "--tolerance=-1"], "--tolerance=-1.0"),
+        ([f"--output={PRETRAINED}"], "model.safetensors is there already"),
+        (["--check=/nowhere/x"], "/nowhere/x: no such checkpoint"),
+        (["--output=x", "--new_words_file=/nowhere"], "/nowhere"),
+        (["--list", "--outputs=x"], "outputs"),
+    ],
+)
+def test_what_cannot_be_meant_ends_with_2_and_one_line(flags, message, run):
+    code, _, err = run(f"--input={PRETRAINED}", *flags)
+    assert code == 2
+    last = err.strip().splitlines()[-1]
+    assert message in last and "Traceback" not in err
+
+
+def test_without_a_config_it_asks_for_one(run, tmp_path):
+    run(f"--input={PRETRAINED}", f"--output={tmp_path}/a")
+    for name in ("config.json", "bert_config.json"):
+        (tmp_path / "a" / name).unlink()
+    flags = [f"--input={tmp_path}/a", f"--output={tmp_path}/b"]
+    code, _, err = run(*flags)
+    assert code == 2 and "name one by --bert_config_file" in err
+    flags.append(f"--bert_config_file={PRETRAINED}/bert_config.json")
+    assert run(*flags)[0] == 0
+
+
+def test_it_runs_as_a_process(repository):
+    done = subprocess.run(
+        [
+            sys.executable,
+            repository / "convert_checkpoint.py",
+            f"--input={PRETRAINED}",
+            "--list",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "46 variables" in done.stdout
