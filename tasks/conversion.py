@@ -102,25 +102,15 @@ def load(
     heads = _heads(tensors)
     _check(source.path, config, tensors, heads)
     architecture = _architecture(source, heads)
-    labels = None
-    if "classifier" in heads and architecture != "BertForMultipleChoice":
-        labels = _labels(source, tensors["output_weights"].shape[0])
+    labels, problem_type = _classes(source, architecture, tensors)
     state = source.training_state if keep_training_state else {}
-    tokenizer = None
-    if tokenizer_files.is_here(source.directory):
-        tokenizer = tokenizer_files.load(
-            source.directory, do_lower_case=do_lower_case
-        )
-    problem_type = source.problem_type if "classifier" in heads else None
-    if architecture == "BertForSequenceClassification" and len(labels) == 1:
-        problem_type = "regression"
     return Checkpoint(
         config=config,
         values={
             path: stored_weights.values(source.path, tensor)
             for path, tensor in tensors.items()
         },
-        tokenizer=tokenizer,
+        tokenizer=_tokenizer(source.directory, do_lower_case),
         architecture=architecture,
         is_decoder=_reads_left_to_right(source),
         labels=labels,
@@ -208,21 +198,39 @@ def _check(where: str, config: BertConfig, tensors: dict, heads: set) -> None:
             )
 
 
-def _labels(source: checkpoint_sources.Source, count: int) -> list[str]:
-    """Returns the names of the classes, invented where there are none."""
+def _tokenizer(
+    directory: str, do_lower_case: bool | None
+) -> tokenization.Tokenizer | None:
+    """Reads the tokenizer beside the weights, if there is one."""
+    if not tokenizer_files.is_here(directory):
+        return None
+    return tokenizer_files.load(directory, do_lower_case=do_lower_case)
+
+
+def _classes(
+    source: checkpoint_sources.Source, architecture: str, tensors: dict
+) -> tuple[list[str] | None, str | None]:
+    """Returns a classifier's labels and problem type, None where unneeded."""
+    if "output_weights" not in tensors:
+        return None, None
+    if architecture == "BertForMultipleChoice":
+        return None, source.problem_type
+    count = tensors["output_weights"].shape[0]
+    is_score = architecture == "BertForSequenceClassification" and count == 1
+    problem_type = "regression" if is_score else source.problem_type
     labels = None
     if source.has_settings:
         labels = model_directory.read_labels(source.directory)
-    if labels is not None and len(labels) == count:
-        return labels
-    if labels is not None:
-        logging.warning(
-            "%s names %d labels, but the classifier has %d",
-            source.directory,
-            len(labels),
-            count,
-        )
-    return [f"LABEL_{i}" for i in range(count)]
+    if labels is None or len(labels) != count:
+        if labels is not None:
+            logging.warning(
+                "%s names %d labels, but the classifier has %d",
+                source.directory,
+                len(labels),
+                count,
+            )
+        labels = [f"LABEL_{i}" for i in range(count)]
+    return labels, problem_type
 
 
 def _architecture(source: checkpoint_sources.Source, heads: set) -> str:

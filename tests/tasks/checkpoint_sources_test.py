@@ -14,6 +14,7 @@ import types
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 import errors
 from data import tokenization
@@ -29,6 +30,7 @@ from tasks import (
     torch_files,
 )
 from tests.tasks import other_forms
+from training import checkpoints
 
 PRETRAINED = pathlib.Path(__file__).parent.parent / "testdata/tiny_pretrained"
 CONFIG = BertConfig.from_json_file(PRETRAINED / "bert_config.json")
@@ -128,6 +130,23 @@ def test_finetuned_heads_come_along_from_every_form(head, tmp_path):
         model_files.warm_start(other, str(path))
         for ours, theirs in zip(model.weights, other.weights, strict=True):
             np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_a_running_training_is_a_source_too(tmp_path):
+    model = models.PretrainingModel(CONFIG, seed=4)
+    variables = {v.path: tf.Variable(v.numpy()) for v in model.weights}
+    slots = {f"{name}/adam_v": v for name, v in variables.items()}
+    saver = checkpoints.Checkpoints(str(tmp_path))
+    for step in (1, 2):
+        saver.save(step, variables | slots, {"best": 0.5})
+    source = checkpoint_sources.read(str(tmp_path))
+    assert source.path.endswith("model.ckpt-2") and source.config is None
+    assert not source.others
+    assert {"global_step", "training_state"} <= source.training_state.keys()
+    other = models.PretrainingModel(CONFIG, seed=5)
+    model_files.warm_start(other, str(tmp_path))
+    for ours, theirs in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
 def test_a_warm_start_says_what_was_initialized_and_left_over(tf1, caplog):
