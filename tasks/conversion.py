@@ -84,8 +84,7 @@ def load(
       keep_training_state: also reads optimizer slots and the step.
 
     Raises:
-      InputError: the config is missing or another model's, or a weight is
-        missing, of another shape, or not finite.
+      InputError: the config is missing or another model's, or a weight is.
     """
     config = config or source.config
     if config is None:
