@@ -14,6 +14,13 @@ On a laptop, in seconds (google-research/bert's command line works as it is):
 
 The shards depend on the text, the vocabulary and these flags alone. A run
 that was killed goes on where it stood when the same command is given again.
+--dry_run estimates instances, bytes and time. On many machines that share a
+folder, give each task of an array job its own --shard_index of
+--num_shard_groups, or let Apache Beam distribute the work:
+
+    --beam_runner=DirectRunner --beam_options='--direct_num_workers=4
+        --direct_running_mode=multi_processing'
+
 Expect some 70 instances per kilobyte of English text at dupe_factor 10, and
 "Wrote N total instances" as the last line.
 """
@@ -26,9 +33,12 @@ import zlib
 import errors
 from data import (
     corpus,
+    dry_run,
     instances,
     masking,
+    packing,
     pretraining_job,
+    pretraining_report,
     pretraining_shards,
     tokenization,
     workers,
@@ -36,6 +46,8 @@ from data import (
 from data.vocabulary import Vocabulary
 from training import config_flags
 from training.config_flags import field
+
+_PATIENCE = 4  # Seconds of work before worker processes are started.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +84,27 @@ class Config:
     dupe_factor: int = field("Passes over the text, masked anew.", 10)
     short_seq_prob: float = field("Share of shorter sequences.", 0.1)
     random_seed: int = field("Another seed gives other shards.", 12345)
-    num_workers: int | None = field("Processes; default: all cores.", None)
+    pack_sequences: bool = field(
+        "Put several instances into a row, with the same losses.", False
+    )
+    instances_per_row: int = field("At most, with --pack_sequences.", 8)
+    num_workers: int | None = field(
+        "Processes; default: all cores, once a job lasts some seconds.", None
+    )
+    num_shard_groups: int = field(
+        "How many runs share the job, on machines that share --work_dir.", 1
+    )
+    shard_index: int = field("Which of them this one is, from 0.", 0)
+    beam_runner: str | None = field(
+        "Apache Beam's runner, e.g. DirectRunner, instead of local workers.",
+        None,
+    )
+    beam_options: str = field(
+        "Beam's own, in quotes: '--direct_num_workers=8 ...'.", ""
+    )
+    dry_run: bool = field(
+        "Only estimate instances, bytes and time, from a sample.", False
+    )
     allow_single_document: bool = field(
         "Accept text without blank lines, where no next sentence is random.",
         False,
@@ -93,6 +125,7 @@ class Config:
                 f"{', '.join(corpus.FORMATS)}"
             )
         _check_numbers(self)
+        _check_groups(self)
 
 
 def _check_numbers(config: Config) -> None:
@@ -102,6 +135,8 @@ def _check_numbers(config: Config) -> None:
         ("dupe_factor", 1),
         ("num_shards", 1),
         ("num_workers", 1),
+        ("num_shard_groups", 1),
+        ("instances_per_row", 2),
     ):
         value = getattr(config, name)
         if value is not None and value < least:
@@ -127,6 +162,26 @@ def _check_numbers(config: Config) -> None:
         )
     if config.masked_lm_prob == 0:
         raise errors.InputError("--masked_lm_prob=0.0: nothing to predict")
+
+
+def _check_groups(config: Config) -> None:
+    groups, index = config.num_shard_groups, config.shard_index
+    if not 0 <= index < groups:
+        raise errors.InputError(
+            f"--shard_index={index}: not below --num_shard_groups={groups}"
+        )
+    paths, stem = output_files(config)
+    if groups > len(paths):
+        raise errors.InputError(
+            f"--num_shard_groups={groups}: only {len(paths)} shards to share"
+        )
+    is_shared = groups > 1 or config.beam_runner not in (None, "DirectRunner")
+    if is_shared and "://" in stem and config.work_dir is None:
+        raise errors.InputError(
+            "--work_dir: name a folder that all machines of the job share"
+        )
+    if config.beam_options and config.beam_runner is None:
+        raise errors.InputError("--beam_options: nothing without --beam_runner")
 
 
 def output_files(config: Config) -> tuple[tuple[str, ...], str]:
@@ -160,17 +215,29 @@ def _work_dir(config: Config, stem: str) -> str:
     return f"{stem}.work"
 
 
-def main(config: Config) -> None:
-    """Makes the shards."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Nothing here is for a GPU.
+def make_job(config: Config) -> pretraining_job.Job:
+    """Reads the vocabulary and looks at the text."""
     tokenizer = tokenization.Tokenizer(
         Vocabulary.from_file(config.vocab_file),
         do_lower_case=config.do_lower_case,
         strip_accents=config.strip_accents,
     )
     paths, stem = output_files(config)
-    job = pretraining_job.Job(
-        input_files=tuple(corpus.expand(config.input_file)),
+    texts = tuple(corpus.expand(config.input_file))
+    rule = None
+    if config.pack_sequences:
+        rule = packing.rule_for(
+            config.max_seq_length,
+            config.max_predictions_per_seq,
+            config.masked_lm_prob,
+            config.instances_per_row,
+        )
+    return pretraining_job.Job(
+        input_files=texts,
+        # A dry run must not read everything.
+        input_digests=()
+        if config.dry_run
+        else pretraining_job.digest_files(texts),
         input_format=config.input_format,
         output_files=paths,
         work_dir=_work_dir(config, stem),
@@ -187,16 +254,46 @@ def main(config: Config) -> None:
             random_token_prob=config.random_token_prob,
             do_whole_word_mask=config.do_whole_word_mask,
         ),
+        packing=rule,
         random_seed=config.random_seed,
     )
+
+
+def _workers(config: Config, job: pretraining_job.Job) -> workers.Workers:
     count = config.num_workers or os.cpu_count() or 1
-    with workers.Workers(count, job, "data.pretraining_job") as pool:
-        pretraining_shards.make(
+    # A number that was asked for is had at once.
+    patience = _PATIENCE if config.num_workers is None else 0
+    options = (count, job, "data.pretraining_parts", patience)
+    if config.beam_runner is None:
+        return workers.Workers(*options)
+    from data import beam_workers  # Apache Beam need not be installed.
+
+    return beam_workers.BeamWorkers(
+        *options, runner=config.beam_runner, options=config.beam_options
+    )
+
+
+def main(config: Config) -> None:
+    """Makes the shards, or estimates what they would take."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Nothing here is for a GPU.
+    job = make_job(config)
+    if config.dry_run:
+        count = config.num_workers or os.cpu_count() or 1
+        for line in dry_run.estimate(job).lines(count):
+            print(line)
+        return
+    with _workers(config, job) as pool:
+        made = pretraining_shards.make(
             job,
-            manifest_path=f"{stem}.manifest.json",
+            manifest_path=f"{output_files(config)[1]}.manifest.json",
             pool=pool,
+            group=pretraining_shards.Group(
+                config.shard_index, config.num_shard_groups
+            ),
             allow_single_document=config.allow_single_document,
         )
+    if made is not None:
+        pretraining_report.log_totals(made)
 
 
 if __name__ == "__main__":

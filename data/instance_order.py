@@ -9,6 +9,7 @@ and no process ever holds more than a slice.
 
 import json
 import os
+import uuid
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ class Totals(NamedTuple):
     instances: int
     random_next: int
     lost_pieces: int
+    kept_pieces: int  # With [CLS] and [SEP].
 
 
 def write_plan(folder: str, number: int, plan: instances.Plan) -> Totals:
@@ -35,7 +37,14 @@ def write_plan(folder: str, number: int, plan: instances.Plan) -> Totals:
     below = np.searchsorted(places["key"], marks)
     index = np.concatenate([[0], below, [len(places)]]).astype("<i8")
     totals = Totals(
-        len(places), int(places["is_random"].sum()), plan.lost_pieces
+        instances=len(places),
+        random_next=int(places["is_random"].sum()),
+        lost_pieces=plan.lost_pieces,
+        kept_pieces=int(
+            places["a_length"].sum(dtype=np.int64)
+            + places["b_length"].sum(dtype=np.int64)
+            + 3 * len(places)
+        ),
     )
     replace(_path(folder, number, "places"), places.tobytes())
     replace(_path(folder, number, "index"), index.tobytes())
@@ -89,7 +98,7 @@ def _read_slice(folder, number, first, last):
 
 def replace(path: str, data: bytes) -> None:
     """Writes a local file beside its place, then renames it."""
-    hidden = f"{path}.{os.getpid()}.incomplete"
+    hidden = f"{path}.{uuid.uuid4().hex[:12]}.incomplete"
     with open(hidden, "wb") as file:
         file.write(data)
     os.replace(hidden, path)

@@ -113,12 +113,8 @@ def lay_out(
     is_real = columns["input_mask"] > 0
     lengths = is_real.sum(1)
     number = _number_in_row(rows, count)
-    ends = np.cumsum(lengths)
-    first = np.flatnonzero(number == 0)
-    start = ends - lengths
-    start -= start[first][
-        np.searchsorted(first, np.arange(len(rows)), "right") - 1
-    ]
+    start = np.cumsum(lengths) - lengths
+    start -= start[np.arange(len(rows)) - number]
     instance, column = np.nonzero(is_real)
 
     def in_places(values):

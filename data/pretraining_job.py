@@ -7,7 +7,8 @@ Each arrow is a list of tasks for any number of worker processes; what a task
 gives depends on the job and its own number alone, so that shards do not
 depend on the workers or on how often the run was killed. Everything between
 text and shards lies in a working directory, where a run that was cut off
-finds what is done; it is removed once the manifest stands.
+finds what is done; it is removed once the manifest stands. This file holds
+the job and the first two arrows, pretraining_parts.py the third.
 
 How far things are mixed: the shuffle is one uniform permutation of all
 instances of all passes, cut into shards; a random next sentence comes from
@@ -19,9 +20,11 @@ is mapped, and looked at in bounded portions.
 import collections
 import dataclasses
 import functools
+import hashlib
 import os
-import shutil
 import zlib
+from collections.abc import Sequence
+from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
@@ -31,14 +34,12 @@ from data import (
     instance_order,
     instances,
     masking,
-    records,
+    packing,
     schema,
     token_store,
     tokenization,
 )
 
-PART_RECORDS = 1 << 14  # A longer shard is written in parts, then joined.
-_BATCH_PIECES = 1 << 17  # Pieces that are masked at once.
 _TEXTS_AT_ONCE = 1000  # Few enough for the tokenizer to stay in one thread.
 _PLAN_PIECES = (1 << 19, 1 << 24)  # At least and at most, per plan.
 _PLANS = 256
@@ -49,12 +50,14 @@ class Job:
     """All that the shards depend on, and where they go."""
 
     input_files: tuple[str, ...]
+    input_digests: tuple[str, ...]  # By `digest_files`.
     input_format: str
     output_files: tuple[str, ...]
     work_dir: str
     tokenizer: tokenization.Tokenizer
     pairing: instances.PairingRule
     masking: masking.MaskingRule
+    packing: packing.PackingRule | None
     random_seed: int
 
     @property
@@ -71,6 +74,8 @@ class Job:
     @property
     def schema(self) -> schema.Schema:
         """What a record holds."""
+        if self.packing is not None:
+            return schema.packed_pretraining(**dataclasses.asdict(self.packing))
         return schema.pretraining(
             self.pairing.max_seq_length, self.masking.max_predictions_per_seq
         )
@@ -86,12 +91,33 @@ class Job:
         return os.path.join(self.work_dir, "order")
 
     def rng(self, purpose: str, number: int) -> np.random.Generator:
-        """Returns the source of the draws of one task."""
+        """Returns the source of the draws of one task.
+
+        The text is a key too, or jobs of one seed, as for training and
+        held-out text, would draw the same masks place by place.
+        """
+        text = hashlib.blake2b(digest_size=8)
+        text.update("".join(self.input_digests).encode())
         seed = self.random_seed % (1 << 64)
-        keys = [seed, zlib.crc32(purpose.encode()), number]
+        keys = [seed, int(text.hexdigest(), 16)]
+        keys += [zlib.crc32(purpose.encode()), number]
         return np.random.Generator(
             np.random.SFC64(np.random.SeedSequence(keys))
         )
+
+
+def digest_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Returns what identifies the contents of each file."""
+    with futures.ThreadPoolExecutor() as pool:
+        return tuple(pool.map(_digest, paths))
+
+
+def _digest(path: str) -> str:
+    hashed = hashlib.blake2b(digest_size=16)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while data := file.read(1 << 20):
+            hashed.update(data)
+    return hashed.hexdigest()
 
 
 @functools.lru_cache(maxsize=1)
@@ -157,95 +183,3 @@ def make_plan(job: Job, task: tuple[int, range]) -> instance_order.Totals:
         )
         totals = instance_order.write_plan(job.order_dir, number, plan)
     return totals
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """A range of ranks of the global order, and the file that gets it."""
-
-    shard: str
-    path: str  # The shard itself if it has one part only.
-    ranks: range
-    plans: int
-
-
-def parts_of_shards(job: Job, total: int, plans: int) -> list[list[Part]]:
-    """Cuts the global order into shards of equal size, these into parts."""
-    result, count = [], len(job.output_files)
-    for number, shard in enumerate(job.output_files):
-        begin, end = (total * n // count for n in (number, number + 1))
-        pieces = -(-(end - begin) // PART_RECORDS)
-        bounds = [begin + (end - begin) * n // pieces for n in range(pieces)]
-        paths = [shard]
-        if pieces > 1:
-            name = os.path.basename(shard)
-            paths = [
-                os.path.join(job.work_dir, f"part-{n:05d}-of-{name}")
-                for n in range(pieces)
-            ]
-        result.append(
-            [
-                Part(shard=shard, path=path, ranks=range(a, b), plans=plans)
-                for path, a, b in zip(
-                    paths, bounds, [*bounds[1:], end], strict=True
-                )
-            ]
-        )
-    return result
-
-
-def write_part(job: Job, part: Part) -> Part:
-    """Writes the records of one part under its final name."""
-    store = open_store(job)
-    places = instance_order.read_ranks(job.order_dir, part.plans, part.ranks)
-    rng = job.rng("masking", part.ranks.start)
-    length = job.pairing.max_seq_length
-    step = max(1, _BATCH_PIECES // length)
-    with records.ShardWriter(part.path) as writer:
-        for start in range(0, len(places), step):
-            columns = _columns(job, store, places[start : start + step], rng)
-            writer.write(records.encode(job.schema, columns))
-    return part
-
-
-def _columns(job, store, places, rng) -> dict[str, np.ndarray]:
-    """Builds the features of a batch of instances."""
-    assembled = instances.assemble(
-        store.take,
-        places,
-        max_seq_length=job.pairing.max_seq_length,
-        vocabulary=job.vocabulary,
-    )
-    masked = masking.mask(
-        assembled.input_ids,
-        assembled.is_candidate,
-        assembled.lengths,
-        rule=job.masking,
-        vocabulary=job.vocabulary,
-        rng=rng,
-    )
-    return {
-        **masked._asdict(),
-        "input_mask": assembled.input_mask,
-        "segment_ids": assembled.segment_ids,
-        "next_sentence_labels": places["is_random"][:, None],
-    }
-
-
-def join_parts(parts: list[Part]) -> None:
-    """Puts the parts of a shard end to end under its final name.
-
-    Records, and likewise members of a .gz file, may simply follow each other.
-    """
-    shard = parts[0].shard
-    if parts[0].path == shard:
-        return
-    with (
-        records.hidden_name(shard) as hidden,
-        tf.io.gfile.GFile(hidden, "wb") as file,
-    ):
-        for part in parts:
-            with open(part.path, "rb") as source:
-                shutil.copyfileobj(source, file, 1 << 24)
-    for part in parts:
-        os.remove(part.path)

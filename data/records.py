@@ -13,6 +13,7 @@ has room for the longest; the unused places are dropped in one go.
 import contextlib
 import functools
 import os
+import uuid
 from collections.abc import Iterator
 
 import numpy as np
@@ -190,7 +191,9 @@ def hidden_name(path: str) -> Iterator[str]:
     Leaving by an exception removes what was written instead.
     """
     folder, name = os.path.split(os.fspath(path))
-    hidden = os.path.join(folder, f".{name}.{os.getpid()}.incomplete")
+    # A number of the process would not do: other machines have the same.
+    unique = uuid.uuid4().hex[:12]
+    hidden = os.path.join(folder, f".{name}.{unique}.incomplete")
     try:
         yield hidden
     except BaseException:

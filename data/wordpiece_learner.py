@@ -84,13 +84,11 @@ def learn(
 
     Args:
       words: word -> count.
-      size: how many pieces to return.
+      vocab_size: how many lines the vocabulary will have.
       chars: the alphabet; words with other characters are left out.
+      num_reserved: how many of the lines are not pieces.
       min_frequency: a pair must be at least as frequent to be merged.
       progress: is called with the number of new pieces, now and then.
-
-    Raises:
-      TooFewPieces: there are no `size` pieces in these words.
     """
     alphabet_pieces = initial_pieces(words, chars)
     frequent = sorted(words, key=lambda word: (-words[word], word))

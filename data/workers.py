@@ -1,10 +1,13 @@
 """Worker processes that give results in the order of their tasks.
 
 The results never depend on how many workers there are. A worker whose parent
-dies, even by SIGKILL, ends itself; one worker means this very process.
+dies, even by SIGKILL, ends itself; one worker means this very process, and so
+does a single task. Starting workers takes seconds: a patient pool does the
+work of the first seconds, and that of the start itself, in this process.
 """
 
 import concurrent.futures
+import contextlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -13,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,16 +26,36 @@ _state: dict[str, Any] = {}  # A worker process keeps its context here.
 class Workers:
     """Runs functions of (context, task) in `count` processes."""
 
-    def __init__(self, count: int, context: Any, preload: str):
+    def __init__(
+        self, count: int, context: Any, preload: str, patience: float = 0
+    ):
         """Starts nothing yet.
 
         Args:
           count: number of processes; 1 is this one.
           context: what every task needs, sent once to each process.
           preload: a module to import once, before processes are forked off.
+          patience: after how many seconds of work to start processes.
         """
         self._count, self._context = count, context
         self._preload, self._pool = preload, None
+        self._patience, self._begin, self._arrivals = patience, None, []
+
+    def _is_ready(self) -> bool:
+        """Whether to hand tasks to processes by now."""
+        if self._count == 1:
+            return False
+        if self._patience == 0:
+            return True
+        self._begin = self._begin or time.monotonic()
+        if time.monotonic() - self._begin < self._patience:
+            return False
+        if self._pool is None:
+            self._pool = self._start()
+            self._arrivals = [
+                self._pool.submit(os.getpid) for _ in range(self._count)
+            ]
+        return all(arrival.done() for arrival in self._arrivals)
 
     def _start(self):
         methods = multiprocessing.get_all_start_methods()
@@ -39,7 +63,8 @@ class Workers:
         start = multiprocessing.get_context(method)
         if method == "forkserver":
             start.set_forkserver_preload([self._preload])
-            _start_server()
+            with importable():
+                multiprocessing.forkserver.ensure_running()
         return concurrent.futures.ProcessPoolExecutor(
             self._count, start, initializer=_begin, initargs=(self._context,)
         )
@@ -52,13 +77,25 @@ class Workers:
         Tasks are drawn only as workers become free, so that an endless
         iterable costs no memory.
         """
-        if self._count == 1:
-            for task in tasks:
-                yield function(self._context, task)
-            return
+        tasks = iter(tasks)
+        for task in tasks:
+            # The last task of all is not worth a process.
+            more = list(itertools.islice(tasks, 1)) if self._is_ready() else []
+            if more:
+                rest = itertools.chain([task], more, tasks)
+                yield from self._map_in_processes(function, rest)
+                return
+            yield function(self._context, task)
+
+    def map_standing(
+        self, function: Callable[[Any, Any], Any], tasks: Iterable
+    ) -> Iterator:
+        """Does as `map`, for tasks that return at once if done before."""
+        return self.map(function, tasks)
+
+    def _map_in_processes(self, function, tasks):
         if self._pool is None:
             self._pool = self._start()
-        tasks = iter(tasks)
         waiting = [
             self._pool.submit(_call, function, task)
             for task in itertools.islice(tasks, 2 * self._count)
@@ -85,15 +122,16 @@ class Workers:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_server():
-    """Starts the process that workers are forked from, with our sys.path.
+@contextlib.contextmanager
+def importable() -> Iterator[None]:
+    """Lets processes that are started meanwhile import what this one can.
 
-    Python does not hand it the path, and swallows the failing import.
+    Python does not hand forkserver its path, and swallows the failing import.
     """
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     try:
-        multiprocessing.forkserver.ensure_running()
+        yield
     finally:
         del os.environ["PYTHONPATH"]
         if before is not None:

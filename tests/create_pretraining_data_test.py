@@ -91,6 +91,7 @@ def test_the_released_command_line_makes_records(place, tmp_path):
     assert sorted(hashes(tmp_path)) == [
         "tf_examples.tfrecord",
         "tf_examples.tfrecord.manifest.json",
+        "tf_examples.tfrecord.vocab.txt",
     ]
     specification = {
         "input_ids": tf.io.FixedLenFeature([128], tf.int64),
@@ -142,6 +143,7 @@ def test_a_prefix_names_the_shards_and_gzip_compresses_them(place, tmp_path):
         "wiki-00001-of-00003.tfrecord.gz",
         "wiki-00002-of-00003.tfrecord.gz",
         "wiki.manifest.json",
+        "wiki.vocab.txt",
     ]
 
 
@@ -162,6 +164,14 @@ def test_a_prefix_names_the_shards_and_gzip_compresses_them(place, tmp_path):
         (["--output_file=x", "--dupe_factor=0"], "--dupe_factor=0"),
         (["--output_file=x", "--num_workers=0"], "--num_workers=0"),
         (["--output_prefix=x", "--num_shards=0"], "--num_shards=0"),
+        (["--output_prefix=x", "--shard_index=1"], "--shard_index=1"),
+        (["--output_prefix=x", "--num_shard_groups=9"], "only 8 shards"),
+        (
+            ["--output_prefix=gs://x/y", "--num_shard_groups=2"],
+            "--work_dir: name a folder",
+        ),
+        (["--output_file=x", "--beam_options=--x"], "without --beam_runner"),
+        (["--output_file=x", "--instances_per_row=1"], "less than 2"),
         (["--output_file=x", "--input_format=html"], "--input_format=html"),
         (["--output_file=x", "--do_lower=False"], "do_lower"),
         (["--output_file=x", "--input_file=none*"], "--input_file=none\\*"),
@@ -229,7 +239,7 @@ def test_workers_and_kills_do_not_change_the_shards(place, tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         try:
-            wait = rng.random() if kills < 3 else 60
+            wait = rng.random() if kills < 3 else 600
             code = process.wait(timeout=wait)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)

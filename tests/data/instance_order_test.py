@@ -44,6 +44,6 @@ def test_a_plan_stands_only_when_its_totals_do(tmp_path):
     assert instance_order.standing_plan(str(tmp_path), 0) is None
     write(tmp_path, [10])
     totals = instance_order.standing_plan(str(tmp_path), 0)
-    assert totals == (10, 0, 7)
+    assert totals == (10, 0, 7, 30)
     (tmp_path / "plan-00000.json").unlink()
     assert instance_order.standing_plan(str(tmp_path), 0) is None

@@ -1,0 +1,158 @@
+"""What lies at the output place of a job, and whether the job may go on there.
+
+A manifest of the same job means finished, one of another job is refused; a
+working directory of the same job is gone on with. Same job means: same bytes
+of text, vocabulary and flags.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+import errors
+from data import instance_order, manifest
+from data.pretraining_job import Job
+
+FORMAT_VERSION = 2  # Raised whenever the same job would give other bytes.
+
+
+def describe(job: Job) -> dict:
+    """Returns everything that the shards are a function of, as JSON."""
+    packing = {}
+    if job.packing is not None:
+        packing = {"pack_sequences": dataclasses.asdict(job.packing)}
+    return {
+        "format_version": FORMAT_VERSION,
+        "input_format": job.input_format,
+        "input_files": [
+            {"file": os.path.basename(path), "blake2b": digest}
+            for path, digest in zip(
+                job.input_files, job.input_digests, strict=True
+            )
+        ],
+        "output_files": [os.path.basename(path) for path in job.output_files],
+        "vocabulary": job.vocabulary.sha256,
+        **job.tokenizer.settings,
+        **dataclasses.asdict(job.pairing),
+        **dataclasses.asdict(job.masking),
+        **packing,
+        "random_seed": job.random_seed,
+    }
+
+
+def finished(manifest_path: str, description: dict) -> manifest.Manifest | None:
+    """Returns the manifest of the same job if its shards all stand."""
+    if not tf.io.gfile.exists(manifest_path):
+        return None
+    found = manifest.read(manifest_path)
+    _refuse_changes(manifest_path, found.job, description)
+    folder = os.path.dirname(manifest_path)
+    for shard in found.shards:
+        path = os.path.join(folder, shard.file)
+        if not tf.io.gfile.exists(path):
+            raise errors.InputError(
+                f"{manifest_path}: its shard {path} is gone; remove the "
+                "manifest and the other shards to make them again"
+            )
+        if tf.io.gfile.stat(path).length != shard.bytes:
+            raise errors.InputError(
+                f"{path}: not the {shard.bytes} bytes that {manifest_path} "
+                "says; remove both to make the shards again"
+            )
+    return found
+
+
+def _refuse_changes(place, before, now) -> None:
+    for name in [*now, *before]:
+        then, given = before.get(name), now.get(name)
+        if then != given:
+            if isinstance(then or given, list):
+                change = f"--{name}: other files or other contents"
+            else:
+                change = f"--{name}: {then} then, {given} now"
+            raise errors.InputError(
+                f"{place}: belongs to shards of another run ({change}); "
+                "choose another place or remove what lies there"
+            )
+
+
+@contextlib.contextmanager
+def claimed(
+    job: Job, description: dict, own: Sequence[str], role: str = ""
+) -> Iterator[None]:
+    """Holds the working directory, which this job alone may go on with.
+
+    Args:
+      job: the job.
+      description: by `describe`.
+      own: the shards that this run makes, of the job's.
+      role: tells runs apart that share the job; each role is held once.
+    """
+    path = os.path.join(job.work_dir, "job.json")
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            _refuse_changes(job.work_dir, json.load(file), description)
+        logging.info("Going on with what stands in %s.", job.work_dir)
+    else:
+        _refuse_other_shards(job.output_files)
+    os.makedirs(job.work_dir, exist_ok=True)
+    with open(os.path.join(job.work_dir, f"lock{role}"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.InputError(
+                f"{job.work_dir}: another run is at work there"
+            ) from None
+        text = json.dumps(description, indent=1)
+        instance_order.replace(path, text.encode())
+        _remove_partial_files(job, own)
+        yield
+
+
+@contextlib.contextmanager
+def alone(job: Job, purpose: str) -> Iterator[None]:
+    """Waits until no other run of this job is at the same purpose."""
+    with open(os.path.join(job.work_dir, f"lock-{purpose}"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.info("Waiting for another run's %s.", purpose)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _refuse_other_shards(paths) -> None:
+    for path in paths:
+        folder = os.path.dirname(path) or "."
+        try:
+            tf.io.gfile.makedirs(folder)
+        except tf.errors.OpError as error:
+            raise errors.InputError(
+                f"{path}: its folder cannot be made: {error.message}"
+            ) from None
+        if tf.io.gfile.exists(path):
+            raise errors.InputError(
+                f"{path}: exists and is not of this run; choose another place "
+                "or remove it"
+            )
+
+
+def _remove_partial_files(job, own) -> None:
+    """Removes what a killed run was writing of the shards of this one."""
+    patterns = []
+    for path in own:
+        folder, name = os.path.split(path)
+        patterns.append(os.path.join(folder, f".{name}.*.incomplete"))
+        part = f".part-*-of-{name}.*.incomplete"
+        patterns.append(os.path.join(job.work_dir, part))
+    if len(own) == len(job.output_files):  # No other run is at work there.
+        patterns.append(os.path.join(job.work_dir, "**", "*.incomplete"))
+    for pattern in patterns:
+        for partial in tf.io.gfile.glob(pattern):
+            tf.io.gfile.remove(partial)
