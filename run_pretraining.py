@@ -8,17 +8,33 @@ On a laptop, from the shards of create_pretraining_data.py:
         --output_dir=pretrained --do_train --do_eval \
         --num_train_steps=1000 --num_warmup_steps=100 --learning_rate=5e-4
 
-The paper's recipe is configs/pretraining_base.flags. Held out, BERT-Base ends
-at a masked-LM accuracy of 0.60-0.64 and a next-sentence accuracy of 0.97-0.98.
+The paper's recipe, 90 % of the steps at length 128 and the rest at 512, is
+
+    python run_pretraining.py --flagfile=configs/pretraining_base.flags \
+        --input_file='shards128/*.tfrecord,shards512/*.tfrecord' \
+        --bert_config_file=configs/uncased_L-12_H-768_A-12.json \
+        --output_dir=pretrained --do_train
+
+Killed and started again, a run goes on from its last checkpoint. Held out,
+BERT-Base ends at a masked-LM accuracy of 0.60-0.64 and a next-sentence accuracy
+of 0.97-0.98.
 """
 
 import dataclasses
+import functools
 from typing import Literal
 
 import quiet  # noqa: F401
 from modeling import models
 from modeling.config import BertConfig
-from tasks import model_files, pretraining, pretraining_data, results
+from tasks import (
+    model_files,
+    pretraining,
+    pretraining_cost,
+    pretraining_data,
+    pretraining_phases,
+    results,
+)
 from training import assembly, config_flags, evaluation, loop, run_config
 
 field = config_flags.field
@@ -46,6 +62,12 @@ class PretrainingConfig(run_config.RunConfig):
     train_batch_size: int = field("Over all replicas.", 32)
     eval_batch_size: int = field("Over all replicas.", 8)
     num_train_steps: int = field("Where the learning rate reaches 0.", 100000)
+    phases: str | None = field(
+        "Stretches of different lengths, LENGTH:STEPS,..., in place of "
+        "--max_seq_length, --max_predictions_per_seq and --num_train_steps; "
+        "each reads those shards of --input_file that have its length.",
+        None,
+    )
     num_warmup_steps: int = field("Steps of rising learning rate.", 10000)
     max_eval_steps: int = field("Batches of an evaluation, at most.", 100)
     eval_every_steps: int = field(
@@ -68,11 +90,20 @@ class PretrainingConfig(run_config.RunConfig):
             run_config.require(self, name, minimum=1)
         for name in ("num_warmup_steps", "eval_every_steps"):
             run_config.require(self, name, minimum=0)
-        if self.num_warmup_steps >= self.num_train_steps and self.do_train:
+        if self.phases and self.max_train_hours:
+            raise ValueError("--max_train_hours: not together with --phases")
+        if self.num_warmup_steps >= self.total_steps and self.do_train:
             raise ValueError(
                 f"--num_warmup_steps={self.num_warmup_steps}: must be less "
-                f"than --num_train_steps={self.num_train_steps}"
+                f"than all steps, {self.total_steps}"
             )
+
+    @property
+    def total_steps(self) -> int:
+        """The steps of all phases, over which the learning rate decays."""
+        if not self.phases:
+            return self.num_train_steps
+        return sum(p.num_steps for p in pretraining_phases.parse(self.phases))
 
 
 def main(config: PretrainingConfig) -> None:
@@ -85,6 +116,8 @@ def main(config: PretrainingConfig) -> None:
         max_seq_length=config.max_seq_length,
         max_predictions_per_seq=config.max_predictions_per_seq,
         config=bert_config,
+        num_train_steps=config.num_train_steps,
+        phases=config.phases,
     )
     task = pretraining.PretrainingTask(config.objective)
     model_files.check_output_dir(config.output_dir, bert_config)
@@ -104,32 +137,11 @@ def main(config: PretrainingConfig) -> None:
         )
     evaluator = evaluation.Evaluator(task, model, strategy=strategy)
 
-    def evaluate() -> dict[str, float]:
-        values = evaluator(
-            data.held_out.eval_batches(config.eval_batch_size),
-            max_steps=config.max_eval_steps,
-        )
-        return pretraining.with_perplexity(values)
-
     def warm_start() -> None:
         model_files.warm_start(model, config.init_checkpoint)
 
     if config.do_train:
-        batches = (config.train_batch_size, config.random_seed)
-        assembly.train(
-            config,
-            task,
-            model,
-            strategy=strategy,
-            make_batches=data.train.train_batches(*batches),
-            describe_batch=data.train.describe_batch(*batches),
-            diagnose=data.train.check_records,
-            num_train_steps=config.num_train_steps,
-            num_warmup_steps=config.num_warmup_steps,
-            eval_every=config.eval_every_steps,
-            evaluate=evaluate,
-            warm_start=warm_start,
-        )
+        train(config, data, task, model, evaluator, strategy, warm_start)
         if assembly.is_chief(strategy):
             model_files.save(model, data.tokenizer, config.output_dir)
     if config.do_eval:
@@ -137,9 +149,59 @@ def main(config: PretrainingConfig) -> None:
         if step is None:
             model_files.require_weights(config.init_checkpoint)
             warm_start()
-        values = {**evaluate(), "global_step": step or 0}
+        values = evaluate(config, data.held_out, evaluator)
         if assembly.is_chief(strategy):
-            results.write_eval_results(config.output_dir, values)
+            results.write_eval_results(
+                config.output_dir, {**values, "global_step": step or 0}
+            )
+
+
+def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
+    """Trains through all phases, most often one."""
+    order = (config.train_batch_size, config.random_seed)
+    phases = []
+    for part in data.phases:
+        flops = pretraining_cost.training_flops(model.config, *part.lengths)
+        phases.append(
+            loop.Phase(
+                part.num_steps,
+                part.train.train_batches(*order),
+                evaluate=functools.partial(
+                    evaluate, config, part.held_out, evaluator
+                ),
+                describe_batch=part.train.describe_batch(*order),
+                diagnose=part.train.check_records,
+                throughput=assembly.make_throughput(
+                    config,
+                    strategy,
+                    tokens=part.lengths.max_seq_length,
+                    flops=flops,
+                ),
+            )
+        )
+    assembly.train(
+        config,
+        task,
+        model,
+        strategy=strategy,
+        phases=phases,
+        num_warmup_steps=config.num_warmup_steps,
+        eval_every=config.eval_every_steps,
+        warm_start=warm_start,
+        data_settings={
+            "train_batch_size": config.train_batch_size,
+            "random_seed": config.random_seed,
+            "phases": config.phases,
+            "input_file": [part.train.fingerprint for part in data.phases],
+        },
+    )
+
+
+def evaluate(config, held_out, evaluator) -> dict[str, float]:
+    """Returns losses and metrics on held-out shards."""
+    batches = held_out.eval_batches(config.eval_batch_size)
+    values = evaluator(batches, max_steps=config.max_eval_steps)
+    return pretraining.with_perplexity(values)
 
 
 if __name__ == "__main__":

@@ -193,7 +193,6 @@ def _shuffled(
         read: maps (shard, number of its first record) to its records.
     """
     start = _find(counts, seed, first)
-    sizes = tf.constant([*counts, 0], tf.int64)
 
     def groups_of(epoch):
         groups = _groups(len(counts), seed, epoch)
@@ -203,30 +202,18 @@ def _shuffled(
 
     def windows_of(index, item):
         epoch, group, shards = item
-        is_first_group = tf.equal(index, 0)
-        window = tf.cast(is_first_group, tf.int64) * start.window
-        chunks = _chunks(tf.gather(sizes, shards))
-        before, left = chunks[: window * _WINDOW], chunks[window * _WINDOW :]
-        done = tf.math.bincount(
-            before, minlength=_GROUP, maxlength=_GROUP, dtype=tf.int64
-        )
-        sources = [
-            read(shards[i], done[i] * _CHUNK).batch(_CHUNK)
-            for i in range(min(_GROUP, len(counts)))
-        ]
-        choices = tf.data.Dataset.from_tensor_slices(tf.cast(left, tf.int64))
-        # Ragged, because a shard's last chunk is short.
-        windows = tf.data.Dataset.choose_from_datasets(
-            sources, choices, stop_on_empty_dataset=False
-        ).ragged_batch(_WINDOW)
+        is_first = tf.equal(index, 0)
+        first_window = tf.cast(is_first, tf.int64) * start.window
+        windows = _windows(counts, shards, first_window, read)
 
         def permute(number, ragged):
             rows = ragged.merge_dims(0, 1)
             size = tf.shape(rows, tf.int64)[0]
-            keys = _keys(tf.range(size), seed, epoch, group, window + number)
+            window = first_window + number
+            keys = _keys(tf.range(size), seed, epoch, group, window)
             rows = tf.gather(rows, tf.argsort(keys, stable=True))
-            is_first = is_first_group & tf.equal(number, 0)
-            return rows[tf.cast(is_first, tf.int64) * start.record :]
+            is_entered = is_first & tf.equal(number, 0)
+            return rows[tf.cast(is_entered, tf.int64) * start.record :]
 
         return windows.enumerate().map(permute)
 
@@ -239,6 +226,28 @@ def _shuffled(
         # The next window is read while this one is used.
         .prefetch(1)
     )
+
+
+def _windows(counts, shards, first_window, read) -> tf.data.Dataset:
+    """Returns the windows of one group in order: ragged [chunks, records].
+
+    Ragged, because a shard's last chunk is short.
+    """
+    sizes = tf.constant([*counts, 0], tf.int64)
+    chunks = _chunks(tf.gather(sizes, shards))
+    first = first_window * _WINDOW
+    before, left = chunks[:first], chunks[first:]
+    done = tf.math.bincount(
+        before, minlength=_GROUP, maxlength=_GROUP, dtype=tf.int64
+    )
+    sources = [
+        read(shards[i], done[i] * _CHUNK).batch(_CHUNK)
+        for i in range(min(_GROUP, len(counts)))
+    ]
+    choices = tf.data.Dataset.from_tensor_slices(tf.cast(left, tf.int64))
+    return tf.data.Dataset.choose_from_datasets(
+        sources, choices, stop_on_empty_dataset=False
+    ).ragged_batch(_WINDOW)
 
 
 def _find(counts: Sequence[int], seed: int, first: int) -> _Start:

@@ -7,6 +7,7 @@ now instead of becoming a NaN after hours.
 import collections
 import dataclasses
 import functools
+import hashlib
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from absl import logging
 import errors
 from data import manifest, pipelines, schema, tokenization, vocabulary
 from modeling.config import BertConfig
+from tasks import pretraining_phases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,14 +83,45 @@ class PretrainingData:
         """Reads everything; raises InputError naming the damaged record."""
         pipelines.check_records(self.paths, self.schema)
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells this set from another, wherever it lies."""
+        listed = [
+            f"{os.path.basename(path)} {count}"
+            for path, count in zip(self.paths, self.counts, strict=True)
+        ]
+        digest = hashlib.sha256("\n".join(listed).encode()).hexdigest()
+        return (
+            f"{sum(self.counts)} records in {len(self.paths)} shard(s) "
+            f"({digest[:8]})"
+        )
+
+
+class PretrainingPhase(NamedTuple):
+    """A stretch of the run and what it reads."""
+
+    num_steps: int
+    lengths: pretraining_phases.Lengths
+    train: PretrainingData
+    held_out: PretrainingData
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingInputs:
     """All that a run reads; the tokenizer is None where nobody names it."""
 
-    train: PretrainingData
-    held_out: PretrainingData
+    phases: list[PretrainingPhase]
     tokenizer: tokenization.Tokenizer | None
+
+    @property
+    def train(self) -> PretrainingData:
+        """What the last phase trains on, the only one of most runs."""
+        return self.phases[-1].train
+
+    @property
+    def held_out(self) -> PretrainingData:
+        """What the last phase is judged by."""
+        return self.phases[-1].held_out
 
 
 def open_inputs(
@@ -99,6 +132,8 @@ def open_inputs(
     max_seq_length: int,
     max_predictions_per_seq: int,
     config: BertConfig,
+    num_train_steps: int = 1,
+    phases: str | None = None,
 ) -> PretrainingInputs:
     """Finds and checks everything that a run reads.
 
@@ -109,45 +144,65 @@ def open_inputs(
       max_seq_length: of the run.
       max_predictions_per_seq: of the run.
       config: of the model that will read the records.
+      num_train_steps: of the run.
+      phases: in place of the three numbers; see pretraining_phases.
 
     Raises:
       InputError: nothing matches, or something does not fit.
     """
-    if max_seq_length > config.max_position_embeddings:
-        raise errors.InputError(
-            f"--max_seq_length={max_seq_length}: the model has only "
-            f"{config.max_position_embeddings} positions"
-        )
     flags = {"input_file": input_file}
     if eval_file is not None:
         flags["eval_file"] = eval_file
     paths = {flag: _expand(flag, value) for flag, value in flags.items()}
     tokenizer = find_tokenizer(paths["input_file"], vocab_file)
-    lengths = (max_seq_length, max_predictions_per_seq)
-    sets = {}
-    for flag, found in paths.items():
-        manifest.check(
-            found,
-            max_seq_length=max_seq_length,
-            max_predictions_per_seq=max_predictions_per_seq,
-            vocabulary=tokenizer.vocabulary if tokenizer else None,
+    specs = [pretraining_phases.PhaseSpec(max_seq_length, num_train_steps)]
+    if phases:
+        specs = pretraining_phases.parse(phases)
+    lengths = pretraining_phases.Lengths(
+        max_seq_length, max_predictions_per_seq
+    )
+    opened = []
+    for spec in specs:
+        sets = {}
+        for flag, found in paths.items():
+            if phases:
+                found, lengths = pretraining_phases.select(flag, found, spec[0])
+            sets[flag] = _open(flag, found, lengths, config, tokenizer)
+        held_out = sets.get("eval_file", sets["input_file"])
+        sets = (sets["input_file"], held_out)
+        opened.append(PretrainingPhase(spec.num_steps, lengths, *sets))
+    return PretrainingInputs(phases=opened, tokenizer=tokenizer)
+
+
+def _open(
+    flag: str,
+    paths: list[str],
+    lengths: pretraining_phases.Lengths,
+    config: BertConfig,
+    tokenizer: tokenization.Tokenizer | None,
+) -> PretrainingData:
+    """Checks one set of shards of the same lengths."""
+    if lengths.max_seq_length > config.max_position_embeddings:
+        raise errors.InputError(
+            f"--max_seq_length={lengths.max_seq_length}: the model has only "
+            f"{config.max_position_embeddings} positions"
         )
-        _check_model(found, config, tokenizer)
-        counts = manifest.counts(found)
-        if not sum(counts):
-            raise errors.InputError(f"--{flag}={flags[flag]}: no records")
-        logging.info(
-            "--%s: %d records in %d shard(s)", flag, sum(counts), len(found)
-        )
-        sets[flag] = PretrainingData(
-            paths=found,
-            schema=manifest.record_schema(found, *lengths),
-            counts=counts,
-        )
-    return PretrainingInputs(
-        train=sets["input_file"],
-        held_out=sets.get("eval_file", sets["input_file"]),
-        tokenizer=tokenizer,
+    manifest.check(
+        paths,
+        **lengths._asdict(),
+        vocabulary=tokenizer.vocabulary if tokenizer else None,
+    )
+    _check_model(paths, config, tokenizer)
+    counts = manifest.counts(paths)
+    if not sum(counts):
+        raise errors.InputError(f"--{flag}: no records in {paths[0]}")
+    logging.info(
+        "--%s: %d records in %d shard(s)", flag, sum(counts), len(paths)
+    )
+    return PretrainingData(
+        paths=paths,
+        schema=manifest.record_schema(paths, *lengths),
+        counts=counts,
     )
 
 

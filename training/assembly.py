@@ -3,18 +3,20 @@
 strategy -> model, in strategy.scope() -> optimizer -> loop.train(...)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from training import (
+    clock,
     feed,
     loop,
     optimizers,
     precision,
     run_config,
     schedules,
+    throughput,
 )
 from training import strategy as strategies
 
@@ -66,21 +68,57 @@ def uses_xla(config: run_config.RunConfig) -> bool:
     return any(tf.config.list_logical_devices(d) for d in ("GPU", "TPU"))
 
 
+def make_clock(
+    config: run_config.RunConfig, num_train_steps: int
+) -> clock.Clock | None:
+    """Makes what ends the run in time, if that is asked for."""
+    if config.max_train_hours is None:
+        return None
+    return clock.Clock(config.max_train_hours * 3600, num_train_steps)
+
+
 def make_optimizer(
     config: run_config.RunConfig,
     variables: Sequence[Any],
-    *,
-    num_train_steps: int,
-    num_warmup_steps: int,
+    schedule: Callable[[tf.Tensor], tf.Tensor],
 ) -> optimizers.Optimizer:
     """Makes the optimizer and its slots; call it in strategy.scope()."""
     rules = {"adamw": optimizers.AdamW, "lamb": optimizers.Lamb}
-    schedule = schedules.WarmupDecay(
+    return optimizers.Optimizer(rules[config.optimizer](), variables, schedule)
+
+
+def make_schedule(
+    config: run_config.RunConfig,
+    *,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    run_clock: clock.Clock | None = None,
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Makes the learning rate of every step, by steps or by the clock."""
+    if run_clock is not None:
+        return clock.TimedDecay(
+            peak=config.learning_rate,
+            warmup=num_warmup_steps / num_train_steps,
+            clock=run_clock,
+        )
+    return schedules.WarmupDecay(
         peak=config.learning_rate,
         num_train_steps=num_train_steps,
         num_warmup_steps=num_warmup_steps,
     )
-    return optimizers.Optimizer(rules[config.optimizer](), variables, schedule)
+
+
+def make_throughput(
+    config: run_config.RunConfig,
+    strategy: tf.distribute.Strategy,
+    *,
+    tokens: int,
+    flops: float,
+) -> throughput.Throughput:
+    """Makes what reports speed, from what one example costs."""
+    dtype = precision.choose(config.precision)
+    peak = throughput.peak(strategy, dtype, config.peak_tflops)
+    return throughput.Throughput(tokens=tokens, flops=flops, peak=peak)
 
 
 def train(
@@ -89,31 +127,51 @@ def train(
     model: Any,
     *,
     strategy: tf.distribute.Strategy,
-    make_batches: feed.MakeBatches,
-    num_train_steps: int,
+    phases: Sequence[loop.Phase],
     num_warmup_steps: int,
     eval_every: int = 0,
-    evaluate: Callable | None = None,
     warm_start: Callable[[], None] | None = None,
-    describe_batch: Callable[[int], str] | None = None,
-    diagnose: Callable[[], None] | None = None,
+    data_settings: Mapping[str, Any] | None = None,
 ) -> int:
     """Trains a model as its flags say; see loop.train.
 
+    `data_settings` is what decides which records a step reads, by flag, as
+    JSON values; a resumed run may not change it.
+
     Returns:
-      The step that the run started from.
+        The step that the run started from.
     """
+    num_train_steps = sum(phase.num_steps for phase in phases)
     with strategy.scope():
+        run_clock = make_clock(config, num_train_steps)
         optimizer = make_optimizer(
             config,
             model.trainable_variables,
-            num_train_steps=num_train_steps,
-            num_warmup_steps=num_warmup_steps,
+            make_schedule(
+                config,
+                num_train_steps=num_train_steps,
+                num_warmup_steps=num_warmup_steps,
+                run_clock=run_clock,
+            ),
         )
         is_float16 = precision.choose(config.precision) == "float16"
         loss_scale = precision.LossScale() if is_float16 else None
-    options = loop.Options(
-        num_train_steps=num_train_steps,
+    return loop.train(
+        task,
+        model,
+        optimizer,
+        strategy=strategy,
+        phases=phases,
+        output_dir=config.output_dir,
+        options=_options(config, eval_every, data_settings or {}),
+        loss_scale=loss_scale,
+        run_clock=run_clock,
+        warm_start=warm_start,
+    )
+
+
+def _options(config, eval_every, data_settings) -> loop.Options:
+    return loop.Options(
         seed=config.random_seed,
         num_accumulation_steps=config.gradient_accumulation_steps,
         iterations_per_loop=config.iterations_per_loop,
@@ -122,18 +180,7 @@ def train(
         keep_checkpoint_max=config.keep_checkpoint_max,
         eval_every=eval_every,
         jit_compile=uses_xla(config),
-    )
-    return loop.train(
-        task,
-        model,
-        optimizer,
-        strategy=strategy,
-        make_batches=make_batches,
-        output_dir=config.output_dir,
-        options=options,
-        loss_scale=loss_scale,
-        warm_start=warm_start,
-        evaluate=evaluate,
-        describe_batch=describe_batch,
-        diagnose=diagnose,
+        settings={**config.settings(), **data_settings},
+        data_settings=tuple(data_settings),
+        allow_changed_data=config.allow_changed_data,
     )

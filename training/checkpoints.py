@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from concurrent import futures
 from typing import Any
 
 import tensorflow as tf
@@ -31,7 +32,12 @@ class Checkpoints:
     """Saves and restores a flat mapping of names to variables."""
 
     def __init__(
-        self, directory: str, *, keep_max: int = 5, is_chief: bool = True
+        self,
+        directory: str,
+        *,
+        keep_max: int = 5,
+        is_chief: bool = True,
+        is_asynchronous: bool = False,
     ):
         """Notes where; only the chief writes.
 
@@ -39,10 +45,15 @@ class Checkpoints:
             directory: the output_dir of the run.
             keep_max: how many of the last to keep; 0 keeps all.
             is_chief: whether this process writes.
+            is_asynchronous: whether training goes on while a thread writes
+                what it has copied to the host; then call `wait` at the end.
         """
         self._directory = directory
         self._keep_max = keep_max
         self._is_chief = is_chief
+        self._is_asynchronous = is_asynchronous
+        self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
+        self._writing: futures.Future | None = None
 
     def latest(self) -> str | None:
         """Returns the prefix that `checkpoint` names, or the newest whole one.
@@ -70,6 +81,20 @@ class Checkpoints:
         """
         if not self._is_chief:
             return
+        self.wait()
+        tensors = _on_host(step, variables, state)
+        if self._is_asynchronous:
+            self._writing = self._thread.submit(self._write, step, tensors)
+        else:
+            self._write(step, tensors)
+
+    def wait(self) -> None:
+        """Returns when the last save is done; raises what made it fail."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self, step: int, tensors: Mapping[str, tf.Tensor]) -> None:
         tf.io.gfile.makedirs(self._directory)
         prefix = _path(self._directory, step)
         # Named after no process, so that the next run sweeps what a killed
@@ -78,7 +103,7 @@ class Checkpoints:
         if tf.io.gfile.exists(scratch):
             tf.io.gfile.rmtree(scratch)
         tf.io.gfile.makedirs(scratch)
-        _write(_path(scratch, step), step, variables, state)
+        _write(_path(scratch, step), tensors)
         if tf.io.gfile.exists(prefix + ".index"):
             tf.io.gfile.remove(prefix + ".index")
         for suffix in (_DATA, ".index"):  # The index last: it makes it whole.
@@ -212,16 +237,25 @@ def _named(directory: str) -> str | None:
     return os.path.join(directory, os.path.basename(match[1]))
 
 
-def _write(prefix, step, variables, state) -> None:
-    tensors = {name: tf.convert_to_tensor(v) for name, v in variables.items()}
-    tensors["global_step"] = tf.constant(step, tf.int64)
-    tensors[_STATE] = tf.constant(json.dumps(state))
+def _on_host(step, variables, state) -> dict[str, tf.Tensor]:
+    """Reads everything; what is on the host already, is not copied.
+
+    An update makes a new buffer where somebody still holds the old one.
+    """
+    with tf.device("CPU:0"):
+        tensors = {name: tf.identity(v) for name, v in variables.items()}
+        tensors["global_step"] = tf.constant(step, tf.int64)
+        tensors[_STATE] = tf.constant(json.dumps(state))
+    return tensors
+
+
+def _write(prefix: str, tensors: Mapping[str, tf.Tensor]) -> None:
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
             prefix=prefix,
             tensor_names=list(tensors),
             shape_and_slices=[""] * len(tensors),
-            tensors=[tf.identity(t) for t in tensors.values()],
+            tensors=list(tensors.values()),
         )
 
 

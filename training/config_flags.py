@@ -16,6 +16,7 @@ by one process. What the user can mend ends as one line and exit code 2.
 
 import dataclasses
 import json
+import logging as std_logging
 import os
 import re
 import sys
@@ -82,6 +83,7 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
         raise errors.InputError(str(error)) from error
     flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
     logging.use_absl_handler()
+    logging.get_absl_handler().setFormatter(_Formatter())
     if values["verbosity"].using_default_value:
         values.verbosity = logging.INFO
     if len(rest) > 1:
@@ -114,6 +116,20 @@ def write_run_config(config: Any, output_dir: str) -> None:
         json.dump(dataclasses.asdict(config), file, indent=2)
         file.write("\n")
     tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+class _Formatter(std_logging.Formatter):
+    """Writes "12:34:56 message", with the level where it is not info."""
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        """Returns the line of a record, and its traceback if it has one."""
+        clock = self.formatTime(record, "%H:%M:%S")
+        is_info = record.levelno <= std_logging.INFO
+        level = "" if is_info else f"{record.levelname.lower()}: "
+        lines = [f"{clock} {level}{record.getMessage()}"]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return "\n".join(lines)
 
 
 def _define(config_class: type) -> flags.FlagValues:

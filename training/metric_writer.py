@@ -19,7 +19,12 @@ from absl import logging
 
 from training import checkpoints
 
-TIMINGS = ("train/examples_per_second", "train/seconds_per_step")
+TIMINGS = (
+    "train/examples_per_second",
+    "train/model_flops_utilization",
+    "train/seconds_per_step",
+    "train/tokens_per_second",
+)
 _FILE = "metrics.jsonl"
 
 

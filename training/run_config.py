@@ -5,7 +5,7 @@ written once. Names and defaults are google-research/bert's where it has them.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from training import config_flags
 
@@ -42,6 +42,17 @@ class RunConfig:
     )
     save_checkpoints_steps: int = field("Steps between checkpoints.", 1000)
     keep_checkpoint_max: int = field("How many checkpoints stay.", 5)
+    allow_changed_data: bool = field(
+        "Resume although batch size, seed or input are not the run's.", False
+    )
+    max_train_hours: float | None = field(
+        "End in so many hours: the learning rate reaches 0 then, or after all "
+        "steps, whichever comes first.",
+        None,
+    )
+    peak_tflops: float | None = field(
+        "Of one device, to report the utilization where it is not known.", None
+    )
     log_every_steps: int = field("Steps between lines of metrics.", 100)
     iterations_per_loop: int = field(
         "Steps per call of the device, at most.", 1000
@@ -76,6 +87,27 @@ class RunConfig:
                 f"--learning_rate={self.learning_rate}: must lie between "
                 "0 and 1"
             )
+
+        for name in ("max_train_hours", "peak_tflops"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"--{name}={value}: must be above 0")
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the flags that a resumed run is compared by."""
+        values = dataclasses.asdict(self)
+        return {k: v for k, v in values.items() if k not in _MAY_CHANGE}
+
+
+# Flags that change nothing of what is computed, or not of the run itself.
+_MAY_CHANGE = (
+    "allow_changed_data",
+    "do_eval",
+    "do_train",
+    "input_file",  # Its shards are compared instead.
+    "iterations_per_loop",
+    "output_dir",
+)
 
 
 def require(config: RunConfig, name: str, *, minimum: int) -> None:

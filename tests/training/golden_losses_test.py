@@ -17,7 +17,7 @@ from modeling import models
 from modeling.config import BertConfig
 from tasks import pretraining
 from tests.training import golden_run
-from training import assembly, run_config, strategy
+from training import assembly, loop, run_config, strategy
 
 TOLERANCE = 1e-4
 
@@ -47,8 +47,7 @@ def train(output_dir):
         pretraining.PretrainingTask(),
         model,
         strategy=scope,
-        make_batches=make_batches,
-        num_train_steps=golden_run.STEPS,
+        phases=[loop.Phase(golden_run.STEPS, make_batches)],
         num_warmup_steps=golden_run.WARMUP,
     )
     lines = (output_dir / "metrics.jsonl").read_text().splitlines()

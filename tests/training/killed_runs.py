@@ -19,7 +19,7 @@ import tensorflow as tf
 import toy_run
 from absl import flags
 
-from training import loop
+from training import run
 
 
 def die():
@@ -47,7 +47,7 @@ def die_before_operation(number):
 
 def die_while_training(seconds):
     """Dies some time after the first step has begun."""
-    train = loop._Run.go
+    train = run.Run.go
 
     def go(*args):
         timer = threading.Thread(
@@ -56,7 +56,7 @@ def die_while_training(seconds):
         timer.start()
         return train(*args)
 
-    loop._Run.go = go
+    run.Run.go = go
 
 
 def child(output_dir, options, point):

@@ -4,6 +4,7 @@ pytest tests/training/loop_test.py
 """
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -91,6 +92,55 @@ def test_restore_model_loads_weights_without_the_optimizer(tmp_path):
     for a, b in zip(model.variables, fresh.variables, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
     assert loop.restore_model(fresh, str(tmp_path / "nothing")) is None
+
+
+def test_phases_of_other_lengths_are_one_run(tmp_path):
+    """The second one begins its own data at its own beginning."""
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    options = {**QUICK, "steps": 7, "phases": [[4, 6], [3, 9]]}
+    go, model, optimizer = toy_run.make(options)
+    assert go(str(whole)) == 0
+    expected = toy_run.digest(toy_run.weights(model, optimizer))
+    assert [line["step"] for line in metrics(whole)] == [3, 4, 6, 7]
+    # Cut off in the first phase, then in the second.
+    for end, first in ((3, 0), (6, 3), (7, 6)):
+        phases = [[min(end, 4), 6], [max(end - 4, 0), 9]]
+        go, model, optimizer = toy_run.make({**options, "phases": phases})
+        assert go(str(stopped)) == first
+    assert toy_run.digest(toy_run.weights(model, optimizer)) == expected
+
+
+def test_changed_settings_are_named_and_changed_data_is_refused(
+    tmp_path, monkeypatch
+):
+    settings = {"train_batch_size": 8, "learning_rate": 0.1}
+    go, *_ = toy_run.make({**QUICK, "settings": settings})
+    go(str(tmp_path))
+    said = []
+    monkeypatch.setattr(logging, "warning", lambda *args: said.append(args))
+    changed = {**settings, "learning_rate": 0.2}
+    go, *_ = toy_run.make({**QUICK, "steps": 8, "settings": changed})
+    assert go(str(tmp_path)) == 6
+    assert "--learning_rate was 0.1, is 0.2" in said[0][1]
+    changed = {**settings, "train_batch_size": 16}
+    go, *_ = toy_run.make({**QUICK, "steps": 9, "settings": changed})
+    with pytest.raises(errors.InputError, match="--train_batch_size was 8, is"):
+        go(str(tmp_path))
+
+
+def test_a_run_ends_in_the_time_given(tmp_path):
+    options = {"steps": 10**6, "log_every": 20, "max_seconds": 6.0}
+    go, *_ = toy_run.make(options)
+    started = time.monotonic()
+    go(str(tmp_path / "run"))
+    assert time.monotonic() - started < 20.0
+    lines = metrics(tmp_path / "run")
+    rates = [line["train/learning_rate"] for line in lines]
+    assert 20 < lines[-1]["step"] < 10**6
+    assert max(rates) > 0.9 * toy_run.DEFAULTS["peak"]
+    assert rates[-1] < 0.2 * toy_run.DEFAULTS["peak"]
+    go, *_ = toy_run.make(options)
+    assert go(str(tmp_path / "run")) == lines[-1]["step"], "finished"
 
 
 def test_going_back_to_an_earlier_checkpoint_is_obeyed(tmp_path):

@@ -22,6 +22,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from training import (
+    clock,
     evaluation,
     loop,
     optimizers,
@@ -49,6 +50,9 @@ DEFAULTS = {
     "clip_norm": 0.05,
     "width": WIDTH,
     "poison": -1,
+    "phases": None,
+    "settings": {},
+    "max_seconds": None,
 }
 
 
@@ -134,15 +138,15 @@ class Task:
         }
 
 
-def batches(batch, sleep=0.0, poison=-1, number=None):
+def batches(batch, sleep=0.0, poison=-1, number=None, length=LENGTH):
     """Returns make_batches: batch k is a pure function of k."""
 
     def draw(k):
         if sleep:
             time.sleep(sleep)
         rng = np.random.default_rng([7, k])
-        ids = rng.integers(0, VOCABULARY, [batch, LENGTH], np.int32)
-        weights = rng.random([batch, LENGTH]) < rng.random([batch, 1])
+        ids = rng.integers(0, VOCABULARY, [batch, length], np.int32)
+        weights = rng.random([batch, length]) < rng.random([batch, 1])
         weights = weights.astype(np.float32)
         if k == poison:
             weights[0, 0] = np.nan
@@ -159,7 +163,7 @@ def batches(batch, sleep=0.0, poison=-1, number=None):
             names = ("ids", "labels", "weights")
             return {
                 name: tf.ensure_shape(
-                    x[part * rows : (part + 1) * rows], [rows, LENGTH]
+                    x[part * rows : (part + 1) * rows], [rows, length]
                 )
                 for name, x in zip(names, columns, strict=True)
             }
@@ -182,14 +186,23 @@ def make(options):
             precision.policy(options["precision"]),
             options["width"],
         )
-        optimizer = optimizers.Optimizer(
-            rule[options["rule"]](),
-            model.trainable_variables,
+        run_clock, schedule = (
+            None,
             schedules.WarmupDecay(
                 peak=options["peak"],
                 num_train_steps=options["steps"],
                 num_warmup_steps=options["steps"] // 5,
             ),
+        )
+        if options["max_seconds"]:
+            run_clock = clock.Clock(options["max_seconds"], options["steps"])
+            schedule = clock.TimedDecay(
+                peak=options["peak"], warmup=0.2, clock=run_clock
+            )
+        optimizer = optimizers.Optimizer(
+            rule[options["rule"]](),
+            model.trainable_variables,
+            schedule,
             clip_norm=options["clip_norm"],
         )
         loss_scale = None
@@ -203,21 +216,35 @@ def make(options):
             model,
             optimizer,
             strategy=scope,
-            make_batches=batches(
-                options["batch"], options["sleep"], options["poison"]
-            ),
+            phases=[
+                loop.Phase(
+                    steps,
+                    batches(
+                        options["batch"],
+                        options["sleep"],
+                        options["poison"],
+                        length=length,
+                    ),
+                    evaluate=lambda: evaluator(
+                        batches(options["batch"], number=3)
+                    ),
+                )
+                for steps, length in options["phases"]
+                or [(options["steps"], LENGTH)]
+            ],
             output_dir=output_dir,
             options=loop.Options(
-                num_train_steps=options["steps"],
                 seed=12345,
                 num_accumulation_steps=options["accumulation"],
                 log_every=options["log_every"],
                 save_checkpoints_steps=options["save_every"],
                 eval_every=options["eval_every"],
                 jit_compile=options["jit"],
+                settings=options["settings"],
+                data_settings=("train_batch_size",),
             ),
             loss_scale=loss_scale,
-            evaluate=lambda: evaluator(batches(options["batch"], number=3)),
+            run_clock=run_clock,
         )
 
     return go, model, optimizer

@@ -1,0 +1,173 @@
+"""Proves that run_pretraining.py, killed in both phases, ends as if never.
+
+Real processes on real shards of two lengths: one run is left alone, the other
+dies by SIGKILL at random steps and is sent away by SIGTERM. Weights, slots and
+metrics are the same to the last bit.
+
+pytest tests/run_pretraining_resume_test.py
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data import records, schema
+from training import metric_writer, preemption
+
+CONFIG = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+}
+PHASES = ((16, 3, 400), (32, 5, 200))
+FLAGS = {
+    "bert_config_file": "config.json",
+    "input_file": "*.tfrecord",
+    "do_train": "true",
+    "do_eval": "true",
+    "phases": ",".join(f"{length}:{steps}" for length, _, steps in PHASES),
+    "train_batch_size": 4,
+    "learning_rate": 1e-3,
+    "num_warmup_steps": 50,
+    "save_checkpoints_steps": 30,
+    "log_every_steps": 7,
+    "eval_every_steps": 150,
+    "max_eval_steps": 3,
+    "precision": "float32",
+}
+
+
+def write_shards(folder):
+    draw = np.random.RandomState(1)
+    for length, predictions, _ in PHASES:
+        for shard in range(3):
+            count = 20 + shard
+            size = (count, length)
+            places = (count, predictions)
+            columns = {
+                "input_ids": draw.randint(5, 60, size),
+                "input_mask": np.ones(size, int),
+                "segment_ids": draw.randint(0, 2, size),
+                "masked_lm_positions": draw.randint(0, length, places),
+                "masked_lm_ids": draw.randint(5, 60, places),
+                "masked_lm_weights": draw.randint(0, 2, places) * 1.0,
+                "next_sentence_labels": draw.randint(0, 2, (count, 1)),
+            }
+            kind = schema.pretraining(length, predictions)
+            path = folder / f"{length}-{shard}.tfrecord"
+            with records.ShardWriter(str(path)) as writer:
+                writer.write(records.encode(kind, columns))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("resume")
+    write_shards(path)
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    return path
+
+
+def start(repository, folder, name, **changed):
+    flags = {**FLAGS, "output_dir": name, **changed}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            str(repository / "run_pretraining.py"),
+            *(f"--{flag}={value}" for flag, value in flags.items()),
+        ],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+
+
+def finish(process):
+    _, err = process.communicate(timeout=240)
+    return process.returncode, err
+
+
+def steps_done(output_dir):
+    path = output_dir / "metrics.jsonl"
+    if not path.exists():
+        return 0
+    lines = path.read_text().splitlines()
+    # The last line may be half written.
+    whole = [line for line in lines if line.endswith("}")]
+    return json.loads(whole[-1])["step"] if whole else 0
+
+
+def stop_at(process, output_dir, step, number):
+    """Sends a signal once so many steps are done; returns the exit code."""
+    while steps_done(output_dir) < step and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(number)
+    return finish(process)[0]
+
+
+def tensors(output_dir):
+    reader = tf.train.load_checkpoint(str(output_dir))
+    names = set(reader.get_variable_to_shape_map()) - {"training_state"}
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def metrics(output_dir):
+    lines = (output_dir / "metrics.jsonl").read_text().splitlines()
+    return [
+        {
+            name: value
+            for name, value in json.loads(line).items()
+            if name not in metric_writer.TIMINGS
+        }
+        for line in lines
+    ]
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_two_phases_ends_like_one_left_alone(
+    repository, folder
+):
+    alone = start(repository, folder, "alone")
+    seed = random.randrange(2**32)
+    draw = random.Random(seed)
+    killed = folder / "killed"
+    moments = [
+        (draw.randrange(60, 300), signal.SIGTERM, preemption.EXIT_CODE),
+        (draw.randrange(420, 550), signal.SIGKILL, -signal.SIGKILL),
+    ]
+    for step, number, code in moments:
+        process = start(repository, folder, "killed")
+        assert stop_at(process, killed, step, number) == code, seed
+    code, err = finish(start(repository, folder, "killed"))
+    assert code == 0, err[-3000:]
+    assert "resuming from" in err
+    code, err = finish(alone)
+    assert code == 0, err[-3000:]
+    expected, found = tensors(folder / "alone"), tensors(killed)
+    assert expected["global_step"] == 600
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, f"{name} {seed}")
+    assert metrics(killed) == metrics(folder / "alone")
+    for name in ("model.safetensors", "eval_results.txt"):
+        written = [
+            (folder / d / name).read_bytes() for d in ("alone", "killed")
+        ]
+        assert written[0] == written[1], name

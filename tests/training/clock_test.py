@@ -1,0 +1,67 @@
+"""Proves that the clock's plans are continuous, end in time and can be resumed.
+
+pytest tests/training/clock_test.py
+"""
+
+import pytest
+import tensorflow as tf
+
+from training import clock
+
+
+def progress(made, step):
+    return float(made.progress(tf.constant(step, tf.int64)))
+
+
+def run(made, step, elapsed, pace):
+    """Ticks at a constant pace until the end; returns last step and time."""
+    while step < made.end:
+        step, elapsed = step + 1, elapsed + pace
+        made.tick(step, elapsed)
+    return step, elapsed
+
+
+def test_without_haste_progress_is_the_share_of_steps():
+    made = clock.Clock(1000.0, 100)
+    for step in range(1, 100):
+        made.tick(step, step * 0.1)
+        assert progress(made, step) == pytest.approx(step / 100, abs=1e-5)
+    assert made.end == 100
+
+
+@pytest.mark.parametrize("pace", [0.3, 1.0, 7.0])
+def test_a_slow_run_ends_in_time_at_progress_one(pace):
+    made = clock.Clock(100.0, 10**6)
+    step, elapsed = run(made, 0, 0.0, pace)
+    assert 100 - 2 * pace <= elapsed <= 100 + pace
+    assert progress(made, step) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_new_plan_never_jumps():
+    made = clock.Clock(100.0, 10**6)
+    before = 0.0
+    for step in range(1, 60):
+        made.tick(step, step * (0.5 if step < 30 else 1.5))
+        assert before <= progress(made, step) <= before + 0.1
+        before = progress(made, step)
+
+
+def test_a_resumed_clock_goes_on_with_its_plan_and_its_time():
+    made = clock.Clock(100.0, 10**6)
+    for step in range(1, 50):
+        made.tick(step, step * 1.0)
+    resumed = clock.Clock(100.0, 10**6)
+    resumed.restore(made.state())
+    for step in (49, 60, 99):
+        assert progress(resumed, step) == progress(made, step)
+    step, elapsed = run(resumed, 49, 0.0, 1.0)
+    assert 49 <= elapsed <= 52
+
+
+def test_the_rate_rises_to_its_peak_and_falls_to_zero():
+    made = clock.Clock(1000.0, 100)
+    rate = clock.TimedDecay(peak=0.5, warmup=0.2, clock=made)
+    rates = [
+        float(rate(tf.constant(s, tf.int64))) for s in (0, 10, 20, 60, 100)
+    ]
+    assert rates == pytest.approx([0.0, 0.25, 0.4, 0.2, 0.0])

@@ -1,0 +1,125 @@
+"""Ends a run in the time given: the clock moves the end of the schedule.
+
+The learning rate follows a progress from 0 to 1. A plan says how it grows:
+
+    progress(step) = p + (1 - p) (step - s) / (end - s)   from step s on
+
+A new plan is made now and then, from the seconds that a step takes and those
+that are left; it never jumps, because p is what the old plan says at s. Between
+two plans a step is the same pure function of its number as in any other run,
+and a checkpoint holds plan and time used. What a resumed run cannot repeat are
+the plans that were made after its checkpoint: those are measured anew.
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+# Plans per run, about: often enough to end in time, seldom enough to be quiet.
+_PLANS = 50
+
+
+class Clock:
+    """Plans in how many steps the time will be over; make it in the scope."""
+
+    def __init__(self, max_seconds: float, num_train_steps: int):
+        """Plans to do all steps, until they are known to take too long."""
+        self._max_seconds = max_seconds
+        self._num_train_steps = num_train_steps
+        self._used_before = 0.0
+        self._used = 0.0
+        self._plan = (0, 0.0, num_train_steps)
+        self._first: tuple[int, float] | None = None
+        self._next = 0
+        # The same on every replica.
+        self._variable = tf.Variable(
+            [0.0, 0.0, float(num_train_steps)],
+            trainable=False,
+            name="plan",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    @property
+    def end(self) -> int:
+        """The step at which progress is 1, as planned now."""
+        return self._plan[2]
+
+    def progress(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the float32 [] progress of an integer [] step."""
+        start, done, end = tf.unstack(tf.identity(self._variable))
+        share = tf.math.divide_no_nan(
+            tf.cast(step, tf.float32) - start, end - start
+        )
+        return tf.minimum(done + (1.0 - done) * share, 1.0)
+
+    def tick(self, step: int, elapsed: float) -> None:
+        """Makes a new plan where it is time for one.
+
+        Args:
+            step: how many steps are done.
+            elapsed: seconds since this process began to train.
+        """
+        self._used = self._used_before + elapsed
+        left = self._max_seconds - self._used
+        if left <= 0:
+            self._replan(step, 0)
+        elif self._first is None:  # The first call compiles: it is no measure.
+            self._first = step, elapsed
+            self._next = step + 1
+        elif step >= self._next:
+            before, since = self._first
+            pace = max(elapsed - since, 1e-9) / (step - before)
+            self._replan(step, int(left / pace))
+            done = step - before
+            self._next = step + max(1, min(done, (self.end - step) // _PLANS))
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps."""
+        return {"plan": list(self._plan), "seconds_used": self._used}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self._used_before = self._used = state["seconds_used"]
+        self._assign(*state["plan"])
+
+    def _replan(self, step: int, steps_left: int) -> None:
+        start, done, end = self._plan
+        if step < end:
+            done += (1.0 - done) * (step - start) / (end - start)
+            self._assign(
+                step, done, min(step + steps_left, self._num_train_steps)
+            )
+        if step >= self.end and step < self._num_train_steps:
+            logging.info(
+                "the time is over after %d steps: progress %.3f", step, done
+            )
+
+    def _assign(self, start: int, done: float, end: int) -> None:
+        self._plan = (start, done, end)
+        self._variable.assign([float(start), done, float(end)])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimedDecay:
+    """Linear warm-up and decay over progress instead of steps.
+
+    Attributes:
+        peak: the rate that the warm-up rises to.
+        warmup: the progress at which it ends.
+        clock: says the progress.
+    """
+
+    peak: float
+    warmup: float
+    clock: Clock
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the float32 [] rate of an integer [] step."""
+        done = self.clock.progress(step)
+        decaying = self.peak * (1.0 - done)
+        if not self.warmup:
+            return decaying
+        rising = self.peak * (done / self.warmup)
+        return tf.where(done < self.warmup, rising, decaying)

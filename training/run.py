@@ -1,0 +1,230 @@
+"""What changes while a run goes on: steps, metrics, evaluations, checkpoints.
+
+loop.train makes one Run and hands it each phase; what happens inside a step is
+in step.py.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import errors
+from training import (
+    checkpoints,
+    clock,
+    feed,
+    metric_writer,
+    optimizers,
+    precision,
+    preemption,
+)
+from training import step as steps
+from training import strategy as strategies
+
+# A call of the compiled loop takes no longer, so that a signal is seen soon.
+_SECONDS_PER_CALL = 2.0
+
+
+class Phase(NamedTuple):
+    """A stretch of a run on batches of one shape.
+
+    Attributes:
+        num_steps: how many steps it has.
+        make_batches: its endless batches, from any position on.
+        evaluate: returns held-out values, e.g. {"loss": 2.0}.
+        describe_batch: says which records are in a batch, for a message.
+        diagnose: called when records cannot be read; raises InputError naming
+            the damaged one (the failing operation knows no file).
+        throughput: turns examples per second into more values.
+    """
+
+    num_steps: int
+    make_batches: feed.MakeBatches
+    evaluate: Callable[[], Mapping[str, float]] | None = None
+    describe_batch: Callable[[int], str] | None = None
+    diagnose: Callable[[], None] | None = None
+    throughput: Callable[[float], Mapping[str, float]] | None = None
+
+
+@dataclasses.dataclass(kw_only=True)
+class Run:
+    """Where a run stands, and what it is written to."""
+
+    strategy: tf.distribute.Strategy
+    options: Any  # loop.Options
+    optimizer: optimizers.Optimizer
+    loss_scale: precision.LossScale | None
+    run_clock: clock.Clock | None
+    variables: dict[str, tf.Variable]
+    saver: checkpoints.Checkpoints
+    best: checkpoints.BestCheckpoint
+    writer: metric_writer.MetricWriter
+    step: int
+    # name -> [sum, weight] since the last line of metrics. It is part of the
+    # checkpoint, so that the line after a resume covers its whole interval.
+    interval: dict[str, list[float]]
+    best_value: float | None
+    # The running phase, and the steps at which it began and ends.
+    phase: Phase | None = None
+    first_step: int = 0
+    last_step: int = 0
+    seconds: float = 0.0
+    timed_steps: int = 0
+
+    def go(
+        self,
+        phase: Phase,
+        first_step: int,
+        train_step: steps.TrainStep,
+        batches: Any,
+    ) -> None:
+        """Trains to the end of a phase, or exits on a signal."""
+        self.phase, self.first_step = phase, first_step
+        self.last_step = first_step + phase.num_steps
+        iterator = iter(batches)
+        examples = _global_batch_size(batches, self.strategy)
+        per_call, begun = 1, time.monotonic()
+        with preemption.Preemption() as preempted:
+            while self.step < self._end():
+                number = min(per_call, self._steps_to_next_action())
+                started = time.monotonic()
+                results = self._run_steps(train_step, iterator, number)
+                taken = time.monotonic() - started
+                self._note(results)
+                self.seconds += taken
+                self.timed_steps += number
+                stop, slowest, elapsed = self._agree(
+                    preempted.signal, taken / number, started + taken - begun
+                )
+                per_call = max(1, int(_SECONDS_PER_CALL / max(slowest, 1e-6)))
+                per_call = min(per_call, self.options.iterations_per_loop)
+                if self.run_clock:
+                    self.run_clock.tick(self.step, elapsed)
+                self.writer.progress(self.step)
+                self._act(examples)
+                if stop or self._is_due(self.options.save_checkpoints_steps):
+                    self._save()
+                if stop:
+                    self.saver.wait()
+                    logging.info("step %d: saved on signal %d", self.step, stop)
+                    self.writer.close()
+                    preempted.exit(stop)
+        self.saver.wait()
+
+    def _end(self) -> int:
+        return self.run_clock.end if self.run_clock else self.last_step
+
+    def _run_steps(self, train_step, iterator, number) -> steps.StepResults:
+        try:
+            return train_step(iterator, self.step, number)
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+            if self.phase.diagnose:
+                self.phase.diagnose()
+            raise
+
+    def _steps_to_next_action(self) -> int:
+        options = self.options
+        periods = [options.log_every, options.save_checkpoints_steps]
+        if self.phase.evaluate and options.eval_every:
+            periods.append(options.eval_every)
+        left = [self._end() - self.step]
+        return min(left + [p - self.step % p for p in periods if p])
+
+    def _is_due(self, period: int) -> bool:
+        is_last = self.step >= self._end()
+        return is_last or (period > 0 and self.step % period == 0)
+
+    def _note(self, results: steps.StepResults) -> None:
+        """Adds the steps to the interval; stops where one is not finite."""
+        for i, is_applied in enumerate(results.is_applied):
+            norm = float(results.gradient_norms[i])
+            if is_applied:
+                if not np.isfinite([*results.sums[i], norm]).all():
+                    self._stop_at(self.step, float(results.sums[i, 0]), norm)
+                rows = zip(
+                    results.names,
+                    results.sums[i].tolist(),
+                    results.weights[i].tolist(),
+                    strict=True,
+                )
+                for name, total, weight in [*rows, ("grad_norm", norm, 1.0)]:
+                    entry = self.interval.setdefault(name, [0.0, 0.0])
+                    entry[0] += total
+                    entry[1] += weight
+            self.step += 1
+
+    def _stop_at(self, step: int, loss: float, norm: float) -> None:
+        describe = self.phase.describe_batch
+        records = describe(step - self.first_step) if describe else ""
+        self.saver.wait()
+        raise errors.InputError(
+            f"step {step}: the loss is {loss:g} and the norm of the gradients "
+            f"{norm:g}; the last checkpoint is intact; lower --learning_rate"
+            + (f" or look at {records}" if records else "")
+        )
+
+    def _act(self, examples: int) -> None:
+        skipped = self.loss_scale.check(self.step) if self.loss_scale else None
+        if self._is_due(self.options.log_every):
+            self._write_interval(examples, skipped)
+        every = self.options.eval_every
+        if self.phase.evaluate and every and self._is_due(every):
+            held_out = self.phase.evaluate()
+            self.writer.write(
+                self.step, {f"eval/{k}": v for k, v in held_out.items()}
+            )
+            self.best_value = self.best.offer(
+                self.step, held_out, self.variables, self.best_value
+            )
+
+    def _write_interval(self, examples: int, skipped: int | None) -> None:
+        values = {
+            f"train/{name}": total / weight if weight else 0.0
+            for name, (total, weight) in self.interval.items()
+        }
+        rate = self.optimizer.schedule(tf.constant(self.step - 1, tf.int64))
+        values["train/learning_rate"] = float(rate)
+        if skipped is not None:
+            values["train/skipped_steps"] = skipped
+        if self.run_clock:
+            values["train/planned_steps"] = self.run_clock.end
+        values["train/seconds_per_step"] = self.seconds / self.timed_steps
+        rate = examples * self.timed_steps / self.seconds
+        values["train/examples_per_second"] = rate
+        if self.phase.throughput:
+            values.update(self.phase.throughput(rate))
+        self.writer.write(self.step, values)
+        self.interval, self.seconds, self.timed_steps = {}, 0.0, 0
+
+    def _save(self) -> None:
+        state = {
+            "interval": self.interval,
+            "best": self.best_value,
+            "settings": dict(self.options.settings),
+        }
+        if self.run_clock:
+            state["clock"] = self.run_clock.state()
+        self.saver.save(self.step, self.variables, state)
+
+    def _agree(
+        self, signal: int, seconds: float, elapsed: float
+    ) -> tuple[int, float, float]:
+        """Makes all workers stop at the same step and call equally long."""
+        if not strategies.is_multi_worker(self.strategy):
+            return signal, seconds, elapsed
+        values = tf.constant([float(signal), seconds, elapsed, 1.0])
+        total = strategies.sum_over_replicas(self.strategy, values).numpy()
+        # The sum of one or several signals is not a signal: SIGTERM it is.
+        stop = 0 if not total[0] else (signal or 15)
+        return stop, float(total[1]), float(total[2] / total[3])
+
+
+def _global_batch_size(batches: Any, strategy: tf.distribute.Strategy) -> int:
+    specs = tf.nest.flatten(batches.element_spec)
+    shape = getattr(specs[0], "_value_specs", [specs[0]])[0].shape
+    return int(shape[0] * shape[1]) * strategy.num_replicas_in_sync
