@@ -28,26 +28,23 @@ PACKAGES = (
     "pip",
 )
 _HELD_OUT_EVERY = 20
-# A paragraph is kept as prose when it starts like a sentence, ends like one
-# and is mostly words: this drops signatures, tables, doctests and directives.
+# A paragraph is kept when it starts like a sentence, ends like one and is
+# mostly words: this drops signatures, tables, doctests and directives.
 _PROSE = re.compile(r"[A-Z][a-z' -].*[.!?:]$", re.DOTALL)
 _MARKUP = re.compile(r"``?|:[a-z:]+:(?=`)|\*\*?(?=\w)|(?<=\w)\*\*?")
 _NOT_WORDS = re.compile(r"[^A-Za-z ,.'-]")
-_SECTION = re.compile(
-    r"(Args|Arguments|Attributes|Examples?|Notes?|Parameters|Raises|References"
-    r"|Returns|See Also|Usage|Warns|Yields)\b ?[:-]"
-)
-_CODE = re.compile(r">>>|::|--|==|://|\.\. ")
-_MAX_SYMBOL_SHARE = 0.08
+_RULE = re.compile(r"[-=~^]{3,}")
+_CODE = re.compile(r">>>|::|://|\.\. ")
+_MAX_SYMBOL_SHARE = 0.1
 _MIN_WORDS = 6
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
     """Yields the paragraphs of running prose in one documentation string."""
     for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
-        if _SECTION.match(block) or _CODE.search(block):
+        if _CODE.search(block):
             continue
-        text = _MARKUP.sub("", " ".join(block.split()))
+        text = " ".join(_RULE.sub(" ", _MARKUP.sub("", block)).split())
         symbols = len(_NOT_WORDS.findall(text))
         if (
             _PROSE.match(text)

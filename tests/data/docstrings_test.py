@@ -35,6 +35,7 @@ def test_only_prose_is_kept_and_only_once(tmp_path):
             "Fits curves to measured points, in one dimension.",
             "The residuals are weighed by their standard deviation before "
             "they are squared.",
+            "Parameters: x, y and the weights of the points.",
             "Returns the best line through all of the points.",
         ]
     ]
