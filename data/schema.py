@@ -108,3 +108,38 @@ def packed_pretraining(
             Feature("next_sentence_weights", pairs, FLOAT),
         ),
     )
+
+
+def classification(max_seq_length: int, label: Feature | None = None) -> Schema:
+    """Returns the schema of sentences and pairs with a label.
+
+    `label` is LABEL unless it is a VALUE, or `labels(n)` for several.
+    """
+    return _labeled("classification", (max_seq_length,), label or LABEL)
+
+
+def multiple_choice(max_seq_length: int, num_choices: int) -> Schema:
+    """Returns the schema of several sequences of which one is right."""
+    return _labeled("multiple_choice", (num_choices, max_seq_length), LABEL)
+
+
+LABEL = Feature("label_ids", (1,))
+VALUE = Feature("label_ids", (1,), FLOAT)
+
+
+def labels(number: int) -> Feature:
+    """Returns the label of which any of `number` may hold, 0 or 1 each."""
+    return Feature("label_ids", (number,))
+
+
+def _labeled(kind: str, shape: tuple[int, ...], label: Feature) -> Schema:
+    return Schema(
+        kind,
+        (
+            Feature("input_ids", shape),
+            Feature("input_mask", shape),
+            Feature("segment_ids", shape),
+            label,
+            Feature("is_real_example", (1,)),
+        ),
+    )

@@ -1,0 +1,142 @@
+"""Labeled text before it is tokenized, and what its labels may be.
+
+A sentence task is one of four kinds:
+
+    classification   one of C classes
+    regression       one value
+    multi_label      any of C labels, given as a list or "a,b"
+    multiple_choice  one of K sequences
+
+Everything remembers the line that it came from, so that what does not fit can
+be named.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+import errors
+
+CLASSIFICATION, REGRESSION = "classification", "regression"
+MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"
+_SEPARATOR = ","  # Between the labels of one example.
+_MOST_CLASSES = 1000
+_SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examples:
+    """N examples of K sequences each; K is 1 but for multiple choice.
+
+    Attributes:
+      path: the file that they are from.
+      lines: N line numbers there, counted from 1.
+      guids: N names.
+      first: N * K texts, an example's K after each other.
+      second: as many, or None where sequences are single sentences.
+      labels: N labels as written (lists of them, where the file has lists),
+        or None.
+      num_choices: K.
+    """
+
+    path: str
+    lines: Sequence[int]
+    guids: Sequence[str]
+    first: Sequence[str]
+    second: Sequence[str] | None = None
+    labels: Sequence[str | list[str]] | None = None
+    num_choices: int = 1
+
+    def __len__(self) -> int:
+        """Returns N."""
+        return len(self.guids)
+
+    def where(self, number: int) -> str:
+        """Names an example as a message does."""
+        return f"{self.path}:{self.lines[number]}"
+
+
+def find_labels(examples: Examples, kind: str) -> list[str]:
+    """Returns the labels that occur, sorted: numbers by value, else as text."""
+    if kind == REGRESSION:
+        return []
+    found = {
+        label for given in examples.labels or () for label in _split(given)
+    }
+    if len(found) < 2 and kind == CLASSIFICATION:
+        raise errors.InputError(
+            f"{examples.path}: {len(found)} different label(s), "
+            "but a classifier needs two at least"
+        )
+    if not found:
+        raise errors.InputError(f"{examples.path}: has no labels")
+    if len(found) > _MOST_CLASSES:
+        raise errors.InputError(
+            f"{examples.path}: {len(found)} different labels, more than "
+            f"{_MOST_CLASSES}: is it a regression, or another column?"
+        )
+    return sorted(found, key=_order)
+
+
+def encode_labels(
+    examples: Examples, kind: str, labels: Sequence[str]
+) -> np.ndarray:
+    """Returns int64 [N, 1], float32 [N, 1] or, of several, int64 [N, C].
+
+    Raises:
+      InputError: a label is missing or none of `labels`, with file and line.
+    """
+    if examples.labels is None:
+        raise errors.InputError(f"{examples.path}: has no labels")
+    if kind == REGRESSION:
+        return _encode_values(examples)
+    numbers = {label: i for i, label in enumerate(labels)}
+    if kind == MULTI_LABEL:
+        rows = np.zeros((len(examples), len(labels)), np.int64)
+    else:
+        rows = np.zeros((len(examples), 1), np.int64)
+    for i, given in enumerate(examples.labels):
+        found = _split(given) if kind == MULTI_LABEL else [given]
+        for label in found:
+            number = numbers.get(label) if isinstance(label, str) else None
+            if number is None:
+                raise errors.InputError(
+                    f"{examples.where(i)}: label {label!r} is none of: "
+                    f"{', '.join(labels[:_SHOWN])}"
+                    + (", ..." if len(labels) > _SHOWN else "")
+                )
+            if kind == MULTI_LABEL:
+                rows[i, number] = 1
+            else:
+                rows[i, 0] = number
+    return rows
+
+
+def _encode_values(examples: Examples) -> np.ndarray:
+    values = np.zeros((len(examples), 1), np.float32)
+    for i, given in enumerate(examples.labels):
+        try:
+            values[i, 0] = float(given)
+        except (TypeError, ValueError):
+            values[i, 0] = np.nan
+        if not np.isfinite(values[i, 0]):
+            raise errors.InputError(
+                f"{examples.where(i)}: {given!r} is not a number"
+            )
+    return values
+
+
+def _split(given: str | list[str]) -> list[str]:
+    if isinstance(given, list):
+        return given
+    if _SEPARATOR not in given:
+        return [given] if given else []
+    return [label.strip() for label in given.split(_SEPARATOR)]
+
+
+def _order(label: str) -> tuple:
+    try:
+        return (0, float(label), label)
+    except ValueError:
+        return (1, 0.0, label)

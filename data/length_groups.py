@@ -1,0 +1,214 @@
+"""Batches of examples of similar length, so that little time goes on padding.
+
+    endless order   epoch 0 permuted, epoch 1 permuted, ...
+    group           up to 50 batches of it in a row, sorted by length
+    batch           a piece of its group; the pieces of a group are permuted
+
+Every batch is padded to the shortest permitted length that holds its longest
+row. The order is a pure function of (seed, number of examples, batch size) and
+is entered anywhere without replay. Evaluation has every example once; there
+`example_index` int32 [B] says which is which, and `is_real_example` int32 [B]
+is 0 where the last batch is filled up.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+import errors
+from data.features import Features
+
+_GROUP_BATCHES = 50
+_FOREVER = 2**62
+FINE, COARSE, ONE = "fine", "coarse", "one"
+
+
+def permitted_lengths(max_seq_length: int, step: str = FINE) -> list[int]:
+    """Returns the lengths that batches may have, the last is the longest.
+
+    Args:
+      max_seq_length: the longest.
+      step: FINE for multiples of 8; COARSE where every length is compiled
+        anew: eighths of the longest; ONE for a single one.
+    """
+    if step == ONE:
+        return [max_seq_length]
+    if step == COARSE:
+        eighths = [max_seq_length * n // 8 for n in (1, 2, 3, 4, 6)]
+        rounded = {-(-length // 8) * 8 for length in eighths}
+        shorter = sorted(n for n in rounded if 0 < n < max_seq_length)
+        return [*shorter, max_seq_length]
+    return [*range(8, max_seq_length, 8), max_seq_length]
+
+
+def train_batches(
+    features: Features,
+    *,
+    batch_size: int,
+    seed: int,
+    lengths: Sequence[int],
+    first_batch: int = 0,
+    part: int = 0,
+    num_parts: int = 1,
+) -> tf.data.Dataset:
+    """Returns endless batches, every example once per epoch.
+
+    Args:
+      features: the examples.
+      batch_size: of the global batch.
+      seed: keys the order.
+      lengths: the permitted ones.
+      first_batch: how many batches to leave out, at no cost.
+      part: which of num_parts equal parts of every batch, for a worker.
+      num_parts: how many parts the batch is cut into.
+
+    Returns:
+      A dict of [batch_size / num_parts, ...]; the length of sequences is
+      static only where one is permitted.
+    """
+    order = Order(features.lengths, batch_size=batch_size, seed=seed)
+
+    def make(number: int) -> dict[str, np.ndarray]:
+        return _cut(features, order.batch(int(number)), lengths)
+
+    numbers = tf.data.Dataset.range(first_batch, _FOREVER)
+    return _batches(
+        numbers, make, features, lengths, (batch_size, part, num_parts)
+    )
+
+
+def eval_batches(
+    features: Features,
+    *,
+    batch_size: int,
+    lengths: Sequence[int],
+    part: int = 0,
+    num_parts: int = 1,
+) -> tf.data.Dataset:
+    """Returns every example once, the longest first; see train_batches."""
+    order = np.argsort(-features.lengths, kind="stable")
+
+    def make(number: int) -> dict[str, np.ndarray]:
+        rows = order[number * batch_size : (number + 1) * batch_size]
+        real = len(rows)
+        filling = np.repeat(rows[:1], batch_size - real)
+        rows = np.concatenate([rows, filling])
+        return _cut(features, rows, lengths) | {
+            "example_index": rows.astype(np.int32),
+            "is_real_example": (np.arange(batch_size) < real).astype(np.int32),
+        }
+
+    numbers = tf.data.Dataset.range(-(-len(order) // batch_size))
+    return _batches(
+        numbers, make, features, lengths, (batch_size, part, num_parts)
+    )
+
+
+class Order:
+    """Which examples are in which batch of training."""
+
+    def __init__(self, lengths: np.ndarray, *, batch_size: int, seed: int):
+        """Computes nothing yet; `lengths` int [N] are the examples'."""
+        if not len(lengths):
+            raise errors.InputError("there are no examples to train on")
+        self._lengths = lengths
+        self._batch_size = batch_size
+        self._seed = seed
+        # Not more than an epoch, or examples would come twice in a group.
+        epoch = -(-len(lengths) // batch_size)
+        self._batches = min(_GROUP_BATCHES, epoch)
+        self._group = functools.lru_cache(maxsize=2)(self._make_group)
+        self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
+
+    def batch(self, number: int) -> np.ndarray:
+        """Returns the rows of the number-th batch, counted from 0."""
+        group, place = divmod(number, self._batches)
+        return self._group(group)[place]
+
+    def _make_group(self, number: int) -> np.ndarray:
+        """Returns int64 [batches, batch size]."""
+        size = self._batches * self._batch_size
+        places = np.arange(number * size, (number + 1) * size)
+        epochs, places = np.divmod(places, len(self._lengths))
+        rows = np.concatenate(
+            [
+                self._epoch(int(epoch))[places[epochs == epoch]]
+                for epoch in np.unique(epochs)
+            ]
+        )
+        rows = rows[np.argsort(self._lengths[rows], kind="stable")]
+        batches = rows.reshape(self._batches, self._batch_size)
+        return batches[_permutation(len(batches), self._seed, 1, number)]
+
+    def _make_epoch(self, number: int) -> np.ndarray:
+        return _permutation(len(self._lengths), self._seed, 0, number)
+
+
+def _cut(features, rows, lengths) -> dict[str, np.ndarray]:
+    longest = int(features.lengths[rows].max())
+    length = next((n for n in lengths if n >= longest), None)
+    if length is None:
+        raise ValueError(f"{longest} pieces, but at most {lengths[-1]} fit")
+    return features.batch(rows, length)
+
+
+def _batches(
+    numbers: tf.data.Dataset,
+    make: Callable[[int], dict[str, np.ndarray]],
+    features: Features,
+    lengths: Sequence[int],
+    parts: tuple[int, int, int],
+) -> tf.data.Dataset:
+    """Turns numbers of batches into a worker's part of each."""
+    batch_size, part, num_parts = parts
+    if batch_size % num_parts:
+        raise errors.InputError(
+            f"batch size {batch_size} does not divide by {num_parts} workers"
+        )
+    size = batch_size // num_parts
+    mine = slice(part * size, (part + 1) * size)
+    example = make(0)
+    names = sorted(example)
+    varies = ("input_mask", *features.ragged)
+    static = lengths[0] if len(lengths) == 1 else None
+
+    def convert(number):
+        batch = make(number)
+        return [batch[name][mine] for name in names]
+
+    def load(number):
+        types = [example[name].dtype for name in names]
+        values = tf.numpy_function(convert, [number], types, stateful=False)
+        result = {}
+        for name, value in zip(names, values, strict=True):
+            shape = [size, *example[name].shape[1:]]
+            if name in varies:
+                shape[-1] = static
+            result[name] = tf.ensure_shape(value, shape)
+        return result
+
+    # In order, or the batch of a step would depend on the machine's load.
+    return numbers.map(load, num_parallel_calls=2, deterministic=True).prefetch(
+        tf.data.AUTOTUNE
+    )
+
+
+def _permutation(count: int, *words: int) -> np.ndarray:
+    """Returns a permutation that is keyed by words, the same everywhere.
+
+    The mixing function is splitmix64's.
+    """
+    state = np.arange(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for word in words:
+            key = np.array([word % 2**64], np.uint64)
+            state = _mix(state + _mix(key + np.uint64(0x9E3779B97F4A7C15)))
+    return np.argsort(state, kind="stable")
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(31))

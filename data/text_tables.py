@@ -1,0 +1,189 @@
+"""Tables of text as people have them: rows of .tsv, .csv and .jsonl files.
+
+Every row comes with its line number. Files may end in .gz or .bz2 and begin
+with a byte-order mark. Blank lines hold nothing and are passed over; whatever
+else does not fit is an InputError that names the file and the line.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+import errors
+from data import corpus
+from data.examples import Examples
+
+FORMATS = ("csv", "tsv", "jsonl")
+_LONGEST_FIELD = 1 << 28
+
+
+class Row(NamedTuple):
+    """One row and the number of the line where it begins."""
+
+    line: int
+    cells: Any  # A list, or the object of a JSON line.
+
+
+def find(path: str) -> str:
+    """Returns the path, or that of the compressed file beside it."""
+    for name in (path, f"{path}.gz", f"{path}.bz2"):
+        if tf.io.gfile.exists(name):
+            return name
+    raise errors.InputError(f"{path}: no such file")
+
+
+def lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines that are not blank, with their numbers.
+
+    Only a newline ends a line: text may hold U+2028 and its like.
+    """
+    for block in corpus.read_blocks([path]):
+        data = block.data.removesuffix(b"\n")
+        for number, line in enumerate(data.split(b"\n"), block.first_line):
+            try:
+                text = line.decode("utf-8").removesuffix("\r")
+            except UnicodeDecodeError:
+                raise errors.InputError(
+                    f"{path}:{number}: not UTF-8 text"
+                ) from None
+            if text:
+                yield number, text
+
+
+def read_tsv(path: str) -> Iterator[Row]:
+    """Yields tab-separated rows; quotation marks are text, as in GLUE."""
+    for number, line in lines(path):
+        yield Row(number, line.split("\t"))
+
+
+def read_csv(path: str) -> Iterator[Row]:
+    """Yields comma-separated rows; quoted cells may hold newlines."""
+    text = b"".join(block.data for block in corpus.read_blocks([path]))
+    csv.field_size_limit(_LONGEST_FIELD)
+    end = 0
+    try:
+        file = io.StringIO(text.decode("utf-8"), newline="")
+        reader = csv.reader(file, strict=True)
+        for cells in reader:
+            begin, end = end + 1, reader.line_num
+            if cells:
+                yield Row(begin, cells)
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
+    except csv.Error as error:
+        raise errors.InputError(f"{path}:{end + 1}: {error}") from None
+
+
+def read_jsonl(path: str) -> Iterator[Row]:
+    """Yields the object of each line."""
+    for number, line in lines(path):
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise errors.InputError(
+                f"{path}:{number}: not JSON: {error}"
+            ) from None
+        if not isinstance(value, dict):
+            raise errors.InputError(f"{path}:{number}: not a JSON object")
+        yield Row(number, value)
+
+
+def read_named(path: str, form: str) -> Iterator[Row]:
+    """Yields every row as a mapping of column names, which a header gives."""
+    if form == "jsonl":
+        yield from read_jsonl(path)
+        return
+    rows = (read_csv if form == "csv" else read_tsv)(path)
+    header = next(rows, None)
+    if header is None:
+        raise errors.InputError(f"{path}: is empty")
+    for row in rows:
+        if len(row.cells) != len(header.cells):
+            raise errors.InputError(
+                f"{path}:{row.line}: {len(row.cells)} columns, but the header "
+                f"has {len(header.cells)}"
+            )
+        yield Row(row.line, dict(zip(header.cells, row.cells, strict=True)))
+
+
+def read_examples(
+    path: str,
+    form: str,
+    *,
+    text_column: str,
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+) -> Examples:
+    """Reads somebody's own task.
+
+    Args:
+      path: the file.
+      form: one of FORMATS.
+      text_column: the text's, or the first text's of a pair.
+      text_pair_column: the second text's.
+      label_column: None where labels are not wanted.
+      id_column: None numbers the examples.
+    """
+    path = find(path)
+    rows = list(read_named(path, form))
+    if not rows:
+        raise errors.InputError(f"{path}: has no examples")
+
+    def column(name: str, convert: Callable = _text) -> list:
+        return [convert(path, row, name) for row in rows]
+
+    return Examples(
+        path=path,
+        lines=[row.line for row in rows],
+        guids=column(id_column)
+        if id_column
+        else [str(i) for i in range(len(rows))],
+        first=column(text_column),
+        second=column(text_pair_column) if text_pair_column else None,
+        labels=column(label_column, _label) if label_column else None,
+    )
+
+
+def has_column(path: str, form: str, name: str) -> bool:
+    """Tells whether the first row has a column."""
+    row = next(read_named(find(path), form), None)
+    return row is not None and name in row.cells
+
+
+def require(path: str, row: Row, name: str) -> Any:
+    """Returns the cell of a named column."""
+    if name not in row.cells:
+        raise errors.InputError(
+            f"{path}:{row.line}: no column {name!r}, only: "
+            f"{_names(list(row.cells))}"
+        )
+    return row.cells[name]
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:8])
+    return shown + (", ..." if len(names) > 8 else "")
+
+
+def _text(path: str, row: Row, name: str) -> str:
+    value = require(path, row, name)
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        raise errors.InputError(
+            f"{path}:{row.line}: {name!r} is no text but {value!r:.40}"
+        )
+    return str(value)
+
+
+def _label(path: str, row: Row, name: str) -> str | list[str]:
+    value = require(path, row, name)
+    if isinstance(value, list):
+        return [str(label) for label in value]
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _text(path, row, name)

@@ -1,0 +1,258 @@
+"""Proves that the released files are read as they are, quirks and all.
+
+python -m pytest tests/data/glue_test.py
+"""
+
+import gzip
+
+import pytest
+
+import errors
+from data import examples, glue, swag, text_tables
+
+MNLI_HEAD = "index\tpromptID\tpairID\tgenre\ts1bp\ts2bp\ts1p\ts2p\tA\tB\t"
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def test_cola_has_no_header_but_in_its_test_set(tmp_path):
+    write(tmp_path, "train.tsv", "gj04\t1\t\tOne.\ngj04\t0\t*\tTwo it.\n")
+    write(tmp_path, "test.tsv", "index\tsentence\n0\tThree.\n")
+    train = glue.read("cola", "train", str(tmp_path))
+    assert train.first == ["One.", "Two it."]
+    assert train.labels == ["1", "0"]
+    assert train.lines == [1, 2]
+    test = glue.read("cola", "test", str(tmp_path))
+    assert (test.first, test.labels, test.guids) == (["Three."], None, ["0"])
+
+
+def test_mrpc_begins_with_a_byte_order_mark_and_does_not_quote(tmp_path):
+    head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    text = head + '1\t10\t11\t"Quoted , he said\tIt \u2028 "is"\r\n'
+    write(tmp_path, "train.tsv", text)
+    train = glue.read("mrpc", "train", str(tmp_path))
+    assert train.first == ['"Quoted , he said']
+    assert train.second == ['It \u2028 "is"']
+    assert train.labels == ["1"]
+
+
+def test_mrpc_is_read_from_the_paraphrase_corpus_too(tmp_path):
+    head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    rows = "1\t10\t11\ta\tb\n0\t12\t13\tc\td\n1\t14\t15\te\tf\n"
+    write(tmp_path, "msr_paraphrase_train.txt", head + rows)
+    write(tmp_path, "dev_ids.tsv", "12\t13\n")
+    train = glue.read("mrpc", "train", str(tmp_path))
+    dev = glue.read("mrpc", "dev", str(tmp_path))
+    assert (train.first, train.lines) == (["a", "e"], [2, 4])
+    assert (dev.first, dev.labels) == (["c"], ["0"])
+
+
+@pytest.mark.parametrize("votes", [1, 5])
+def test_mnli_has_its_label_last_whatever_stands_before(tmp_path, votes):
+    cells = ["7", *["-"] * 7, "A cat.", "A dog.", *["neutral"] * votes]
+    text = MNLI_HEAD + "labels\n" + "\t".join([*cells, "contradiction"]) + "\n"
+    write(tmp_path, "dev_matched.tsv", text)
+    dev = glue.read("mnli", "dev", str(tmp_path))
+    assert (dev.first, dev.second) == (["A cat."], ["A dog."])
+    assert (dev.labels, dev.guids) == (["contradiction"], ["7"])
+
+
+def test_mnli_without_a_label_column_is_not_taken_for_labeled(tmp_path):
+    cells = ["7", *["-"] * 7, "A cat.", "A dog."]
+    text = MNLI_HEAD + "\n" + "\t".join(cells) + "\n"
+    write(tmp_path, "dev_matched.tsv", text)
+    with pytest.raises(errors.InputError, match=r"dev_matched.tsv:2: 10 col"):
+        glue.read("mnli", "dev", str(tmp_path))
+
+
+def test_both_dev_sets_of_mnli_and_compressed_files(tmp_path):
+    cells = ["7", *["-"] * 7, "A", "B", "neutral", "neutral"]
+    text = MNLI_HEAD + "labels\n" + "\t".join(cells) + "\n"
+    data = gzip.compress(text.encode())
+    write(tmp_path, "MNLI/dev_mismatched.tsv.gz", data)
+    dev = glue.read("mnli", "dev_mismatched", str(tmp_path))
+    assert dev.labels == ["neutral"]
+
+
+def test_stsb_is_a_regression(tmp_path):
+    cells = ["0", "g", "f", "y", "o", "s", "s", "Uno.", "Due.", "3.800"]
+    write(tmp_path, "train.tsv", "header\n" + "\t".join(cells) + "\n")
+    train = glue.read("sts-b", "train", str(tmp_path))
+    values = examples.encode_labels(train, examples.REGRESSION, [])
+    assert values.dtype.kind == "f"
+    assert values.tolist() == [[pytest.approx(3.8)]]
+
+
+def test_xnli_reads_one_language_and_its_other_spelling(tmp_path):
+    write(
+        tmp_path,
+        "multinli/multinli.train.de.tsv",
+        "premise\thypo\tlabel\nEins.\tZwei.\tcontradictory\n",
+    )
+    row = "{}\tneutral\t-\t-\t-\t-\tA\t{}\n"
+    dev = "h\n" + row.format("de", "Ja.") + row.format("fr", "Oui.")
+    write(tmp_path, "xnli.dev.tsv", dev)
+    train = glue.read("xnli", "train", str(tmp_path), language="de")
+    assert train.labels == ["contradiction"]
+    dev = glue.read("xnli", "dev", str(tmp_path), language="fr")
+    assert dev.second == ["Oui."]
+
+
+def test_a_cut_row_is_named_by_file_and_line(tmp_path):
+    text = "index\tq\ts\tlabel\n0\ta\tb\tentailment\n1\tcut off\n"
+    path = write(tmp_path, "dev.tsv", text)
+    with pytest.raises(errors.InputError, match=f"{path}:3: 2 columns"):
+        glue.read("qnli", "dev", str(tmp_path))
+
+
+def test_the_cut_rows_that_qqp_is_released_with_are_left_out(tmp_path):
+    head = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    text = head + "1\t2\t3\tA?\tB?\t0\n4\t5\t6\tC?\n7\t8\t9\tD?\tE?\t1\n"
+    write(tmp_path, "train.tsv", text)
+    train = glue.read("qqp", "train", str(tmp_path))
+    assert (train.first, train.labels) == (["A?", "D?"], ["0", "1"])
+
+
+def test_a_label_of_another_task_is_named(tmp_path):
+    text = "index\tq\ts\tlabel\n0\ta\tb\tentailment\n1\ta\tb\tmaybe\n"
+    path = write(tmp_path, "dev.tsv", text)
+    dev = glue.read("rte", "dev", str(tmp_path))
+    with pytest.raises(errors.InputError, match=f"{path}:3: label 'maybe'"):
+        labels = glue.TASKS["rte"].labels
+        examples.encode_labels(dev, examples.CLASSIFICATION, labels)
+
+
+def test_bytes_that_are_not_utf8_are_named(tmp_path):
+    path = write(tmp_path, "train.tsv", b"g\t1\t\tOk.\ng\t1\t\t\xff\xfa.\n")
+    with pytest.raises(errors.InputError, match=f"{path}:2: not UTF-8"):
+        glue.read("cola", "train", str(tmp_path))
+
+
+def test_swag_makes_four_pairs_of_a_row(tmp_path):
+    head = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"
+    head += "ending0,ending1,ending2,ending3,label\n"
+    row = '7,v,0,x,"One, two.",She,gold,a.,b.,"c\nc.",d.,2\n'
+    path = write(tmp_path, "val.csv", head + row)
+    dev = swag.read("dev", str(tmp_path))
+    assert dev.num_choices == 4
+    assert len(dev) == 1
+    assert dev.first == ["One, two."] * 4
+    assert dev.second == ["She a.", "She b.", "She c\nc.", "She d."]
+    assert (dev.labels, dev.guids, dev.path) == (["2"], ["7"], path)
+
+
+def test_own_files_of_every_form_give_the_same_examples(tmp_path):
+    files = {
+        "csv": 'text,label\n"Hello, you",a\nBye,b\n',
+        "tsv": "text\tlabel\nHello, you\ta\nBye\tb\n",
+        "jsonl": '{"text": "Hello, you", "label": "a"}\n'
+        '{"label": "b", "text": "Bye"}\n',
+    }
+    for form, text in files.items():
+        path = write(tmp_path, f"train.{form}", text)
+        read = text_tables.read_examples(
+            path, form, text_column="text", label_column="label"
+        )
+        assert read.first == ["Hello, you", "Bye"], form
+        assert read.labels == ["a", "b"], form
+        kind = examples.CLASSIFICATION
+        assert examples.find_labels(read, kind) == ["a", "b"]
+
+
+def test_numbers_are_sorted_as_numbers(tmp_path):
+    text = "".join(f'{{"text": "x", "label": {i}}}\n' for i in (10, 9, 2))
+    path = write(tmp_path, "t.jsonl", text)
+    read = text_tables.read_examples(
+        path, "jsonl", text_column="text", label_column="label"
+    )
+    found = examples.find_labels(read, examples.CLASSIFICATION)
+    assert found == ["2", "9", "10"]
+
+
+def test_several_labels_come_as_a_list_or_with_commas(tmp_path):
+    text = '{"t": "x", "l": ["b", "a"]}\n{"t": "y", "l": "b, c"}\n'
+    text += '{"t": "z", "l": []}\n'
+    path = write(tmp_path, "t.jsonl", text)
+    read = text_tables.read_examples(
+        path, "jsonl", text_column="t", label_column="l"
+    )
+    labels = examples.find_labels(read, examples.MULTI_LABEL)
+    assert labels == ["a", "b", "c"]
+    rows = examples.encode_labels(read, examples.MULTI_LABEL, labels)
+    assert rows.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "message"),
+    [
+        ("csv", "text,label\na\n", ":2: 1 columns, but the header has 2"),
+        ("csv", 'text,label\n"a,b\n', ":2: unexpected end of data"),
+        ("tsv", "words\tlabel\na\tb\n", ":2: no column 'text', only: 'words'"),
+        ("jsonl", '{"text": "a", "label": 1}\n{"te', ":2: not JSON"),
+        ("jsonl", "[1]\n", ":1: not a JSON object"),
+        ("jsonl", '{"text": null, "label": 1}\n', ":1: 'text' is no text"),
+        ("csv", "text,label\n", ": has no examples"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, form, text, message):
+    path = write(tmp_path, "train", text)
+    with pytest.raises(errors.InputError) as caught:
+        text_tables.read_examples(
+            path, form, text_column="text", label_column="label"
+        )
+    assert str(caught.value).startswith(path + message)
+
+
+def test_a_value_that_is_no_number_is_named(tmp_path):
+    path = write(tmp_path, "t.csv", "text,label\na,1.5\nb,nan\n")
+    read = text_tables.read_examples(
+        path, "csv", text_column="text", label_column="label"
+    )
+    with pytest.raises(errors.InputError, match=":3: 'nan' is not a number"):
+        examples.encode_labels(read, examples.REGRESSION, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "count"),
+    [
+        ("mrpc", "train", 3668),
+        ("mrpc", "dev", 408),
+        ("cola", "train", 8551),
+        ("cola", "dev", 1043),
+        ("sst-2", "dev", 872),
+        ("sts-b", "train", 5749),
+        ("sts-b", "dev", 1500),
+        ("wnli", "train", 635),
+        ("qnli", "dev", 5463),
+        ("ax", "test", 1104),
+    ],
+)
+def test_official_files_have_their_official_number_of_examples(
+    shared_data, name, split, count
+):
+    read = glue.read(name, split, str(shared_data / "glue"))
+    assert len(read) == count
+    if split != "test":
+        task = glue.TASKS[name]
+        examples.encode_labels(read, task.kind, task.labels)
+
+
+def test_the_paraphrase_corpus_gives_the_official_dev_set(
+    shared_data, tmp_path
+):
+    for name in ("msr_paraphrase_train.txt", "dev_ids.tsv"):
+        data = (shared_data / "glue" / "MRPC" / name).read_bytes()
+        write(tmp_path, name, data)
+    ours = glue.read("mrpc", "dev", str(tmp_path))
+    official = glue.read("mrpc", "dev", str(shared_data / "glue"))
+    assert len(ours) == 408
+    assert sorted(zip(ours.first, ours.second, ours.labels, strict=True)) == (
+        sorted(
+            zip(official.first, official.second, official.labels, strict=True)
+        )
+    )
