@@ -151,7 +151,10 @@ class Embeddings(keras.layers.Layer):
 
     def vocabulary_scores(self, x):
         """Multiplies float [..., H] by the transposed word table, [..., V]."""
-        table = ops.cast(self.word_embeddings, self.compute_dtype)
+        table = ops.convert_to_tensor(self.word_embeddings)
+        table = ops.cast(table, self.compute_dtype)
+        if len(x.shape) == 2:
+            return _times_rows(x, table)
         return ops.matmul(x, ops.transpose(table))
 
 
@@ -297,6 +300,23 @@ class TransformerBlock(keras.layers.Layer):
         context = self.attention(x, attention_bias, seeds[0])
         x = self.attention_output(context, x, seeds[1])
         return self.output_dense(self.intermediate(x), x, seeds[2])
+
+
+@ops.custom_gradient
+def _times_rows(x, table):
+    """Multiplies [T, H] by the transpose of [V, H].
+
+    The derived gradient of the table would be a product [H, V] and its
+    transpose, a pass over the largest matrix of the model.
+    """
+
+    def gradients(*arguments, upstream=None):
+        if upstream is None:
+            (upstream,) = arguments
+        by_table = ops.matmul(ops.transpose(upstream), x)
+        return ops.matmul(upstream, table), by_table
+
+    return ops.matmul(x, ops.transpose(table)), gradients
 
 
 def _name(path: str) -> str:

@@ -1,0 +1,290 @@
+"""Measures steps of BERT pre-training, ours beside transformers + PyTorch.
+
+    python benchmarks/pretraining_speed.py --size=mini --batch_size=8 \
+        --peer_python=/path/to/python/with/torch/and/transformers
+
+Both do whole training steps (dropout 0.1, clipping, AdamW) on the same random
+batches, in processes of their own that take turns, one at work while the other
+waits: what else the machine does, slows both. Prints the median of sequences
+per second of each, and their ratio. --peer_compile=False leaves out
+torch.compile; --profile=DIR writes a trace of our step and prints what it does.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Literal
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import numpy as np
+
+from training import config_flags
+
+field = config_flags.field
+SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+VOCABULARY = 30522
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured."""
+
+    size: Literal["tiny", "mini", "small", "base", "large"] = field(
+        "Of the model.", "mini"
+    )
+    batch_size: int = field("Sequences per step.", 8)
+    max_seq_length: int = field("Pieces per sequence.", 128)
+    precision: Literal["auto", "float32", "bfloat16"] = field(
+        "Of both; auto as in run_pretraining.py.", "auto"
+    )
+    rounds: int = field("How often the two take turns.", 5)
+    steps: int = field("Steps per turn.", 5)
+    use_xla: bool = field("Whether XLA compiles ours: for GPUs.", False)
+    peer_python: str | None = field(
+        "Python with torch; None: ours alone.", None
+    )
+    peer_compile: bool = field("Whether the peer uses torch.compile.", True)
+    profile: str | None = field("Where to write a trace of our step.", None)
+    worker: Literal["none", "ours", "peer"] = field("Used by itself.", "none")
+
+
+def batch(config: Config) -> dict[str, np.ndarray]:
+    """Draws a full batch; an eighth of the places is predicted."""
+    draw = np.random.RandomState(0)
+    size = (config.batch_size, config.max_seq_length)
+    count = max(1, round(config.max_seq_length * 0.15))
+    places = [
+        np.sort(draw.permutation(config.max_seq_length)[:count])
+        for _ in range(config.batch_size)
+    ]
+    return {
+        "input_ids": draw.randint(1000, VOCABULARY, size).astype("i4"),
+        "input_mask": np.ones(size, "i4"),
+        "segment_ids": (np.indices(size)[1] > size[1] // 2).astype("i4"),
+        "masked_lm_positions": np.array(places, "i4"),
+        "masked_lm_ids": draw.randint(
+            1000, VOCABULARY, (config.batch_size, count)
+        ).astype("i4"),
+        "masked_lm_weights": np.ones((config.batch_size, count), "f4"),
+        "next_sentence_labels": draw.randint(
+            0, 2, (config.batch_size, 1)
+        ).astype("i4"),
+    }
+
+
+def model_config(config: Config) -> dict:
+    """Returns the released hyperparameters of a size."""
+    layers, hidden, heads = SIZES[config.size]
+    return {
+        "vocab_size": VOCABULARY,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "initializer_range": 0.02,
+    }
+
+
+def make_ours(config: Config):
+    """Returns what runs a number of our steps."""
+    import tensorflow as tf
+
+    from modeling import models
+    from modeling.config import BertConfig
+    from tasks import pretraining
+    from training import feed, optimizers, precision, schedules, step, strategy
+
+    features = batch(config)
+    dtype = precision.choose(config.precision)
+    scope = strategy.create("one_device")
+    with scope.scope():
+        model = models.PretrainingModel(
+            BertConfig(hidden_act="gelu", **model_config(config)),
+            dtype=precision.policy(dtype),
+        )
+        optimizer = optimizers.Optimizer(
+            optimizers.AdamW(),
+            model.trainable_variables,
+            schedules.WarmupDecay(peak=1e-4, num_train_steps=10**6),
+        )
+    train_step = step.TrainStep(
+        pretraining.PretrainingTask(),
+        model,
+        optimizer,
+        strategy=scope,
+        seed=1,
+        jit_compile=config.use_xla,
+    )
+
+    def make_batches(*, first_batch, part, num_parts):
+        return tf.data.Dataset.from_tensors(features).repeat()
+
+    batches = iter(feed.distribute(scope, make_batches, is_endless=True))
+    return dtype, lambda count: train_step(batches, 0, count)
+
+
+def make_peer(config: Config):
+    """Returns what runs a number of steps of transformers."""
+    import torch
+    import transformers
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = transformers.BertForPreTraining(
+        transformers.BertConfig(hidden_act="gelu_new", **model_config(config))
+    ).to(device)
+    model.train()
+    forward = torch.compile(model) if config.peer_compile else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    arrays = batch(config)
+    labels = np.full_like(arrays["input_ids"], -100)
+    rows = np.arange(config.batch_size)[:, None]
+    labels[rows, arrays["masked_lm_positions"]] = arrays["masked_lm_ids"]
+    inputs = {
+        "input_ids": arrays["input_ids"],
+        "attention_mask": arrays["input_mask"],
+        "token_type_ids": arrays["segment_ids"],
+        "labels": labels,
+        "next_sentence_label": arrays["next_sentence_labels"].ravel(),
+    }
+    inputs = {k: torch.tensor(v).long().to(device) for k, v in inputs.items()}
+
+    def run(count):
+        for _ in range(count):
+            with torch.autocast(
+                device,
+                dtype=torch.bfloat16,
+                enabled=config.precision == "bfloat16",
+            ):
+                loss = forward(**inputs).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        loss.item()  # Waits for the device.
+
+    return config.precision, run
+
+
+def work(config: Config) -> None:
+    """Serves turns: one line in, one line of seconds out."""
+    dtype, run = (make_ours if config.worker == "ours" else make_peer)(config)
+    run(2)  # Compiles.
+    print(json.dumps(dtype), flush=True)
+    for _ in sys.stdin:
+        started, used = time.perf_counter(), time.process_time()
+        run(config.steps)
+        seconds = time.perf_counter() - started
+        print(json.dumps([seconds, time.process_time() - used]), flush=True)
+
+
+def start(config: Config, worker: str, python: str) -> subprocess.Popen:
+    """Starts one of the two and waits until it is ready."""
+    flags = {**dataclasses.asdict(config), "worker": worker, "profile": None}
+    process = subprocess.Popen(
+        [
+            python,
+            os.path.abspath(__file__),
+            *(f"--{k}={v}" for k, v in flags.items() if v is not None),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    return process
+
+
+def turn(process: subprocess.Popen) -> list[float]:
+    """Lets a process work once; returns wall and processor seconds."""
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+def profile(config: Config) -> None:
+    """Prints the seconds per step that our operations take."""
+    import glob
+
+    import tensorflow as tf
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    _, run = make_ours(config)
+    run(3)
+    tf.profiler.experimental.start(config.profile)
+    run(config.steps)
+    tf.profiler.experimental.stop()
+    (path,) = glob.glob(f"{config.profile}/**/*.xplane.pb", recursive=True)
+    with open(path, "rb") as file:
+        space = xplane_pb2.XSpace.FromString(file.read())
+    seconds: collections.Counter[str] = collections.Counter()
+    for plane in space.planes:
+        names = {k: v.name for k, v in plane.event_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                name = names[event.metadata_id]
+                if ":" in name and "::" not in name:
+                    kind = name.rpartition(":")[2].partition("#")[0]
+                    seconds[kind] += event.duration_ps / 1e12
+    for kind, total in seconds.most_common(30):
+        print(f"{kind:40s} {1000 * total / config.steps:9.2f} ms")
+
+
+def main(config: Config) -> None:
+    """Lets ours and the peer take turns and prints medians and the ratio."""
+    if config.worker != "none":
+        return work(config)
+    if config.profile:
+        return profile(config)
+    if config.precision == "auto":  # Both must compute in the same.
+        from training import precision
+
+        config = dataclasses.replace(config, precision=precision.choose())
+    processes = {"ours": start(config, "ours", sys.executable)}
+    if config.peer_python:
+        processes["peer"] = start(config, "peer", config.peer_python)
+    for process in processes.values():
+        process.stdout.readline()
+    taken = collections.defaultdict(list)
+    for _ in range(config.rounds):
+        for name, process in processes.items():
+            taken[name].append(turn(process))
+    rates = {}
+    done = config.batch_size * config.steps
+    for name, values in taken.items():
+        wall, used = (
+            statistics.median(column) for column in zip(*values, strict=True)
+        )
+        rates[name] = done / wall
+        print(
+            f"{name}: {done / wall:.2f} sequences/s, "
+            f"{done / used:.2f} per processor second"
+        )
+        processes[name].stdin.close()
+        processes[name].wait()
+    if "peer" in rates:
+        print(
+            f"ratio ours / peer: {rates['ours'] / rates['peer']:.2f} "
+            f"({config.size}, batch {config.batch_size}, sequence "
+            f"{config.max_seq_length}, {config.precision})"
+        )
+    return None
+
+
+if __name__ == "__main__":
+    config_flags.run(Config, main)
