@@ -18,6 +18,7 @@ from modeling.config import BertConfig
 from tasks import pretraining
 from tests.training import golden_run
 from training import assembly, loop, run_config, strategy
+from training import precision as policies
 
 TOLERANCE = 1e-4
 
@@ -29,17 +30,19 @@ def make_batches(*, first_batch, part, num_parts):
     return tf.data.Dataset.from_tensor_slices(columns).repeat()
 
 
-def train(output_dir):
+def train(output_dir, precision="float32"):
     """Runs the loop as run_pretraining.py does; returns metrics per step."""
     scope = strategy.create("one_device")
     with scope.scope():
-        model = models.PretrainingModel(BertConfig(**golden_run.CONFIG))
+        model = models.PretrainingModel(
+            BertConfig(**golden_run.CONFIG), dtype=policies.policy(precision)
+        )
     for variable in model.variables:
         variable.assign(golden_run.weight(variable.path, variable.shape))
     config = run_config.RunConfig(
         output_dir=str(output_dir),
         learning_rate=golden_run.PEAK,
-        precision="float32",
+        precision=precision,
         log_every_steps=1,
     )
     assembly.train(
@@ -67,6 +70,15 @@ def test_losses_of_200_steps_are_those_of_transformers(tmp_path, golden):
     assert losses == pytest.approx(golden.loss, rel=TOLERANCE)
     norms = [line["train/grad_norm"] for line in lines]
     assert norms == pytest.approx(golden.grad_norm, rel=TOLERANCE)
+
+
+def test_the_curve_of_bfloat16_lies_on_that_of_float32(tmp_path, golden):
+    losses = [line["train/loss"] for line in train(tmp_path, "bfloat16")]
+    # Step by step, and over the last tenth.
+    apart = np.abs(np.array(losses) / golden.loss - 1.0)
+    assert apart.mean() < 0.005
+    ends = np.mean(losses[-20:]), np.mean(golden.loss[-20:])
+    assert ends[0] == pytest.approx(ends[1], rel=0.005)
 
 
 def test_the_golden_run_learns_and_is_clipped(golden):

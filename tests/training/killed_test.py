@@ -2,7 +2,7 @@
 
 Real processes die by SIGKILL: before every operation on a file that saving
 consists of, and at random moments. Weights and slots are compared by hash,
-metrics line by line.
+metrics line by line. SIGTERM is in tests/run_pretraining_resume_test.py.
 
 pytest tests/training/killed_test.py
 """
@@ -14,13 +14,12 @@ import random
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import toy_run
 
-from training import metric_writer, preemption
+from training import metric_writer
 
 HERE = pathlib.Path(__file__).parent
 # Saves, lines of metrics and evaluations fall on different steps.
@@ -82,48 +81,24 @@ def undisturbed(tmp_path_factory):
     return directory / "run"
 
 
-def kill_at(points, directory, undisturbed):
+@pytest.mark.slow
+def test_killed_before_every_operation_of_saving_and_at_random_moments(
+    tmp_path, undisturbed
+):
+    seed = random.randrange(2**32)
+    moments = [random.Random(seed + i).uniform(0.5, 2.5) for i in range(2)]
     finish(
         start(
             "killed_runs.py",
-            directory,
+            tmp_path,
             json.dumps(OPTIONS),
-            json.dumps(points),
+            json.dumps([*range(2, 12), *moments]),
         )
     )
-    codes = json.loads((directory / "kills.json").read_text())
+    codes = json.loads((tmp_path / "kills.json").read_text())
     assert codes[-1] == 0
-    assert codes.count(-signal.SIGKILL) > len(points) / 2
-    assert digest(directory) == digest(undisturbed)
-    assert metrics(directory) == metrics(undisturbed)
-    assert not leftovers(directory)
-
-
-@pytest.mark.slow
-def test_killed_before_every_operation_of_saving(tmp_path, undisturbed):
-    kill_at(list(range(2, 12)), tmp_path, undisturbed)
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments(tmp_path, undisturbed):
-    seed = random.randrange(2**32)
-    moments = [random.Random(seed + i).uniform(0.5, 2.5) for i in range(4)]
-    kill_at(moments, tmp_path, undisturbed)
-
-
-@pytest.mark.slow
-def test_sigterm_saves_and_exits_with_its_own_code(tmp_path, undisturbed):
-    options = {**OPTIONS, "save_every": 1000}
-    slow = json.dumps({"run": {**options, "sleep": 0.2}})
-    process = start("toy_run.py", tmp_path, slow)
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    finish(process, preemption.EXIT_CODE)
-    (index,) = (tmp_path / "run").glob("model.ckpt-*.index")
-    assert index.name != "model.ckpt-45.index"
-    out = finish(start("toy_run.py", tmp_path, json.dumps({"run": options})))
-    assert f"from {index.stem.split('-')[1]}:" in out
-    assert digest(tmp_path / "run") == digest(undisturbed)
-    assert metrics(tmp_path / "run") == metrics(undisturbed)
+    # A run that ends before its random moment is as good as a kill after it.
+    assert codes[:10] == [-signal.SIGKILL] * 10
+    assert digest(tmp_path) == digest(undisturbed), seed
+    assert metrics(tmp_path) == metrics(undisturbed), seed
+    assert not leftovers(tmp_path)
