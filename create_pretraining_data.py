@@ -21,7 +21,7 @@ folder, give each task of an array job its own --shard_index of
     --beam_runner=DirectRunner --beam_options='--direct_num_workers=4
         --direct_running_mode=multi_processing'
 
-Expect some 70 instances per kilobyte of English text at dupe_factor 10, and
+Expect some 25 instances per kilobyte of English text at dupe_factor 10, and
 "Wrote N total instances" as the last line.
 """
 
@@ -31,6 +31,7 @@ import tempfile
 import zlib
 
 import errors
+import quiet  # noqa: F401
 from data import (
     corpus,
     dry_run,

@@ -5,9 +5,9 @@
 
 Both make instances of 128 pieces, 20 predictions, dupe_factor 10 from the same
 text. Start-up (imports, vocabulary, starting workers) is left out on both
-sides. Prints instances per second, their ratio, peak memory of a process,
-the scaling over workers, and the statistics of both sides' records. Without
---reference only this project's side runs.
+sides. Prints instances per second, their ratio, peak memory of a process and
+the scaling over workers. Without --reference only this project's side runs.
+What the instances are like: benchmarks/pretraining_data_statistics.py.
 """
 
 import argparse
@@ -50,6 +50,7 @@ def run_ours(text: str, vocab: str, folder: str, count: int) -> float:
     shards = tuple(os.path.join(folder, f"{n}.tfrecord") for n in range(4))
     job = pretraining_job.Job(
         input_files=(text,),
+        input_digests=pretraining_job.digest_files([text]),
         input_format="sentences",
         output_files=shards,
         work_dir=os.path.join(folder, "work"),
@@ -58,9 +59,10 @@ def run_ours(text: str, vocab: str, folder: str, count: int) -> float:
         ),
         pairing=instances.PairingRule(),
         masking=masking.MaskingRule(),
+        packing=None,
         random_seed=12345,
     )
-    with workers.Workers(count, job, "data.pretraining_job") as pool:
+    with workers.Workers(count, job, "data.pretraining_parts") as pool:
         list(pool.map(warm_up, range(4 * count)))
         begin = time.perf_counter()
         pretraining_shards.make(
@@ -91,51 +93,12 @@ def run_reference(text: str, vocab: str, folder: str, checkout: str) -> float:
     return time.perf_counter() - begin
 
 
-def statistics(folder: str, vocab: str) -> dict[str, float]:
-    """Returns what the records of one side are like, with standard errors."""
-    import numpy as np
-    import tensorflow as tf
+def count_instances(folder: str) -> int:
+    """Counts the records of one side."""
+    from data import records
 
-    from data import records, schema, vocabulary
-
-    words = vocabulary.Vocabulary.from_file(vocab)
-    kind = schema.pretraining(128, 20)
     paths = sorted(map(str, pathlib.Path(folder).glob("*.tfrecord")))
-    dataset = tf.data.TFRecordDataset(paths).batch(4096)
-    sums = []
-    for batch in dataset.map(lambda x: records.parse(x, kind)):
-        batch = {name: value.numpy() for name, value in batch.items()}
-        used = batch["masked_lm_weights"] > 0
-        shown = np.take_along_axis(
-            batch["input_ids"], batch["masked_lm_positions"], 1
-        )
-        masks = shown[used] == words.mask_id
-        kept = shown[used] == batch["masked_lm_ids"][used]
-        lengths = batch["input_mask"].sum(1)
-        b_lengths = batch["segment_ids"].sum(1) - 1
-        continued = words.is_continuation[batch["masked_lm_ids"]] & used
-        sums.append(
-            {
-                "instances": len(lengths),
-                "length": lengths.sum(),
-                "full": (lengths == 128).sum(),
-                "a_length": (lengths - b_lengths - 3).sum(),
-                "b_length": b_lengths.sum(),
-                "random_next": batch["next_sentence_labels"].sum(),
-                "predictions": used.sum(),
-                "masked": masks.sum(),
-                "kept": kept.sum(),
-                "continued": continued.sum(),
-            }
-        )
-    total = {name: float(sum(x[name] for x in sums)) for name in sums[0]}
-    per_instance = ("length", "full", "a_length", "b_length", "random_next")
-    result = {"instances": total["instances"]}
-    for name in (*per_instance, "predictions"):
-        result[name] = total[name] / total["instances"]
-    for name in ("masked", "kept", "continued"):
-        result[name] = total[name] / total["predictions"]
-    return result
+    return sum(map(records.count, paths))
 
 
 def child(arguments) -> None:
@@ -184,22 +147,18 @@ def report(arguments) -> None:
         sides = [("ours", n) for n in arguments.scaling]
         if arguments.reference:
             sides.insert(0, ("reference", 1))
-        rates, found = {}, {}
+        rates = {}
         print(f"{arguments.megabytes} MB of text, {os.cpu_count()} cores")
         for side, count in sides:
             folder = os.path.join(scratch, f"{side}-{count}")
             result = measure(arguments, text, side, folder, count)
-            found[side] = statistics(folder, arguments.vocab_file)
-            rate = found[side]["instances"] / result["seconds"]
+            rate = count_instances(folder) / result["seconds"]
             rates[side, count] = rate
             base = rates.get(("reference", 1), rates[sides[0]])
             print(
                 f"{side:10} {count} worker(s): {rate:9.0f} instances/s, "
                 f"{rate / base:6.1f} times, {result['megabytes']:6.0f} MB peak"
             )
-        print(f"{'statistic':14}", *(f"{side:>12}" for side in found))
-        for name in next(iter(found.values())):
-            print(f"{name:14}", *(f"{x[name]:12.4f}" for x in found.values()))
 
 
 def main() -> None:

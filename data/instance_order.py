@@ -99,8 +99,12 @@ def _read_slice(folder, number, first, last):
 def replace(path: str, data: bytes) -> None:
     """Writes a local file beside its place, then renames it."""
     hidden = f"{path}.{uuid.uuid4().hex[:12]}.incomplete"
-    with open(hidden, "wb") as file:
-        file.write(data)
+    try:
+        with open(hidden, "wb") as file:
+            file.write(data)
+    except BaseException:
+        os.remove(hidden)
+        raise
     os.replace(hidden, path)
 
 

@@ -110,6 +110,8 @@ def make(
 def _finish(job, words_path) -> None:
     if not tf.io.gfile.exists(words_path):
         job.vocabulary.to_file(words_path)
+    # A removed file takes room for as long as it is mapped.
+    pretraining_job.map_store.cache_clear()
     shutil.rmtree(job.work_dir, ignore_errors=True)
 
 
@@ -148,6 +150,7 @@ def _run(job, pool, group, allow_single_document):
             job, counts["instances"], counts["plans"]
         )
         mine = group.own(parts)
+        bar.clear()
         pretraining_report.show_first(job, mine[0][0], _EXAMPLES_SHOWN)
         _write_shards(job, pool, mine, bar)
     if not all(map(tf.io.gfile.exists, job.output_files)):

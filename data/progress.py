@@ -40,6 +40,10 @@ class Progress:
         """Ends the bar."""
         self._bar.close()
 
+    def clear(self) -> None:
+        """Makes room for lines of text, until the next step."""
+        self._bar.clear()
+
     @contextlib.contextmanager
     def phase(
         self, name: str, total: int, unit: str, scale: float = 1

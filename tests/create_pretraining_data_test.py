@@ -7,6 +7,7 @@ import hashlib
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -200,6 +201,47 @@ def test_a_place_that_cannot_be_written_is_refused(place, tmp_path, capfd):
     (tmp_path / "file").write_text("")
     line = refused(place, capfd, f"--output_file={tmp_path}/file/x.tfrecord")
     assert "file" in line
+
+
+def mount(folder, size):
+    """Mounts a small file system; skips where that is not allowed."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    if shutil.which("mount") is None or subprocess.run(command).returncode:
+        pytest.skip("needs the right to mount a small file system")
+
+
+@pytest.mark.parametrize("size", ["100k", "400k", "3m"])
+def test_a_full_disk_ends_in_one_line_and_leaves_no_shard(
+    place, tmp_path, capfd, size
+):
+    """Full at tokenizing, pairing, writing; with room, the command ends."""
+    folder = tmp_path / "small"
+    mount(folder, size)
+    try:
+        flags = [
+            f"--output_prefix={folder}/x",
+            "--num_shards=1",
+            "--num_workers=1",
+        ]
+        line = refused(place, capfd, *flags)
+        assert "No space left" in line or "space" in line.lower(), line
+        names = [path.name for path in folder.rglob("*") if path.is_file()]
+        assert not [x for x in names if x.startswith("x-")], names
+        assert not [x for x in names if x.endswith(".incomplete")], names
+        room = ["mount", "-o", "remount,size=64m", folder]
+        subprocess.run(room, check=True)
+        in_process(place, *flags)
+        assert len(list(folder.glob("x-*"))) == 1
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_dry_run_prints_and_writes_nothing(place, tmp_path, capsys):
+    in_process(place, f"--output_prefix={tmp_path}/x", "--dry_run")
+    printed = capsys.readouterr().out
+    assert re.search(r"^instances +7,\d\d\d$", printed, re.MULTILINE), printed
+    assert not list(tmp_path.iterdir())
 
 
 def start(place, folder, workers):
