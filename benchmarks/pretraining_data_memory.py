@@ -75,7 +75,7 @@ def watch(command: list[str]) -> tuple[dict, dict, float]:
                 held = peaks.setdefault(pid, {"peak": 0, "anonymous": 0})
                 for name, value in memory(pid).items():
                     held[name] = max(held[name], value)
-            time.sleep(0.1)
+            time.sleep(0.25)
         seconds = time.monotonic() - begin
         if process.returncode:
             log.seek(0)
