@@ -33,7 +33,10 @@ WEIGHTS = safetensors_files.NAME
 
 
 def save(
-    model: keras.Model, directory: str, labels: Sequence[str] | None = None
+    model: keras.Model,
+    directory: str,
+    labels: Sequence[str] | None = None,
+    problem_type: str | None = None,
 ) -> None:
     """Writes the three files; each appears whole or not at all.
 
@@ -41,12 +44,14 @@ def save(
         model: One of modeling.models.
         directory: Is made if need be.
         labels: Names of the classes, for classifiers and taggers.
+        problem_type: As transformers calls it, where the model does not show.
     """
     causal = model.bert.attention == "left_to_right"
     count = getattr(model, "num_classes", None)
     if labels is None and count is not None:
         labels = [f"LABEL_{i}" for i in range(count)]
-    is_regression = isinstance(model, models.ClassificationModel) and count == 1
+    if isinstance(model, models.ClassificationModel) and count == 1:
+        problem_type = "regression"
     write(
         directory,
         model.config,
@@ -54,7 +59,7 @@ def save(
         architecture=_architecture(model, causal),
         is_decoder=causal,
         labels=labels,
-        problem_type="regression" if is_regression else None,
+        problem_type=problem_type,
     )
 
 

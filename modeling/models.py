@@ -121,17 +121,23 @@ class ClassificationModel(keras.Model):
         config: BertConfig,
         *,
         num_classes: int,
+        attention: str = "bidirectional",
         recompute: bool = False,
         seed: int = 0,
         dtype=None,
     ):
-        """Makes the model; one class makes it a regression."""
+        """Makes the model; one class makes it a regression.
+
+        `attention` is that of the pre-training; see BertEncoder.
+        """
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
         self.num_classes = num_classes
         make = variables.Maker(stddev=config.initializer_range, seed=seed)
         options = {"make": make, "dtype": self.dtype_policy}
-        self.bert = encoder.BertEncoder(config, recompute=recompute, **options)
+        self.bert = encoder.BertEncoder(
+            config, attention=attention, recompute=recompute, **options
+        )
         self.classifier = heads.ScoreHead(
             "", num_classes, config, rate=config.hidden_dropout_prob, **options
         )
@@ -151,16 +157,19 @@ class MultipleChoiceModel(keras.Model):
         self,
         config: BertConfig,
         *,
+        attention: str = "bidirectional",
         recompute: bool = False,
         seed: int = 0,
         dtype=None,
     ):
-        """Makes the model."""
+        """Makes the model; `attention` as for ClassificationModel."""
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
         make = variables.Maker(stddev=config.initializer_range, seed=seed)
         options = {"make": make, "dtype": self.dtype_policy}
-        self.bert = encoder.BertEncoder(config, recompute=recompute, **options)
+        self.bert = encoder.BertEncoder(
+            config, attention=attention, recompute=recompute, **options
+        )
         self.classifier = heads.ScoreHead(
             "", 1, config, rate=config.hidden_dropout_prob, **options
         )

@@ -51,9 +51,12 @@ def save(
     tokenizer: tokenization.Tokenizer | None,
     directory: str,
     labels: list[str] | None = None,
+    problem_type: str | None = None,
 ) -> None:
     """Writes a model directory; without a tokenizer, says what is missing."""
-    model_directory.save(model, directory, labels=labels)
+    model_directory.save(
+        model, directory, labels=labels, problem_type=problem_type
+    )
     if tokenizer is None:
         logging.warning(
             "%s has no vocab.txt: no manifest beside the shards names the "

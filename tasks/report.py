@@ -120,9 +120,14 @@ def write(path: str, title: str, sections: Sequence[Section]) -> None:
         *(f"<h2>{html.escape(s.title)}</h2>{s.body}" for s in sections),
         "</body></html>",
     ]
+    write_text(path, "\n".join(parts) + "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file whole or not at all."""
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write("\n".join(parts) + "\n")
+    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
     os.replace(temporary, path)
 
 

@@ -81,10 +81,24 @@ def make_optimizer(
     config: run_config.RunConfig,
     variables: Sequence[Any],
     schedule: Callable[[tf.Tensor], tf.Tensor],
+    *,
+    bias_correction: bool | None = None,
+    rate_multiplier: Callable[[str], float] | None = None,
 ) -> optimizers.Optimizer:
-    """Makes the optimizer and its slots; call it in strategy.scope()."""
+    """Makes the optimizer and its slots; call it in strategy.scope().
+
+    `bias_correction` is the rule's own unless given; `rate_multiplier` maps a
+    variable's path to a factor on its learning rate.
+    """
     rules = {"adamw": optimizers.AdamW, "lamb": optimizers.Lamb}
-    return optimizers.Optimizer(rules[config.optimizer](), variables, schedule)
+    given = {"bias_correction": bias_correction}
+    given = {k: v for k, v in given.items() if v is not None}
+    return optimizers.Optimizer(
+        rules[config.optimizer](**given),
+        variables,
+        schedule,
+        rate_multiplier=rate_multiplier,
+    )
 
 
 def make_schedule(
@@ -132,11 +146,14 @@ def train(
     eval_every: int = 0,
     warm_start: Callable[[], None] | None = None,
     data_settings: Mapping[str, Any] | None = None,
+    optimizer_options: Mapping[str, Any] | None = None,
+    loop_options: Mapping[str, Any] | None = None,
 ) -> int:
     """Trains a model as its flags say; see loop.train.
 
     `data_settings` is what decides which records a step reads, by flag, as
-    JSON values; a resumed run may not change it.
+    JSON values; a resumed run may not change it. `optimizer_options` go to
+    make_optimizer, `loop_options` to loop.Options.
 
     Returns:
         The step that the run started from.
@@ -153,6 +170,7 @@ def train(
                 num_warmup_steps=num_warmup_steps,
                 run_clock=run_clock,
             ),
+            **(optimizer_options or {}),
         )
         is_float16 = precision.choose(config.precision) == "float16"
         loss_scale = precision.LossScale() if is_float16 else None
@@ -163,14 +181,16 @@ def train(
         strategy=strategy,
         phases=phases,
         output_dir=config.output_dir,
-        options=_options(config, eval_every, data_settings or {}),
+        options=_options(
+            config, eval_every, data_settings or {}, **(loop_options or {})
+        ),
         loss_scale=loss_scale,
         run_clock=run_clock,
         warm_start=warm_start,
     )
 
 
-def _options(config, eval_every, data_settings) -> loop.Options:
+def _options(config, eval_every, data_settings, **more) -> loop.Options:
     return loop.Options(
         seed=config.random_seed,
         num_accumulation_steps=config.gradient_accumulation_steps,
@@ -183,4 +203,5 @@ def _options(config, eval_every, data_settings) -> loop.Options:
         settings={**config.settings(), **data_settings},
         data_settings=tuple(data_settings),
         allow_changed_data=config.allow_changed_data,
+        **more,
     )

@@ -82,5 +82,6 @@ def check_batch_size(
 
 def _cut(x: tf.Tensor, replicas: int, accumulation: int) -> tf.Tensor:
     micro_batch = x.shape[0] // (replicas * accumulation)
-    shape = [replicas, accumulation, micro_batch, *x.shape[1:]]
-    return tf.reshape(x, shape)
+    # Batches of varying lengths have one dimension that is not static.
+    rest = [-1 if size is None else size for size in x.shape[1:]]
+    return tf.reshape(x, [replicas, accumulation, micro_batch, *rest])

@@ -42,6 +42,8 @@ class Options:
         eval_every: steps between evaluations; 0 is never.
         best_metric: which of evaluate's values picks `best/`.
         higher_is_better: in which direction.
+        patience: end after so many evaluations without a better one; 0 is
+            never.
         jit_compile: whether XLA compiles forward and backward.
         settings: the run's flags as JSON values, kept in its checkpoints.
         data_settings: which of them decide what records a step reads; a
@@ -58,6 +60,7 @@ class Options:
     eval_every: int = 0
     best_metric: str = "loss"
     higher_is_better: bool = False
+    patience: int = 0
     jit_compile: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data_settings: Collection[str] = ()
@@ -93,7 +96,7 @@ def train(
     )
     step, state = _begin(saver, variables, options, run_clock, warm_start)
     end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
-    if step >= end:
+    if step >= end or state.get("is_stopped"):
         text = "already finished: %s is at step %d of %d"
         logging.info(text, output_dir, step, end)
         return step
@@ -110,6 +113,7 @@ def train(
         step=step,
         interval=state.get("interval", {}),
         best_value=state.get("best"),
+        best_step=state.get("best_step", 0),
     )
     _run_phases(going, phases, task, model)
     going.writer.close()

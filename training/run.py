@@ -69,6 +69,9 @@ class Run:
     # checkpoint, so that the line after a resume covers its whole interval.
     interval: dict[str, list[float]]
     best_value: float | None
+    best_step: int = 0
+    # Whether evaluations have ended the run early.
+    is_stopped: bool = False
     # The running phase, and the steps at which it began and ends.
     phase: Phase | None = None
     first_step: int = 0
@@ -117,6 +120,8 @@ class Run:
         self.saver.wait()
 
     def _end(self) -> int:
+        if self.is_stopped:
+            return self.step
         return self.run_clock.end if self.run_clock else self.last_step
 
     def _run_steps(self, train_step, iterator, number) -> steps.StepResults:
@@ -178,9 +183,16 @@ class Run:
             self.writer.write(
                 self.step, {f"eval/{k}": v for k, v in held_out.items()}
             )
-            self.best_value = self.best.offer(
+            best = self.best.offer(
                 self.step, held_out, self.variables, self.best_value
             )
+            if best != self.best_value:
+                self.best_value, self.best_step = best, self.step
+            waited = (self.step - self.best_step) / every
+            if self.options.patience and waited >= self.options.patience:
+                text = "step %d: no better since step %d, stopping early"
+                logging.info(text, self.step, self.best_step)
+                self.is_stopped = True
 
     def _write_interval(self, examples: int, skipped: int | None) -> None:
         values = {
@@ -205,6 +217,8 @@ class Run:
         state = {
             "interval": self.interval,
             "best": self.best_value,
+            "best_step": self.best_step,
+            "is_stopped": self.is_stopped,
             "settings": dict(self.options.settings),
         }
         if self.run_clock:

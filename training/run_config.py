@@ -82,16 +82,19 @@ class RunConfig:
             "iterations_per_loop",
         ):
             require(self, name, minimum=1)
+        self.check_learning_rate()
+        for name in ("max_train_hours", "peak_tflops"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"--{name}={value}: must be above 0")
+
+    def check_learning_rate(self) -> None:
+        """Refuses a rate that cannot be meant; a grid has several to check."""
         if not 0 < self.learning_rate < 1:
             raise ValueError(
                 f"--learning_rate={self.learning_rate}: must lie between "
                 "0 and 1"
             )
-
-        for name in ("max_train_hours", "peak_tflops"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"--{name}={value}: must be above 0")
 
     def settings(self) -> dict[str, Any]:
         """Returns the flags that a resumed run is compared by."""

@@ -136,9 +136,7 @@ class TrainStep:
             update was applied.
         """
         context = tf.distribute.get_replica_context()
-        merged = {
-            k: tf.reshape(v, [-1, *v.shape[2:]]) for k, v in features.items()
-        }
+        merged = {k: _merge_leading(v) for k, v in features.items()}
         weights = _all_reduce(context, dict(self._task.loss_weights(merged)))
         scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
@@ -274,6 +272,12 @@ def _dense(gradients, variables) -> list[tf.Tensor]:
             gradient = tf.zeros(variable.shape)
         dense.append(tf.cast(tf.convert_to_tensor(gradient), tf.float32))
     return dense
+
+
+def _merge_leading(x: tf.Tensor) -> tf.Tensor:
+    """Makes [A, B, ...] into [A * B, ...], also where a length varies."""
+    rest = [-1 if size is None else size for size in x.shape[2:]]
+    return tf.reshape(x, [x.shape[0] * x.shape[1], *rest])
 
 
 def _divide(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:

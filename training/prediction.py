@@ -1,0 +1,106 @@
+"""What a model says of every example, on any hardware, in the examples' order.
+
+Batches come sorted by length; `example_index` says which example a row is, and
+`is_real_example` is 0 where a batch is only filled up.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from training import allocator, feed
+
+_INDEX, _IS_REAL = "example_index", "is_real_example"
+
+
+class Task(Protocol):
+    """What prediction needs to know of a task."""
+
+    def predict(
+        self, model: Any, features: Mapping[str, tf.Tensor]
+    ) -> Mapping[str, tf.Tensor]:
+        """Returns tensors [B, ...] for a batch."""
+
+
+class Predictor:
+    """Compiles the forward pass once and serves every set of a run."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: Any,
+        *,
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool = False,
+    ):
+        """Compiles nothing yet."""
+        self._task = task
+        self._model = model
+        self._strategy = strategy
+        self._jit_compile = jit_compile
+        self._compiled: dict[str, Any] = {}
+
+    def batches(
+        self, make_batches: feed.MakeBatches
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields what the task predicts, and `example_index`, batch by batch.
+
+        Only real examples are there. Use it where outputs differ in length.
+        """
+        batches = feed.distribute(self._strategy, make_batches)
+        run = self._function(batches.element_spec)
+        for features in batches:
+            allocator.keep_freed_memory()
+            values = {k: v.numpy() for k, v in run(features).items()}
+            is_real = values.pop(_IS_REAL) == 1
+            yield {name: value[is_real] for name, value in values.items()}
+
+    def __call__(
+        self, make_batches: feed.MakeBatches, num_examples: int
+    ) -> dict[str, np.ndarray]:
+        """Returns arrays [num_examples, ...] in the examples' order."""
+        results: dict[str, np.ndarray] = {}
+        for values in self.batches(make_batches):
+            rows = values.pop(_INDEX)
+            for name, value in values.items():
+                if name not in results:
+                    shape = (num_examples, *value.shape[1:])
+                    results[name] = np.zeros(shape, value.dtype)
+                results[name][rows] = value
+        return results
+
+    def _function(self, spec):
+        """Traces once for all lengths, which a signature leaves open."""
+        key = str(spec)
+        if key not in self._compiled:
+            self._compiled[key] = tf.function(
+                self._batch, input_signature=[spec]
+            )
+        return self._compiled[key]
+
+    @tf.autograph.experimental.do_not_convert
+    def _batch(self, features):
+        values = self._strategy.run(self._replica_batch, args=(features,))
+        return {
+            name: self._strategy.gather(value, axis=0)
+            for name, value in values.items()
+        }
+
+    @tf.autograph.experimental.do_not_convert
+    def _replica_batch(self, features):
+        features = {k: v[0] for k, v in features.items()}
+        marks = {name: features.pop(name) for name in (_INDEX, _IS_REAL)}
+        predict = self._task.predict
+        if self._jit_compile:
+
+            def predict(model, features):
+                compiled = tf.function(
+                    lambda x: self._task.predict(model, x),
+                    jit_compile=True,
+                    autograph=False,
+                )
+                return compiled(features)
+
+        return {**predict(self._model, features), **marks}
