@@ -2,7 +2,8 @@
 
 pytest tests/data/next_sentence_leaks_test.py
 
-In documents of one size, so that what is left is how partners are drawn.
+In documents of one size and without short sequences, which are drawn for a
+document and pass at a time, so that what is left is how partners are drawn.
 What lengths and places in the document say, in the released procedure and
 here alike, is measured by benchmarks/pretraining_data_statistics.py.
 """
@@ -28,7 +29,9 @@ def places():
     made = instances.plan(
         corpus,
         range(DOCUMENTS),
-        rule=instances.PairingRule(max_seq_length=64, dupe_factor=40),
+        rule=instances.PairingRule(
+            max_seq_length=64, dupe_factor=40, short_seq_prob=0.0
+        ),
         rng=np.random.default_rng(5),
     ).places
     return made[np.argsort(made["key"])]
@@ -49,12 +52,12 @@ def chance(values, labels) -> float:
 def test_labels_do_not_depend_on_the_document_of_a_or_b(places):
     assert len(places) > 10000
     for name in ("a_start", "b_start"):
-        assert chance(document(places[name]), places["is_random"]) > 1e-3
+        assert chance(document(places[name]), places["is_random"]) > 1e-4
 
 
 def test_labels_do_not_depend_on_the_place_in_the_shards(places):
     part = np.arange(len(places)) * 100 // len(places)
-    assert chance(part, places["is_random"]) > 1e-3
+    assert chance(part, places["is_random"]) > 1e-4
     labels = places["is_random"]
     same = (labels[1:] == labels[:-1]).mean()  # Neighbors tell nothing.
     share = labels.mean()
@@ -68,4 +71,4 @@ def test_a_random_next_sentence_is_from_any_other_document(places):
     distance = document(chosen["b_start"]) - document(chosen["a_start"])
     counts = np.bincount(distance % DOCUMENTS, minlength=DOCUMENTS)
     assert counts[0] == 0
-    assert stats.chisquare(counts[1:]).pvalue > 1e-3
+    assert stats.chisquare(counts[1:]).pvalue > 1e-4
