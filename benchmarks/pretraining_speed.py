@@ -275,8 +275,7 @@ def main(config: Config) -> None:
             f"{name}: {done / wall:.2f} sequences/s, "
             f"{done / used:.2f} per processor second"
         )
-        processes[name].stdin.close()
-        processes[name].wait()
+        processes[name].kill()  # Its endless input would keep it waiting.
     if "peer" in rates:
         print(
             f"ratio ours / peer: {rates['ours'] / rates['peer']:.2f} "
