@@ -24,10 +24,11 @@ from training import config_flags
 field = config_flags.field
 HERE = os.path.dirname(os.path.abspath(__file__))
 SENTENCES = (
-    "Returns the sum of the [MASK] along the given axis.",
-    "This function raises an [MASK] if the file does not exist.",
-    "If True, the [MASK] is sorted in place.",
-    "The number of samples in the training [MASK].",
+    "X : array-like of shape (n_samples, n_[MASK]).",
+    "Returns self : object [MASK] itself.",
+    "The [MASK] value is returned if the array is empty.",
+    "An error is [MASK] if the input is not valid.",
+    "If None, the [MASK] axes are used.",
 )
 
 
@@ -36,9 +37,9 @@ class DemoConfig:
     """Everything demo.py needs to know."""
 
     output_dir: str = field("Where everything goes.", "demo_output")
-    text_megabytes: float = field("How much text to collect.", 5.0)
-    vocab_size: int = field("Pieces of the vocabulary.", 6000)
-    num_train_steps: int = field("Steps of pre-training.", 2400)
+    text_megabytes: float = field("How much text to collect.", 4.0)
+    vocab_size: int = field("Pieces of the vocabulary.", 3000)
+    num_train_steps: int = field("Steps of pre-training.", 4000)
 
 
 def main(config: DemoConfig) -> None:
@@ -121,9 +122,10 @@ def _pretrain(config: DemoConfig, path) -> None:
         max_predictions_per_seq=10,
         train_batch_size=16,
         eval_batch_size=64,
-        learning_rate=1e-3,
+        learning_rate=5e-4,
         num_train_steps=config.num_train_steps,
         num_warmup_steps=config.num_train_steps // 20,
+        log_every_steps=max(config.num_train_steps // 20, 1),
         eval_every_steps=max(config.num_train_steps // 6, 1),
     )
 

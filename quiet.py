@@ -35,6 +35,6 @@ def _import_quietly(name: str) -> None:
             os.close(terminal)
 
 
-if _LEVEL not in os.environ:
-    os.environ[_LEVEL] = "3"
+# Processes that this one starts inherit the level, and are quiet as well.
+if os.environ.setdefault(_LEVEL, "3") == "3":
     _import_quietly("tensorflow")

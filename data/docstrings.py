@@ -16,17 +16,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# Packages of the pinned installation, each with prose on a subject of its own.
-PACKAGES = (
-    "keras",
-    "matplotlib",
-    "numpy",
-    "scipy",
-    "sklearn",
-    "tensorflow",
-    "tensorboard",
-    "pip",
-)
+# Packages of the pinned installation with much prose in one style, so that a
+# small model meets the same turns of phrase often enough to learn them.
+PACKAGES = ("keras", "matplotlib", "numpy", "scipy", "sklearn")
 _HELD_OUT_EVERY = 20
 # A paragraph is kept when it starts like a sentence, ends like one and is
 # mostly words: this drops signatures, tables, doctests and directives.
