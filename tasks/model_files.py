@@ -110,6 +110,11 @@ def warm_start(
     logging.info("warm start from %s: %s", source.path, report.summary())
 
 
+def is_here(directory: str) -> bool:
+    """Tells whether a run has left its model in a directory."""
+    return os.path.exists(os.path.join(directory, model_directory.WEIGHTS))
+
+
 def require_weights(init_checkpoint: str | None) -> None:
     """Refuses to evaluate a model of random weights."""
     if init_checkpoint is None:

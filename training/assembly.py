@@ -122,6 +122,14 @@ def make_schedule(
     )
 
 
+def make_loss_scale(
+    config: run_config.RunConfig,
+) -> precision.LossScale | None:
+    """Makes what float16 needs; call it in strategy.scope()."""
+    is_float16 = precision.choose(config.precision) == "float16"
+    return precision.LossScale() if is_float16 else None
+
+
 def make_throughput(
     config: run_config.RunConfig,
     strategy: tf.distribute.Strategy,
@@ -152,8 +160,8 @@ def train(
     """Trains a model as its flags say; see loop.train.
 
     `data_settings` is what decides which records a step reads, by flag, as
-    JSON values; a resumed run may not change it. `optimizer_options` go to
-    make_optimizer, `loop_options` to loop.Options.
+    JSON values; a resumed run may not change it. The options are those of
+    make_optimizer and of loop.Options.
 
     Returns:
         The step that the run started from.
@@ -161,19 +169,16 @@ def train(
     num_train_steps = sum(phase.num_steps for phase in phases)
     with strategy.scope():
         run_clock = make_clock(config, num_train_steps)
-        optimizer = make_optimizer(
+        schedule = make_schedule(
             config,
-            model.trainable_variables,
-            make_schedule(
-                config,
-                num_train_steps=num_train_steps,
-                num_warmup_steps=num_warmup_steps,
-                run_clock=run_clock,
-            ),
-            **(optimizer_options or {}),
+            num_train_steps=num_train_steps,
+            num_warmup_steps=num_warmup_steps,
+            run_clock=run_clock,
         )
-        is_float16 = precision.choose(config.precision) == "float16"
-        loss_scale = precision.LossScale() if is_float16 else None
+        more = optimizer_options or {}
+        variables = model.trainable_variables
+        optimizer = make_optimizer(config, variables, schedule, **more)
+        loss_scale = make_loss_scale(config)
     return loop.train(
         task,
         model,

@@ -1,0 +1,132 @@
+"""Sentence tasks on tensors: what they are trained on and what they predict.
+
+    classification, multiple_choice   logits [B, C]  cross entropy
+    regression                        logits [B, 1]  squared error
+    multi_label                       logits [B, C]  C binary cross entropies
+
+The scores that are reported are computed from the predictions of all examples
+together, in float64, wherever they were computed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from data import examples
+from modeling import losses, models
+from modeling.config import BertConfig
+from tasks import metrics
+
+_LOSSES = {
+    examples.CLASSIFICATION: losses.classification,
+    examples.MULTIPLE_CHOICE: losses.classification,
+    examples.REGRESSION: losses.regression,
+    examples.MULTI_LABEL: losses.multi_label,
+}
+_NAME = "classification_loss"
+
+
+class ClassificationTask:
+    """Joins labeled sentences, a model, a loss and a metric."""
+
+    def __init__(self, kind: str):
+        """Creates the task of one kind of `data.examples`."""
+        self.kind = kind
+
+    def loss_weights(self, features: dict) -> dict[str, Any]:
+        """Returns the number of examples."""
+        count = ops.shape(features["input_ids"])[0]
+        return {_NAME: ops.cast(count, "float32")}
+
+    def forward(
+        self, model: Any, features: dict, dropout_seed: Any = None
+    ) -> tuple[dict, dict]:
+        """Returns the loss, and the accuracy where there are classes."""
+        logits = model(features, dropout_seed=dropout_seed)
+        labels = features["label_ids"]
+        if self.kind != examples.MULTI_LABEL:
+            labels = ops.reshape(labels, (-1,))
+        loss = _LOSSES[self.kind](logits, labels)
+        measured = {}
+        if _LOSSES[self.kind] is losses.classification:
+            measured["accuracy"] = losses.classification_accuracy(
+                logits, labels
+            )
+        return {_NAME: loss}, measured
+
+    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+        """Returns the logits float32 [B, C]."""
+        return {"logits": model(features)}
+
+
+def make_model(
+    config: BertConfig, *, kind: str, num_classes: int, **options: Any
+) -> keras.Model:
+    """Makes the model of a task; `options` as for ClassificationModel."""
+    if kind == examples.MULTIPLE_CHOICE:
+        return models.MultipleChoiceModel(config, **options)
+    return models.ClassificationModel(
+        config, num_classes=num_classes, **options
+    )
+
+
+def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
+    """Returns float64 [N, C]: what test_results.tsv holds (values as such)."""
+    logits = logits.astype(np.float64)
+    if kind == examples.REGRESSION:
+        return logits
+    if kind == examples.MULTI_LABEL:
+        return 0.5 * (1.0 + np.tanh(0.5 * logits))
+    return np.exp(_log_softmax(logits))
+
+
+def decisions(kind: str, logits: np.ndarray) -> np.ndarray:
+    """Returns classes int [N], values float [N], or int [N, C] of 0 and 1."""
+    if kind == examples.REGRESSION:
+        return logits[:, 0].astype(np.float64)
+    if kind == examples.MULTI_LABEL:
+        return (logits > 0).astype(np.int64)
+    return logits.argmax(axis=1)
+
+
+def example_losses(
+    kind: str, logits: np.ndarray, label_ids: np.ndarray
+) -> np.ndarray:
+    """Returns float64 [N], the loss of every example."""
+    logits = logits.astype(np.float64)
+    if kind == examples.REGRESSION:
+        return (logits[:, 0] - label_ids[:, 0]) ** 2
+    if kind == examples.MULTI_LABEL:
+        signs = 1 - 2 * label_ids
+        return np.logaddexp(0.0, signs * logits).mean(axis=1)
+    rows = np.arange(len(logits))
+    return -_log_softmax(logits)[rows, label_ids[:, 0]]
+
+
+def evaluate(
+    kind: str,
+    names: Sequence[str],
+    logits: np.ndarray,
+    label_ids: np.ndarray,
+) -> dict[str, float]:
+    """Returns the named metrics, their mean "score", and the "loss".
+
+    Args:
+      kind: of the task.
+      names: of tasks.metrics.
+      logits: float [N, C].
+      label_ids: as `data.examples.encode_labels` gives them.
+    """
+    truth = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
+    values = metrics.score(names, decisions(kind, logits), truth)
+    loss = float(example_losses(kind, logits, label_ids).mean())
+    mean = float(np.mean(list(values.values())))
+    return {**values, "score": mean, "loss": loss}
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

@@ -1,0 +1,177 @@
+"""What fine-tuning starts from: the model, the tokenizer, the weights.
+
+Whatever a flag leaves open lies beside --init_checkpoint, or in the run's own
+folder where it has been trained already.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from absl import logging
+
+import errors
+from data import tokenization, vocabulary
+from modeling import model_directory
+from modeling.config import BertConfig
+from tasks import checkpoint_sources, model_files, tokenizer_files
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run is built from.
+
+    Attributes:
+      config: the model's hyperparameters.
+      tokenizer: what text is read with.
+      attention: of the pre-training; see modeling.encoder.
+      labels: the classes that the weights know, or None.
+      problem_type: as transformers calls it, or None.
+      init_checkpoint: the weights, or None for random ones.
+    """
+
+    config: BertConfig
+    tokenizer: tokenization.Tokenizer
+    attention: str
+    labels: list[str] | None
+    problem_type: str | None
+    init_checkpoint: str | None
+
+
+def open_start(
+    *,
+    output_dir: str,
+    init_checkpoint: str | None = None,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    max_seq_length: int,
+) -> Start:
+    """Finds and checks what a run starts from; takes the flags' values.
+
+    Raises:
+      InputError: something is missing or does not fit.
+    """
+    source = _source(init_checkpoint, output_dir)
+    config = _config(bert_config_file, source, init_checkpoint)
+    if max_seq_length > config.max_position_embeddings:
+        raise errors.InputError(
+            f"--max_seq_length={max_seq_length}: the model has only "
+            f"{config.max_position_embeddings} positions"
+        )
+    tokenizer = _tokenizer(vocab_file, do_lower_case, source, init_checkpoint)
+    where = f"--vocab_file={vocab_file}" if vocab_file else source.directory
+    model_files.check_vocabulary(config.vocab_size, tokenizer, where)
+    attention, labels, problem_type = "bidirectional", None, None
+    if source is not None and source.has_settings:
+        attention = model_directory.read_attention(source.directory)
+        labels = model_directory.read_labels(source.directory)
+        problem_type = source.problem_type
+    return Start(
+        config=config,
+        tokenizer=tokenizer,
+        attention=attention,
+        labels=labels,
+        problem_type=problem_type,
+        init_checkpoint=source.path if source is not None else None,
+    )
+
+
+def warm_start(model: Any, start: Start, *, reinit_layers: int = 0) -> None:
+    """Assigns the weights; the top layers may keep their random ones.
+
+    Args:
+      model: one of modeling.models, as it was made.
+      start: says which weights.
+      reinit_layers: how many layers start anew, and the pooler with them.
+    """
+    count = len(model.bert.blocks)
+    if reinit_layers > count:
+        raise errors.InputError(
+            f"--reinit_layers={reinit_layers}: the model has {count} layers"
+        )
+    anew = ("bert/pooler/",) + tuple(
+        f"bert/encoder/layer_{i}/" for i in range(count - reinit_layers, count)
+    )
+    kept = {
+        variable.path: variable.numpy()
+        for variable in model.weights
+        if reinit_layers and variable.path.startswith(anew)
+    }
+    model_files.warm_start(
+        model,
+        start.init_checkpoint,
+        do_lower_case=start.tokenizer.settings["do_lower_case"],
+    )
+    for variable in model.weights:
+        if variable.path in kept:
+            variable.assign(kept[variable.path])
+    if kept:
+        logging.info("started anew: %s", ", ".join(anew))
+
+
+def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
+    """Returns the learning rate's factor by a variable's path; None for 1.
+
+    The head and the pooler have 1, the top layer `decay`, the one below its
+    square, and so on down to the embeddings.
+    """
+    if decay == 1.0:
+        return None
+
+    def rate(path: str) -> float:
+        if path.startswith("bert/embeddings/"):
+            return decay ** (num_layers + 1)
+        if path.startswith("bert/encoder/layer_"):
+            layer = int(path.split("/")[2].removeprefix("layer_"))
+            return decay ** (num_layers - layer)
+        return 1.0
+
+    return rate
+
+
+def _source(
+    init_checkpoint: str | None, output_dir: str
+) -> checkpoint_sources.Source | None:
+    flag = "--init_checkpoint"
+    if init_checkpoint is None:
+        # A run that is over, and only asked to predict once more.
+        if not model_files.is_here(output_dir):
+            return None
+        init_checkpoint, flag = output_dir, "--output_dir"
+    try:
+        return checkpoint_sources.read(init_checkpoint)
+    except errors.InputError as error:
+        raise errors.InputError(f"{flag}: {error}") from error
+
+
+def _config(bert_config_file, source, init_checkpoint) -> BertConfig:
+    if bert_config_file is not None:
+        return BertConfig.from_json_file(bert_config_file)
+    if source is not None and source.config is not None:
+        return source.config
+    because = f"none lies beside --init_checkpoint={init_checkpoint}"
+    if init_checkpoint is None:
+        because = "there is no --init_checkpoint that has one"
+    raise errors.InputError(f"--bert_config_file is required: {because}")
+
+
+def _tokenizer(vocab_file, do_lower_case, source, init_checkpoint):
+    if vocab_file is not None:
+        if do_lower_case is None and source is not None:
+            settings = tokenizer_files.read_settings(source.directory)
+            do_lower_case = settings.get("do_lower_case")
+        if do_lower_case is None and init_checkpoint is not None:
+            do_lower_case = tokenizer_files.case_of_release(init_checkpoint)
+        return tokenization.Tokenizer(
+            vocabulary.Vocabulary.from_file(vocab_file),
+            do_lower_case=True if do_lower_case is None else do_lower_case,
+        )
+    if source is not None and tokenizer_files.is_here(source.directory):
+        return tokenizer_files.load(
+            source.directory, do_lower_case=do_lower_case
+        )
+    raise errors.InputError(
+        "--vocab_file is required: none lies beside "
+        f"--init_checkpoint={init_checkpoint}"
+    )

@@ -1,0 +1,161 @@
+"""The paper's protocol: several learning rates, several seeds, the best on dev.
+
+    plan([5e-5, 3e-5], [1, 2], "out")
+        -> out/runs/lr5e-05_seed1, out/runs/lr5e-05_seed2, ...
+
+Every finished run leaves result.json in its folder, so an interrupted grid goes
+on where it was. A grid of one run is that run, in output_dir itself.
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks import report
+
+RESULT = "result.json"
+_SCORE = "score"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One cell of the grid."""
+
+    learning_rate: float
+    random_seed: int
+    directory: str
+
+    @property
+    def name(self) -> str:
+        """Says in words which one it is."""
+        return f"learning rate {self.learning_rate:g}, seed {self.random_seed}"
+
+    def result(self) -> dict | None:
+        """Returns what the run ended with, None if it has not."""
+        path = os.path.join(self.directory, RESULT)
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def finish(self, done: Mapping[str, Any]) -> None:
+        """Notes what the run ended with: values, step, seconds."""
+        path = os.path.join(self.directory, RESULT)
+        report.write_text(path, json.dumps(done, indent=2) + "\n")
+
+
+def plan(
+    learning_rates: Sequence[float], seeds: Sequence[int], output_dir: str
+) -> list[Run]:
+    """Returns the runs, each with its folder."""
+    runs = [(rate, seed) for rate in learning_rates for seed in seeds]
+    if len(runs) == 1:
+        (rate, seed) = runs[0]
+        return [Run(learning_rate=rate, random_seed=seed, directory=output_dir)]
+    return [
+        Run(
+            learning_rate=rate,
+            random_seed=seed,
+            directory=os.path.join(
+                output_dir, "runs", f"lr{rate:g}_seed{seed}"
+            ),
+        )
+        for rate, seed in runs
+    ]
+
+
+def best(results: Mapping[Run, Mapping[str, float]]) -> Run:
+    """Returns the run with the highest score, of equals the first.
+
+    The only run of a job without an evaluation has no score, and needs none.
+    """
+    return max(results, key=lambda run: results[run].get(_SCORE, 0.0))
+
+
+def summary(
+    results: Mapping[Run, Mapping[str, float]],
+) -> dict[str, dict[str, float]]:
+    """Returns best, mean, median and deviation of every metric over all runs.
+
+    "best" is that of the best run; the deviation is that of a sample.
+    """
+    chosen = results[best(results)]
+    columns = {
+        name: [values[name] for values in results.values()] for name in chosen
+    }
+    return {
+        name: {
+            "best": chosen[name],
+            "mean": statistics.fmean(values),
+            "median": statistics.median(values),
+            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        }
+        for name, values in columns.items()
+    }
+
+
+def table(
+    results: Mapping[Run, Mapping[str, float]],
+) -> tuple[list[str], list[list]]:
+    """Returns the header and the rows of a table of all runs and by rate."""
+    names = list(results[best(results)])
+    header = ["learning rate", "seed", *names]
+    rows: list[list] = []
+    for rate in dict.fromkeys(run.learning_rate for run in results):
+        part = {
+            run: values
+            for run, values in results.items()
+            if run.learning_rate == rate
+        }
+        for run, values in part.items():
+            cells = [values[name] for name in names]
+            rows.append([f"{rate:g}", str(run.random_seed), *cells])
+        if len(part) > 1:
+            rows += _statistics(f"{rate:g}", summary(part), names)
+    if len({run.learning_rate for run in results}) > 1:
+        rows += _statistics("all", summary(results), names)
+    return header, rows
+
+
+def text(header: Sequence[str], rows: Sequence[Sequence]) -> str:
+    """Returns a table as aligned text."""
+    cells = [list(header)] + [
+        [x if isinstance(x, str) else f"{x:.4f}" for x in row] for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(x.rjust(w) for x, w in zip(row, widths, strict=True))
+        for row in cells
+    )
+
+
+def write(output_dir: str, results: Mapping[Run, Mapping[str, float]]) -> str:
+    """Writes grid_results.json and .txt; returns the latter's text."""
+    shown = text(*table(results))
+    runs = [
+        {
+            "learning_rate": run.learning_rate,
+            "random_seed": run.random_seed,
+            **values,
+        }
+        for run, values in results.items()
+    ]
+    record = {
+        "best": best(results).name,
+        "summary": summary(results),
+        "runs": runs,
+    }
+    path = os.path.join(output_dir, "grid_results")
+    report.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
+    report.write_text(f"{path}.txt", shown + "\n")
+    return shown
+
+
+def _statistics(rate: str, values, names) -> list[list]:
+    return [
+        [rate, kind, *(values[name][kind] for name in names)]
+        for kind in ("best", "mean", "median", "std")
+    ]

@@ -1,0 +1,173 @@
+"""What report.html shows of a sentence task on its development set."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sklearn.metrics
+
+from data import examples
+from data.examples import Examples
+from tasks import classification, metrics, report, sentence_predictions
+
+_PANELS = (
+    report.Panel("Loss", ("train/loss", "eval/loss")),
+    report.Panel("Score", ("train/accuracy", "eval/score")),
+    report.Panel("Learning rate", ("train/learning_rate",)),
+)
+_MISTAKES = 25
+_GROUPS = 5
+_LONGEST_TEXT = 400
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A set with its truth and what a model made of it.
+
+    Attributes:
+      kind: of the task.
+      metrics: of tasks.metrics.
+      labels: names of the classes.
+      texts: the examples.
+      label_ids: as data.examples.encode_labels gives them.
+      logits: float [N, C].
+      lengths: int [N], pieces.
+    """
+
+    kind: str
+    metrics: Sequence[str]
+    labels: Sequence[str]
+    texts: Examples
+    label_ids: np.ndarray
+    logits: np.ndarray
+    lengths: np.ndarray
+
+
+def write(
+    output_dir: str,
+    title: str,
+    *,
+    metrics_dir: str,
+    judged: Judged,
+    values: Mapping[str, float],
+    grid_table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None,
+    settings: Mapping[str, Any],
+) -> None:
+    """Writes report.html.
+
+    Args:
+      output_dir: of the run.
+      title: of the page.
+      metrics_dir: of the run that was kept, for its learning curves.
+      judged: the development set.
+      values: of eval_results.txt.
+      grid_table: header and rows of all runs, if there were several.
+      settings: the flags.
+    """
+    lines = report.read_metrics(os.path.join(metrics_dir, "metrics.jsonl"))
+    rows = [[name, values[name]] for name in sorted(values)]
+    sections = [
+        report.Section("Results", report.table(["metric", "value"], rows))
+    ]
+    if grid_table is not None:
+        sections.append(report.Section("All runs", report.table(*grid_table)))
+    sections.append(
+        report.Section("Learning curves", report.curves(lines, _PANELS))
+    )
+    sections += judged_sections(judged)
+    given = [[name, str(value)] for name, value in settings.items()]
+    sections.append(
+        report.Section("Flags", report.table(["flag", "value"], given))
+    )
+    report.write(os.path.join(output_dir, "report.html"), title, sections)
+
+
+def judged_sections(judged: Judged) -> list[report.Section]:
+    """Returns confusions, scores by length and the worst mistakes."""
+    sections = []
+    if judged.kind == examples.CLASSIFICATION:
+        sections.append(report.Section("Confusions", _confusions(judged)))
+    sections.append(report.Section("By length", _by_length(judged)))
+    sections.append(report.Section("Worst mistakes", _mistakes(judged)))
+    return sections
+
+
+def _confusions(judged: Judged) -> str:
+    matrix = sklearn.metrics.confusion_matrix(
+        judged.label_ids[:, 0],
+        judged.logits.argmax(axis=1),
+        labels=range(len(judged.labels)),
+    )
+    header = ["true label", *(f"called {label}" for label in judged.labels)]
+    rows = [
+        [label, *map(int, row)]
+        for label, row in zip(judged.labels, matrix, strict=True)
+    ]
+    return report.table(header, rows)
+
+
+def _by_length(judged: Judged) -> str:
+    """Scores groups of equal size, from the shortest inputs to the longest."""
+    order = np.argsort(judged.lengths, kind="stable")
+    truth = judged.label_ids
+    if judged.kind != examples.MULTI_LABEL:
+        truth = truth[:, 0]
+    decided = classification.decisions(judged.kind, judged.logits)
+    rows = []
+    for part in np.array_split(order, min(_GROUPS, len(order))):
+        lengths = judged.lengths[part]
+        values = metrics.score(judged.metrics, decided[part], truth[part])
+        span = f"{lengths.min()} - {lengths.max()}"
+        rows.append([span, len(part), *values.values()])
+    header = ["pieces", "examples", *judged.metrics]
+    return report.table(header, rows)
+
+
+def _mistakes(judged: Judged) -> str:
+    losses = classification.example_losses(
+        judged.kind, judged.logits, judged.label_ids
+    )
+    decided = classification.decisions(judged.kind, judged.logits)
+    if judged.kind == examples.REGRESSION:
+        is_wrong = losses > 0
+    elif judged.kind == examples.MULTI_LABEL:
+        is_wrong = (decided != judged.label_ids).any(axis=1)
+    else:
+        is_wrong = decided != judged.label_ids[:, 0]
+    order = np.argsort(-losses, kind="stable")
+    worst = order[is_wrong[order]][:_MISTAKES]
+    if not len(worst):
+        return "<p>None.</p>"
+    named = sentence_predictions.label_names(
+        judged.kind, judged.labels, judged.logits[worst]
+    )
+    rows = [
+        [
+            judged.texts.where(i).rpartition("/")[2],
+            _text(judged.texts, i),
+            str(judged.texts.labels[i]),
+            label,
+            float(losses[i]),
+        ]
+        for i, label in zip(worst.tolist(), named, strict=True)
+    ]
+    header = ["where", "text", "true label", "predicted", "loss"]
+    return report.table(header, rows)
+
+
+def _text(texts: Examples, number: int) -> str:
+    count = texts.num_choices
+    places = range(number * count, (number + 1) * count)
+    second = texts.second
+    if second is None:
+        parts = [texts.first[i] for i in places]
+    else:
+        parts = [second[i] for i in places]
+        parts.insert(0, texts.first[places[0]])
+    parts = [
+        part if len(part) <= _LONGEST_TEXT else part[:_LONGEST_TEXT] + "..."
+        for part in parts
+    ]
+    return " | ".join(parts)

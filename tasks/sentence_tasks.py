@@ -1,0 +1,284 @@
+"""Which files a sentence task has, what its labels are, how it is scored.
+
+One object serves GLUE, XNLI, SWAG and a user's own table: the readers differ,
+all that follows is the same.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+import errors
+from data import (
+    example_records,
+    examples,
+    glue,
+    schema,
+    sequences,
+    swag,
+    text_tables,
+    tokenization,
+)
+from data.examples import Examples
+from data.features import Features
+
+TRAIN, DEV, TEST = glue.TRAIN, glue.DEV, glue.TEST
+_METRICS = {
+    examples.CLASSIFICATION: ("accuracy", "f1_macro"),
+    examples.REGRESSION: ("pearson", "spearman", "mean_squared_error"),
+    examples.MULTI_LABEL: ("f1_micro", "f1_macro", "accuracy"),
+    examples.MULTIPLE_CHOICE: ("accuracy",),
+}
+# As google-research/bert names them.
+_RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Where a user's own table has what; see text_tables.read_examples."""
+
+    text: str
+    text_pair: str | None
+    label: str
+    id: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceTask:
+    """A task whose sets can be read.
+
+    Attributes:
+      name: of --task_name.
+      kind: of data.examples.
+      metrics: of tasks.metrics; their mean is what runs are compared by.
+      labels: names of the classes, in the order of the model's outputs.
+      read: returns the examples of a set.
+      dev_splits: the sets to evaluate on, the most important first.
+      test_splits: the sets to predict.
+    """
+
+    name: str
+    kind: str
+    metrics: Sequence[str]
+    labels: Sequence[str]
+    read: Callable[[str], Examples]
+    dev_splits: Sequence[str] = (DEV,)
+    test_splits: Sequence[str] = (TEST,)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of the model's outputs."""
+        return len(self.labels) or 1
+
+    def label_ids(self, split: str) -> np.ndarray:
+        """Returns the labels of a set as numbers."""
+        return examples.encode_labels(self.read(split), self.kind, self.labels)
+
+    @property
+    def label_feature(self) -> schema.Feature:
+        """What a record stores of a label."""
+        if self.kind == examples.REGRESSION:
+            return schema.VALUE
+        if self.kind == examples.MULTI_LABEL:
+            return schema.labels(len(self.labels))
+        return schema.LABEL
+
+
+def open_task(
+    task_name: str,
+    *,
+    data_dir: str | None,
+    files: Mapping[str, str | None],
+    columns: Columns,
+    problem_type: str,
+    language: str = "zh",
+    known_labels: Sequence[str] | None = None,
+) -> SentenceTask:
+    """Opens a task by its name.
+
+    Args:
+      task_name: of GLUE, xnli, swag, csv, tsv or jsonl.
+      data_dir: where released files lie.
+      files: split -> file, in place of the released name.
+      columns: of the user's own table.
+      problem_type: classification, regression or multi_label, likewise.
+      language: of XNLI.
+      known_labels: of a model that was trained already.
+    """
+    name = glue.name_of(task_name)
+    if name is not None:
+        return _glue_task(name, data_dir, files, language)
+    name = task_name.lower()
+    if name == "swag":
+        return _swag_task(data_dir, files)
+    if name not in text_tables.FORMATS:
+        names = ", ".join([*glue.TASKS, "swag", *text_tables.FORMATS])
+        raise errors.InputError(f"--task_name={task_name}: none of: {names}")
+    read = functools.cache(_own_reader(name, files, columns))
+    if problem_type == examples.REGRESSION:
+        labels: Sequence[str] = ()
+    elif known_labels is not None and not files.get(TRAIN):
+        labels = known_labels
+    else:
+        labels = examples.find_labels(read(TRAIN), problem_type)
+    return SentenceTask(
+        name=name,
+        kind=problem_type,
+        metrics=_METRICS[problem_type],
+        labels=labels,
+        read=read,
+    )
+
+
+def _glue_task(name, data_dir, files, language) -> SentenceTask:
+    task = glue.TASKS[name]
+    if data_dir is None and not any(files.values()):
+        raise errors.InputError("--data_dir is required")
+
+    def read(split: str) -> Examples:
+        return glue.read(
+            name,
+            split,
+            data_dir or "",
+            file=files.get(split),
+            language=language,
+        )
+
+    def present(kind: str) -> list[str]:
+        # The first is what was asked for; others only if they are there.
+        found = [split for split in task.files if split.startswith(kind)]
+        return found[:1] + [
+            split
+            for split in found[1:]
+            if data_dir and glue.has_split(name, split, data_dir)
+        ]
+
+    return SentenceTask(
+        name=name,
+        kind=task.kind,
+        metrics=task.metrics,
+        labels=task.labels,
+        read=functools.cache(read),
+        dev_splits=present(DEV),
+        test_splits=present(TEST),
+    )
+
+
+def _swag_task(data_dir, files) -> SentenceTask:
+    def read(split: str) -> Examples:
+        return swag.read(split, data_dir, files.get(split))
+
+    return SentenceTask(
+        name="swag",
+        kind=examples.MULTIPLE_CHOICE,
+        metrics=_METRICS[examples.MULTIPLE_CHOICE],
+        labels=swag.LABELS,
+        read=functools.cache(read),
+    )
+
+
+def _own_reader(form, files, columns) -> Callable[[str], Examples]:
+    def read(split: str) -> Examples:
+        path = files.get(split)
+        if path is None:
+            raise errors.InputError(f"--{split}_file is required")
+        label: str | None = columns.label
+        if split == TEST and not text_tables.has_column(path, form, label):
+            label = None
+        return text_tables.read_examples(
+            path,
+            form,
+            text_column=columns.text,
+            text_pair_column=columns.text_pair,
+            label_column=label,
+            id_column=columns.id,
+        )
+
+    return read
+
+
+def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
+    """Reads what a run needs and compares its labels, before it starts."""
+    if train:
+        task.label_ids(TRAIN)
+    for split in task.dev_splits if dev else ():
+        task.label_ids(split)
+    if dev and not task.dev_splits:
+        raise errors.InputError(
+            f"--task_name={task.name}: has no development set"
+        )
+    for split in task.test_splits if test else ():
+        task.read(split)
+
+
+def prepare(
+    task: SentenceTask,
+    split: str,
+    tokenizer: tokenization.Tokenizer,
+    *,
+    max_seq_length: int,
+    records_dir: str | None,
+) -> Features:
+    """Returns the features of a set; test sets get a dummy label, as released.
+
+    Args:
+      task: what the set is of.
+      split: which set.
+      tokenizer: of the model.
+      max_seq_length: of the records.
+      records_dir: where records are kept, or None for nowhere.
+    """
+    texts = task.read(split)
+    choices = texts.num_choices if texts.num_choices > 1 else 0
+
+    def make() -> Features:
+        made = sequences.encode(
+            tokenizer,
+            texts.first,
+            texts.second,
+            max_seq_length=max_seq_length,
+            num_choices=choices,
+        )
+        return dataclasses.replace(
+            made, dense={"label_ids": _label_ids(task, split)}
+        )
+
+    if records_dir is None:
+        return make()
+    job = {
+        "task": task.name,
+        "texts": digest(texts),
+        "labels": list(task.labels),
+        "tokenizer": example_records.tokenizer_job(tokenizer),
+    }
+    kind = schema.classification(max_seq_length, task.label_feature)
+    if choices:
+        kind = schema.multiple_choice(max_seq_length, choices)
+    base, _, rest = split.partition("_")
+    name = "_".join(filter(None, [_RECORDS[base], rest]))
+    path = f"{records_dir}/{name}.tf_record"
+    return example_records.prepare(path, kind, job, make)
+
+
+def _label_ids(task: SentenceTask, split: str) -> np.ndarray:
+    if not split.startswith(TEST):
+        return task.label_ids(split)
+    label = task.label_feature
+    dtype = np.float32 if label.dtype == schema.FLOAT else np.int64
+    return np.zeros((len(task.read(split)), *label.shape), dtype)
+
+
+def fingerprint(task: SentenceTask) -> dict[str, str]:
+    """Tells what a run trains on from anything else, by flag."""
+    return {"task_name": task.name, "train_file": digest(task.read(TRAIN))}
+
+
+def digest(texts: Examples) -> str:
+    """Returns the SHA-256 of what a set says, wherever it was read from."""
+    columns = [texts.first, texts.second, texts.labels]
+    text = json.dumps(columns, ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

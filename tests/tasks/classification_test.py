@@ -1,0 +1,102 @@
+"""Proves scores, rates and grids against values that are computed otherwise.
+
+python -m pytest tests/tasks/classification_test.py
+"""
+
+import keras
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from data import examples
+from tasks import classification, finetuning, grid
+
+RNG = np.random.default_rng(1)
+LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
+CLASSES = RNG.integers(0, 3, (50, 1))
+SEVERAL = RNG.integers(0, 2, (50, 3))
+VALUES = RNG.normal(size=(50, 1)).astype(np.float32)
+KINDS = {
+    examples.CLASSIFICATION: (LOGITS, CLASSES),
+    examples.MULTI_LABEL: (LOGITS, SEVERAL),
+    examples.REGRESSION: (LOGITS[:, :1], VALUES),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reported_loss_is_the_loss_that_is_trained_on(kind):
+    logits, labels = KINDS[kind]
+    task = classification.ClassificationTask(kind)
+
+    def model(features, dropout_seed):
+        return keras.ops.convert_to_tensor(logits)
+
+    dtype = np.float32 if kind == examples.REGRESSION else np.int32
+    features = {
+        "input_ids": np.zeros((50, 4), np.int32),
+        "label_ids": labels.astype(dtype),
+    }
+    (loss,) = task.forward(model, features)[0].values()
+    (weight,) = task.loss_weights(features).values()
+    ours = classification.example_losses(kind, logits, labels).mean()
+    assert float(loss.sum) / float(weight) == pytest.approx(ours, rel=1e-5)
+
+
+def test_losses_and_probabilities_are_scikit_learns():
+    shares = classification.probabilities(examples.CLASSIFICATION, LOGITS)
+    loss = classification.example_losses(
+        examples.CLASSIFICATION, LOGITS, CLASSES
+    ).mean()
+    expected = sklearn.metrics.log_loss(CLASSES[:, 0], shares)
+    assert loss == pytest.approx(expected)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+
+
+def test_the_score_is_the_mean_of_the_metrics():
+    values = classification.evaluate(
+        examples.CLASSIFICATION, ("accuracy", "f1_macro"), LOGITS, CLASSES
+    )
+    mean = (values["accuracy"] + values["f1_macro"]) / 2
+    assert values["score"] == pytest.approx(mean)
+
+
+def test_rates_fall_from_the_head_to_the_embeddings():
+    rate = finetuning.layer_rates(12, 0.9)
+    assert rate("output_weights") == 1.0
+    assert rate("bert/pooler/dense/kernel") == 1.0
+    assert rate("bert/encoder/layer_11/output/dense/kernel") == (
+        pytest.approx(0.9)
+    )
+    assert rate("bert/encoder/layer_0/output/dense/kernel") == (
+        pytest.approx(0.9**12)
+    )
+    assert rate("bert/embeddings/LayerNorm/gamma") == pytest.approx(0.9**13)
+    assert finetuning.layer_rates(12, 1.0) is None
+
+
+def test_a_grid_of_one_is_the_run_itself():
+    (run,) = grid.plan([5e-5], [7], "out")
+    assert run.directory == "out"
+    runs = grid.plan([5e-5, 3e-5], [1, 2], "out")
+    assert [run.directory for run in runs] == [
+        "out/runs/lr5e-05_seed1",
+        "out/runs/lr5e-05_seed2",
+        "out/runs/lr3e-05_seed1",
+        "out/runs/lr3e-05_seed2",
+    ]
+
+
+def test_a_summary_by_hand():
+    runs = grid.plan([5e-5], [1, 2, 3], "out")
+    scores = dict(zip(runs, (0.5, 0.9, 0.7), strict=True))
+    results = {run: {"score": x, "loss": 1 - x} for run, x in scores.items()}
+    assert grid.best(results) == runs[1]
+    found = grid.summary(results)
+    assert found["score"]["best"] == 0.9
+    assert found["score"]["mean"] == pytest.approx(0.7)
+    assert found["score"]["median"] == 0.7
+    assert found["score"]["std"] == pytest.approx(0.2)
+    assert found["loss"]["best"] == pytest.approx(0.1)
+    header, rows = grid.table(results)
+    assert header == ["learning rate", "seed", "score", "loss"]
+    assert len(rows) == 3 + 4
