@@ -59,44 +59,52 @@ def train(
 
     Args:
         config: the flags.
-        run: those of this run of the grid, its folder among them.
+        run: those of this run of the grid.
         task: see step.Task.
         model: made in strategy.scope().
         strategy: the devices.
-        make_batches: the endless batches.
+        make_batches: endless.
         num_examples: in an epoch.
         warm_start: assigns the pre-trained weights.
         data_settings: see assembly.train.
         evaluate: returns held-out values, SCORE among them.
-        rate_multiplier: maps a variable's path to a factor on its rate.
+        rate_multiplier: see assembly.make_optimizer.
 
     Returns:
         The step whose weights the model has now.
     """
-    steps = num_train_steps(
-        num_examples, config.train_batch_size, config.num_train_epochs
-    )
+    batch_size, epochs = config.train_batch_size, config.num_train_epochs
+    steps = num_train_steps(num_examples, batch_size, epochs)
+    phase = loop.Phase(steps, make_batches, evaluate=evaluate)
     assembly.train(
         run,
         task,
         model,
         strategy=strategy,
-        phases=[loop.Phase(steps, make_batches, evaluate=evaluate)],
+        phases=[phase],
         num_warmup_steps=int(steps * config.warmup_proportion),
         eval_every=config.eval_every_steps,
         warm_start=warm_start,
         data_settings=data_settings,
-        optimizer_options={
-            "bias_correction": config.bias_correction or None,
-            "rate_multiplier": rate_multiplier,
-        },
-        loop_options={
-            "best_metric": SCORE,
-            "higher_is_better": True,
-            "patience": config.early_stopping_patience,
-        },
+        optimizer_options=_optimizer_options(config, rate_multiplier),
+        loop_options=_loop_options(config),
     )
     return restore(config, model, run.output_dir) or 0
+
+
+def _optimizer_options(config, rate_multiplier) -> dict[str, Any]:
+    return {
+        "bias_correction": config.bias_correction or None,
+        "rate_multiplier": rate_multiplier,
+    }
+
+
+def _loop_options(config) -> dict[str, Any]:
+    return {
+        "best_metric": SCORE,
+        "higher_is_better": True,
+        "patience": config.early_stopping_patience,
+    }
 
 
 def restore(

@@ -97,8 +97,7 @@ def train(
     step, state = _begin(saver, variables, options, run_clock, warm_start)
     end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
     if step >= end or state.get("is_stopped"):
-        text = "already finished: %s is at step %d of %d"
-        logging.info(text, output_dir, step, end)
+        _say_finished(output_dir, step, end)
         return step
     going = run.Run(
         strategy=strategy,
@@ -145,6 +144,11 @@ def _begin(
     if run_clock and "clock" in state:
         run_clock.restore(state["clock"])
     return step, state
+
+
+def _say_finished(output_dir, step, end) -> None:
+    text = "already finished: %s is at step %d of %d"
+    logging.info(text, output_dir, step, end)
 
 
 def _writer(output_dir, step, end, strategy) -> metric_writer.MetricWriter:
