@@ -61,9 +61,17 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     """Returns the labels that occur, sorted: numbers by value, else as text."""
     if kind == REGRESSION:
         return []
-    found = {
-        label for given in examples.labels or () for label in _split(given)
-    }
+    found = set()
+    for i, given in enumerate(examples.labels or ()):
+        if kind == MULTI_LABEL:
+            found.update(_split(given))
+        elif isinstance(given, str):
+            found.add(given)
+        else:
+            raise errors.InputError(
+                f"{examples.where(i)}: {len(given)} labels in a list; "
+                f"--problem_type={MULTI_LABEL} takes several"
+            )
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
             f"{examples.path}: {len(found)} different label(s), "

@@ -174,6 +174,29 @@ def test_numbers_are_sorted_as_numbers(tmp_path):
     assert found == ["2", "9", "10"]
 
 
+def test_a_label_with_a_comma_is_one_label_unless_there_may_be_several(
+    tmp_path,
+):
+    path = write(tmp_path, "t.csv", 'text,label\nx,"yes, well"\ny,no\n')
+    read = text_tables.read_examples(
+        path, "csv", text_column="text", label_column="label"
+    )
+    found = examples.find_labels(read, examples.CLASSIFICATION)
+    assert found == ["no", "yes, well"]
+    found = examples.find_labels(read, examples.MULTI_LABEL)
+    assert found == ["no", "well", "yes"]
+
+
+def test_a_list_of_labels_needs_its_kind(tmp_path):
+    text = '{"text": "x", "label": ["a", "b"]}\n'
+    path = write(tmp_path, "t.jsonl", text)
+    read = text_tables.read_examples(
+        path, "jsonl", text_column="text", label_column="label"
+    )
+    with pytest.raises(errors.InputError, match=":1: 2 labels in a list"):
+        examples.find_labels(read, examples.CLASSIFICATION)
+
+
 def test_several_labels_come_as_a_list_or_with_commas(tmp_path):
     text = '{"t": "x", "l": ["b", "a"]}\n{"t": "y", "l": "b, c"}\n'
     text += '{"t": "z", "l": []}\n'
