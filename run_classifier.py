@@ -18,8 +18,7 @@ A table of your own, seconds on a laptop with a small model:
         --dev_file=dev.csv --text_column=review --label_column=stars \
         --init_checkpoint=pretrained --do_train --do_eval --output_dir=stars
 
-Killed and started again, training goes on from its last checkpoint. What
---init_checkpoint may be, convert_checkpoint.py's help says.
+Killed and started again, training goes on from its last checkpoint.
 """
 
 import dataclasses
@@ -291,8 +290,9 @@ def open_job(config: ClassifierConfig) -> Job:
     )
     model_files.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config)
+    sizes = config.train_batch_size, config.eval_batch_size
     assembly.check_batch_sizes(
-        config, strategy, config.train_batch_size, config.eval_batch_size
+        config, strategy, *sizes, config.predict_batch_size
     )
     config_flags.write_run_config(config, config.output_dir)
     return Job(config=config, start=start, task=task, strategy=strategy)

@@ -40,6 +40,7 @@ def check_batch_sizes(
     strategy: tf.distribute.Strategy,
     train_batch_size: int,
     eval_batch_size: int,
+    predict_batch_size: int | None = None,
 ) -> None:
     """Refuses batches that do not cut into equal shares."""
     feed.check_batch_size(
@@ -49,6 +50,10 @@ def check_batch_sizes(
         config.gradient_accumulation_steps,
     )
     feed.check_batch_size("eval_batch_size", eval_batch_size, strategy)
+    if predict_batch_size is not None:
+        feed.check_batch_size(
+            "predict_batch_size", predict_batch_size, strategy
+        )
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
