@@ -33,6 +33,7 @@ from tasks import (
     pretraining_cost,
     pretraining_data,
     pretraining_phases,
+    pretraining_report,
     results,
 )
 from training import assembly, config_flags, evaluation, loop, run_config
@@ -138,12 +139,15 @@ def main(config: PretrainingConfig) -> None:
     evaluator = evaluation.Evaluator(task, model, strategy=strategy)
 
     def warm_start() -> None:
-        model_files.warm_start(model, config.init_checkpoint)
+        model_files.warm_start(
+            model, config.init_checkpoint, do_lower_case=data.do_lower_case
+        )
 
     if config.do_train:
         train(config, data, task, model, evaluator, strategy, warm_start)
         if assembly.is_chief(strategy):
             model_files.save(model, data.tokenizer, config.output_dir)
+            pretraining_report.write(config.output_dir, vars(config))
     if config.do_eval:
         step = loop.restore_model(model, config.output_dir)
         if step is None:
@@ -151,9 +155,8 @@ def main(config: PretrainingConfig) -> None:
             warm_start()
         values = evaluate(config, data.held_out, evaluator)
         if assembly.is_chief(strategy):
-            results.write_eval_results(
-                config.output_dir, {**values, "global_step": step or 0}
-            )
+            values["global_step"] = step or 0
+            results.write_eval_results(config.output_dir, values)
 
 
 def train(config, data, task, model, evaluator, strategy, warm_start) -> None:

@@ -123,6 +123,13 @@ class PretrainingInputs:
         """What the last phase is judged by."""
         return self.phases[-1].held_out
 
+    @property
+    def do_lower_case(self) -> bool | None:
+        """How the text was read, None where nobody knows."""
+        if self.tokenizer is None:
+            return None
+        return self.tokenizer.settings["do_lower_case"]
+
 
 def open_inputs(
     *,

@@ -115,6 +115,7 @@ def test_a_run_leaves_a_model_directory_and_the_original_keys(place):
         "metrics.jsonl",
         "model.ckpt-4.index",
         "model.safetensors",
+        "report.html",
         "run_config.json",
         "tokenizer_config.json",
         "vocab.txt",
