@@ -29,14 +29,24 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
+def clocks() -> list[float]:
+    """Returns the seconds of the wall clock and of this process's work."""
+    return [time.perf_counter(), time.process_time()]
+
+
+def since(begin: list[float]) -> list[float]:
+    """Returns what has passed on both clocks."""
+    return [now - then for now, then in zip(clocks(), begin, strict=True)]
+
+
 def warm_up(job, _):
     """Makes a worker import and build all that it needs."""
     job.tokenizer.encode(["warm \u00fcp"])
     time.sleep(0.5)
 
 
-def run_ours(text: str, vocab: str, folder: str, count: int) -> float:
-    """Makes shards with `count` workers; returns the seconds it took."""
+def run_ours(text: str, vocab: str, folder: str, count: int) -> list[float]:
+    """Makes shards with `count` workers; returns what `since` does."""
     from data import (
         instances,
         masking,
@@ -64,17 +74,19 @@ def run_ours(text: str, vocab: str, folder: str, count: int) -> float:
     )
     with workers.Workers(count, job, "data.pretraining_parts") as pool:
         list(pool.map(warm_up, range(4 * count)))
-        begin = time.perf_counter()
+        begin = clocks()
         pretraining_shards.make(
             job,
             manifest_path=os.path.join(folder, "m.manifest.json"),
             pool=pool,
         )
-        return time.perf_counter() - begin
+        return since(begin)
 
 
-def run_reference(text: str, vocab: str, folder: str, checkout: str) -> float:
-    """Runs the released script's own functions; returns the seconds."""
+def run_reference(
+    text: str, vocab: str, folder: str, checkout: str
+) -> list[float]:
+    """Runs the released script's own functions; returns as `since`."""
     import tensorflow.compat.v1 as tf
 
     sys.modules["tensorflow"] = tf  # The one change that it needs.
@@ -83,14 +95,14 @@ def run_reference(text: str, vocab: str, folder: str, checkout: str) -> float:
     tokenization = importlib.import_module("tokenization")
     tf.flags.FLAGS(["benchmark"], known_only=True)
     tokenizer = tokenization.FullTokenizer(vocab, do_lower_case=True)
-    begin = time.perf_counter()
+    begin = clocks()
     made = script.create_training_instances(
         [text], tokenizer, 128, 10, 0.1, 0.15, 20, random.Random(12345)
     )
     script.write_instance_to_example_files(
         made, tokenizer, 128, 20, [os.path.join(folder, "0.tfrecord")]
     )
-    return time.perf_counter() - begin
+    return since(begin)
 
 
 def count_instances(folder: str) -> int:
@@ -120,7 +132,8 @@ def child(arguments) -> None:
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     megabytes = max(own, children) / 1024
-    print("RESULT", json.dumps({"seconds": seconds, "megabytes": megabytes}))
+    result = {"seconds": seconds[0], "cpu": seconds[1], "megabytes": megabytes}
+    print("RESULT", json.dumps(result))
 
 
 def measure(arguments, text: str, side: str, folder: str, count: int) -> dict:
@@ -152,12 +165,16 @@ def report(arguments) -> None:
         for side, count in sides:
             folder = os.path.join(scratch, f"{side}-{count}")
             result = measure(arguments, text, side, folder, count)
-            rate = count_instances(folder) / result["seconds"]
+            made = count_instances(folder)
+            rate = made / result["seconds"]
             rates[side, count] = rate
             base = rates.get(("reference", 1), rates[sides[0]])
             print(
                 f"{side:10} {count} worker(s): {rate:9.0f} instances/s, "
                 f"{rate / base:6.1f} times, {result['megabytes']:6.0f} MB peak"
+                # Of a busy machine this tells more; workers are not in it.
+                + f", {made / result['cpu']:9.0f} per second of its core"
+                * (count == 1)
             )
 
 

@@ -26,9 +26,9 @@ _FILES = {"pieces": "pieces.bin", "sentences": "sentences.bin"} | {
 _JOURNAL = "blocks.jsonl"
 # What the maps of one process may hold of random places, and what one
 # such place costs at most: the kernel maps 16 pages around a fault.
-_RESIDENT_BYTES = 32 << 20
+_RESIDENT_BYTES = 16 << 20
 _PLACE_BYTES = 64 << 10
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 128
 _SEARCH_PLACES = 64  # What a binary search in two of the maps looks at.
 
 
@@ -161,7 +161,7 @@ class Store:
     def touched(self, count: int) -> None:
         """Gives memory back after enough random looks into a large store."""
         self._touched += count
-        if self._is_large and self._touched * _PLACE_BYTES > _RESIDENT_BYTES:
+        if self._is_large and self._touched * _PLACE_BYTES >= _RESIDENT_BYTES:
             self._touched = 0
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
