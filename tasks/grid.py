@@ -132,26 +132,74 @@ def text(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     )
 
 
-def write(output_dir: str, results: Mapping[Run, Mapping[str, float]]) -> str:
-    """Writes grid_results.json and .txt; returns the latter's text."""
-    shown = text(*table(results))
-    runs = [
-        {
-            "learning_rate": run.learning_rate,
-            "random_seed": run.random_seed,
-            **values,
+class Results:
+    """What the runs of a grid ended with, as far as they have."""
+
+    def __init__(self, output_dir: str):
+        """Writes nothing yet; `output_dir` is that of the whole grid."""
+        self._output_dir = output_dir
+        self._runs: dict[Run, Mapping[str, Any]] = {}
+
+    def __len__(self) -> int:
+        """Returns how many runs have ended."""
+        return len(self._runs)
+
+    @property
+    def values(self) -> dict[Run, Mapping[str, float]]:
+        """The metrics of every run."""
+        return {run: done["values"] for run, done in self._runs.items()}
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """What the best run ended with."""
+        return self._runs[best(self.values)]
+
+    @property
+    def seconds(self) -> float | None:
+        """How long all of them trained; None if none has."""
+        seconds = [done["seconds"] for done in self._runs.values()]
+        return sum(seconds) if seconds else None
+
+    @property
+    def metrics_dir(self) -> str:
+        """Where the best run has its learning curves."""
+        if len(self) > 1:
+            return best(self.values).directory
+        return self._output_dir
+
+    def add(self, run: Run, done: Mapping[str, Any]) -> bool:
+        """Notes what a run ended with; says whether it is the best so far."""
+        self._runs[run] = done
+        return best(self.values) == run
+
+    def table(self) -> tuple[list[str], list[list]] | None:
+        """Returns the table of more than one run."""
+        return table(self.values) if len(self) > 1 else None
+
+    def text(self) -> str:
+        """Returns the table of all runs as text."""
+        return text(*table(self.values))
+
+    def write(self) -> str:
+        """Writes grid_results.json and .txt; returns the latter's text."""
+        shown = self.text()
+        runs = [
+            {
+                "learning_rate": run.learning_rate,
+                "random_seed": run.random_seed,
+                **values,
+            }
+            for run, values in self.values.items()
+        ]
+        record = {
+            "best": best(self.values).name,
+            "summary": summary(self.values),
+            "runs": runs,
         }
-        for run, values in results.items()
-    ]
-    record = {
-        "best": best(results).name,
-        "summary": summary(results),
-        "runs": runs,
-    }
-    path = os.path.join(output_dir, "grid_results")
-    report.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
-    report.write_text(f"{path}.txt", shown + "\n")
-    return shown
+        path = os.path.join(self._output_dir, "grid_results")
+        report.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
+        report.write_text(f"{path}.txt", shown + "\n")
+        return shown
 
 
 def _statistics(rate: str, values, names) -> list[list]:

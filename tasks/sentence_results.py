@@ -14,11 +14,11 @@ from tasks import (
     grid,
     model_card,
     model_files,
-    results,
     sentence_predictions,
     sentence_report,
     sentence_tasks,
 )
+from tasks import results as eval_results
 
 _PROBLEM_TYPES = {
     examples.CLASSIFICATION: "single_label_classification",
@@ -78,7 +78,7 @@ def judge(
 
 
 class Record:
-    """Collects the runs of a grid and writes all files of a job."""
+    """Writes all files that remain of a job."""
 
     def __init__(
         self,
@@ -86,36 +86,29 @@ class Record:
         output_dir: str,
         task: sentence_tasks.SentenceTask,
         start: finetuning.Start,
-        config: Any,
+        settings: Mapping[str, Any],
+        given: Mapping[str, Any],
+        results: grid.Results,
         is_chief: bool,
     ):
-        """Writes nothing yet; `config` is the dataclass of the flags."""
+        """Writes nothing yet.
+
+        Args:
+          output_dir: of the job.
+          task: what was learned.
+          start: what the runs began with.
+          settings: all flags.
+          given: those that differ from their defaults.
+          results: of the runs.
+          is_chief: whether this process writes.
+        """
         self._output_dir = output_dir
         self._task = task
         self._start = start
-        self._settings = dataclasses.asdict(config)
-        defaults = {f.name: f.default for f in dataclasses.fields(config)}
-        self._given = {
-            name: value
-            for name, value in self._settings.items()
-            if value != defaults[name]
-        }
+        self._settings = settings
+        self._given = given
+        self._results = results
         self._is_chief = is_chief
-        self._runs: dict[grid.Run, dict[str, Any]] = {}
-
-    @property
-    def _values(self) -> dict[grid.Run, Mapping[str, float]]:
-        return {run: done["values"] for run, done in self._runs.items()}
-
-    def add(self, run: grid.Run, done: dict[str, Any]) -> bool:
-        """Notes what a run ended with; says whether it is the best so far."""
-        self._runs[run] = done
-        return grid.best(self._values) == run
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """What the best run ended with."""
-        return self._runs[grid.best(self._values)]
 
     def save_model(self, model: Any) -> None:
         """Writes the model directory into output_dir."""
@@ -131,38 +124,28 @@ class Record:
         )
         self.card({})
 
-    def grid(self) -> str:
-        """Writes the table of all runs; returns it as text."""
-        if not self._is_chief:
-            return grid.text(*grid.table(self._values))
-        return grid.write(self._output_dir, self._values)
-
     def evaluation(self, found: Judgment, step: int) -> None:
         """Writes eval_results.txt, report.html and the model card."""
         if not self._is_chief:
             return
         values = {f"eval_{name}": x for name, x in found.values.items()}
         values |= {"global_step": step, "loss": found.values["loss"]}
-        results.write_eval_results(self._output_dir, values)
+        eval_results.write_eval_results(self._output_dir, values)
         self.card(values)
-        metrics_dir, table = self._output_dir, None
-        if len(self._runs) > 1:
-            metrics_dir = grid.best(self._values).directory
-            table = grid.table(self._values)
         sentence_report.write(
             self._output_dir,
             f"Task {self._task.name}",
-            metrics_dir=metrics_dir,
+            metrics_dir=self._results.metrics_dir,
             judged=found.judged,
             values=values,
-            grid_table=table,
+            grid_table=self._results.table(),
             settings=self._settings,
         )
 
     def card(self, values: Mapping[str, float]) -> None:
         """Writes the model card, where there is a model."""
-        seconds = [done["seconds"] for done in self._runs.values()]
-        if not seconds:
+        seconds = self._results.seconds
+        if seconds is None:
             return
         sets = [sentence_tasks.TRAIN]
         sets += self._task.dev_splits if values else ()
@@ -172,7 +155,7 @@ class Record:
             data={split: self._describe(split) for split in sets},
             metrics=values,
             settings=self._given,
-            seconds=sum(seconds),
+            seconds=seconds,
             labels=_stored_labels(self._task),
         )
 
@@ -221,16 +204,6 @@ class Record:
         name = os.path.basename(texts.path)
         digest = sentence_tasks.digest(texts)
         return f"{len(texts)} examples of {name}, SHA-256 {digest}"
-
-
-def remove_checkpoints(directory: str) -> None:
-    """Removes a finished run's checkpoints, which the model replaces."""
-    for name in os.listdir(directory):
-        if name == "checkpoint" or name.startswith("model.ckpt-"):
-            os.remove(os.path.join(directory, name))
-    best = os.path.join(directory, "best")
-    if os.path.isdir(best):
-        remove_checkpoints(best)
 
 
 def _stored_labels(task: sentence_tasks.SentenceTask) -> list[str] | None:

@@ -104,6 +104,15 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
         raise errors.InputError(str(error)) from error
 
 
+def given(config: Any) -> dict[str, Any]:
+    """Returns the flags that differ from their defaults."""
+    return {
+        flag.name: getattr(config, flag.name)
+        for flag in dataclasses.fields(config)
+        if getattr(config, flag.name) != flag.default
+    }
+
+
 def write_run_config(config: Any, output_dir: str) -> None:
     """Writes the resolved config as run_config.json, whole or not at all."""
     # Imported here because create_vocabulary.py needs no TensorFlow for flags.

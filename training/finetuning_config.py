@@ -128,6 +128,16 @@ class FinetuningConfig(run_config.RunConfig):
         """The seeds of the grid, most often one."""
         return [self.random_seed + i for i in range(self.num_seeds)]
 
+    @property
+    def is_grid(self) -> bool:
+        """Whether there is more than one run."""
+        return len(self.learning_rates) * self.num_seeds > 1
+
+    @property
+    def needs_evaluation(self) -> bool:
+        """Whether training looks at the development set."""
+        return self.is_grid or self.eval_every_steps > 0
+
     def run(
         self, *, learning_rate: float, random_seed: int, output_dir: str
     ) -> run_config.RunConfig:

@@ -1,0 +1,269 @@
+"""What fine-tuning runners do alike: the runs of a grid, the best is kept.
+
+A runner says what its task is; a job trains, asks and restores its models:
+
+    job = Job(config=..., start=..., strategy=..., task=..., make_model=...,
+              features=..., judge=..., data_settings=...)
+    fitted, step = train(job, results, save_model)     # or load(job)
+    values = fitted.judge().values
+    logits = fitted.predict("test", batch_size)["logits"]
+"""
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+import quiet  # noqa: F401
+from data import length_groups
+from data.features import Features
+from tasks import batches, finetuning, grid, model_files
+from training import (
+    assembly,
+    config_flags,
+    finetuning_config,
+    prediction,
+)
+from training import finetuning as training
+
+TRAIN = "train"
+
+
+class Judgment(Protocol):
+    """What a model makes of the development sets."""
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """Metrics by name, among them "score", by which runs are compared."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """What all runs of a grid have in common.
+
+    Attributes:
+      config: the flags.
+      start: what the runs begin with.
+      strategy: the devices.
+      task: a step.Task and a prediction.Task.
+      make_model: takes attention, recompute, seed and dtype.
+      features: of a set by its name; asked for often, so it caches.
+      judge: asks a model about the development sets.
+      data_settings: what decides which records a step reads, by flag; that of
+        the order is added here.
+    """
+
+    config: finetuning_config.FinetuningConfig
+    start: finetuning.Start
+    strategy: Any
+    task: Any
+    make_model: Callable[..., Any]
+    features: Callable[[str], Features]
+    judge: Callable[["Fitted"], Judgment]
+    data_settings: Mapping[str, Any]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths that batches may have."""
+        step = training.length_step(self.config, self.strategy)
+        return length_groups.permitted_lengths(self.config.max_seq_length, step)
+
+    def fit(self, seed: int) -> "Fitted":
+        """Makes the model with the random weights of a seed."""
+        with self.strategy.scope():
+            model = self.make_model(
+                attention=self.start.attention,
+                recompute=self.config.recompute,
+                seed=seed,
+                dtype=assembly.dtype_policy(self.config),
+            )
+        predictor = prediction.Predictor(
+            self.task,
+            model,
+            strategy=self.strategy,
+            jit_compile=assembly.uses_xla(self.config),
+        )
+        return Fitted(job=self, model=model, predictor=predictor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Fitted:
+    """A model of the job, and how it is asked."""
+
+    job: Job
+    model: Any
+    predictor: prediction.Predictor
+
+    def warm_start(self) -> None:
+        """Assigns the pre-trained weights."""
+        job = self.job
+        finetuning.warm_start(
+            self.model, job.start, reinit_layers=job.config.reinit_layers
+        )
+
+    def predict(
+        self, features: Features, batch_size: int
+    ) -> dict[str, np.ndarray]:
+        """Returns what the task predicts, [N, ...] in the examples' order."""
+        make_batches = self._batches(features, batch_size)
+        return self.predictor(make_batches, len(features))
+
+    def predictions(
+        self, features: Features, batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the same batch by batch; see Predictor.batches."""
+        return self.predictor.batches(self._batches(features, batch_size))
+
+    def judge(self) -> Judgment:
+        """Returns what the model makes of the development sets."""
+        return self.job.judge(self)
+
+    def train(self, run: grid.Run) -> int:
+        """Trains one run of the grid; returns its last step."""
+        job, config = self.job, self.job.config
+        features = job.features(TRAIN)
+        evaluate: Callable | None = None
+        if config.eval_every_steps:
+            evaluate = lambda: self.judge().values  # noqa: E731
+        return training.train(
+            config,
+            config.run(
+                learning_rate=run.learning_rate,
+                random_seed=run.random_seed,
+                output_dir=run.directory,
+            ),
+            job.task,
+            self.model,
+            strategy=job.strategy,
+            make_batches=batches.train(
+                features,
+                batch_size=config.train_batch_size,
+                seed=run.random_seed,
+                lengths=job.lengths,
+            ),
+            num_examples=len(features),
+            warm_start=self.warm_start,
+            data_settings={
+                "train_batch_size": config.train_batch_size,
+                "random_seed": run.random_seed,
+                "max_seq_length": config.max_seq_length,
+                **job.data_settings,
+            },
+            evaluate=evaluate,
+            rate_multiplier=finetuning.layer_rates(
+                job.start.config.num_hidden_layers, config.layer_decay
+            ),
+        )
+
+    def _batches(self, features: Features, batch_size: int) -> Callable:
+        return batches.predict(
+            features, batch_size=batch_size, lengths=self.job.lengths
+        )
+
+
+def open_start(
+    config: finetuning_config.FinetuningConfig,
+) -> finetuning.Start:
+    """Finds what the flags say to start from."""
+    return finetuning.open_start(
+        output_dir=config.output_dir,
+        init_checkpoint=config.init_checkpoint,
+        bert_config_file=config.bert_config_file,
+        vocab_file=config.vocab_file,
+        do_lower_case=config.do_lower_case,
+        max_seq_length=config.max_seq_length,
+    )
+
+
+def open_strategy(
+    config: finetuning_config.FinetuningConfig,
+    start: finetuning.Start,
+    *batch_sizes: int,
+) -> Any:
+    """Makes the devices ready, as the last thing before work begins.
+
+    Checks what they must fit, and notes the flags in output_dir.
+    """
+    model_files.check_output_dir(config.output_dir, start.config)
+    strategy = assembly.make_strategy(config)
+    assembly.check_batch_sizes(config, strategy, *batch_sizes)
+    config_flags.write_run_config(config, config.output_dir)
+    return strategy
+
+
+def train(
+    job: Job, results: grid.Results, save_model: Callable[[Any], None]
+) -> tuple[Fitted, int]:
+    """Trains the grid; returns the best model and its step.
+
+    Args:
+      job: what is trained.
+      results: gets what every run ends with.
+      save_model: writes a model into output_dir; called with the best so far.
+    """
+    config = job.config
+    runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
+    is_chief = assembly.is_chief(job.strategy)
+    fitted, best = None, None
+    for run in runs:
+        done = run.result() if len(runs) > 1 else None
+        if done is not None:
+            results.add(run, done)
+            continue
+        fitted = job.fit(run.random_seed)
+        done = _train_one(fitted, run, judge=len(runs) > 1)
+        if results.add(run, done):
+            save_model(fitted.model)
+            best = run
+        if is_chief:
+            run.finish(done)
+            if len(runs) > 1:
+                _remove_checkpoints(run.directory)
+    if len(runs) > 1:
+        shown = results.write() if is_chief else results.text()
+        sys.stdout.write(shown + "\n")
+    if fitted is None or best is not runs[-1]:
+        fitted = job.fit(config.random_seed)
+        model_files.warm_start(fitted.model, config.output_dir)
+    return fitted, results.best["step"]
+
+
+def load(job: Job) -> tuple[Fitted, int]:
+    """Loads what --output_dir or --init_checkpoint holds, and its step."""
+    config = job.config
+    fitted = job.fit(config.random_seed)
+    step = training.restore(config, fitted.model, config.output_dir)
+    if step is not None:
+        return fitted, step
+    # 1 own checkpoint in output_dir, 2 own model there, 3 init_checkpoint.
+    weights = job.start.init_checkpoint
+    if model_files.is_here(config.output_dir):
+        weights = config.output_dir
+    model_files.require_weights(weights)
+    model_files.warm_start(fitted.model, weights)
+    return fitted, 0
+
+
+def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
+    """Returns what the run ends with: step, seconds, values."""
+    started = time.monotonic()
+    step = fitted.train(run)
+    # Of a run that was stopped and had ended already when it was resumed.
+    before = (run.result() or {"seconds": 0.0})["seconds"]
+    seconds = before + time.monotonic() - started
+    values = dict(fitted.judge().values) if judge else {}
+    return {"step": step, "seconds": seconds, "values": values}
+
+
+def _remove_checkpoints(directory: str) -> None:
+    """Removes a finished run's checkpoints, which the model replaces."""
+    for name in os.listdir(directory):
+        if name == "checkpoint" or name.startswith("model.ckpt-"):
+            os.remove(os.path.join(directory, name))
+    best = os.path.join(directory, training.BEST)
+    if os.path.isdir(best):
+        _remove_checkpoints(best)
