@@ -6,11 +6,14 @@ tried without a download:
 
     site-packages/scipy/stats/_stats_py.py     one module = one document
         '''Compute the z score.  ...'''   ->   one paragraph = one line
+
+Some paragraphs are also labeled with their package, for a classifier.
 """
 
 import ast
 import importlib.util
 import inspect
+import json
 import pathlib
 import re
 from collections.abc import Iterable, Iterator
@@ -29,6 +32,8 @@ _RULE = re.compile(r"[-=~^]{3,}")
 _CODE = re.compile(r">>>|::|://|\.\. ")
 _MAX_SYMBOL_SHARE = 0.1
 _MIN_WORDS = 6
+# Paragraphs of a module that are labeled, the first ones.
+_LABELED_TRAIN, _LABELED_HELD_OUT = 4, 10
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
@@ -83,35 +88,53 @@ class Collected(NamedTuple):
     held_out: int
 
 
-def collect(
-    train_path: str, held_out_path: str, *, num_characters: int
-) -> Collected:
+def collect(folder: str, *, num_characters: int) -> Collected:
     """Writes two corpora, one paragraph a line, a blank line between modules.
 
+    Every twentieth module is held out. The labeled paragraphs are objects with
+    "text" and "package", one a line.
+
     Args:
-      train_path: gets nineteen of twenty modules.
-      held_out_path: gets the others.
+      folder: gets train.txt, heldout.txt, train.jsonl and heldout.jsonl.
       num_characters: about how much to collect, an equal share per package.
     """
-    share = num_characters // len(PACKAGES)
-    counts = [0, 0]
-    with (
-        open(train_path, "w", encoding="utf-8") as train,
-        open(held_out_path, "w", encoding="utf-8") as held_out,
-    ):
-        number = 0
-        for package in PACKAGES:
-            written = 0
-            for document in documents(_files(package)):
-                text = "\n".join(document) + "\n\n"
-                is_held_out = number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
-                (held_out if is_held_out else train).write(text)
-                counts[is_held_out] += 1
-                number += 1
-                written += len(text)
-                if written >= share:
-                    break
-    return Collected(*counts)
+    train, held_out = _Split(folder, "train"), _Split(folder, "heldout")
+    number = 0
+    for package in PACKAGES:
+        left = num_characters // len(PACKAGES)
+        for document in documents(_files(package)):
+            number += 1
+            if number % _HELD_OUT_EVERY == 0:
+                left -= held_out.add(document, package, _LABELED_HELD_OUT)
+            else:
+                left -= train.add(document, package, _LABELED_TRAIN)
+            if left <= 0:
+                break
+    return Collected(train.write(), held_out.write())
+
+
+class _Split:
+    """The documents of a corpus and its labeled paragraphs, until written."""
+
+    def __init__(self, folder: str, name: str):
+        self._path = pathlib.Path(folder, name)
+        self._documents: list[str] = []
+        self._labeled: list[str] = []
+
+    def add(self, document: list[str], package: str, num_labeled: int) -> int:
+        """Returns how many characters the document has."""
+        self._documents.append("\n".join(document) + "\n\n")
+        for text in document[:num_labeled]:
+            line = json.dumps({"text": text, "package": package})
+            self._labeled.append(line + "\n")
+        return len(self._documents[-1])
+
+    def write(self) -> int:
+        """Returns how many documents there are."""
+        text, labeled = "".join(self._documents), "".join(self._labeled)
+        self._path.with_suffix(".txt").write_text(text, encoding="utf-8")
+        self._path.with_suffix(".jsonl").write_text(labeled, encoding="utf-8")
+        return len(self._documents)
 
 
 def _files(package: str) -> list[pathlib.Path]:

@@ -3,6 +3,8 @@
 python -m pytest tests/data/docstrings_test.py
 """
 
+import json
+
 from data import docstrings
 
 MODULE = '''
@@ -48,13 +50,22 @@ def test_files_that_do_not_parse_are_passed_over(tmp_path):
 
 
 def test_collected_corpora_are_documents_of_paragraphs(tmp_path):
-    counts = docstrings.collect(
-        str(tmp_path / "train.txt"),
-        str(tmp_path / "heldout.txt"),
-        num_characters=400_000,
-    )
+    counts = docstrings.collect(str(tmp_path), num_characters=400_000)
     train = (tmp_path / "train.txt").read_text().split("\n\n")
     held_out = (tmp_path / "heldout.txt").read_text().split("\n\n")
     assert (len(train) - 1, len(held_out) - 1) == counts
     assert counts.train > 15 * counts.held_out > 0
     assert not set(train[:-1]) & set(held_out[:-1])
+
+
+def test_labeled_paragraphs_are_those_of_their_own_corpus(tmp_path):
+    docstrings.collect(str(tmp_path), num_characters=400_000)
+    for name in ("train", "heldout"):
+        text = (tmp_path / f"{name}.txt").read_text().splitlines()
+        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        labeled = [json.loads(line) for line in lines]
+        assert {line["text"] for line in labeled} <= set(text)
+        assert {line["package"] for line in labeled} <= set(docstrings.PACKAGES)
+    # Every package has modules to train on.
+    train = (tmp_path / "train.jsonl").read_text()
+    assert all(f'"package": "{x}"' in train for x in docstrings.PACKAGES)
