@@ -123,6 +123,24 @@ def multiple_choice(max_seq_length: int, num_choices: int) -> Schema:
     return _labeled("multiple_choice", (num_choices, max_seq_length), LABEL)
 
 
+def question_answering(max_seq_length: int, *, is_training: bool) -> Schema:
+    """Returns the schema of windows, with the answer's place for training."""
+    sequence = (max_seq_length,)
+    features = [
+        Feature("unique_ids", (1,)),
+        Feature("input_ids", sequence),
+        Feature("input_mask", sequence),
+        Feature("segment_ids", sequence),
+    ]
+    if is_training:
+        features += [
+            Feature("start_positions", (1,)),
+            Feature("end_positions", (1,)),
+            Feature("is_impossible", (1,)),
+        ]
+    return Schema("question_answering", tuple(features))
+
+
 LABEL = Feature("label_ids", (1,))
 VALUE = Feature("label_ids", (1,), FLOAT)
 
@@ -142,4 +160,16 @@ def _labeled(kind: str, shape: tuple[int, ...], label: Feature) -> Schema:
             label,
             Feature("is_real_example", (1,)),
         ),
+    )
+
+
+def tagging(max_seq_length: int) -> Schema:
+    """Returns the schema of sequences with a label for some of their pieces.
+
+    `label_ids` is -1 where there is none.
+    """
+    return _labeled(
+        "tagging",
+        (max_seq_length,),
+        Feature("label_ids", (max_seq_length,)),
     )

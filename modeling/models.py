@@ -197,17 +197,22 @@ class QuestionAnsweringModel(keras.Model):
         self,
         config: BertConfig,
         *,
+        attention: str = "bidirectional",
         recompute: bool = False,
         seed: int = 0,
         dtype=None,
     ):
-        """Makes the model."""
+        """Makes the model; `attention` as for ClassificationModel."""
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
         make = variables.Maker(stddev=config.initializer_range, seed=seed)
         options = {"make": make, "dtype": self.dtype_policy}
         self.bert = encoder.BertEncoder(
-            config, recompute=recompute, pooler=False, **options
+            config,
+            attention=attention,
+            recompute=recompute,
+            pooler=False,
+            **options,
         )
         self.span = heads.ScoreHead("cls/squad/", 2, config, **options)
         self.built = True
@@ -227,18 +232,23 @@ class TaggingModel(keras.Model):
         config: BertConfig,
         *,
         num_classes: int,
+        attention: str = "bidirectional",
         recompute: bool = False,
         seed: int = 0,
         dtype=None,
     ):
-        """Makes the model."""
+        """Makes the model; `attention` as for ClassificationModel."""
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
         self.num_classes = num_classes
         make = variables.Maker(stddev=config.initializer_range, seed=seed)
         options = {"make": make, "dtype": self.dtype_policy}
         self.bert = encoder.BertEncoder(
-            config, recompute=recompute, pooler=False, **options
+            config,
+            attention=attention,
+            recompute=recompute,
+            pooler=False,
+            **options,
         )
         self.classifier = heads.ScoreHead(
             "", num_classes, config, rate=config.hidden_dropout_prob, **options
