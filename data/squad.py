@@ -1,0 +1,286 @@
+"""Reads SQuAD's JSON, and says in one line what is wrong with it.
+
+    {"version": "1.1", "data": [{"title": ..., "paragraphs": [
+        {"context": "...", "qas": [{"id": "...", "question": "...",
+            "answers": [{"text": "...", "answer_start": 515}],
+            "is_impossible": false}]}]}]}        (the last in 2.0 only)
+
+`train` takes the questions that can be learned from, and names those that
+cannot; `predict` takes every question, with as many answers as people gave.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+import errors
+from data import corpus, text_tables
+
+# What separates words, as released: not every space of Unicode does.
+WHITESPACE = " \t\r\n\u202f"
+_WORD = re.compile(f"[^{WHITESPACE}]+")
+_NAMED = 5  # Of the questions that are left out, so many are named.
+
+
+class Answer(NamedTuple):
+    """What a person answered, and where it begins, in characters."""
+
+    text: str
+    start: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question about a paragraph.
+
+    Attributes:
+      id: names it in files of predictions.
+      text: the question.
+      paragraph: number of the paragraph among all contexts.
+      answers: of people; none where there is no answer, or none is told.
+      is_impossible: whether the paragraph does not answer it.
+      span: for training, the answer's first character and that after its last.
+    """
+
+    id: str
+    text: str
+    paragraph: int
+    answers: Sequence[Answer] = ()
+    is_impossible: bool = False
+    span: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Questions:
+    """N questions about M paragraphs.
+
+    Attributes:
+      path: the file, or several joined by commas.
+      contexts: M texts.
+      questions: N of them, in the order of the file.
+      has_impossible: whether the file is of SQuAD 2.0's form.
+      left_out: ids of those that cannot be learned from, with the reason.
+    """
+
+    path: str
+    contexts: Sequence[str]
+    questions: Sequence[Question]
+    has_impossible: bool = False
+    left_out: Sequence[tuple[str, str]] = ()
+
+    def __len__(self) -> int:
+        """Returns N."""
+        return len(self.questions)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether predictions can be scored."""
+        return self.has_impossible or any(q.answers for q in self.questions)
+
+
+def read(paths: str) -> Questions:
+    """Reads one file, or several between commas, as they are.
+
+    Raises:
+      InputError: the first thing that is not as it should be.
+    """
+    contexts: list[str] = []
+    questions: list[Question] = []
+    impossible, seen = False, {}
+    for path in paths.split(","):
+        path = text_tables.find(path)
+        for where, context, asked in _paragraphs(path, load_json(path)):
+            contexts.append(context)
+            for number, given in enumerate(asked, 1):
+                place = f"{where}, question {number}"
+                question = _question(place, given, len(contexts) - 1)
+                impossible |= "is_impossible" in given
+                if question.id in seen:
+                    raise errors.InputError(
+                        f"{place}: id {question.id!r} occurs a second time, "
+                        f"first at {seen[question.id]}"
+                    )
+                seen[question.id] = place
+                questions.append(question)
+    if not questions:
+        raise errors.InputError(f"{paths}: holds no questions")
+    return Questions(
+        path=paths,
+        contexts=contexts,
+        questions=questions,
+        has_impossible=impossible,
+    )
+
+
+def check_version(
+    found: Questions, *, with_negative: bool, given: bool, flag: str
+) -> None:
+    """Refuses SQuAD 2.0 where 1.1 is meant, and the other way around.
+
+    Args:
+      found: as read.
+      with_negative: --version_2_with_negative.
+      given: whether the user said so.
+      flag: what named the file.
+    """
+    if with_negative and given and not found.has_impossible:
+        raise errors.InputError(
+            f"--version_2_with_negative: no question of --{flag}={found.path} "
+            "says is_impossible, as all of SQuAD 2.0 do"
+        )
+    first = next((q for q in found.questions if q.is_impossible), None)
+    if first is not None and not with_negative:
+        raise errors.InputError(
+            f"--{flag}={found.path}: question {first.id!r} has no answer, as "
+            "in SQuAD 2.0; --version_2_with_negative is needed"
+        )
+
+
+def for_training(found: Questions) -> Questions:
+    """Finds the answers in the text, and leaves out those that are not there.
+
+    Raises:
+      InputError: a question has no answer, yet is not said to be impossible.
+    """
+    kept, left_out, several = [], [], 0
+    for question in found.questions:
+        if question.is_impossible:
+            kept.append(dataclasses.replace(question, answers=()))
+            continue
+        if not question.answers:
+            raise errors.InputError(
+                f"--train_file={found.path}: question {question.id!r} has no "
+                "answer"
+            )
+        several += len(question.answers) > 1
+        answer = question.answers[0]
+        span = find_answer(found.contexts[question.paragraph], answer)
+        if span is None:
+            reason = f"{answer.text!r} is not at character {answer.start}"
+            left_out.append((question.id, reason))
+        else:
+            kept.append(dataclasses.replace(question, span=span))
+    if several:
+        logging.warning(
+            "%s: %d questions have several answers: the first is learned",
+            found.path,
+            several,
+        )
+    if left_out:
+        named = "; ".join(f"{i}: {why}" for i, why in left_out[:_NAMED])
+        more = ", ..." if len(left_out) > _NAMED else ""
+        logging.warning(
+            "%s: %d questions are left out, their answers are not in the "
+            "text: %s%s",
+            found.path,
+            len(left_out),
+            named,
+            more,
+        )
+    if not kept:
+        raise errors.InputError(
+            f"--train_file={found.path}: no answer is found in the text"
+        )
+    return dataclasses.replace(found, questions=kept, left_out=left_out)
+
+
+def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:
+    """Returns where an answer stands, None if it is not where it should be.
+
+    As released it may also stand elsewhere within the words that it is said
+    to touch, and in other spacing.
+    """
+    end = answer.start + len(answer.text)
+    if not answer.text.strip() or not 0 <= answer.start < len(context):
+        return None
+    if context[answer.start : end] == answer.text:
+        return answer.start, end
+    start, end = _whole_words(context, answer.start, min(end, len(context)))
+    pattern = r"\s+".join(map(re.escape, answer.text.split()))
+    found = re.compile(pattern).search(context, start, end)
+    return found.span() if found else None
+
+
+def words(context: str) -> list[str]:
+    """Returns the words that answers are made of."""
+    return _WORD.findall(context)
+
+
+def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
+    while start > 0 and context[start - 1] not in WHITESPACE:
+        start -= 1
+    while end < len(context) and context[end] not in WHITESPACE:
+        end += 1
+    return start, end
+
+
+def load_json(path: str) -> Any:
+    data = b"".join(block.data for block in corpus.read_blocks([path]))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise errors.InputError(
+            f"{path}:{error.lineno}: malformed JSON: {error.msg} at column "
+            f"{error.colno}"
+        ) from None
+
+
+def _paragraphs(
+    path: str, values: Any
+) -> Iterator[tuple[str, str, list[dict]]]:
+    """Yields where a paragraph is, its text, its questions."""
+    for i, article in enumerate(_get(path, values, "data", list), 1):
+        place = f"{path}: article {i}"
+        for j, paragraph in enumerate(
+            _get(place, article, "paragraphs", list), 1
+        ):
+            where = f"{place}, paragraph {j}"
+            yield (
+                where,
+                _get(where, paragraph, "context", str),
+                _get(where, paragraph, "qas", list),
+            )
+
+
+def _question(place: str, given: Any, paragraph: int) -> Question:
+    answers = given.get("answers", []) if isinstance(given, dict) else []
+    if not isinstance(answers, list):
+        raise errors.InputError(f"{place}: answers must be a list")
+    name = _get(place, given, "id", str)
+    is_impossible = given.get("is_impossible", False)
+    if not isinstance(is_impossible, bool):
+        raise errors.InputError(
+            f"{place} (id {name}): is_impossible must be true or false"
+        )
+    return Question(
+        id=name,
+        text=_get(f"{place} (id {name})", given, "question", str),
+        paragraph=paragraph,
+        answers=[_answer(f"{place} (id {name})", a) for a in answers],
+        is_impossible=is_impossible,
+    )
+
+
+def _answer(place: str, given: Any) -> Answer:
+    text = _get(place, given, "text", str)
+    # Scores need no places, and some people's files have none.
+    if "answer_start" not in given:
+        return Answer(text, -1)
+    return Answer(text, _get(place, given, "answer_start", int))
+
+
+def _get(place: str, values: Any, name: str, kind: type) -> Any:
+    value = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(value, kind):
+        what = {list: "list", str: "text", int: "number"}[kind]
+        raise errors.InputError(f"{place}: has no {what} {name!r}")
+    return value

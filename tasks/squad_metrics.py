@@ -1,0 +1,233 @@
+"""SQuAD's scores, digit for digit those of the official scripts.
+
+    python -m tasks.squad_metrics dev.json predictions.json [null_odds.json]
+
+prints them as one JSON object with the official names. Which script is meant,
+that of 1.1 or of 2.0, is told by the file: only questions of 2.0 say
+is_impossible. With null_odds.json, the best thresholds are found as well.
+"""
+
+import json
+import re
+import string
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+import errors
+import quiet  # noqa: F401
+from data import squad
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class Scores(NamedTuple):
+    """How good one prediction is: 0 to 1 each."""
+
+    exact: float
+    f1: float
+
+
+class Threshold(NamedTuple):
+    """The odds of no answer above which none is given, and what that scores.
+
+    The score is in percent.
+    """
+
+    score: float
+    threshold: float
+
+
+def normalize(answer: str) -> str:
+    """Drops what answers may differ in: case, marks, articles, spacing."""
+    text = answer.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def f1(prediction: str, answer: str) -> float:
+    """Returns the harmonic mean of the words' precision and recall."""
+    found, right = normalize(prediction).split(), normalize(answer).split()
+    if not found or not right:
+        return float(found == right)
+    same = sum((Counter(found) & Counter(right)).values())
+    if not same:
+        return 0.0
+    precision, recall = same / len(found), same / len(right)
+    return 2 * precision * recall / (precision + recall)
+
+
+def score(prediction: str, answers: Sequence[str]) -> Scores:
+    """Compares a prediction with the answer that it fits best."""
+    normalized = normalize(prediction)
+    return Scores(
+        exact=max(float(normalized == normalize(a)) for a in answers),
+        f1=max(f1(prediction, a) for a in answers),
+    )
+
+
+def truth(found: squad.Questions, question: squad.Question) -> list[str]:
+    """Returns what counts as right; in 2.0 "" where there is no answer."""
+    texts = [answer.text for answer in question.answers]
+    if found.has_impossible:
+        return [text for text in texts if normalize(text)] or [""]
+    return texts
+
+
+def score_all(
+    found: squad.Questions, predictions: Mapping[str, str]
+) -> list[Scores]:
+    """Scores every question, 0 where nothing is predicted.
+
+    Raises:
+      InputError: a question of 1.1 has no answer to compare with.
+    """
+    result, missing = [], []
+    for question in found.questions:
+        answers = truth(found, question)
+        if not answers:
+            raise errors.InputError(
+                f"{found.path}: question {question.id!r} has no answer to "
+                "compare with"
+            )
+        if question.id not in predictions:
+            missing.append(question.id)
+            result.append(Scores(0.0, 0.0))
+        else:
+            result.append(score(predictions[question.id], answers))
+    if missing:
+        logging.warning(
+            "%d questions have no prediction and score 0, e.g. %s",
+            len(missing),
+            missing[0],
+        )
+    return result
+
+
+def evaluate(
+    found: squad.Questions, predictions: Mapping[str, str]
+) -> dict[str, float]:
+    """Returns the scores under the official names, in percent."""
+    scores = score_all(found, predictions)
+    if not found.has_impossible:
+        return _means(scores, "exact_match", "f1")
+    has_answer = [bool(q.answers) for q in found.questions]
+    result = {**_means(scores, "exact", "f1"), "total": len(scores)}
+    for name, kind in (("HasAns", True), ("NoAns", False)):
+        part = [
+            s for s, has in zip(scores, has_answer, strict=True) if has is kind
+        ]
+        if part:
+            means = _means(part, f"{name}_exact", f"{name}_f1")
+            result |= {**means, f"{name}_total": len(part)}
+    return result
+
+
+def best_thresholds(
+    found: squad.Questions,
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+) -> dict[str, Threshold]:
+    """Returns the threshold that is best for "exact" and that for "f1".
+
+    Args:
+      found: questions with answers, of 2.0.
+      predictions: what is answered below the threshold.
+      null_odds: above the threshold nothing is answered.
+    """
+    scores = score_all(found, predictions)
+    rows = [
+        (null_odds[question.id], bool(question.answers), scored, question.id)
+        for question, scored in zip(found.questions, scores, strict=True)
+        if question.id in null_odds
+    ]
+    rows.sort(key=lambda row: row[0])
+    unanswerable = sum(not q.answers for q in found.questions)
+    result = {}
+    for name in Scores._fields:
+        current = best = float(unanswerable)
+        threshold = 0.0
+        for odds, has_answer, scored, number in rows:
+            if has_answer:
+                current += getattr(scored, name)
+            elif predictions.get(number):
+                current -= 1
+            if current > best:
+                best, threshold = current, odds
+        result[name] = Threshold(100.0 * best / len(found), threshold)
+    return result
+
+
+def threshold_keys(best: Mapping[str, Threshold]) -> dict[str, float]:
+    """Names thresholds as the official script does."""
+    result = {}
+    for name, (value, threshold) in best.items():
+        result |= {f"best_{name}": value, f"best_{name}_thresh": threshold}
+    return result
+
+
+def read_json(path: str, kind: Any) -> dict[str, Any]:
+    """Reads what is said about each question's id.
+
+    Args:
+      path: of a JSON object.
+      kind: of its values: str, or (int, float).
+
+    Raises:
+      InputError: it is none.
+    """
+    values = squad.load_json(path)
+    if not isinstance(values, dict):
+        raise errors.InputError(f"{path}: must hold one JSON object")
+    what = "text" if kind is str else "a number"
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            raise errors.InputError(
+                f"{path}: what is said of {name!r} must be {what}"
+            )
+    return values
+
+
+def _means(scores: Sequence[Scores], exact: str, f1: str) -> dict[str, float]:
+    # 1.1 and 2.0 alike multiply before they divide, which the digits show.
+    count = len(scores)
+    return {
+        exact: 100.0 * _sum(s.exact for s in scores) / count,
+        f1: 100.0 * _sum(s.f1 for s in scores) / count,
+    }
+
+
+def _sum(values: Iterable[float]) -> float:
+    """Adds one after the other, as sum() did until Python 3.12."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the scores of a file of predictions."""
+    if len(arguments) not in (2, 3):
+        usage = "DATA.json PREDICTIONS.json [NULL_ODDS.json]"
+        sys.stderr.write(f"python -m tasks.squad_metrics {usage}\n")
+        return 2
+    try:
+        found = squad.read(arguments[0])
+        predictions = read_json(arguments[1], str)
+        values = evaluate(found, predictions)
+        if found.has_impossible and len(arguments) == 3:
+            odds = read_json(arguments[2], (int, float))
+            best = best_thresholds(found, predictions, odds)
+            values |= threshold_keys(best)
+    except (errors.InputError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    print(json.dumps(values))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
