@@ -1,0 +1,284 @@
+"""Reads and writes CoNLL files: a word a line, its tag in a column.
+
+    -DOCSTART- -X- O O
+
+    EU NNP I-NP I-ORG
+    rejects VBZ I-VP O
+
+Columns are separated by tabs if the first line of a word has one, else by
+spaces. Empty lines end sentences; -DOCSTART- begins a document and is no word.
+In files with tabs, lines that begin with # and have none are comments.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import errors
+from data import conll_tags
+
+DOCUMENT = "-DOCSTART-"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Sentences:
+    """W words in sentences in documents.
+
+    Attributes:
+      path: where they are from, for messages.
+      words: W of them.
+      lines: int64 [W], each word's line, counted from 1.
+      tags: W of them, or None.
+      row_splits: int64 [N + 1]; sentence i has words [splits[i],
+        splits[i + 1]).
+      documents: int64 [D + 1]; document i has sentences likewise.
+      has_documents: whether the file says where documents begin.
+      separator: of its columns.
+    """
+
+    path: str
+    words: Sequence[str]
+    lines: np.ndarray
+    tags: Sequence[str] | None
+    row_splits: np.ndarray
+    documents: np.ndarray
+    has_documents: bool = True
+    separator: str = " "
+
+    def __len__(self) -> int:
+        """Returns N."""
+        return len(self.row_splits) - 1
+
+    def where(self, word: int) -> str:
+        """Names a word as a message does."""
+        return f"{self.path}:{self.lines[word]}"
+
+    def split(self, values: Sequence) -> Iterator[Sequence]:
+        """Yields the part of every sentence."""
+        ends = self.row_splits.tolist()
+        for start, end in zip(ends, ends[1:], strict=False):
+            yield values[start:end]
+
+
+class _Line(NamedTuple):
+    """A line that is not empty."""
+
+    number: int
+    cells: list[str]
+    begins_document: bool
+    begins_sentence: bool
+
+
+def read(
+    path: str,
+    *,
+    word_column: int = 0,
+    tag_column: int | None = -1,
+) -> Sentences:
+    """Reads a file.
+
+    Args:
+      path: of the file, UTF-8.
+      word_column: counted from 0, or from -1 backwards.
+      tag_column: likewise; None for none, as in a file of one column.
+
+    Raises:
+      InputError: in one line, with the line of the file.
+    """
+    text = _decode(path)
+    separator = _separator(text)
+    lines = list(_lines(text, separator))
+    rows = [line for line in lines if not line.begins_document]
+    if not rows:
+        raise errors.InputError(f"{path}: holds no words")
+    word, tag = _columns(path, rows[0], word_column, tag_column)
+    for line in rows:
+        _check_columns(path, line, rows[0])
+    sentences, documents = _bounds(lines)
+    return Sentences(
+        path=path,
+        words=[line.cells[word] for line in rows],
+        lines=np.array([line.number for line in rows]),
+        tags=None if tag is None else [line.cells[tag] for line in rows],
+        row_splits=sentences,
+        documents=documents,
+        has_documents=len(rows) < len(lines),
+        separator=separator or " ",
+    )
+
+
+def write(
+    sentences: Sentences, columns: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Yields the lines of a file: each word and its columns of tags.
+
+    conlleval takes the last two for the true and the predicted tag.
+
+    Args:
+      sentences: the words.
+      columns: each with W tags.
+    """
+    separator = sentences.separator
+    opening = separator.join([DOCUMENT] + [conll_tags.OUTSIDE] * len(columns))
+    begins = set(sentences.documents[:-1].tolist())
+    rows = list(zip(sentences.words, *columns, strict=True))
+    for i, part in enumerate(sentences.split(rows)):
+        if sentences.has_documents and i in begins:
+            yield f"{opening}\n\n"
+        yield "".join(f"{separator.join(row)}\n" for row in part) + "\n"
+
+
+def count_boundaries(sentences: Sentences) -> int:
+    """Returns how many -DOCSTART- lines `write` writes."""
+    return len(sentences.documents) - 1 if sentences.has_documents else 0
+
+
+def scheme(sentences: Sentences) -> str:
+    """Returns the scheme that the tags are in."""
+    return conll_tags.recognize(sentences.split(_tags(sentences)))
+
+
+def types(sentences: Sentences, scheme: str) -> list[str]:
+    """Returns the types that occur, sorted.
+
+    Raises:
+      InputError: a tag is not of the scheme, with its line.
+    """
+    found: dict[str, int] = {}
+    for i, tag in enumerate(_tags(sentences)):
+        found.setdefault(tag, i)
+    result = set()
+    for tag, i in found.items():
+        try:
+            kind = conll_tags.type_of(tag, scheme)
+        except errors.InputError as error:
+            raise errors.InputError(f"{sentences.where(i)}: {error}") from error
+        if kind is not None:
+            result.add(kind)
+    return sorted(result)
+
+
+def encode_tags(
+    sentences: Sentences, scheme: str, labels: Sequence[str]
+) -> np.ndarray:
+    """Returns int64 [W], the numbers of the tags in a model's labels.
+
+    Args:
+      sentences: with tags.
+      scheme: what the tags are in.
+      labels: of the model, in whatever scheme.
+
+    Raises:
+      InputError: a tag is of another type, with its line.
+    """
+    numbers = {label: i for i, label in enumerate(labels)}
+    ours = conll_tags.scheme_of(labels)
+    types(sentences, scheme)  # Refuses what is no tag.
+    converted: list[str] = []
+    for tags in sentences.split(_tags(sentences)):
+        converted += conll_tags.convert(tags, ours)
+    for i, tag in enumerate(converted):
+        if tag not in numbers:
+            known = conll_tags.PLAIN if ours == conll_tags.PLAIN else "of types"
+            raise errors.InputError(
+                f"{sentences.where(i)}: tag {sentences.tags[i]!r} is none of "
+                f"those that the model has, {known}: "
+                f"{', '.join(_known(labels, ours))}"
+            )
+    return np.array([numbers[tag] for tag in converted])
+
+
+def _known(labels, scheme) -> list[str]:
+    kinds = {conll_tags.type_of(label, scheme) for label in labels}
+    return sorted(kind for kind in kinds if kind)
+
+
+def _tags(sentences: Sentences) -> Sequence[str]:
+    if sentences.tags is None:
+        raise errors.InputError(f"{sentences.path}: has no column of tags")
+    return sentences.tags
+
+
+def _decode(path: str) -> str:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = file.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise errors.InputError(f"{path}:{line}: is not UTF-8") from None
+
+
+def _separator(text: str) -> str | None:
+    """Returns a tab if the first line of a word has one, else None."""
+    for line in text.split("\n"):
+        is_other = line.startswith((DOCUMENT, "#")) and "\t" not in line
+        if line.strip() and not is_other:
+            return "\t" if "\t" in line else None
+    return None
+
+
+def _lines(text: str, separator: str | None) -> Iterable[_Line]:
+    begins = True
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.rstrip("\r")
+        if not line.strip(" \t"):
+            begins = True
+            continue
+        if separator and line.startswith("#") and separator not in line:
+            continue
+        # Not all of Unicode's spaces, of which words may consist.
+        cells = (
+            line.split("\t")
+            if separator
+            else [cell for cell in line.split(" ") if cell]
+        )
+        opens = cells[0] == DOCUMENT
+        yield _Line(number, cells, opens, begins or opens)
+        begins = opens
+
+
+def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where sentences and documents begin; none of them is empty."""
+    words, sentences, documents = 0, [0], [0]
+    for line in lines:
+        if line.begins_sentence and sentences[-1] != words:
+            sentences.append(words)
+        if line.begins_document and documents[-1] != len(sentences) - 1:
+            documents.append(len(sentences) - 1)
+        words += not line.begins_document
+    if sentences[-1] != words:
+        sentences.append(words)
+    if documents[-1] != len(sentences) - 1:
+        documents.append(len(sentences) - 1)
+    return np.array(sentences), np.array(documents)
+
+
+def _columns(path, line, word, tag) -> tuple[int, int | None]:
+    """Returns the columns, checked, from the first line of a word."""
+    count = len(line.cells)
+    if count == 1 and tag == -1:
+        tag = None
+    for flag, column in (("word_column", word), ("tag_column", tag)):
+        if column is not None and not -count <= column < count:
+            raise errors.InputError(
+                f"{path}:{line.number}: has {count} column(s), none of them "
+                f"is --{flag}={column}"
+            )
+    if tag is not None and word % count == tag % count:
+        raise errors.InputError(
+            f"{path}:{line.number}: --word_column={word} and "
+            f"--tag_column={tag} are the same"
+        )
+    return word, tag
+
+
+def _check_columns(path: str, line: _Line, first: _Line) -> None:
+    if len(line.cells) != len(first.cells):
+        raise errors.InputError(
+            f"{path}:{line.number}: {len(line.cells)} column(s), but line "
+            f"{first.number} has {len(first.cells)}"
+        )

@@ -1,0 +1,85 @@
+"""Raw text as words that can be tagged, and where each stands in its line.
+
+    "Jim Henson (U.S.) died." -> Jim | Henson | ( | U.S. | ) | died | .
+
+Words are split as in CoNLL-2003: marks at either end are words of their own,
+but for the period of an abbreviation.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from data import conll
+from data import sentences as sentence_splitting
+
+_ABBREVIATION = re.compile(r"(?:\w\.)+|(?:Mr|Mrs|Ms|Dr|St|Prof|Inc|Co|Corp)\.")
+_PARTS = re.compile(r"\w(?:.*\w)?|[^\w\s]", re.DOTALL)
+
+
+class Text(NamedTuple):
+    """Lines of text as sentences of words.
+
+    sentences: of all lines; every line is a document.
+    texts: the lines.
+    numbers: int64 [W], in which of them each word stands.
+    starts: int64 [W], its first character.
+    ends: int64 [W], the character after its last.
+    """
+
+    sentences: conll.Sentences
+    texts: Sequence[str]
+    numbers: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+def split(path: str, texts: Sequence[str]) -> Text:
+    """Splits lines into sentences and words; `path` is for messages."""
+    words, places, rows, documents = [], [], [0], [0]
+    for number, text in enumerate(texts):
+        for begin, end in _sentences(text):
+            for start, stop in _words(text, begin, end):
+                words.append(text[start:stop])
+                places.append((number, start, stop))
+            if rows[-1] != len(words):
+                rows.append(len(words))
+        if documents[-1] != len(rows) - 1:
+            documents.append(len(rows) - 1)
+    numbers, starts, ends = np.array(places, np.int64).reshape(-1, 3).T
+    sentences = conll.Sentences(
+        path=path,
+        words=words,
+        lines=numbers + 1,
+        tags=None,
+        row_splits=np.array(rows),
+        documents=np.array(documents),
+    )
+    return Text(sentences, texts, numbers, starts, ends)
+
+
+def _sentences(text: str):
+    """Yields the characters of each sentence."""
+    begin = 0
+    for sentence in sentence_splitting.split(text):
+        begin = text.index(sentence, begin)
+        yield begin, begin + len(sentence)
+        begin += len(sentence)
+
+
+def _words(text: str, begin: int, end: int):
+    """Yields the characters of each word of a sentence."""
+    for match in re.compile(r"\S+").finditer(text, begin, end):
+        start, stop = match.span()
+        # Marks in front, the word with what stands inside of it, marks behind.
+        for part in _PARTS.finditer(text, start, stop):
+            first, last = part.span()
+            longer = text[first : last + 1]
+            if last < stop and _ABBREVIATION.fullmatch(longer):
+                last += 1
+            if first < start:  # The period that belonged to the word before.
+                continue
+            start = last
+            yield first, last

@@ -1,0 +1,195 @@
+"""Which files a tagging run has, and what the labels of its model are."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+import errors
+from data import conll, conll_tags, example_records, schema, tagging
+from data.features import Features
+from data.tokenization import Tokenizer
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+# CoNLL-2003's names, and those that many others use.
+_NAMES = {
+    TRAIN: ("eng.train", "train.txt", "train.conll"),
+    DEV: ("eng.testa", "dev.txt", "valid.txt", "dev.conll"),
+    TEST: ("eng.testb", "test.txt", "test.conll"),
+}
+_RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Context:
+    """How words are laid out in windows; see data.tagging.encode."""
+
+    max_seq_length: int
+    document_context: bool
+    doc_stride: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NerData:
+    """Sets of tagged sentences.
+
+    Attributes:
+      read: returns a set.
+      labels: of the model, in the order of its outputs.
+      scheme: that the files' tags are in, or None to recognize it.
+    """
+
+    read: Callable[[str], conll.Sentences]
+    labels: Sequence[str]
+    scheme: str | None
+
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        """Whether tags mean no spans."""
+        return conll_tags.scheme_of(self.labels) == conll_tags.PLAIN
+
+    def scheme_of(self, split: str) -> str:
+        """Returns the scheme of a set; without tags, what conlleval reads."""
+        if self.is_plain:
+            return conll_tags.PLAIN
+        if self.scheme is not None:
+            return self.scheme
+        sentences = self.read(split)
+        if sentences.tags is None:
+            return conll_tags.BIO2
+        return conll.scheme(sentences)
+
+    def label_ids(self, split: str) -> np.ndarray | None:
+        """Returns the tags of a set as numbers, None where it has none."""
+        sentences = self.read(split)
+        if sentences.tags is None:
+            return None
+        return conll.encode_tags(sentences, self.scheme_of(split), self.labels)
+
+
+def open_data(
+    *,
+    data_dir: str | None,
+    files: Mapping[str, str | None],
+    columns: Mapping[str, int],
+    tag_scheme: str,
+    model_scheme: str,
+    types: Sequence[str] = (),
+    known_labels: Sequence[str] | None,
+    untagged: Sequence[str] = (),
+) -> NerData:
+    """Opens the sets of a run.
+
+    Args:
+      data_dir: where files of the usual names lie.
+      files: split -> file, instead.
+      columns: word_column and tag_column; see data.conll.read.
+      tag_scheme: of the files, or "auto".
+      model_scheme: what the model is to learn: bio2 or iobes.
+      types: of entities; those of the training set if none are given.
+      known_labels: of a model that is trained already; None if it is to be.
+      untagged: the sets whose files have no column of tags.
+    """
+
+    @functools.cache
+    def read(split: str) -> conll.Sentences:
+        given = dict(columns)
+        if split in untagged:
+            given["tag_column"] = None
+        path = find(split, data_dir, files)
+        if path is None:
+            raise errors.InputError(f"--{split}_file is required")
+        return conll.read(path, **given)
+
+    scheme = None if tag_scheme == "auto" else tag_scheme
+    labels = known_labels or _find_labels(
+        read(TRAIN), scheme, model_scheme, types
+    )
+    return NerData(read=read, labels=labels, scheme=scheme)
+
+
+def find(
+    split: str, data_dir: str | None, files: Mapping[str, str | None]
+) -> str | None:
+    """Returns the file of a set, None if there is none."""
+    if files.get(split) is not None:
+        return files[split]
+    if data_dir is None:
+        return None
+    paths = [os.path.join(data_dir, name) for name in _NAMES[split]]
+    return next((path for path in paths if os.path.exists(path)), None)
+
+
+def _find_labels(sentences, scheme, model_scheme, types) -> list[str]:
+    found = scheme or conll.scheme(sentences)
+    kinds = conll.types(sentences, found)
+    if found == conll_tags.PLAIN:
+        model_scheme = conll_tags.PLAIN
+    missing = sorted(set(kinds) - set(types)) if types else []
+    if missing:
+        raise errors.InputError(
+            f"--entity_types={','.join(types)}: {sentences.path} also has "
+            f"{', '.join(missing)}"
+        )
+    if not kinds:
+        raise errors.InputError(f"{sentences.path}: no word has a tag but O")
+    logging.info("%s: %s, %s", sentences.path, found, ", ".join(kinds))
+    return conll_tags.labels(types or kinds, model_scheme)
+
+
+def prepare(
+    data: NerData,
+    split: str,
+    tokenizer: Tokenizer,
+    context: Context,
+    *,
+    words: Callable[[conll.Sentences], conll.Sentences],
+    records_dir: str | None,
+) -> Features:
+    """Returns the features of a set, from its records if they are current.
+
+    Args:
+      data: has the set.
+      split: which one.
+      tokenizer: of the model.
+      context: lays out the windows.
+      words: what the model reads in place of what the file has.
+      records_dir: where records are kept, or None for nowhere.
+    """
+    sentences = words(data.read(split))
+    label_ids = data.label_ids(split)
+
+    def make() -> Features:
+        return tagging.encode(
+            tokenizer, sentences, label_ids, **dataclasses.asdict(context)
+        )
+
+    if records_dir is None:
+        return make()
+    job = {
+        "task": "tagging",
+        "words": digest(sentences),
+        "labels": list(data.labels),
+        "tokenizer": example_records.tokenizer_job(tokenizer),
+        "context": dataclasses.asdict(context),
+    }
+    kind = schema.tagging(context.max_seq_length)
+    path = f"{records_dir}/{_RECORDS[split]}.tf_record"
+    return example_records.prepare(path, kind, job, make)
+
+
+def digest(sentences: conll.Sentences) -> str:
+    """Returns the SHA-256 of what a set says, wherever it was read from."""
+    columns = [
+        list(sentences.words),
+        sentences.tags,
+        sentences.row_splits.tolist(),
+        sentences.documents.tolist(),
+    ]
+    text = json.dumps(columns, ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

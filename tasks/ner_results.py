@@ -1,0 +1,219 @@
+"""What remains of a tagging run: scores, predictions, model, report."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from data import conll, conll_tags
+from tasks import (
+    entities,
+    finetuning,
+    grid,
+    model_card,
+    model_files,
+    ner_data,
+    ner_report,
+    report,
+    tagging,
+)
+from tasks import results as eval_results
+
+SCORES = "scores_{}.txt"
+PREDICTIONS = "predictions_{}.txt"
+Decode = Callable[[conll.Sentences, np.ndarray], list[str]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgment:
+    """What a model makes of a set with tags.
+
+    Attributes:
+      values: metrics, "score" among them, by which runs are compared.
+      judged: the same in detail.
+      text: what conlleval prints; of plain tags, their accuracy.
+    """
+
+    values: dict[str, float]
+    judged: ner_report.Judged
+    text: str
+
+
+def predicted_tags(
+    data: ner_data.NerData, split: str, tags: Sequence[str]
+) -> list[str]:
+    """Returns a model's tags of a set in the scheme of its file."""
+    scheme = data.scheme_of(split)
+    converted: list[str] = []
+    for part in data.read(split).split(tags):
+        converted += conll_tags.convert(part, scheme)
+    return converted
+
+
+def judge(
+    data: ner_data.NerData,
+    split: str,
+    logits: np.ndarray,
+    tags: Sequence[str],
+) -> Judgment:
+    """Compares a model's tags with those of the file.
+
+    Args:
+      data: has the set.
+      split: which one; it has tags.
+      logits: float [W, C].
+      tags: W of the model's labels.
+    """
+    sentences = data.read(split)
+    guessed = predicted_tags(data, split, tags)
+    losses = tagging.word_losses(logits, data.label_ids(split))
+    values, text = _compare(data, split, guessed)
+    values["loss"] = float(losses.mean())
+    judged = ner_report.Judged(
+        sentences=sentences,
+        predicted=guessed,
+        losses=losses,
+        is_plain=data.is_plain,
+    )
+    return Judgment(values=values, judged=judged, text=text)
+
+
+def _compare(data, split, guessed) -> tuple[dict[str, float], str]:
+    sentences, scheme = data.read(split), data.scheme_of(split)
+    gold = list(sentences.split(sentences.tags))
+    found = list(sentences.split(guessed))
+    if data.is_plain:
+        values = entities.plain(gold, found)
+        text = "".join(f"{k}: {100 * v:.2f}%\n" for k, v in values.items())
+        return values | {"score": values["accuracy"]}, text
+    boundaries = conll.count_boundaries(sentences)
+    scores = entities.score(gold, found, boundaries=boundaries)
+    if scheme == conll_tags.IOBES:
+        # conlleval knows no S-: phrases are compared as it knows them.
+        known = [
+            [conll_tags.convert(tags, conll_tags.BIO2) for tags in side]
+            for side in (gold, found)
+        ]
+        right = scores.right
+        scores = entities.score(*known, boundaries=boundaries)
+        scores = dataclasses.replace(scores, right=right)
+    values = scores.values()
+    return values | {"score": scores.total.f1}, scores.text()
+
+
+class Record:
+    """Writes all files that remain of a job."""
+
+    def __init__(
+        self,
+        *,
+        output_dir: str,
+        data: ner_data.NerData,
+        start: finetuning.Start,
+        settings: Mapping[str, Any],
+        given: Mapping[str, Any],
+        results: grid.Results,
+        is_chief: bool,
+    ):
+        """Writes nothing yet.
+
+        Args:
+          output_dir: of the job.
+          data: what was learned.
+          start: what the runs began with.
+          settings: all flags.
+          given: those that differ from their defaults.
+          results: of the runs.
+          is_chief: whether this process writes.
+        """
+        self._output_dir = output_dir
+        self._data = data
+        self._start = start
+        self._settings = settings
+        self._given = given
+        self._results = results
+        self._is_chief = is_chief
+        self._values: dict[str, float] = {}
+        self._sets = [ner_data.TRAIN]
+
+    def save_model(self, model: Any) -> None:
+        """Writes the model directory into output_dir."""
+        if not self._is_chief:
+            return
+        model_files.save(
+            model,
+            self._start.tokenizer,
+            self._output_dir,
+            labels=list(self._data.labels),
+        )
+        self._card()
+
+    def evaluation(self, found: Judgment, step: int) -> None:
+        """Writes the scores, predictions and report of the development set."""
+        if not self._is_chief:
+            return
+        values = {f"eval_{name}": x for name, x in found.values.items()}
+        values |= {"global_step": step, "loss": found.values["loss"]}
+        eval_results.write_eval_results(self._output_dir, values)
+        self._scores(ner_data.DEV, found, values)
+        ner_report.write(
+            self._output_dir,
+            metrics_dir=self._results.metrics_dir,
+            judged=found.judged,
+            values=values,
+            grid_table=self._results.table(),
+            settings=self._settings,
+        )
+
+    def test(self, found: Judgment) -> None:
+        """Writes the scores and predictions of a test set with tags."""
+        if self._is_chief:
+            values = {f"test_{name}": x for name, x in found.values.items()}
+            self._scores(ner_data.TEST, found, values)
+
+    def predictions(self, split: str, predicted: Sequence[str]) -> None:
+        """Writes a set with its tags, if it has any, and the predicted ones."""
+        if not self._is_chief:
+            return
+        sentences = self._data.read(split)
+        columns = [predicted]
+        if sentences.tags is not None:
+            columns.insert(0, sentences.tags)
+        path = os.path.join(self._output_dir, PREDICTIONS.format(split))
+        report.write_text(path, "".join(conll.write(sentences, columns)))
+        logging.info("%s: %d words", path, len(predicted))
+
+    def _scores(self, split, found: Judgment, values) -> None:
+        self.predictions(split, found.judged.predicted)
+        path = os.path.join(self._output_dir, SCORES.format(split))
+        report.write_text(path, found.text)
+        logging.info("%s:\n%s", path, found.text.rstrip())
+        self._values |= values
+        self._sets.append(split)
+        self._card()
+
+    def _card(self) -> None:
+        seconds = self._results.seconds
+        if seconds is None:
+            return
+        model_card.write(
+            self._output_dir,
+            "BERT that tags words",
+            data={split: self._describe(split) for split in self._sets},
+            metrics=self._values,
+            settings=self._given,
+            seconds=seconds,
+            labels=list(self._data.labels),
+        )
+
+    def _describe(self, split: str) -> str:
+        sentences = self._data.read(split)
+        name = os.path.basename(sentences.path)
+        digest = ner_data.digest(sentences)
+        return (
+            f"{len(sentences)} sentences, {len(sentences.words)} words of "
+            f"{name}, SHA-256 {digest}"
+        )

@@ -1,0 +1,162 @@
+"""Proves that CoNLL files of every kind are read as meant, or refused.
+
+python -m pytest tests/data/conll_test.py
+"""
+
+import numpy as np
+import pytest
+
+import errors
+from data import conll, conll_tags
+
+IOB1 = "I-PER I-PER O I-LOC B-LOC O I-ORG".split()
+BIO2 = "B-PER I-PER O B-LOC B-LOC O B-ORG".split()
+IOBES = "B-PER E-PER O S-LOC S-LOC O S-ORG".split()
+BILOU = "B-PER L-PER O U-LOC U-LOC O U-ORG".split()
+SPANS = [(0, 2, "PER"), (3, 4, "LOC"), (4, 5, "LOC"), (6, 7, "ORG")]
+SCHEMES = {"iob1": IOB1, "bio2": BIO2, "iobes": IOBES}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text, **options):
+        path = tmp_path / "words.txt"
+        if isinstance(text, str):
+            text = text.encode()
+        path.write_bytes(text)
+        return conll.read(str(path), **options)
+
+    return read_text
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
+def test_every_scheme_means_the_same_spans(scheme):
+    tags = SCHEMES.get(scheme, BILOU)
+    assert conll_tags.spans(tags) == SPANS
+    for other, expected in SCHEMES.items():
+        assert conll_tags.convert(tags, other) == expected
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
+def test_the_scheme_is_recognized(scheme):
+    tags = SCHEMES.get(scheme, BILOU)
+    expected = scheme if scheme in SCHEMES else "iobes"
+    assert conll_tags.recognize([tags, ["O"]]) == expected
+
+
+def test_tags_without_prefix_are_plain_and_only_o_is_none():
+    assert conll_tags.recognize([["NNP", "O", "VBZ"]]) == "plain"
+    assert conll_tags.recognize([["O"], ["O"]]) == "bio2"
+
+
+def test_spans_of_tags_that_no_scheme_allows_are_conllevals():
+    tags = "I-A I-B O I-A".split()
+    assert conll_tags.spans(tags) == [(0, 1, "A"), (1, 2, "B"), (3, 4, "A")]
+    assert conll_tags.spans(["E-A", "I-A"]) == [(0, 1, "A"), (1, 2, "A")]
+    assert conll_tags.spans(["S-A", "E-A"]) == [(0, 1, "A"), (1, 2, "A")]
+
+
+def test_types_may_have_hyphens():
+    assert conll_tags.spans(["B-a-b", "I-a-b"]) == [(0, 2, "a-b")]
+
+
+def test_documents_sentences_and_lines(read):
+    text = (
+        "-DOCSTART- -X- O O\n\n\nEU NNP I-NP I-ORG\nsays VBZ I-VP O\n \n"
+        "Yes UH O O\n-DOCSTART- O\n\nNo UH O O\n\n\t\n"
+    )
+    found = read(text)
+    assert list(found.words) == ["EU", "says", "Yes", "No"]
+    assert found.tags == ["I-ORG", "O", "O", "O"]
+    assert found.lines.tolist() == [4, 5, 7, 10]
+    assert found.row_splits.tolist() == [0, 2, 3, 4]
+    assert found.documents.tolist() == [0, 2, 3]
+    assert found.has_documents
+    assert conll.count_boundaries(found) == 2
+
+
+def test_what_is_written_is_read_again(read):
+    found = read("-DOCSTART- O\n\na O\nb B-X\n\nc O\n\n-DOCSTART- O\n\nd O")
+    text = "".join(conll.write(found, [found.tags, found.tags]))
+    assert text.startswith("-DOCSTART- O O\n\na O O\nb B-X B-X\n\nc O O\n\n")
+    again = read(text)
+    for name in ("words", "tags"):
+        assert list(getattr(again, name)) == list(getattr(found, name))
+    for name in ("row_splits", "documents"):
+        expected = getattr(found, name)
+        np.testing.assert_array_equal(getattr(again, name), expected)
+
+
+def test_windows_line_ends_marks_and_unicode_spaces(read):
+    found = read("\ufeffNew\u00a0York B-LOC\r\n\u2028 O\r\n\x85x O\r\n")
+    assert list(found.words) == ["New\u00a0York", "\u2028", "\x85x"]
+    assert found.tags == ["B-LOC", "O", "O"]
+
+
+def test_tabs_comments_and_chosen_columns(read):
+    text = "# source: web\n1\tNew York\tB-LOC\t-\n2\t#\tO\t-\n"
+    found = read(text, word_column=1, tag_column=2)
+    assert list(found.words) == ["New York", "#"]
+    assert found.tags == ["B-LOC", "O"]
+    assert not found.has_documents
+    assert "".join(conll.write(found, [found.tags])) == (
+        "New York\tB-LOC\n#\tO\n\n"
+    )
+
+
+def test_a_file_of_words_has_no_tags(read):
+    found = read("Jim\nsings\n")
+    assert found.tags is None
+    with pytest.raises(errors.InputError, match="no column of tags"):
+        conll.scheme(found)
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        pytest.param(
+            "a X O\nb O\n", {}, r":2: 2 column\(s\), but line 1 has 3"
+        ),
+        pytest.param("\n\n-DOCSTART- O\n\n", {}, "holds no words"),
+        pytest.param("", {}, "holds no words"),
+        pytest.param("a O\n\xe9 O\n".encode("latin-1"), {}, ":2: is not UTF-8"),
+        pytest.param("\na O\n", {"tag_column": 2}, ":2: .*--tag_column=2"),
+        pytest.param("a O\n", {"word_column": -1}, ":1: .*are the same"),
+    ],
+    ids=["columns", "no_words", "empty", "encoding", "no_column", "same"],
+)
+def test_bad_files_get_one_line(read, text, options, message):
+    with pytest.raises(errors.InputError, match=message) as caught:
+        read(text, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_tags_that_are_none_are_named_with_their_line(read):
+    found = read("a I-X\n\nb X-Y\n")
+    with pytest.raises(errors.InputError, match=":3: tag 'X-Y' is neither"):
+        conll.types(found, "bio2")
+    labels = ["O", "B-LOC", "I-LOC"]
+    with pytest.raises(errors.InputError, match=":3: tag 'X-Y'"):
+        conll.encode_tags(found, "bio2", labels)
+    found = read("a O\nb I-X\n")
+    with pytest.raises(errors.InputError, match=r":2: tag 'I-X' .*: LOC$"):
+        conll.encode_tags(found, "iob1", labels)
+
+
+def test_tags_are_encoded_in_the_models_scheme(read):
+    found = read("".join(f"w {tag}\n" for tag in IOB1))
+    labels = conll_tags.labels(conll.types(found, "iob1"), "iobes")
+    ids = conll.encode_tags(found, "iob1", labels)
+    assert [labels[i] for i in ids] == IOBES
+
+
+def test_the_real_files_have_their_known_sizes(shared_data):
+    for name, sizes in {
+        "train": (203_621, 14_041, 946),
+        "testa": (51_362, 3_250, 216),
+        "testb": (46_435, 3_453, 231),
+    }.items():
+        found = conll.read(str(shared_data / f"conll2003/eng.{name}"))
+        documents = len(found.documents) - 1
+        assert (len(found.words), len(found), documents) == sizes
+        assert conll.scheme(found) == "iob1"
