@@ -27,7 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SENTENCES = (
     "The axis [MASK] which to compute the mean.",
     "An error is [MASK] if the input is not valid.",
-    "If True, [MASK] the result.",
+    "The default [MASK] is None.",
     "The shape of the [MASK] array.",
     "X : array-like of shape (n_samples, n_[MASK]).",
 )
@@ -43,7 +43,7 @@ class DemoConfig:
     output_dir: str = field("Where everything goes.", "demo_output")
     text_megabytes: float = field("How much text to collect.", 4.5)
     vocab_size: int = field("Pieces of the vocabulary.", 2000)
-    num_train_steps: int = field("Steps of pre-training.", 3500)
+    num_train_steps: int = field("Steps of pre-training.", 3000)
 
 
 def main(config: DemoConfig) -> None:
