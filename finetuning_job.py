@@ -55,6 +55,8 @@ class Job:
       judge: asks a model about the development sets.
       data_settings: what decides which records a step reads, by flag; that of
         the order is added here.
+      num_examples: that make an epoch, where features are parts of examples;
+        None if every row of them is one.
     """
 
     config: finetuning_config.FinetuningConfig
@@ -65,6 +67,7 @@ class Job:
     features: Callable[[str], Features]
     judge: Callable[["Fitted"], Judgment]
     data_settings: Mapping[str, Any]
+    num_examples: int | None = None
 
     @property
     def lengths(self) -> list[int]:
@@ -145,7 +148,7 @@ class Fitted:
                 seed=run.random_seed,
                 lengths=job.lengths,
             ),
-            num_examples=len(features),
+            num_examples=job.num_examples or len(features),
             warm_start=self.warm_start,
             data_settings={
                 "train_batch_size": config.train_batch_size,

@@ -77,6 +77,11 @@ class Questions:
         return len(self.questions)
 
     @property
+    def paths(self) -> list[str]:
+        """The files, as they are found."""
+        return [text_tables.find(path) for path in self.path.split(",")]
+
+    @property
     def has_answers(self) -> bool:
         """Whether predictions can be scored."""
         return self.has_impossible or any(q.answers for q in self.questions)
@@ -117,17 +122,18 @@ def read(paths: str) -> Questions:
 
 
 def check_version(
-    found: Questions, *, with_negative: bool, given: bool, flag: str
+    found: Questions, flag: str, *, with_negative: bool, must_say: bool = False
 ) -> None:
     """Refuses SQuAD 2.0 where 1.1 is meant, and the other way around.
 
     Args:
       found: as read.
-      with_negative: --version_2_with_negative.
-      given: whether the user said so.
       flag: what named the file.
+      with_negative: --version_2_with_negative.
+      must_say: whether questions must then say if they are impossible, as
+        those to learn from must.
     """
-    if with_negative and given and not found.has_impossible:
+    if with_negative and must_say and not found.has_impossible:
         raise errors.InputError(
             f"--version_2_with_negative: no question of --{flag}={found.path} "
             "says is_impossible, as all of SQuAD 2.0 do"
@@ -140,8 +146,20 @@ def check_version(
         )
 
 
-def for_training(found: Questions) -> Questions:
+def require_answers(found: Questions, flag: str) -> None:
+    """Refuses a file by which runs cannot be compared."""
+    if not found.has_answers:
+        raise errors.InputError(
+            f"--{flag}={found.path}: has no answers to compare runs by"
+        )
+
+
+def for_training(found: Questions, *, name_all: bool = False) -> Questions:
     """Finds the answers in the text, and leaves out those that are not there.
+
+    Args:
+      found: as read.
+      name_all: whether to name all that are left out, not only some.
 
     Raises:
       InputError: a question has no answer, yet is not said to be impossible.
@@ -171,8 +189,9 @@ def for_training(found: Questions) -> Questions:
             several,
         )
     if left_out:
-        named = "; ".join(f"{i}: {why}" for i, why in left_out[:_NAMED])
-        more = ", ..." if len(left_out) > _NAMED else ""
+        shown = left_out if name_all else left_out[:_NAMED]
+        named = "; ".join(f"{i}: {why}" for i, why in shown)
+        more = "; ..." if len(left_out) > len(shown) else ""
         logging.warning(
             "%s: %d questions are left out, their answers are not in the "
             "text: %s%s",
@@ -219,6 +238,7 @@ def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
 
 
 def load_json(path: str) -> Any:
+    """Reads a JSON file, compressed or not."""
     data = b"".join(block.data for block in corpus.read_blocks([path]))
     try:
         text = data.decode("utf-8-sig")

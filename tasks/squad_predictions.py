@@ -1,0 +1,210 @@
+"""Files of answers, as released, and what is stored with a model about them.
+
+predictions.json         id -> text, "" for no answer
+nbest_predictions.json   id -> texts with probability and both logits
+null_odds.json           id -> odds of no answer; SQuAD 2.0 only
+predict_logits.npz       all logits, for ensembles
+question_answering.json  in the model directory: how it was asked in training
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+import errors
+from data import squad
+from data.squad_windows import Windows
+from tasks import report, squad_metrics
+from tasks.question_answering import SpanLogits
+from tasks.squad_decoding import Answers, Entry
+
+PREDICTIONS = "predictions.json"
+N_BEST = "nbest_predictions.json"
+NULL_ODDS = "null_odds.json"
+LOGITS = "predict_logits.npz"
+SETTINGS = "question_answering.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a model must be asked with, by the flags' names."""
+
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgment:
+    """The answers to a set, and how good they are.
+
+    Attributes:
+      values: scores in percent under the official names, and "score", by
+        which runs are compared; none where no answers are known.
+      found: the questions.
+      answers: of them.
+      threshold: null odds above which nothing is answered; None in 1.1.
+      windows: of the questions, if known.
+      logits: of the windows.
+    """
+
+    values: Mapping[str, float]
+    found: squad.Questions
+    answers: Sequence[Answers]
+    threshold: float | None
+    windows: Windows | None = None
+    logits: SpanLogits | None = None
+
+    @property
+    def predictions(self) -> dict[str, str]:
+        """What is answered, by the questions' ids."""
+        return {
+            question.id: answers.text(self.threshold)
+            for question, answers in zip(
+                self.found.questions, self.answers, strict=True
+            )
+        }
+
+
+def judge(
+    found: squad.Questions,
+    answers: Sequence[Answers],
+    *,
+    with_negative: bool,
+    threshold: float | None = None,
+    windows: Windows | None = None,
+    logits: SpanLogits | None = None,
+) -> Judgment:
+    """Scores answers, if it is known what is right.
+
+    Args:
+      found: the questions.
+      answers: of them.
+      with_negative: whether there may be no answer, as in SQuAD 2.0.
+      threshold: above which there is none; None finds the best, or 0.
+      windows: kept.
+      logits: kept.
+    """
+    best: dict[str, float] = {}
+    if not with_negative:
+        threshold = None
+    elif found.has_answers:
+        ids = [question.id for question in found.questions]
+        thresholds = squad_metrics.best_thresholds(
+            found,
+            {i: a.best for i, a in zip(ids, answers, strict=True)},
+            {i: a.null_odds for i, a in zip(ids, answers, strict=True)},
+        )
+        best = squad_metrics.threshold_keys(thresholds)
+        if threshold is None:
+            threshold = thresholds["f1"].threshold
+    elif threshold is None:
+        threshold = 0.0
+    made = Judgment(
+        values={},
+        found=found,
+        answers=answers,
+        threshold=threshold,
+        windows=windows,
+        logits=logits,
+    )
+    if not found.has_answers:
+        return made
+    values = squad_metrics.evaluate(found, made.predictions)
+    values |= {**best, "score": values["f1"]}
+    return dataclasses.replace(made, values=values)
+
+
+def write(output_dir: str, made: Judgment) -> None:
+    """Writes all files of answers."""
+    ids = [question.id for question in made.found.questions]
+    lists = {
+        number: [_entry(entry) for entry in answers.entries]
+        for number, answers in zip(ids, made.answers, strict=True)
+    }
+    _write_json(output_dir, PREDICTIONS, made.predictions)
+    _write_json(output_dir, N_BEST, lists)
+    if made.threshold is not None:
+        odds = [answers.null_odds for answers in made.answers]
+        _write_json(output_dir, NULL_ODDS, dict(zip(ids, odds, strict=True)))
+    if made.logits is not None:
+        _write_logits(output_dir, made.windows, made.logits)
+    logging.info("%s: %d questions answered", output_dir, len(ids))
+
+
+def read_logits(directory: str, windows: Windows) -> SpanLogits | None:
+    """Returns a run's logits, None if it has none of these windows."""
+    path = os.path.join(directory, LOGITS)
+    if not os.path.exists(path):
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if str(file["windows"]) != _digest(windows):
+                return None
+            return SpanLogits(file["start"], file["end"])
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise errors.InputError(f"{path}: cannot be read: {error}") from None
+
+
+def write_settings(directory: str, settings: Settings) -> None:
+    """Stores with a model what it must be asked with."""
+    _write_json(directory, SETTINGS, dataclasses.asdict(settings), indent=2)
+
+
+def read_settings(directory: str | None) -> Settings:
+    """Reads what is stored with a model; defaults where nothing is.
+
+    Args:
+      directory: of the model, or a checkpoint in it.
+    """
+    for place in (directory, os.path.dirname(directory or "")):
+        path = os.path.join(place or "", SETTINGS)
+        if place and os.path.isfile(path):
+            values = squad.load_json(path)
+            try:
+                return Settings(**values)
+            except TypeError:
+                raise errors.InputError(
+                    f"{path}: not the settings of a question answering model"
+                ) from None
+    return Settings()
+
+
+def _entry(entry: Entry) -> dict[str, str | float]:
+    return {
+        "text": entry.text,
+        "probability": entry.probability,
+        "start_logit": entry.start_logit,
+        "end_logit": entry.end_logit,
+    }
+
+
+def _digest(windows: Windows) -> str:
+    """Tells windows from any others by what the model sees."""
+    features = windows.features
+    sha = hashlib.sha256(features.row_splits.astype("<i8").tobytes())
+    sha.update(features.ragged["input_ids"].astype("<i4").tobytes())
+    return sha.hexdigest()
+
+
+def _write_logits(output_dir, windows, logits) -> None:
+    path = os.path.join(output_dir, LOGITS)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "wb") as file:
+        np.savez(
+            file,
+            start=logits.start,
+            end=logits.end,
+            windows=np.array(_digest(windows)),
+        )
+    os.replace(temporary, path)
+
+
+def _write_json(directory, name, values, indent=4) -> None:
+    text = json.dumps(values, indent=indent) + "\n"
+    report.write_text(os.path.join(directory, name), text)

@@ -1,0 +1,108 @@
+"""SQuAD's sets as features: with records where they are kept."""
+
+import dataclasses
+from typing import Any
+
+from data import example_records, schema, squad, squad_windows, tokenization
+from data.features import Features
+from data.squad_windows import Windows
+
+# As google-research/bert names them.
+_TRAIN, _PREDICT = "train.tf_record", "eval.tf_record"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Of windows, by the flags' names."""
+
+    max_seq_length: int
+    doc_stride: int
+    max_query_length: int
+
+
+def training_features(
+    found: squad.Questions,
+    tokenizer: tokenization.Tokenizer,
+    sizes: Sizes,
+    records_dir: str | None,
+) -> Features:
+    """Returns the windows of a training set, from its records if current.
+
+    Args:
+      found: the questions, with their answers' places.
+      tokenizer: of the model.
+      sizes: of windows.
+      records_dir: where records are kept, or None for nowhere.
+    """
+
+    def make() -> Features:
+        made = squad_windows.make(
+            tokenizer, found, is_training=True, **dataclasses.asdict(sizes)
+        )
+        return made.features
+
+    if records_dir is None:
+        return make()
+    return example_records.prepare(
+        f"{records_dir}/{_TRAIN}",
+        schema.question_answering(sizes.max_seq_length, is_training=True),
+        _records_job(found, tokenizer, sizes),
+        make,
+    )
+
+
+def prediction_windows(
+    found: squad.Questions,
+    tokenizer: tokenization.Tokenizer,
+    sizes: Sizes,
+    records_dir: str | None,
+) -> Windows:
+    """Returns the windows of a set to predict; takes what the other does.
+
+    They are always made, as answers need to know where pieces stand; the
+    records are for others.
+    """
+    made = squad_windows.make(
+        tokenizer, found, is_training=False, **dataclasses.asdict(sizes)
+    )
+    if records_dir is not None and len(made):
+        example_records.prepare(
+            f"{records_dir}/{_PREDICT}",
+            schema.question_answering(sizes.max_seq_length, is_training=False),
+            _records_job(found, tokenizer, sizes),
+            lambda: made.features,
+        )
+    return made
+
+
+def fingerprint(found: squad.Questions, sizes: Sizes) -> dict[str, Any]:
+    """Tells what a run trains on from anything else, by flag."""
+    return {
+        "train_file": digests(found),
+        "doc_stride": sizes.doc_stride,
+        "max_query_length": sizes.max_query_length,
+    }
+
+
+def digests(found: squad.Questions) -> list[str]:
+    """Returns the SHA-256 of every file of a set."""
+    return [example_records.digest(path) for path in found.paths]
+
+
+def describe(found: squad.Questions) -> str:
+    """Says what a set holds, for a model card."""
+    files = ", ".join(
+        f"{path.rpartition('/')[2]}, SHA-256 {digest}"
+        for path, digest in zip(found.paths, digests(found), strict=True)
+    )
+    return f"{len(found)} questions of {files}"
+
+
+def _records_job(found, tokenizer, sizes) -> dict[str, Any]:
+    return {
+        "task": "squad",
+        "texts": digests(found),
+        "questions": len(found),
+        "tokenizer": example_records.tokenizer_job(tokenizer),
+        **dataclasses.asdict(sizes),
+    }
