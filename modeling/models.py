@@ -128,7 +128,8 @@ class ClassificationModel(keras.Model):
     ):
         """Makes the model; one class makes it a regression.
 
-        `attention` is that of the pre-training; see BertEncoder.
+        `attention` is that of the pre-training; see BertEncoder. Read left to
+        right, the last real place is pooled instead of the first.
         """
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
@@ -145,7 +146,7 @@ class ClassificationModel(keras.Model):
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to logits float32 [B, C]."""
-        outputs = _encode(self.bert, features, dropout_seed)
+        outputs = _encode_whole(self.bert, features, dropout_seed)
         seed = _fold(dropout_seed, _HEAD)
         return self.classifier(outputs.pooled_output, seed)
 
@@ -184,7 +185,7 @@ class MultipleChoiceModel(keras.Model):
         flat = {
             name: ops.reshape(features[name], (-1, shape[2])) for name in names
         }
-        outputs = _encode(self.bert, flat, dropout_seed)
+        outputs = _encode_whole(self.bert, flat, dropout_seed)
         seed = _fold(dropout_seed, _HEAD)
         logits = self.classifier(outputs.pooled_output, seed)  # [B * K, 1]
         return ops.reshape(logits, (-1, shape[1]))
@@ -267,6 +268,23 @@ def _fold(dropout_seed, part: int):
     if dropout_seed is None:
         return None
     return dropout.fold_in(dropout_seed, part)
+
+
+def _encode_whole(bert, features: dict, dropout_seed):
+    """Encodes with pooled_output from a place that has seen everything.
+
+    That is the first, and where places only see those before them, the last.
+    """
+    if bert.attention == "left_to_right":
+        lengths = ops.sum(features["input_mask"], axis=1, keepdims=True)
+        # A row that only fills up a batch may have none.
+        last = ops.maximum(lengths - 1, 0)  # [B, 1]
+        features = {**features, "next_sentence_positions": last}
+    outputs = _encode(bert, features, dropout_seed)
+    if bert.attention == "left_to_right":
+        pooled = outputs.pooled_output[:, 0]
+        outputs = outputs._replace(pooled_output=pooled)
+    return outputs
 
 
 def _encode(bert, features: dict, dropout_seed, packed: bool = False):

@@ -115,6 +115,25 @@ def test_a_language_model_has_no_pooler(tiny_config, features):
     assert not [v for v in model.weights if "pooler" in v.path]
 
 
+def test_a_classifier_that_reads_left_to_right_has_seen_all(
+    tiny_config, features, set_weights
+):
+    model = models.ClassificationModel(
+        tiny_config, num_classes=3, attention="left_to_right"
+    )
+    set_weights(model)
+    inputs = _features(models.ClassificationModel, features)
+    before = model(inputs).numpy()
+    lengths = inputs["input_mask"].sum(axis=1)
+    for row, length in enumerate(lengths):
+        for place in range(inputs["input_ids"].shape[1]):
+            ids = inputs["input_ids"].copy()
+            ids[row, place] = (ids[row, place] + 1) % 30
+            after = model({**inputs, "input_ids": ids}).numpy()
+            changed = np.abs(after[row] - before[row]).max()
+            assert (changed > 1e-5) == (place < length), (row, place)
+
+
 def test_a_head_does_not_change_the_encoders_start(tiny_config):
     one = models.PretrainingModel(tiny_config, seed=5)
     two = models.TaggingModel(tiny_config, num_classes=9, seed=5)
