@@ -1,0 +1,54 @@
+"""Makes SQuAD's JSON of TriviaQA's Wikipedia files, to train on both.
+
+As the paper does before it trains on SQuAD 1.1 (section 4.2): the first 400
+words of every page that holds an answer there.
+
+    python create_triviaqa_squad.py \
+        --input_file=triviaqa-rc/qa/wikipedia-train.json \
+        --evidence_dir=triviaqa-rc/evidence/wikipedia \
+        --output_file=triviaqa-train.json
+    python run_squad.py --train_file=triviaqa-train.json,train-v1.1.json ...
+"""
+
+import dataclasses
+import json
+import os
+
+import quiet  # noqa: F401
+from data import triviaqa
+from tasks import report
+from training import config_flags
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TriviaqaConfig:
+    """Everything create_triviaqa_squad.py needs to know."""
+
+    input_file: str = field("TriviaQA's questions, wikipedia-train.json.")
+    evidence_dir: str = field("Folder of the pages, evidence/wikipedia.")
+    output_file: str = field("Where SQuAD's JSON goes.")
+    max_words: int = field("Of a page, from its beginning.", 400)
+
+    def __post_init__(self):
+        """Refuses numbers that cannot be meant."""
+        if self.max_words < 1:
+            raise ValueError(f"--max_words={self.max_words}: must be above 0")
+
+
+def main(config: TriviaqaConfig) -> None:
+    """Converts the questions and says how many there are."""
+    made, counts = triviaqa.convert(
+        config.input_file, config.evidence_dir, max_words=config.max_words
+    )
+    os.makedirs(os.path.dirname(config.output_file) or ".", exist_ok=True)
+    report.write_text(config.output_file, json.dumps(made) + "\n")
+    print(
+        f"{config.output_file}: {counts.kept} pages with an answer, of "
+        f"{counts.pages} that {counts.questions} questions name"
+    )
+
+
+if __name__ == "__main__":
+    config_flags.run(TriviaqaConfig, main)

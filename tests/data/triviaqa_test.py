@@ -1,0 +1,122 @@
+"""Proves that TriviaQA's files become SQuAD's, as the paper used them.
+
+python -m pytest tests/data/triviaqa_test.py
+"""
+
+import json
+
+import pytest
+
+import create_triviaqa_squad
+import errors
+from data import squad, triviaqa
+from training import config_flags
+
+
+def question(number, pages, value, aliases=()):
+    return {
+        "QuestionId": f"tc_{number}",
+        "Question": f"Question {number}?",
+        "EntityPages": [{"Filename": page} for page in pages],
+        "Answer": {
+            "Value": value,
+            "Aliases": list(aliases),
+            "NormalizedAliases": [alias.lower() for alias in aliases],
+        },
+    }
+
+
+@pytest.fixture
+def place(tmp_path):
+    pages = tmp_path / "wikipedia"
+    pages.mkdir()
+    (pages / "A.txt").write_text(
+        " Caf\u00e9\n\nsunset\nboulevard, Sunset Blvd."
+    )
+    (pages / "B.txt").write_text("w " * 399 + "London Paris")
+    questions = [
+        question(
+            1, ["A.txt", "C.txt", "A.txt"], "Sunset Boulevard", ["sunset"]
+        ),
+        question(2, ["B.txt"], "Paris"),
+        question(3, ["B.txt", "A.txt"], "London", ["CAF\u00c9"]),
+    ]
+    (tmp_path / "qa.json").write_text(json.dumps({"Data": questions}))
+    return tmp_path
+
+
+def test_pages_with_an_answer_in_their_first_400_words_are_kept(place):
+    made, counts = triviaqa.convert(
+        str(place / "qa.json"), str(place / "wikipedia")
+    )
+    assert counts == triviaqa.Counts(
+        questions=3, pages=5, missing=1, without_answer=1, kept=3
+    )
+    found = {
+        qa["id"]: (qa["answers"][0], paragraph["context"])
+        for article in made["data"]
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    }
+    assert sorted(found) == ["tc_1--A.txt", "tc_3--A.txt", "tc_3--B.txt"]
+    for answer, context in found.values():
+        start = answer["answer_start"]
+        text = answer["text"]
+        assert context[start : start + len(text)] == text
+    # The longest at the first place, as the page spells and spaces it.
+    assert found["tc_1--A.txt"][0]["text"] == "sunset\nboulevard"
+    assert found["tc_3--A.txt"][0]["text"] == "Caf\u00e9"
+    assert len(found["tc_3--B.txt"][1].split()) == 400
+
+
+def test_aliases_are_whole_words():
+    assert triviaqa.find_alias("Parisians like it", ["Paris"]) is None
+    assert triviaqa.find_alias("U.S. (paris)", ["Paris"]).start == 6
+    assert triviaqa.find_alias("so, U.S.", ["U.S."]).text == "U.S."
+
+
+def test_the_command_writes_what_run_squad_reads(place, capsys):
+    output = place / "made" / "train.json"
+    argv = [
+        "create_triviaqa_squad.py",
+        f"--input_file={place / 'qa.json'}",
+        f"--evidence_dir={place / 'wikipedia'}",
+        f"--output_file={output}",
+    ]
+    config_flags.run(
+        create_triviaqa_squad.TriviaqaConfig, create_triviaqa_squad.main, argv
+    )
+    assert "3 pages with an answer, of 5" in capsys.readouterr().out
+    other = place / "squad.json"
+    qa = {"id": "1", "question": "?", "answers": []}
+    qa["answers"] = [{"text": "b", "answer_start": 2}]
+    paragraph = {"context": "a b", "qas": [qa]}
+    other.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    both = squad.for_training(squad.read(f"{output},{other}"))
+    assert len(both) == 4
+    assert not both.left_out
+
+
+def test_the_official_form_is_understood(shared_data, tmp_path):
+    (tmp_path / "Andrew_Lloyd_Webber.txt").write_text("He wrote Sunset Blvd.")
+    path = str(shared_data / "squad" / "triviaqa_sample.json")
+    made, _ = triviaqa.convert(path, str(tmp_path))
+    (qa,) = made["data"][0]["paragraphs"][0]["qas"]
+    assert qa["id"] == "tc_33--Andrew_Lloyd_Webber.txt"
+    assert qa["answers"][0] == {"text": "Sunset Blvd.", "answer_start": 9}
+
+
+def test_what_the_user_can_mend_is_named(place):
+    with pytest.raises(errors.InputError, match="none of the 5 pages"):
+        triviaqa.convert(str(place / "qa.json"), str(place / "nowhere"))
+    bad = place / "bad.json"
+    bad.write_text('{"data": []}')
+    with pytest.raises(errors.InputError, match="has no list 'Data'"):
+        triviaqa.convert(str(bad), str(place))
+    bad.write_text('{"Data": [{"Question": "?"}]}')
+    with pytest.raises(errors.InputError, match="question 1: has no 'Que"):
+        triviaqa.convert(str(bad), str(place))
+    made = question(1, ["../secret"], "x")
+    bad.write_text(json.dumps({"Data": [made]}))
+    with pytest.raises(errors.InputError, match="outside of the evidence"):
+        triviaqa.convert(str(bad), str(place))
