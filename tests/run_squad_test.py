@@ -1,0 +1,345 @@
+"""Proves run_squad.py in small: train, predict, score, combine, ask, refuse.
+
+python -m pytest tests/run_squad_test.py
+"""
+
+import json
+import random
+import sys
+
+import pytest
+
+import run_squad
+from modeling import model_directory, models
+from modeling.config import BertConfig
+from tasks import squad_metrics
+from training import config_flags
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+NAMES = ["anna", "bert", "carl", "dora"]
+FILLING = [f"w{i}" for i in range(20)]
+WORDS = [*SPECIAL, *NAMES, *FILLING, "who", "?", "."]
+TINY = dict(
+    vocab_size=len(WORDS),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=32,
+    type_vocab_size=2,
+)
+
+
+def dataset(seed, count, *, impossible=False, answers=True):
+    """Paragraphs with one name each, which is the answer, if there is one."""
+    rng = random.Random(seed)
+    paragraphs = []
+    for number in range(count):
+        words = rng.choices(FILLING, k=rng.choice([3, 10, 40]))
+        words = [word.title() for word in words]
+        qa = {"id": f"q{seed}-{number}", "question": "Who?", "answers": []}
+        is_impossible = impossible and rng.random() < 0.4
+        if not is_impossible:
+            place, name = rng.randrange(len(words)), rng.choice(NAMES).title()
+            words.insert(place, name)
+            start = len("  ".join(words[:place])) + (2 if place else 0)
+            qa["answers"] = [{"text": name, "answer_start": start}]
+        if impossible:
+            qa["is_impossible"] = is_impossible
+        if not answers:
+            qa["answers"] = []
+        context = "  ".join(words) + "."
+        paragraphs.append({"context": context, "qas": [qa]})
+    return {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A tiny encoder with its vocabulary, and data of both versions."""
+    place = tmp_path_factory.mktemp("data")
+    config = place / "config.json"
+    config.write_text(json.dumps(TINY))
+    encoder = models.PretrainingModel(BertConfig.from_json_file(str(config)))
+    model_directory.save(encoder, str(place / "encoder"))
+    (place / "encoder" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    for name, seed, count, impossible in (
+        ("train1", 1, 200, False),
+        ("dev1", 2, 40, False),
+        ("train2", 3, 200, True),
+        ("dev2", 4, 40, True),
+    ):
+        made = dataset(seed, count, impossible=impossible)
+        (place / f"{name}.json").write_text(json.dumps(made))
+    made = dataset(2, 40, answers=False)
+    (place / "test1.json").write_text(json.dumps(made))
+    return place
+
+
+def run(place, name, *switches, version=1, **flags):
+    """Calls the runner as a command line would."""
+    flags = {
+        "train_file": place / f"train{version}.json",
+        "predict_file": place / f"dev{version}.json",
+        "init_checkpoint": place / "encoder",
+        "output_dir": place / name,
+        "max_seq_length": 32,
+        "doc_stride": 8,
+        "max_query_length": 4,
+        "learning_rate": 1e-2,
+        "precision": "float32",
+        "num_train_epochs": 10,
+    } | flags
+    arguments = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+    argv = ["run_squad.py", *arguments, *switches]
+    config_flags.run(run_squad.SquadConfig, run_squad.main, argv)
+    return place / name
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def first(place):
+    """A run of SQuAD 1.1's form from start to end."""
+    return run(place, "first", "--do_train", "--do_predict=True")
+
+
+@pytest.fixture(scope="module")
+def second(place):
+    """A run of SQuAD 2.0's form from start to end."""
+    return run(
+        place,
+        "second",
+        "--do_train",
+        "--do_predict",
+        "--version_2_with_negative",
+        version=2,
+    )
+
+
+def test_it_learns_and_scores_itself(first, place):
+    values = read(first, "eval_results.json")
+    assert values["eval_f1"] > 90
+    # As released: questions, of which some have several windows.
+    assert values["global_step"] == int(200 / 32 * 10)
+    found = squad_metrics.squad.read(str(place / "dev1.json"))
+    scores = squad_metrics.evaluate(found, read(first, "predictions.json"))
+    assert values["eval_f1"] == scores["f1"]
+    assert values["eval_exact_match"] == scores["exact_match"]
+
+
+def test_every_question_has_an_answer_in_the_released_files(first):
+    predictions = read(first, "predictions.json")
+    assert list(predictions) == [f"q2-{i}" for i in range(40)]
+    lists = read(first, "nbest_predictions.json")
+    assert list(lists) == list(predictions)
+    for number, entries in lists.items():
+        assert entries[0]["text"] == predictions[number]
+        assert len(entries) <= 20
+        total = sum(entry["probability"] for entry in entries)
+        assert total == pytest.approx(1)
+        assert list(entries[0])[0] == "text"
+    assert not (first / "null_odds.json").exists()
+    assert (first / "train.tf_record").exists()
+    assert (first / "eval.tf_record").exists()
+
+
+def test_a_model_directory_with_card_and_report_is_left(first):
+    architecture = model_directory.read_architecture(str(first))
+    assert architecture == "BertForQuestionAnswering"
+    card = (first / "README.md").read_text()
+    assert "200 questions of train1.json, SHA-256" in card
+    assert "eval_exact_match" in card
+    page = (first / "report.html").read_text()
+    for heading in (
+        "Learning curves",
+        "By type of question",
+        "By length of answer",
+        "By length of paragraph",
+        "Worst mistakes",
+    ):
+        assert heading in page
+
+
+def test_a_repeated_run_gives_the_same_answers_without_training(first, place):
+    names = ("predictions.json", "nbest_predictions.json", "metrics.jsonl")
+    before = {name: (first / name).read_bytes() for name in names}
+    run(place, "first", "--do_train", "--do_predict")
+    assert {name: (first / name).read_bytes() for name in names} == before
+
+
+def test_neither_batch_size_nor_grouping_changes_answers(first, place):
+    predictions = read(first, "predictions.json")
+    for i, flags in enumerate(
+        ({"predict_batch_size": 5}, {"group_by_length": False})
+    ):
+        other = run(
+            place, f"other{i}", "--do_predict", init_checkpoint=first, **flags
+        )
+        assert read(other, "predictions.json") == predictions
+
+
+def test_a_file_without_answers_is_predicted_and_not_scored(first, place):
+    other = run(
+        place,
+        "unscored",
+        "--do_predict",
+        init_checkpoint=first,
+        predict_file=place / "test1.json",
+    )
+    predictions = read(other, "predictions.json")
+    assert predictions == read(first, "predictions.json")
+    assert not (other / "eval_results.txt").exists()
+
+
+def test_the_threshold_is_found_applied_and_stored(second, place):
+    values = read(second, "eval_results.json")
+    threshold = values["null_score_diff_threshold"]
+    assert values["eval_best_f1_thresh"] == threshold
+    assert values["eval_f1"] == pytest.approx(values["eval_best_f1"])
+    assert values["eval_f1"] > 80
+    odds = read(second, "null_odds.json")
+    predictions = read(second, "predictions.json")
+    assert any(text == "" for text in predictions.values())
+    for number, text in predictions.items():
+        assert (text == "") == (odds[number] > threshold)
+    stored = read(second, "question_answering.json")
+    assert stored == {
+        "version_2_with_negative": True,
+        "null_score_diff_threshold": threshold,
+    }
+    # Used where nothing is said: neither the version nor the threshold is.
+    other = run(
+        place, "later", "--do_predict", init_checkpoint=second, version=2
+    )
+    assert read(other, "predictions.json") == predictions
+    # And overruled where something is.
+    other = run(
+        place,
+        "never",
+        "--do_predict",
+        init_checkpoint=second,
+        null_score_diff_threshold=1e5,
+        version=2,
+    )
+    assert all(read(other, "predictions.json").values())
+
+
+@pytest.mark.parametrize("kind", ["logits", "lists"])
+def test_an_ensemble_of_equal_runs_answers_as_they_do(second, place, kind):
+    folder = place / f"ensemble_{kind}"
+    if kind == "lists":
+        (second / "predict_logits.npz").rename(second / "away")
+    try:
+        run(
+            place,
+            folder.name,
+            version=2,
+            train_file=None,
+            init_checkpoint=None,
+            ensemble_dirs=f"{second},{second}",
+        )
+    finally:
+        if kind == "lists":
+            (second / "away").rename(second / "predict_logits.npz")
+    for name in ("predictions.json", "null_odds.json"):
+        assert read(folder, name) == read(second, name)
+    ours = read(folder, "eval_results.json")
+    theirs = read(second, "eval_results.json")
+    assert ours["eval_best_f1"] == theirs["eval_best_f1"]
+    entries = read(folder, "nbest_predictions.json")["q4-0"]
+    expected = read(second, "nbest_predictions.json")["q4-0"]
+    assert entries[0]["text"] == expected[0]["text"]
+    assert entries[0]["probability"] == pytest.approx(
+        expected[0]["probability"]
+    )
+
+
+def test_it_answers_at_the_prompt(first, place, capsys, monkeypatch):
+    class Lines:
+        lines = iter(
+            ["Who?\n", "\n", "W1  Dora w2.\n", "Who?\n"]
+            + ["\n", "\n", "w3 Carl\n", "?"]
+        )
+
+        def readline(self):
+            return next(self.lines, "")
+
+    monkeypatch.setattr(sys, "stdin", Lines())
+    run(
+        place,
+        "first",
+        "--interactive",
+        train_file=None,
+        predict_file=None,
+        question="Who?",
+        context="w1 w2 Anna, w3",
+    )
+    output = capsys.readouterr().out
+    assert "Anna  (probability" in output
+    assert "characters 6-10" in output
+    assert output.count("w1 w2 [Anna], w3") == 2
+    assert "characters 4-8" in output
+    assert "Carl  (probability" in output
+
+
+def test_no_answer_is_said_in_words(second, place, capsys):
+    run(
+        place,
+        "second",
+        train_file=None,
+        predict_file=None,
+        question="Who?",
+        context="w1 w2 w3 w4",
+    )
+    assert "(no answer)" in capsys.readouterr().out
+
+
+def test_a_grid_keeps_the_run_with_the_best_f1(place):
+    folder = run(
+        place,
+        "grid",
+        "--do_train",
+        "--do_predict",
+        learning_rate="1e-6,1e-2",
+        num_train_epochs=5,
+    )
+    record = read(folder, "grid_results.json")
+    best = max(run["f1"] for run in record["runs"])
+    assert read(folder, "eval_results.json")["eval_f1"] == best
+    assert "0.01" in record["best"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"predict_file": None}, "--predict_file is needed"),
+        ({"train_file": None}, "--do_train needs --train_file"),
+        ({"train_file": "nowhere.json"}, "nowhere.json: no such file"),
+        ({"max_query_length": 29}, "must be greater than --max_query_length"),
+        ({"max_seq_length": 64}, "the model has only 32 positions"),
+        ({"question": "Who?"}, "--question needs --context"),
+        ({"version": 2}, "--version_2_with_negative is needed"),
+        ({"version_2_with_negative": True}, "says is_impossible, as all of"),
+        ({"ensemble_dirs": "a,b"}, "--ensemble_dirs only combines"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_the_user_can_mend_ends_in_one_line(place, capsys, flags, message):
+    with pytest.raises(SystemExit) as caught:
+        run(place, "bad", "--do_train", "--do_predict", **flags)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_ensemble_names_the_run_without_answers(first, place, capsys):
+    with pytest.raises(SystemExit):
+        run(
+            place,
+            "bad_ensemble",
+            train_file=None,
+            ensemble_dirs=f"{first},{place / 'encoder'}",
+        )
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "encoder/nbest_predictions.json is missing" in error

@@ -1,0 +1,175 @@
+"""Proves that scores are those of SQuAD's official scripts.
+
+python -m pytest tests/tasks/squad_metrics_test.py
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import errors
+from data import squad
+from tasks import squad_metrics
+
+
+def questions(*rows, impossible=None):
+    """Rows are (id, answers)."""
+    made = [
+        squad.Question(
+            id=number,
+            text="?",
+            paragraph=0,
+            answers=[squad.Answer(text, 0) for text in answers],
+            is_impossible=not answers,
+        )
+        for number, answers in rows
+    ]
+    return squad.Questions(
+        path="f", contexts=[""], questions=made, has_impossible=bool(impossible)
+    )
+
+
+def test_case_marks_articles_and_spacing_do_not_count():
+    assert squad_metrics.normalize(" The  U.S.A. and an  Ant!") == "usa and ant"
+    assert (
+        squad_metrics.normalize("\u00abA\u00bb theater")
+        == "\u00ab \u00bb theater"
+    )
+
+
+def test_f1_counts_words_as_often_as_they_occur():
+    assert squad_metrics.f1("a cat cat sat", "the cat mat") == pytest.approx(
+        2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
+    )
+    assert squad_metrics.f1("the", "a") == 1.0
+    assert squad_metrics.f1("", "cat") == 0.0
+
+
+def test_the_best_fitting_answer_counts():
+    score = squad_metrics.score("the cat sat", ["cat", "Cat sat."])
+    assert score == (1.0, 1.0)
+
+
+def test_scores_of_1_1_are_percentages_over_all_questions():
+    found = questions(("1", ["cat"]), ("2", ["big dog"]), ("3", ["x"]))
+    values = squad_metrics.evaluate(found, {"1": "Cat", "2": "dog"})
+    assert values == {
+        "exact_match": 100.0 / 3,
+        "f1": pytest.approx(100 * (1 + 2 / 3) / 3),
+    }
+
+
+def test_scores_of_2_0_by_whether_there_is_an_answer():
+    found = questions(
+        ("1", ["cat"]), ("2", []), ("3", []), ("4", ["x"]), impossible=True
+    )
+    given = {"1": "cat", "2": "", "3": "no", "4": ""}
+    values = squad_metrics.evaluate(found, given)
+    assert values == {
+        "exact": 50.0,
+        "f1": 50.0,
+        "total": 4,
+        "HasAns_exact": 50.0,
+        "HasAns_f1": 50.0,
+        "HasAns_total": 2,
+        "NoAns_exact": 50.0,
+        "NoAns_f1": 50.0,
+        "NoAns_total": 2,
+    }
+
+
+def test_the_best_threshold_is_that_of_trying_all():
+    found = questions(
+        *((f"has{i}", ["cat"]) for i in range(6)),
+        *((f"no{i}", []) for i in range(5)),
+        impossible=True,
+    )
+    given = {q.id: "cat" for q in found.questions}
+    given |= {"has3": "dog", "has5": "big cat"}
+    odds = {
+        q.id: value
+        for q, value in zip(
+            found.questions,
+            [-5, -4, 1, -2, 3, 0.5, -3, 2, 4, 0, 6],
+            strict=True,
+        )
+    }
+    best = squad_metrics.best_thresholds(found, given, odds)
+    for name, key in (("exact", "exact"), ("f1", "f1")):
+        tried = {}
+        for threshold in [-99, *odds.values()]:
+            kept = {i: "" if odds[i] > threshold else given[i] for i in given}
+            values = squad_metrics.evaluate(found, kept)
+            tried[threshold] = values[key]
+        assert best[name].score == pytest.approx(max(tried.values()))
+        assert tried[best[name].threshold] == pytest.approx(best[name].score)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "data"),
+    [
+        ("v1.1_BERT__ensemble___Google_", "dev-v1.1"),
+        ("v1.1_Match_LSTM_with_Ans_Ptr_", "dev-v1.1"),
+        ("v2.0_BERT_single", "dev-v2.0.first_of_two"),
+    ],
+    ids=["bert", "match_lstm", "two"],
+)
+def test_official_predictions_score_as_officially(
+    shared_data, predictions, data
+):
+    place = shared_data / "squad"
+    expected = json.loads((shared_data / "expected_scores.json").read_text())
+    name = f"squad/official_predictions/{predictions}.json.gz"
+    found = squad.read(str(place / f"{data}.json"))
+    given = squad_metrics.read_json(str(shared_data / name), str)
+    values = squad_metrics.evaluate(found, given)
+    assert list(values.items()) == list(expected[name].items())
+
+
+def test_the_command_prints_one_json_object(tmp_path, repository):
+    qas = [
+        {"id": "1", "question": "?", "answers": [], "is_impossible": True},
+        {
+            "id": "2",
+            "question": "?",
+            "answers": [{"text": "cat", "answer_start": 2}],
+            "is_impossible": False,
+        },
+    ]
+    paragraph = {"context": "a cat", "qas": qas}
+    (tmp_path / "d.json").write_text(
+        json.dumps({"data": [{"paragraphs": [paragraph]}]})
+    )
+    (tmp_path / "p.json").write_text('{"1": "x", "2": "cat"}')
+    (tmp_path / "o.json").write_text('{"1": 1.5, "2": -1}')
+    result = subprocess.run(
+        [sys.executable, "-m", "tasks.squad_metrics"]
+        + [str(tmp_path / f"{name}.json") for name in "dpo"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    values = json.loads(result.stdout)
+    assert values["exact"] == 50.0
+    assert values["best_exact"] == 100.0
+    assert values["best_exact_thresh"] == -1
+
+
+def test_unusable_files_are_named(tmp_path, capsys):
+    with pytest.raises(errors.InputError, match="'1' has no answer to compare"):
+        squad_metrics.evaluate(questions(("1", [])), {"1": "x"})
+    path = tmp_path / "p.json"
+    for text, message in (
+        ("[]", "must hold one JSON object"),
+        ('{"1": 2}', "what is said of '1' must be text"),
+        ("{", "malformed JSON"),
+    ):
+        path.write_text(text)
+        with pytest.raises(errors.InputError, match=message):
+            squad_metrics.read_json(str(path), str)
+    assert squad_metrics.main(["only one"]) == 2
+    assert squad_metrics.main([str(path), "nowhere"]) == 2
+    assert "malformed JSON" in capsys.readouterr().err
