@@ -12,17 +12,14 @@ torch.compile; --profile=DIR writes a trace of our step and prints what it does.
 
 import collections
 import dataclasses
-import json
 import os
-import statistics
-import subprocess
 import sys
-import time
 from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import numpy as np
+import turns
 
 from training import config_flags
 
@@ -182,39 +179,17 @@ def make_peer(config: Config):
 
 
 def work(config: Config) -> None:
-    """Serves turns: one line in, one line of seconds out."""
+    """Serves turns as one of the two sides."""
     dtype, run = (make_ours if config.worker == "ours" else make_peer)(config)
     run(2)  # Compiles.
-    print(json.dumps(dtype), flush=True)
-    for _ in sys.stdin:
-        started, used = time.perf_counter(), time.process_time()
-        run(config.steps)
-        seconds = time.perf_counter() - started
-        print(json.dumps([seconds, time.process_time() - used]), flush=True)
+    turns.serve(lambda: run(config.steps), note=dtype)
 
 
-def start(config: Config, worker: str, python: str) -> subprocess.Popen:
-    """Starts one of the two and waits until it is ready."""
+def command(config: Config, worker: str, python: str) -> list[str]:
+    """Returns the command line of a side."""
     flags = {**dataclasses.asdict(config), "worker": worker, "profile": None}
-    process = subprocess.Popen(
-        [
-            python,
-            os.path.abspath(__file__),
-            *(f"--{k}={v}" for k, v in flags.items() if v is not None),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    return process
-
-
-def turn(process: subprocess.Popen) -> list[float]:
-    """Lets a process work once; returns wall and processor seconds."""
-    process.stdin.write("\n")
-    process.stdin.flush()
-    return json.loads(process.stdout.readline())
+    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+    return [python, os.path.abspath(__file__), *given]
 
 
 def profile(config: Config) -> None:
@@ -255,27 +230,17 @@ def main(config: Config) -> None:
         from training import precision
 
         config = dataclasses.replace(config, precision=precision.choose())
-    processes = {"ours": start(config, "ours", sys.executable)}
+    sides = {"ours": command(config, "ours", sys.executable)}
     if config.peer_python:
-        processes["peer"] = start(config, "peer", config.peer_python)
-    for process in processes.values():
-        process.stdout.readline()
-    taken = collections.defaultdict(list)
-    for _ in range(config.rounds):
-        for name, process in processes.items():
-            taken[name].append(turn(process))
-    rates = {}
+        sides["peer"] = command(config, "peer", config.peer_python)
+    taken = turns.compare(sides, rounds=config.rounds)
     done = config.batch_size * config.steps
-    for name, values in taken.items():
-        wall, used = (
-            statistics.median(column) for column in zip(*values, strict=True)
-        )
-        rates[name] = done / wall
+    rates = {name: done / x.seconds for name, x in taken.items()}
+    for name, x in taken.items():
         print(
-            f"{name}: {done / wall:.2f} sequences/s, "
-            f"{done / used:.2f} per processor second"
+            f"{name}: {rates[name]:.2f} sequences/s, "
+            f"{done / x.processor_seconds:.2f} per processor second"
         )
-        processes[name].kill()  # Its endless input would keep it waiting.
     if "peer" in rates:
         print(
             f"ratio ours / peer: {rates['ours'] / rates['peer']:.2f} "
