@@ -72,7 +72,14 @@ class SquadConfig(finetuning_config.FinetuningConfig):
         "--predict_file after training, else the one stored with the model.",
         None,
     )
-    verbose_logging: bool = field("Also log every flag and file.", False)
+    exact_answers: bool = field(
+        "Answer with the characters of the pieces, not as google-research/bert "
+        "projects them: for scripts that put no spaces between words.",
+        False,
+    )
+    verbose_logging: bool = field(
+        "Name all questions that are left out.", False
+    )
     ensemble_dirs: str | None = field(
         "Folders of runs, between commas, whose answers become one.", None
     )
@@ -289,6 +296,7 @@ def limits(config: SquadConfig, sets: Sets) -> squad_decoding.Limits:
     return squad_decoding.Limits(
         n_best_size=config.n_best_size,
         max_answer_length=config.max_answer_length,
+        exact_answers=config.exact_answers,
         version_2_with_negative=sets.with_negative,
     )
 

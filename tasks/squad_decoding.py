@@ -36,6 +36,7 @@ _CHUNK = 256  # Windows that are scored together.
 class Limits:
     """What may be an answer, by the flags' names."""
 
+    exact_answers: bool = False
     n_best_size: int = 20
     max_answer_length: int = 30
     version_2_with_negative: bool = False
@@ -126,7 +127,11 @@ def decode(
     nulls = null_logits(len(found), windows, logits)
     bounds = np.searchsorted(ranked.questions, np.arange(len(found) + 1))
     project = squad_projection.Projection(
-        found, windows, normalize=normalize, pieces=pieces
+        found,
+        windows,
+        normalize=normalize,
+        pieces=pieces,
+        exact=limits.exact_answers,
     )
     columns = [column.tolist() for column in ranked]
     result = []

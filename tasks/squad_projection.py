@@ -7,6 +7,9 @@
 
 Where that fails, e.g. for [UNK] or a stripped accent, the answer is the whole
 words. google-research/bert answers so, and so do the scores in its paper.
+In English it hardly matters; where words are not separated by spaces, as in
+Chinese, whole words may be whole sentences. `exact` takes the characters of the
+pieces themselves, wherever they come from.
 """
 
 import functools
@@ -28,9 +31,11 @@ class Projection:
         *,
         normalize: Normalize,
         pieces: Sequence[str],
+        exact: bool = False,
     ):
         """Takes what `squad_decoding.decode` takes."""
         self._found = found
+        self._exact = exact
         self._windows = windows
         self._pieces = pieces
         self._normalized = functools.lru_cache(1 << 16)(
@@ -58,6 +63,9 @@ class Projection:
         shift = documents.row_splits[paragraph] + windows.starts[window]
         shift -= windows.offsets[window]
         first, last = int(shift + start), int(shift + end)
+        span = int(documents.starts[first]), int(documents.ends[last])
+        if self._exact:
+            return self._found.contexts[paragraph][slice(*span)], span
         ids = documents.ids[first : last + 1].tolist()
         words = self._words(paragraph)[
             documents.words[first] : documents.words[last] + 1
@@ -67,7 +75,7 @@ class Projection:
             words,
             [self._normalized(word) for word in words],
         )
-        return text, (int(documents.starts[first]), int(documents.ends[last]))
+        return text, span
 
 
 def join_pieces(pieces: Sequence[str]) -> str:

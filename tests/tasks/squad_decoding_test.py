@@ -143,6 +143,21 @@ def test_answers_are_within_their_limits(asked):
         assert len(set(texts)) == len(texts)
 
 
+def test_exact_answers_are_the_characters_of_their_pieces(asked):
+    limits = dataclasses.replace(LIMITS, exact_answers=True)
+    found = asked[0]
+    for question, given in zip(
+        found.questions, decode(*asked, limits), strict=True
+    ):
+        context = found.contexts[question.paragraph]
+        for entry in given.entries:
+            if entry.span is not None:
+                assert entry.text == context[slice(*entry.span)]
+    # Where the released way takes a whole sentence without spaces.
+    assert max(len(e.text) for e in decode(*asked)[7].entries) == 21
+    assert max(len(e.text) for e in decode(*asked, limits)[7].entries) <= 12
+
+
 def test_an_entry_says_where_it_stands(asked):
     found, windows, logits = asked
     seen = 0

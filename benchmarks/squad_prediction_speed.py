@@ -1,0 +1,226 @@
+r"""Measures questions answered per second, beside transformers + PyTorch.
+
+    python benchmarks/squad_prediction_speed.py --predict_file=dev-v1.1.json \
+        --init_checkpoint=MODEL --questions=400 --precision=float32 \
+        --peer_python=/path/to/python/with/torch/and/transformers
+
+Ours goes from text to answers: windows, batches of similar length, logits,
+decoding. The peer tokenizes and computes logits in batches padded to 384, as
+run_qa.py pads by default; choosing answers is left out of its time. Both take
+turns on the same questions, one at work while the other waits.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Literal
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+from training import config_flags
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured."""
+
+    predict_file: str = field("SQuAD's JSON.")
+    init_checkpoint: str = field("A directory that transformers reads too.")
+    questions: int = field("How many, evenly from the whole file.", 400)
+    batch_size: int = field("Windows.", 16)
+    precision: Literal["auto", "float32", "bfloat16"] = field(
+        "Of both; auto as in run_squad.py.", "auto"
+    )
+    rounds: int = field("How often the two take turns.", 3)
+    peer_python: str | None = field("Python with torch.", None)
+    worker: Literal["none", "ours", "peer"] = field("Used by itself.", "none")
+
+
+def rows(config: Config) -> list[tuple[str, str]]:
+    """Returns questions with their paragraphs."""
+    import gzip
+
+    path = config.predict_file
+    with (gzip.open if path.endswith(".gz") else open)(path) as file:
+        data = json.load(file)["data"]
+    found = [
+        (qa["question"], paragraph["context"])
+        for article in data
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    ]
+    step = max(1, len(found) // config.questions)
+    return found[::step][: config.questions]
+
+
+def make_ours(config: Config):
+    """Returns what answers all questions."""
+    import quiet  # noqa: F401
+    from data import length_groups, squad
+    from tasks import (
+        batches,
+        finetuning,
+        model_files,
+        question_answering,
+        squad_ask,
+        squad_decoding,
+        squad_sets,
+    )
+    from training import precision, prediction, strategy
+
+    start = finetuning.open_start(
+        output_dir="",
+        init_checkpoint=config.init_checkpoint,
+        max_seq_length=384,
+    )
+    dtype = precision.choose(config.precision)
+    scope = strategy.create("one_device")
+    with scope.scope():
+        model = question_answering.make_model(
+            start.config, dtype=precision.policy(dtype)
+        )
+    model_files.warm_start(model, config.init_checkpoint)
+    task = question_answering.QuestionAnsweringTask()
+    predictor = prediction.Predictor(task, model, strategy=scope)
+
+    def predict(features):
+        return predictor.batches(
+            batches.predict(
+                features,
+                batch_size=config.batch_size,
+                lengths=length_groups.permitted_lengths(384),
+            )
+        )
+
+    reader = squad_ask.Reader(
+        predict,
+        start.tokenizer,
+        sizes=squad_sets.Sizes(
+            max_seq_length=384, doc_stride=128, max_query_length=64
+        ),
+        limits=squad_decoding.Limits(),
+        threshold=None,
+    )
+    asked = rows(config)
+    contexts = list(dict.fromkeys(context for _, context in asked))
+    numbers = {context: i for i, context in enumerate(contexts)}
+    found = squad.Questions(
+        path="",
+        contexts=contexts,
+        questions=[
+            squad.Question(id=str(i), text=text, paragraph=numbers[context])
+            for i, (text, context) in enumerate(asked)
+        ],
+    )
+
+    def run():
+        windows = reader.windows(found)
+        reader.decode(found, windows, reader.logits(windows))
+
+    return dtype, run
+
+
+def make_peer(config: Config):
+    """Returns what computes all logits."""
+    import torch
+    import transformers
+
+    dtype = {"bfloat16": torch.bfloat16}.get(config.precision, torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        config.init_checkpoint
+    )
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(
+        config.init_checkpoint, dtype=dtype
+    ).eval()
+    asked = rows(config)
+
+    def run():
+        encoded = tokenizer(
+            [question for question, _ in asked],
+            [context for _, context in asked],
+            truncation="only_second",
+            max_length=384,
+            stride=128,
+            return_overflowing_tokens=True,
+            padding="max_length",
+            return_tensors="pt",
+        )
+        encoded.pop("overflow_to_sample_mapping")
+        count = len(encoded["input_ids"])
+        for first in range(0, count, config.batch_size):
+            part = slice(first, first + config.batch_size)
+            with torch.inference_mode():
+                outputs = model(**{k: v[part] for k, v in encoded.items()})
+            outputs.start_logits.float().numpy()
+
+    return config.precision, run
+
+
+def work(config: Config) -> None:
+    """Serves turns: one line in, one line of seconds out."""
+    few = dataclasses.replace(config, questions=2 * config.batch_size)
+    make = make_ours if config.worker == "ours" else make_peer
+    make(few)[1]()  # Libraries start.
+    dtype, run = make(config)
+    if config.worker == "ours":
+        run()  # Traces.
+    print(json.dumps(dtype), flush=True)
+    for _ in sys.stdin:
+        started = time.perf_counter()
+        run()
+        print(json.dumps(time.perf_counter() - started), flush=True)
+
+
+def start(config: Config, worker: str, python: str) -> subprocess.Popen:
+    """Starts one of the two and waits until it is ready."""
+    flags = {**dataclasses.asdict(config), "worker": worker}
+    process = subprocess.Popen(
+        [
+            python,
+            os.path.abspath(__file__),
+            *(f"--{k}={v}" for k, v in flags.items() if v is not None),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()
+    return process
+
+
+def main(config: Config) -> None:
+    """Lets both take turns and prints medians and the ratio."""
+    if config.worker != "none":
+        return work(config)
+    if config.precision == "auto":  # Both must compute in the same.
+        from training import precision
+
+        config = dataclasses.replace(config, precision=precision.choose())
+    processes = {"ours": start(config, "ours", sys.executable)}
+    if config.peer_python:
+        processes["peer"] = start(config, "peer", config.peer_python)
+    taken = collections.defaultdict(list)
+    for _ in range(config.rounds):
+        for name, process in processes.items():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            taken[name].append(json.loads(process.stdout.readline()))
+    rates = {}
+    for name, seconds in taken.items():
+        rates[name] = config.questions / statistics.median(seconds)
+        print(f"{name}: {rates[name]:.2f} questions/s ({config.precision})")
+        processes[name].stdin.close()
+    if "peer" in rates:
+        print(f"ratio ours / peer: {rates['ours'] / rates['peer']:.2f}")
+    return None
+
+
+if __name__ == "__main__":
+    config_flags.run(Config, main)
