@@ -12,6 +12,11 @@ A file of your own, a word and its tag a line, minutes on a laptop:
     python run_ner.py --train_file=train.txt --dev_file=dev.txt \
         --init_checkpoint=pretrained --do_train --do_eval --output_dir=ner
 
+The paper's feature-based approach, all six rows of its Table 7:
+
+    python run_ner.py --data_dir=conll2003 --features=all --do_train --do_eval \
+        --init_checkpoint=cased_L-12_H-768_A-12 --output_dir=frozen
+
 Entities of raw text, one JSON object a line, or at the prompt:
 
     python run_ner.py --output_dir=ner --do_predict --text_file=news.txt
@@ -30,6 +35,7 @@ import numpy as np
 from absl import logging
 
 import errors
+import feature_job
 import finetuning_job
 import quiet  # noqa: F401
 from data import tagging, tagging_text
@@ -84,6 +90,22 @@ class NerConfig(finetuning_config.FinetuningConfig):
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field("Over all replicas.", 8)
     interactive: bool = field("Show the entities of lines as typed.", False)
+    features: Literal[
+        "none",
+        "embeddings",
+        "second_to_last",
+        "last",
+        "weighted_sum_last_four",
+        "concat_last_four",
+        "weighted_sum_all",
+        "all",
+    ] = field(
+        "Leave the encoder as it is, and train a BiLSTM on these activations.",
+        "none",
+    )
+    lstm_size: int = field("Of each direction of its two layers.", 768)
+    lstm_dropout: float = field("In front of each layer and the scores.", 0.1)
+    lstm_learning_rate: float = field("In place of --learning_rate.", 1e-3)
 
     def __post_init__(self):
         """Refuses combinations that cannot be meant."""
@@ -100,6 +122,20 @@ class NerConfig(finetuning_config.FinetuningConfig):
             raise ValueError("--doc_stride needs --document_context=maximal")
         if self.is_grid and not self.do_train:
             raise ValueError("a grid of runs needs --do_train")
+        run_config.require(self, "lstm_size", minimum=1)
+        for name, low in (("lstm_dropout", 0.0), ("lstm_learning_rate", 1e-9)):
+            if not low <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"--{name}={getattr(self, name)}: must be at least {low:g} "
+                    "and below 1"
+                )
+        if self.features != "none" and (
+            self.interactive or self.text_file or self.is_grid
+        ):
+            raise ValueError(
+                f"--features={self.features} excludes --interactive, "
+                "--text_file and several rates or seeds"
+            )
 
     @property
     def types(self) -> list[str]:
@@ -120,6 +156,9 @@ class NerConfig(finetuning_config.FinetuningConfig):
 def main(config: NerConfig) -> None:
     """Opens everything, then trains, evaluates and predicts as asked."""
     data, job = open_job(config)
+    if config.features != "none":
+        feature_job.run(config, data, job)
+        return
     runs = grid.Results(config.output_dir)
     record = ner_results.Record(
         output_dir=config.output_dir,
@@ -196,6 +235,8 @@ def open_data(
     config: NerConfig, known_labels: list[str] | None
 ) -> ner_data.NerData:
     """Reads the files that the run needs, and compares their labels."""
+    if config.features != "none":
+        known_labels = feature_job.read_labels(config.output_dir)
     files = {s: getattr(config, f"{s}_file") for s in (TRAIN, DEV, TEST)}
     data = ner_data.open_data(
         data_dir=config.data_dir,

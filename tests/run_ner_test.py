@@ -13,7 +13,7 @@ import run_ner
 from data import conll
 from modeling import model_directory, models
 from modeling.config import BertConfig
-from tasks import entities
+from tasks import entities, feature_based
 from training import config_flags
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -291,3 +291,85 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert exit.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert message in line
+
+
+@pytest.fixture(scope="module")
+def deep(place):
+    """An encoder of four layers."""
+    config = BertConfig(**TINY | {"num_hidden_layers": 4})
+    model_directory.save(models.PretrainingModel(config), str(place / "deep"))
+    (place / "deep" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    return place / "deep"
+
+
+def test_all_choices_of_features_in_one_command(
+    place, deep, capsys, monkeypatch
+):
+    names = ("last", "weighted_sum_last_four")  # Six would take minutes.
+    monkeypatch.setattr(feature_based, "CHOICES", names)
+    flags = {"features": "all", "lstm_size": 8, "num_train_epochs": 0.5}
+    flags |= {"init_checkpoint": deep, "train_batch_size": 64}
+    modes = "--do_train", "--do_eval", "--do_predict"
+    folder = run(place, "features", *modes, **flags)
+    results = json.loads((folder / "feature_results.json").read_text())
+    assert list(results) == list(names)
+    for name, done in results.items():
+        assert set(done["values"]) == {"dev", "test"}
+        assert (folder / "features" / name / "report.html").exists()
+        scores = folder / "features" / name / "scores_test.txt"
+        assert scores.read_text().startswith("processed")
+    table = (folder / "feature_results.txt").read_text()
+    assert capsys.readouterr().out.endswith(table)
+    assert len(table.splitlines()) == 3
+    # Activations and finished choices are there: nothing is done again.
+    paths = [*(folder / "activations").iterdir(), *folder.glob("features/*/*")]
+    times = {path: path.stat().st_mtime_ns for path in paths}
+    (folder / "features/last/result.json").unlink()
+    run(place, "features", *modes, **flags)
+    for path in paths:
+        if path.parent.name != "last" and path.name != "labels.json":
+            assert path.stat().st_mtime_ns == times[path], path
+    again = json.loads((folder / "feature_results.json").read_text())
+    for done in (results["last"], again["last"]):
+        done.pop("seconds")
+    assert again == results
+
+
+def test_a_tagger_learns_from_activations(place, deep):
+    folder = run(
+        place,
+        "frozen",
+        "--do_train",
+        "--do_eval",
+        init_checkpoint=deep,
+        features="concat_last_four",
+        lstm_size=24,
+        lstm_learning_rate=1e-2,
+        num_train_epochs=12,
+    )
+    values = eval_results(folder / "features/concat_last_four")
+    assert values["eval_f1"] > 0.8
+    before = (folder / "feature_results.json").read_text()
+    (folder / "features/concat_last_four/result.json").unlink()
+    run(
+        place,
+        "frozen",
+        "--do_eval",
+        data_dir=None,
+        dev_file=place / "eng.testa",
+        init_checkpoint=deep,
+        features="concat_last_four",
+        lstm_size=24,
+    )
+    assert eval_results(folder / "features/concat_last_four") == values
+    results = [before, (folder / "feature_results.json").read_text()]
+    first, again = (json.loads(r)["concat_last_four"] for r in results)
+    assert first["values"] == again["values"]
+
+
+def test_features_of_a_shallow_encoder_are_refused(place, capsys):
+    flags = {"features": "concat_last_four", "do_train": True}
+    with pytest.raises(SystemExit):
+        run(place, "shallow", **flags)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--features=concat_last_four: the model has only 2 layer" in error

@@ -1,0 +1,95 @@
+"""Proves that the LSTM is Keras's, blind to padding, and that layers mix.
+
+python -m pytest tests/modeling/bilstm_test.py
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from modeling import bilstm, lstm, scalar_mix, variables
+
+SIZES = dict(num_layers=3, hidden_size=4, num_classes=5, size=6)
+LENGTHS = [7, 4, 1]
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 7, 4)).astype(np.float32)
+    return x, np.arange(7)[None] < np.array(LENGTHS)[:, None]
+
+
+def numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def test_both_directions_are_those_of_keras(batch):
+    x, mask = batch
+    ours = lstm.BidirectionalLstm("a", 4, 6, seed=1)
+    theirs = keras.layers.Bidirectional(
+        keras.layers.LSTM(6, return_sequences=True)
+    )
+    theirs.build(x.shape)
+    weights = []
+    for direction in ours.directions:
+        bias = numpy(direction.bias) + 0.1
+        direction.bias.assign(bias)
+        forget = np.repeat([0.0, 1.0, 0.0, 0.0], 6)
+        kernels = direction.kernel, direction.recurrent_kernel
+        weights += [*map(numpy, kernels), bias + forget]
+    theirs.set_weights(weights)
+    found, expected = numpy(ours(x, mask)), numpy(theirs(x, mask=mask))
+    np.testing.assert_allclose(found[mask], expected[mask], atol=1e-6)
+
+
+@pytest.mark.parametrize("is_mixed", [False, True], ids=["concat", "mix"])
+def test_padding_changes_nothing(is_mixed):
+    rng = np.random.default_rng(1)
+    model = bilstm.BiLstmTagger(is_mixed=is_mixed, **SIZES)
+    x = rng.standard_normal((1, 3, 3, 4)).astype(np.float16)
+    alone = model({"activations": x, "input_mask": np.ones((1, 3), np.int32)})
+    longer = np.concatenate([x, np.full((1, 5, 3, 4), 9, np.float16)], axis=1)
+    mask = (np.arange(8) < 3).astype(np.int32)[None]
+    padded = model({"activations": longer, "input_mask": mask})
+    assert numpy(alone).shape == (1, 3, 5)
+    np.testing.assert_allclose(numpy(padded)[:, :3], numpy(alone), atol=1e-6)
+
+
+def test_a_mix_is_the_mean_until_it_learns():
+    make = variables.Maker(stddev=1.0, seed=0)
+    mix = scalar_mix.ScalarMix("mix", 3, make=make)
+    x = np.random.default_rng(2).standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(numpy(mix(x)), x.mean(axis=1), rtol=1e-5)
+    mix.scalars.assign(np.log([1.0, 2.0, 5.0]))
+    mix.gamma.assign(3.0)
+    shares = np.array([1, 2, 5]) / 8
+    expected = 3 * np.einsum("bjh,j->bh", x, shares)
+    np.testing.assert_allclose(numpy(mix(x)), expected, rtol=1e-5)
+
+
+def test_weights_are_a_function_of_the_seed_and_have_stable_paths():
+    first, second, other = (
+        bilstm.BiLstmTagger(is_mixed=True, seed=seed, **SIZES)
+        for seed in (1, 1, 2)
+    )
+    paths = [v.path for v in first.variables]
+    assert len(set(paths)) == len(paths) == 2 + 2 + 2 * 2 * 3
+    assert all(path.startswith("bilstm/") for path in paths)
+    for a, b in zip(first.variables, second.variables, strict=True):
+        assert a.path == b.path
+        np.testing.assert_array_equal(numpy(a), numpy(b))
+    assert np.any(numpy(first.weights[0]) != numpy(other.weights[0]))
+
+
+def test_dropout_is_keyed():
+    model = bilstm.BiLstmTagger(is_mixed=True, rate=0.5, **SIZES)
+    features = {
+        "activations": np.ones((2, 3, 3, 4), np.float32),
+        "input_mask": np.ones((2, 3), np.int32),
+    }
+    seeds = [np.array([0, s], np.int32) for s in (1, 1, 2)]
+    a, b, c = (numpy(model(features, dropout_seed=s)) for s in seeds)
+    np.testing.assert_array_equal(a, b)
+    assert np.any(a != c)
+    assert np.any(a != numpy(model(features)))
