@@ -84,7 +84,7 @@ class Questions:
     @property
     def has_answers(self) -> bool:
         """Whether predictions can be scored."""
-        return self.has_impossible or any(q.answers for q in self.questions)
+        return self.has_impossible or all(q.answers for q in self.questions)
 
 
 def read(paths: str) -> Questions:

@@ -29,7 +29,7 @@ from tasks.question_answering import SpanLogits
 # Where nothing but "no answer" can be said; JSON has no infinity.
 NO_ANSWER_ODDS = 1e6
 NOTHING = "empty"  # As released, where a 1.1 question has no candidate.
-_CHUNK = 256  # Windows that are scored together.
+_CHUNK = 128  # Questions that are decoded together.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,8 @@ def decode(
       pieces: the vocabulary.
       limits: of what may be an answer.
     """
-    ranked = candidates(windows, logits, limits)
     nulls = null_logits(len(found), windows, logits)
-    bounds = np.searchsorted(ranked.questions, np.arange(len(found) + 1))
+    is_start = may_start(windows)
     project = squad_projection.Projection(
         found,
         windows,
@@ -133,33 +132,48 @@ def decode(
         pieces=pieces,
         exact=limits.exact_answers,
     )
-    columns = [column.tolist() for column in ranked]
-    result = []
-    for number in range(len(found)):
-        rows = range(bounds[number], bounds[number + 1])
-        spans = ([column[row] for column in columns] for row in rows)
-        null = nulls[number] if limits.version_2_with_negative else None
-        result.append(_answers(number, spans, null, project, limits))
+    result: list[Answers] = []
+    for first in range(0, len(found), _CHUNK):
+        numbers = range(first, min(first + _CHUNK, len(found)))
+        rows = np.searchsorted(windows.questions, [numbers.start, numbers.stop])
+        ranked = candidates(windows, logits, is_start, slice(*rows), limits)
+        bounds = np.searchsorted(
+            ranked.questions, range(numbers.start, numbers.stop + 1)
+        )
+        for number, start, end in zip(
+            numbers, bounds, bounds[1:], strict=False
+        ):
+            columns = [column[start:end].tolist() for column in ranked]
+            spans = list(zip(*columns, strict=True))
+            null = nulls[number] if limits.version_2_with_negative else None
+            result.append(_answers(number, spans, null, project, limits))
     return result
 
 
 def candidates(
-    windows: Windows, logits: SpanLogits, limits: Limits
+    windows: Windows,
+    logits: SpanLogits,
+    is_start: np.ndarray,
+    rows: slice,
+    limits: Limits,
 ) -> Candidates:
-    """Returns all spans that may be answers; see the file's docstring."""
-    is_start = _may_start(windows)
-    parts = [
-        _chunk(windows, logits, is_start, slice(i, i + _CHUNK), limits)
-        for i in range(0, len(windows), _CHUNK)
-    ]
-    if not parts:
+    """Returns all spans of some questions' windows that may be answers.
+
+    Args:
+      windows: of all questions.
+      logits: of the windows.
+      is_start: bool [T]; pieces where an answer may start.
+      rows: which windows.
+      limits: of what may be an answer.
+    """
+    if rows.start == rows.stop:
         return Candidates(*np.zeros((4, 0), np.int64), *np.zeros((2, 0)))
-    joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    questions = windows.questions[joined[0]]
+    found = _spans(windows, logits, is_start, rows, limits)
+    questions = windows.questions[found[0]]
     # Stable, as released: of equal ones first the earlier window, then the
     # better start.
-    order = np.lexsort((-(joined[3] + joined[4]), questions))
-    return Candidates(questions[order], *(x[order] for x in joined))
+    order = np.lexsort((-(found[3] + found[4]), questions))
+    return Candidates(questions[order], *(x[order] for x in found))
 
 
 def null_logits(count: int, windows: Windows, logits: SpanLogits) -> np.ndarray:
@@ -184,7 +198,7 @@ def null_logits(count: int, windows: Windows, logits: SpanLogits) -> np.ndarray:
     return result
 
 
-def _may_start(windows: Windows) -> np.ndarray:
+def may_start(windows: Windows) -> np.ndarray:
     """Returns bool [T]: the pieces of paragraphs in their best window."""
     result = np.zeros(windows.features.row_splits[-1], bool)
     result[_paragraph_places(windows)] = squad_windows.max_context(
@@ -200,7 +214,7 @@ def _paragraph_places(windows: Windows) -> np.ndarray:
     return within + np.repeat(first - ends + windows.lengths, windows.lengths)
 
 
-def _chunk(windows, logits, is_start, part, limits) -> tuple[np.ndarray, ...]:
+def _spans(windows, logits, is_start, part, limits) -> tuple[np.ndarray, ...]:
     """Returns window, start, end and both logits of some windows' spans."""
     numbers = np.arange(len(windows))[part]
     splits = windows.features.row_splits

@@ -114,6 +114,10 @@ def judge(
         logits=logits,
     )
     if not found.has_answers:
+        if any(question.answers for question in found.questions):
+            logging.warning(
+                "%s: not scored, as some questions have no answer", found.path
+            )
         return made
     values = squad_metrics.evaluate(found, made.predictions)
     values |= {**best, "score": values["f1"]}

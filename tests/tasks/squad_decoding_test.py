@@ -130,7 +130,9 @@ def test_a_list_of_nothing_but_no_answer_does_not_crash(asked):
 def test_answers_are_within_their_limits(asked):
     found, windows, logits = asked
     limits = squad_decoding.Limits(n_best_size=7, max_answer_length=3)
-    ranked = squad_decoding.candidates(windows, logits, limits)
+    is_start = squad_decoding.may_start(windows)
+    rows = slice(0, len(windows))
+    ranked = squad_decoding.candidates(windows, logits, is_start, rows, limits)
     assert len(ranked.starts) > 50
     assert np.all(ranked.ends >= ranked.starts)
     assert np.all(ranked.ends - ranked.starts < 3)
