@@ -50,7 +50,7 @@ class Job:
       start: what the runs begin with.
       strategy: the devices.
       task: a step.Task and a prediction.Task.
-      make_model: takes attention, recompute, seed and dtype.
+      make_model: takes attention, bilstm_size, recompute, seed and dtype.
       features: of a set by its name; asked for often, so it caches.
       judge: asks a model about the development sets.
       data_settings: what decides which records a step reads, by flag; that of
@@ -80,6 +80,7 @@ class Job:
         with self.strategy.scope():
             model = self.make_model(
                 attention=self.start.attention,
+                bilstm_size=self.start.bilstm_size,
                 recompute=self.config.recompute,
                 seed=seed,
                 dtype=assembly.dtype_policy(self.config),
@@ -178,6 +179,7 @@ def open_start(
         bert_config_file=config.bert_config_file,
         vocab_file=config.vocab_file,
         do_lower_case=config.do_lower_case,
+        bilstm_size=config.bilstm_size,
         max_seq_length=config.max_seq_length,
     )
 

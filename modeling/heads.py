@@ -65,7 +65,7 @@ class ScoreHead(keras.layers.Layer):
         self,
         scope: str,
         outputs: int,
-        config: BertConfig,
+        inputs: int,
         *,
         make: variables.Maker,
         rate: float = 0.0,
@@ -76,14 +76,14 @@ class ScoreHead(keras.layers.Layer):
         Args:
             scope: Released name up to the variable, "" or ending in "/".
             outputs: Number of scores.
-            config: For H.
+            inputs: H, of what is scored.
             make: Makes the variables.
             rate: Of the dropout on the input, when training.
             dtype: A Keras dtype policy.
         """
         name = scope.rstrip("/").rpartition("/")[2] or "classifier"
         super().__init__(name=name, dtype=dtype, autocast=False)
-        shape = (outputs, config.hidden_size)
+        shape = (outputs, inputs)
         self.rate = rate
         self.output_weights = make.normal(f"{scope}output_weights", shape)
         self.output_bias = make.zeros(f"{scope}output_bias", (outputs,))

@@ -60,6 +60,7 @@ def save(
         is_decoder=causal,
         labels=labels,
         problem_type=problem_type,
+        bilstm_size=getattr(model, "bilstm_size", 0),
     )
 
 
@@ -72,6 +73,7 @@ def write(
     is_decoder: bool = False,
     labels: Sequence[str] | None = None,
     problem_type: str | None = None,
+    bilstm_size: int = 0,
 ) -> None:
     """Writes the three files of weights that need not be in a model.
 
@@ -83,6 +85,7 @@ def write(
         is_decoder: Whether places see only those before them.
         labels: Names of the classes.
         problem_type: As transformers calls it, where it must be told.
+        bilstm_size: Of a BiLSTM under the head; transformers knows none.
     """
     os.makedirs(directory, exist_ok=True)
     tensors = {}
@@ -106,6 +109,7 @@ def write(
         is_decoder=is_decoder,
         labels=labels,
         problem_type=problem_type,
+        bilstm_size=bilstm_size,
     )
 
 
@@ -117,6 +121,7 @@ def write_configs(
     is_decoder: bool = False,
     labels: Sequence[str] | None = None,
     problem_type: str | None = None,
+    bilstm_size: int = 0,
 ) -> None:
     """Writes bert_config.json and config.json; takes what `write` takes."""
     values = {"architectures": [architecture]} | config.to_hugging_face()
@@ -127,6 +132,8 @@ def write_configs(
         values["label2id"] = {label: i for i, label in enumerate(labels)}
     if problem_type is not None:
         values["problem_type"] = problem_type
+    if bilstm_size:
+        values["bilstm_size"] = bilstm_size
     _write_json(os.path.join(directory, RELEASED_CONFIG), config.to_dict())
     _write_json(os.path.join(directory, CONFIG), values)
 
@@ -147,6 +154,15 @@ def read_attention(directory: str) -> str:
     path = os.path.join(directory, CONFIG)
     values = _read_json_object(path) if os.path.exists(path) else {}
     return "left_to_right" if values.get("is_decoder") else "bidirectional"
+
+
+def read_bilstm_size(directory: str) -> int:
+    """Reads the size of the BiLSTM under the head; 0 where there is none."""
+    path = os.path.join(directory, CONFIG)
+    size = _read_json_object(path).get("bilstm_size", 0)
+    if not isinstance(size, int) or size < 0:
+        raise errors.InputError(f"{path}: bilstm_size must not be {size!r}")
+    return size
 
 
 def read_labels(directory: str) -> list[str] | None:
@@ -202,6 +218,8 @@ def _architecture(model: keras.Model, causal: bool) -> str:
         if model.next_sentence is not None:
             return "BertForPreTraining"
         return "BertLMHeadModel" if causal else "BertForMaskedLM"
+    if model.bilstm_size:
+        return "BertModel"  # Of which it holds the weights, and more.
     return {
         models.ClassificationModel: "BertForSequenceClassification",
         models.MultipleChoiceModel: "BertForMultipleChoice",

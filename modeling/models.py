@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 import errors
-from modeling import dropout, encoder, heads, variables
+from modeling import dropout, encoder, heads, lstm, variables
 from modeling.config import BertConfig
 
 # Place of the head among the parts that get a seed folded from the model's.
@@ -79,7 +79,9 @@ class PretrainingModel(keras.Model):
             config, embeddings=self.bert.embeddings, **options
         )
         self.next_sentence = (
-            heads.ScoreHead("cls/seq_relationship/", 2, config, **options)
+            heads.ScoreHead(
+                "cls/seq_relationship/", 2, config.hidden_size, **options
+            )
             if next_sentence
             else None
         )
@@ -113,68 +115,119 @@ class PretrainingModel(keras.Model):
         return PretrainingOutputs(logits, pair_logits, outputs)
 
 
-class ClassificationModel(keras.Model):
-    """Scores classes, or one value, from the pooled output."""
+class _TaskModel(keras.Model):
+    """An encoder, a BiLSTM on top where one is asked for, and a score head."""
 
     def __init__(
         self,
+        scope: str,
+        outputs: int,
         config: BertConfig,
         *,
-        num_classes: int,
+        pooler: bool,
+        rate: float,
         attention: str = "bidirectional",
+        bilstm_size: int = 0,
         recompute: bool = False,
         seed: int = 0,
         dtype=None,
     ):
-        """Makes the model; one class makes it a regression.
+        """Makes the parts.
 
-        `attention` is that of the pre-training; see BertEncoder. Read left to
-        right, the last real place is pooled instead of the first.
+        Args:
+            scope: Of the head's variables; see ScoreHead.
+            outputs: Of the head.
+            config: The released hyperparameters.
+            pooler: Whether the head reads the pooled place; a BiLSTM takes
+                the pooler's part.
+            rate: Of the dropout before the head.
+            attention: That of the pre-training; see BertEncoder.
+            bilstm_size: Units in each direction of the BiLSTM that the paper
+                (5.1) puts on a left-to-right model; 0 is none.
+            recompute: Saves memory for time; see BertEncoder.
+            seed: Of the initial weights.
+            dtype: A Keras dtype policy, e.g. "mixed_bfloat16".
         """
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
-        self.num_classes = num_classes
+        self.bilstm_size = bilstm_size
         make = variables.Maker(stddev=config.initializer_range, seed=seed)
         options = {"make": make, "dtype": self.dtype_policy}
         self.bert = encoder.BertEncoder(
-            config, attention=attention, recompute=recompute, **options
+            config,
+            attention=attention,
+            recompute=recompute,
+            pooler=pooler and not bilstm_size,
+            **options,
         )
-        self.classifier = heads.ScoreHead(
-            "", num_classes, config, rate=config.hidden_dropout_prob, **options
+        self.bilstm = None
+        inputs = config.hidden_size
+        if bilstm_size:
+            self.bilstm = lstm.BidirectionalLstm(
+                "bilstm", inputs, bilstm_size, seed=seed
+            )
+            inputs = 2 * bilstm_size
+        self.head = heads.ScoreHead(
+            scope, outputs, inputs, rate=rate, **options
         )
         self.built = True
+
+    def _score(self, features: dict, dropout_seed):
+        """Maps features of [B, S] to float32 [B, S, outputs]."""
+        outputs = _encode(self.bert, features, dropout_seed)
+        x = outputs.sequence_output
+        if self.bilstm is not None:
+            x = self._read_on(x, features)
+        return self.head(x, _fold(dropout_seed, _HEAD))
+
+    def _score_whole(self, features: dict, dropout_seed):
+        """Maps features of [B, S] to float32 [B, outputs]."""
+        if self.bilstm is None:
+            x = _encode_whole(self.bert, features, dropout_seed).pooled_output
+        else:
+            outputs = _encode(self.bert, features, dropout_seed)
+            x = self._read_on(outputs.sequence_output, features)
+            # Where each direction has read everything; padding keeps states.
+            size = self.bilstm_size
+            x = ops.concatenate([x[:, -1, :size], x[:, 0, size:]], axis=-1)
+        return self.head(x, _fold(dropout_seed, _HEAD))
+
+    def _read_on(self, x, features: dict):
+        """Maps float [B, S, H] to float32 [B, S, 2 * bilstm_size]."""
+        mask = features["input_mask"] > 0
+        return self.bilstm(ops.cast(x, "float32"), mask)
+
+
+class ClassificationModel(_TaskModel):
+    """Scores classes, or one value, from the pooled output.
+
+    Read left to right, the last real place is pooled instead of the first.
+    """
+
+    def __init__(self, config: BertConfig, *, num_classes: int, **options):
+        """Makes the model; one class makes it a regression.
+
+        `options` are those of the encoder and of the BiLSTM: attention,
+        bilstm_size, recompute, seed and dtype, in every model of this file.
+        """
+        rate = config.hidden_dropout_prob
+        super().__init__(
+            "", num_classes, config, pooler=True, rate=rate, **options
+        )
+        self.num_classes = num_classes
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to logits float32 [B, C]."""
-        outputs = _encode_whole(self.bert, features, dropout_seed)
-        seed = _fold(dropout_seed, _HEAD)
-        return self.classifier(outputs.pooled_output, seed)
+        return self._score_whole(features, dropout_seed)
 
 
-class MultipleChoiceModel(keras.Model):
+class MultipleChoiceModel(_TaskModel):
     """Scores each of K continuations with one shared row."""
 
-    def __init__(
-        self,
-        config: BertConfig,
-        *,
-        attention: str = "bidirectional",
-        recompute: bool = False,
-        seed: int = 0,
-        dtype=None,
-    ):
-        """Makes the model; `attention` as for ClassificationModel."""
-        super().__init__(dtype=dtype, autocast=False)
-        self.config = config
-        make = variables.Maker(stddev=config.initializer_range, seed=seed)
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.bert = encoder.BertEncoder(
-            config, attention=attention, recompute=recompute, **options
-        )
-        self.classifier = heads.ScoreHead(
-            "", 1, config, rate=config.hidden_dropout_prob, **options
-        )
-        self.built = True
+    def __init__(self, config: BertConfig, **options):
+        """Makes the model; `options` as for ClassificationModel."""
+        rate = config.hidden_dropout_prob
+        super().__init__("", 1, config, pooler=True, rate=rate, **options)
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of int32 [B, K, S] to logits float32 [B, K]."""
@@ -185,82 +238,39 @@ class MultipleChoiceModel(keras.Model):
         flat = {
             name: ops.reshape(features[name], (-1, shape[2])) for name in names
         }
-        outputs = _encode_whole(self.bert, flat, dropout_seed)
-        seed = _fold(dropout_seed, _HEAD)
-        logits = self.classifier(outputs.pooled_output, seed)  # [B * K, 1]
+        logits = self._score_whole(flat, dropout_seed)  # [B * K, 1]
         return ops.reshape(logits, (-1, shape[1]))
 
 
-class QuestionAnsweringModel(keras.Model):
+class QuestionAnsweringModel(_TaskModel):
     """Scores every place as start and as end of the answer."""
 
-    def __init__(
-        self,
-        config: BertConfig,
-        *,
-        attention: str = "bidirectional",
-        recompute: bool = False,
-        seed: int = 0,
-        dtype=None,
-    ):
-        """Makes the model; `attention` as for ClassificationModel."""
-        super().__init__(dtype=dtype, autocast=False)
-        self.config = config
-        make = variables.Maker(stddev=config.initializer_range, seed=seed)
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.bert = encoder.BertEncoder(
-            config,
-            attention=attention,
-            recompute=recompute,
-            pooler=False,
-            **options,
+    def __init__(self, config: BertConfig, **options):
+        """Makes the model; `options` as for ClassificationModel."""
+        super().__init__(
+            "cls/squad/", 2, config, pooler=False, rate=0.0, **options
         )
-        self.span = heads.ScoreHead("cls/squad/", 2, config, **options)
-        self.built = True
 
     def call(self, features: dict, dropout_seed=None) -> SpanOutputs:
         """Maps features of [B, S] to two float32 [B, S]."""
-        outputs = _encode(self.bert, features, dropout_seed)
-        logits = self.span(outputs.sequence_output)  # [B, S, 2]
+        logits = self._score(features, dropout_seed)  # [B, S, 2]
         return SpanOutputs(logits[..., 0], logits[..., 1])
 
 
-class TaggingModel(keras.Model):
+class TaggingModel(_TaskModel):
     """Scores C tags at every place."""
 
-    def __init__(
-        self,
-        config: BertConfig,
-        *,
-        num_classes: int,
-        attention: str = "bidirectional",
-        recompute: bool = False,
-        seed: int = 0,
-        dtype=None,
-    ):
-        """Makes the model; `attention` as for ClassificationModel."""
-        super().__init__(dtype=dtype, autocast=False)
-        self.config = config
+    def __init__(self, config: BertConfig, *, num_classes: int, **options):
+        """Makes the model; `options` as for ClassificationModel."""
+        rate = config.hidden_dropout_prob
+        super().__init__(
+            "", num_classes, config, pooler=False, rate=rate, **options
+        )
         self.num_classes = num_classes
-        make = variables.Maker(stddev=config.initializer_range, seed=seed)
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.bert = encoder.BertEncoder(
-            config,
-            attention=attention,
-            recompute=recompute,
-            pooler=False,
-            **options,
-        )
-        self.classifier = heads.ScoreHead(
-            "", num_classes, config, rate=config.hidden_dropout_prob, **options
-        )
-        self.built = True
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to logits float32 [B, S, C]."""
-        outputs = _encode(self.bert, features, dropout_seed)
-        seed = _fold(dropout_seed, _HEAD)
-        return self.classifier(outputs.sequence_output, seed)
+        return self._score(features, dropout_seed)
 
 
 def _fold(dropout_seed, part: int):

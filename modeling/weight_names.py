@@ -185,6 +185,21 @@ NEXT_SENTENCE = _scores(
 )
 CLASSIFIER = _scores("", "classifier", "sentence_prediction", "C")
 SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", "2")
+# Of our own: nobody else has an LSTM between the encoder and the head.
+BILSTM = [
+    Row(
+        f"bilstm/{direction}/{name}",
+        f"bilstm.{direction}.{name}",
+        f"bilstm/{direction}/{name}",
+        shape,
+    )
+    for direction in ("forward", "backward")
+    for name, shape in (
+        ("kernel", ("H", "4U")),
+        ("recurrent_kernel", ("U", "4U")),
+        ("bias", ("4U",)),
+    )
+]
 
 TABLE = [
     *EMBEDDINGS,
@@ -194,6 +209,7 @@ TABLE = [
     *NEXT_SENTENCE,
     *CLASSIFIER,
     *SPAN,
+    *BILSTM,
 ]
 _BY_PATH = {row.path: row for row in TABLE}
 _BY_HUGGING_FACE = {row.hugging_face: row for row in TABLE}
@@ -260,19 +276,23 @@ def is_derived(hugging_face_name: str) -> bool:
 
 
 def shapes(
-    config: BertConfig, *heads: list, num_classes: int = 2
+    config: BertConfig,
+    *heads: list,
+    num_classes: int = 2,
+    bilstm_size: int = 0,
 ) -> dict[str, tuple]:
     """Lists path -> shape of the encoder with pooler and the given heads.
 
     Args:
         config: The sizes.
-        *heads: MASKED_LM, NEXT_SENTENCE, CLASSIFIER or SPAN.
+        *heads: MASKED_LM, NEXT_SENTENCE, CLASSIFIER, SPAN or BILSTM.
         num_classes: Of a classifier.
+        bilstm_size: U, of BILSTM.
 
     Returns:
         One entry per variable, in the order of the table.
     """
-    sizes = _sizes(config, num_classes)
+    sizes = _sizes(config, num_classes, bilstm_size)
     rows = list(EMBEDDINGS)
     for i in range(config.num_hidden_layers):
         rows += [
@@ -283,7 +303,9 @@ def shapes(
     return {row.path: tuple(sizes[x] for x in row.shape) for row in rows}
 
 
-def _sizes(config: BertConfig, num_classes: int) -> dict[str, int]:
+def _sizes(
+    config: BertConfig, num_classes: int, bilstm_size: int
+) -> dict[str, int]:
     """Says what the letters of the table's shapes mean."""
     return {
         "V": config.vocab_size,
@@ -291,6 +313,8 @@ def _sizes(config: BertConfig, num_classes: int) -> dict[str, int]:
         "I": config.intermediate_size,
         "C": num_classes,
         "2": 2,
+        "U": bilstm_size,
+        "4U": 4 * bilstm_size,
         "TYPES": config.type_vocab_size,
         "POSITIONS": config.max_position_embeddings,
     }

@@ -25,6 +25,7 @@ class Start:
       config: the model's hyperparameters.
       tokenizer: what text is read with.
       attention: of the pre-training; see modeling.encoder.
+      bilstm_size: of the BiLSTM under the head; 0 is none.
       labels: the classes that the weights know, or None.
       problem_type: as transformers calls it, or None.
       init_checkpoint: the weights, or None for random ones.
@@ -33,6 +34,7 @@ class Start:
     config: BertConfig
     tokenizer: tokenization.Tokenizer
     attention: str
+    bilstm_size: int
     labels: list[str] | None
     problem_type: str | None
     init_checkpoint: str | None
@@ -45,6 +47,7 @@ def open_start(
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
+    bilstm_size: int | None = None,
     max_seq_length: int,
 ) -> Start:
     """Finds and checks what a run starts from; takes the flags' values.
@@ -66,11 +69,14 @@ def open_start(
     if source is not None and source.has_settings:
         attention = model_directory.read_attention(source.directory)
         labels = model_directory.read_labels(source.directory)
+        if bilstm_size is None:
+            bilstm_size = model_directory.read_bilstm_size(source.directory)
         problem_type = source.problem_type
     return Start(
         config=config,
         tokenizer=tokenizer,
         attention=attention,
+        bilstm_size=bilstm_size or 0,
         labels=labels,
         problem_type=problem_type,
         init_checkpoint=source.path if source is not None else None,

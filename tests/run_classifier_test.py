@@ -347,20 +347,30 @@ def test_training_ends_early_and_keeps_the_best(place):
     )
 
 
-def test_the_attention_of_the_pretraining_is_kept(place):
+@pytest.mark.parametrize("bilstm_size", [None, 16])
+def test_a_left_to_right_model_learns_and_is_kept(place, bilstm_size):
     config = BertConfig.from_json_file(str(place / "config.json"))
     encoder = models.PretrainingModel(config, attention="left_to_right")
-    model_directory.save(encoder, str(place / "ltr"))
+    start = place / f"ltr_{bilstm_size}"
+    model_directory.save(encoder, str(start))
     vocabulary = (place / "encoder" / "vocab.txt").read_text()
-    (place / "ltr" / "vocab.txt").write_text(vocabulary)
+    (start / "vocab.txt").write_text(vocabulary)
     folder = run_csv(
         place,
-        "ltr_run",
+        f"{start.name}_run",
         "--do_train",
-        init_checkpoint=place / "ltr",
-        num_train_epochs=0.5,
+        "--do_eval",
+        init_checkpoint=start,
+        bilstm_size=bilstm_size,
     )
     assert model_directory.read_attention(str(folder)) == "left_to_right"
+    assert model_directory.read_bilstm_size(str(folder)) == (bilstm_size or 0)
+    found = eval_results(folder)
+    assert found["eval_accuracy"] > 0.8
+    again = run_csv(
+        place, f"{start.name}_eval", "--do_eval", init_checkpoint=folder
+    )
+    assert eval_results(again)["eval_loss"] == found["eval_loss"]
 
 
 @pytest.mark.parametrize(

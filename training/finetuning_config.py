@@ -68,6 +68,12 @@ class FinetuningConfig(run_config.RunConfig):
     reinit_layers: int = field(
         "So many top layers, and the pooler, start anew.", 0
     )
+    bilstm_size: int | None = field(
+        "Units in each direction of a BiLSTM between encoder and head, as the "
+        "paper puts on its left-to-right model; without it, as the checkpoint "
+        "has, mostly none.",
+        None,
+    )
 
     def __post_init__(self):
         """Refuses numbers that no run can be made of."""
@@ -80,6 +86,8 @@ class FinetuningConfig(run_config.RunConfig):
             "reinit_layers",
         ):
             run_config.require(self, name, minimum=0)
+        if self.bilstm_size is not None:
+            run_config.require(self, "bilstm_size", minimum=0)
         # Room for [CLS], a piece, [SEP].
         run_config.require(self, "max_seq_length", minimum=3)
         if not self.num_train_epochs > 0:

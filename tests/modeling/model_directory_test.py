@@ -82,6 +82,11 @@ def test_a_warm_start_reports_what_it_did(saved, tiny_config):
             {"num_classes": 2},
             "BertForSequenceClassification",
         ),
+        (
+            models.ClassificationModel,
+            {"num_classes": 2, "bilstm_size": 5},
+            "BertModel",
+        ),
         (models.MultipleChoiceModel, {}, "BertForMultipleChoice"),
         (models.QuestionAnsweringModel, {}, "BertForQuestionAnswering"),
         (models.TaggingModel, {"num_classes": 2}, "BertForTokenClassification"),
@@ -109,6 +114,8 @@ def test_every_model_round_trips(
     assert model_directory.read_attention(tmp_path) == options.get(
         "attention", "bidirectional"
     )
+    size = model_directory.read_bilstm_size(tmp_path)
+    assert size == options.get("bilstm_size", 0)
     other = model_class(tiny_config, seed=2, **options)
     report = model_directory.load_weights(other, tmp_path)
     assert not report.initialized and not report.left_over

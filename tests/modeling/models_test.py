@@ -17,6 +17,8 @@ MODELS = {
     models.QuestionAnsweringModel: {},
     models.TaggingModel: {"num_classes": 3},
 }
+# The same with a BiLSTM under the head.
+TASK_MODELS = [name for name in MODELS if name is not models.PretrainingModel]
 
 
 def _features(model_class, features):
@@ -132,6 +134,46 @@ def test_a_classifier_that_reads_left_to_right_has_seen_all(
             after = model({**inputs, "input_ids": ids}).numpy()
             changed = np.abs(after[row] - before[row]).max()
             assert (changed > 1e-5) == (place < length), (row, place)
+
+
+@pytest.mark.parametrize("model_class", TASK_MODELS)
+def test_a_bilstm_shows_every_place_to_a_left_to_right_model(
+    model_class, tiny_config, features, set_weights
+):
+    options = {**MODELS[model_class], "attention": "left_to_right"}
+    model = set_weights(model_class(tiny_config, bilstm_size=6, **options))
+    inputs = _features(model_class, features)
+    before = _logits(model(inputs)).numpy()
+    last = {k: v.copy() for k, v in inputs.items()}
+    row, place = (0, 0), int(inputs["input_mask"].reshape(-1, 12)[0].sum()) - 1
+    where = (*row[: inputs["input_ids"].ndim - 1], place)
+    last["input_ids"][where] = (last["input_ids"][where] + 1) % 30
+    after = _logits(model(last)).numpy()
+    # The score of the first place, or the first example's.
+    assert abs(after[0] - before[0]) > 1e-6
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.sin(3 * _logits(model(inputs))))
+    for found in tape.gradient(loss, model.bilstm.trainable_variables):
+        assert np.abs(found).max() > 0
+
+
+@pytest.mark.parametrize("model_class", TASK_MODELS)
+def test_padding_does_not_change_what_a_bilstm_reads(
+    model_class, tiny_config, features, set_weights
+):
+    options = MODELS[model_class]
+    model = set_weights(model_class(tiny_config, bilstm_size=6, **options))
+    inputs = _features(model_class, features)
+    inputs.pop("masked_lm_positions", None)
+    inputs = {name: x[..., :8] for name, x in inputs.items()}
+    width = [(0, 0)] * (inputs["input_ids"].ndim - 1) + [(0, 4)]
+    padded = {name: np.pad(x, width) for name, x in inputs.items()}
+    short, long = model(inputs), model(padded)
+    if model_class is models.QuestionAnsweringModel:
+        short, long = short.start_logits, long.start_logits[:, :8]
+    elif model_class is models.TaggingModel:
+        long = long[:, :8]
+    np.testing.assert_allclose(short, long, atol=1e-5)
 
 
 def test_a_head_does_not_change_the_encoders_start(tiny_config):
