@@ -182,10 +182,20 @@ def for_training(found: Questions, *, name_all: bool = False) -> Questions:
             left_out.append((question.id, reason))
         else:
             kept.append(dataclasses.replace(question, span=span))
+    _warn(found.path, several, left_out, name_all)
+    if not kept:
+        raise errors.InputError(
+            f"--train_file={found.path}: no answer is found in the text"
+        )
+    return dataclasses.replace(found, questions=kept, left_out=left_out)
+
+
+def _warn(path, several, left_out, name_all) -> None:
+    """Says what is not learned, and what only in part."""
     if several:
         logging.warning(
             "%s: %d questions have several answers: the first is learned",
-            found.path,
+            path,
             several,
         )
     if left_out:
@@ -195,16 +205,11 @@ def for_training(found: Questions, *, name_all: bool = False) -> Questions:
         logging.warning(
             "%s: %d questions are left out, their answers are not in the "
             "text: %s%s",
-            found.path,
+            path,
             len(left_out),
             named,
             more,
         )
-    if not kept:
-        raise errors.InputError(
-            f"--train_file={found.path}: no answer is found in the text"
-        )
-    return dataclasses.replace(found, questions=kept, left_out=left_out)
 
 
 def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:
