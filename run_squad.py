@@ -255,11 +255,7 @@ def open_job(
             logits=logits,
         )
 
-    settings, count = {}, None
-    if sets.train is not None:
-        settings = squad_sets.fingerprint(sets.train, config.sizes)
-        # As released, questions and not windows make an epoch.
-        count = len(sets.train)
+    train = sets.train
     return finetuning_job.Job(
         config=config,
         start=start,
@@ -270,8 +266,9 @@ def open_job(
         ),
         features=features,
         judge=judge,
-        data_settings=settings,
-        num_examples=count,
+        data_settings=squad_sets.fingerprint(train, config.sizes),
+        # As released, questions and not windows make an epoch.
+        num_examples=len(train) if train else None,
     )
 
 

@@ -10,17 +10,15 @@ run_qa.py pads by default; choosing answers is left out of its time. Both take
 turns on the same questions, one at work while the other waits.
 """
 
-import collections
 import dataclasses
 import json
 import os
-import statistics
-import subprocess
 import sys
-import time
 from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import turns
 
 from training import config_flags
 
@@ -164,61 +162,47 @@ def make_peer(config: Config):
 
 
 def work(config: Config) -> None:
-    """Serves turns: one line in, one line of seconds out."""
+    """Is one of the two sides."""
     few = dataclasses.replace(config, questions=2 * config.batch_size)
     make = make_ours if config.worker == "ours" else make_peer
     make(few)[1]()  # Libraries start.
     dtype, run = make(config)
     if config.worker == "ours":
         run()  # Traces.
-    print(json.dumps(dtype), flush=True)
-    for _ in sys.stdin:
-        started = time.perf_counter()
-        run()
-        print(json.dumps(time.perf_counter() - started), flush=True)
+    turns.serve(run, note=dtype)
 
 
-def start(config: Config, worker: str, python: str) -> subprocess.Popen:
-    """Starts one of the two and waits until it is ready."""
+def command(config: Config, worker: str, python: str) -> list[str]:
+    """Returns the command line of a side."""
     flags = {**dataclasses.asdict(config), "worker": worker}
-    process = subprocess.Popen(
-        [
-            python,
-            os.path.abspath(__file__),
-            *(f"--{k}={v}" for k, v in flags.items() if v is not None),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    process.stdout.readline()
-    return process
+    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+    return [python, os.path.abspath(__file__), *given]
 
 
 def main(config: Config) -> None:
-    """Lets both take turns and prints medians and the ratio."""
+    """Lets both take turns and prints medians and the ratios."""
     if config.worker != "none":
         return work(config)
     if config.precision == "auto":  # Both must compute in the same.
         from training import precision
 
         config = dataclasses.replace(config, precision=precision.choose())
-    processes = {"ours": start(config, "ours", sys.executable)}
+    sides = {"ours": command(config, "ours", sys.executable)}
     if config.peer_python:
-        processes["peer"] = start(config, "peer", config.peer_python)
-    taken = collections.defaultdict(list)
-    for _ in range(config.rounds):
-        for name, process in processes.items():
-            process.stdin.write("\n")
-            process.stdin.flush()
-            taken[name].append(json.loads(process.stdout.readline()))
-    rates = {}
-    for name, seconds in taken.items():
-        rates[name] = config.questions / statistics.median(seconds)
-        print(f"{name}: {rates[name]:.2f} questions/s ({config.precision})")
-        processes[name].stdin.close()
-    if "peer" in rates:
-        print(f"ratio ours / peer: {rates['ours'] / rates['peer']:.2f}")
+        sides["peer"] = command(config, "peer", config.peer_python)
+    taken = turns.compare(sides, rounds=config.rounds)
+    for name, found in taken.items():
+        rate = config.questions / found.seconds
+        used = config.questions / found.processor_seconds
+        print(
+            f"{name}: {rate:.2f} questions/s, {used:.2f} per processor second "
+            f"({config.precision})"
+        )
+    if "peer" in taken:
+        ours, peer = taken["ours"], taken["peer"]
+        ratio = peer.seconds / ours.seconds
+        used = peer.processor_seconds / ours.processor_seconds
+        print(f"ratio ours / peer: {ratio:.2f}, by processor time {used:.2f}")
     return None
 
 

@@ -137,22 +137,12 @@ def make(
     room = max_seq_length - queried - _SPECIAL
     numbers, starts, lengths = cut(pieces, room, doc_stride)
     queried = queried[numbers]
-    dense = {
-        "unique_ids": FIRST_UNIQUE_ID + np.arange(len(numbers))[:, None],
-    }
+    dense = {"unique_ids": FIRST_UNIQUE_ID + np.arange(len(numbers))[:, None]}
     if is_training:
-        first, last = answer_pieces(documents, found)
-        is_inside = (first >= 0)[numbers]
-        is_inside &= first[numbers] >= starts
-        is_inside &= last[numbers] < starts + lengths
         shift = queried + 2 - starts
-        impossible = np.array([q.is_impossible for q in found.questions])
-        dense |= {
-            "start_positions": np.where(is_inside, first[numbers] + shift, 0),
-            "end_positions": np.where(is_inside, last[numbers] + shift, 0),
-            "is_impossible": impossible[numbers].astype(np.int64),
-        }
-        dense = {name: x.reshape(-1, 1) for name, x in dense.items()}
+        dense |= _positions(
+            documents, found, numbers, (starts, starts + lengths), shift
+        )
     return Windows(
         questions=numbers,
         starts=starts,
@@ -243,6 +233,25 @@ def answer_pieces(
         np.where(is_none, -1, first - begin),
         np.where(is_none, -1, last - begin),
     )
+
+
+def _positions(documents, found, numbers, bounds, shift) -> dict:
+    """Returns where windows have their answers, 0 if they have not all of it.
+
+    A window has the pieces from bounds[0] up to bounds[1]; piece p stands at
+    p + shift.
+    """
+    first, last = (
+        pieces[numbers] for pieces in answer_pieces(documents, found)
+    )
+    is_inside = (first >= 0) & (first >= bounds[0]) & (last < bounds[1])
+    impossible = np.array([q.is_impossible for q in found.questions])
+    columns = {
+        "start_positions": np.where(is_inside, first + shift, 0),
+        "end_positions": np.where(is_inside, last + shift, 0),
+        "is_impossible": impossible[numbers].astype(np.int64),
+    }
+    return {name: column[:, None] for name, column in columns.items()}
 
 
 def _join(vocabulary, query, document, dense) -> Features:

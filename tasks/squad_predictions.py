@@ -94,12 +94,7 @@ def judge(
     if not with_negative:
         threshold = None
     elif found.has_answers:
-        ids = [question.id for question in found.questions]
-        thresholds = squad_metrics.best_thresholds(
-            found,
-            {i: a.best for i, a in zip(ids, answers, strict=True)},
-            {i: a.null_odds for i, a in zip(ids, answers, strict=True)},
-        )
+        thresholds = _best_thresholds(found, answers)
         best = squad_metrics.threshold_keys(thresholds)
         if threshold is None:
             threshold = thresholds["f1"].threshold
@@ -122,6 +117,17 @@ def judge(
     values = squad_metrics.evaluate(found, made.predictions)
     values |= {**best, "score": values["f1"]}
     return dataclasses.replace(made, values=values)
+
+
+def _best_thresholds(
+    found: squad.Questions, answers: Sequence[Answers]
+) -> dict[str, squad_metrics.Threshold]:
+    ids = [question.id for question in found.questions]
+    return squad_metrics.best_thresholds(
+        found,
+        {i: a.best for i, a in zip(ids, answers, strict=True)},
+        {i: a.null_odds for i, a in zip(ids, answers, strict=True)},
+    )
 
 
 def write(output_dir: str, made: Judgment) -> None:

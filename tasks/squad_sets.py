@@ -75,8 +75,10 @@ def prediction_windows(
     return made
 
 
-def fingerprint(found: squad.Questions, sizes: Sizes) -> dict[str, Any]:
+def fingerprint(found: squad.Questions | None, sizes: Sizes) -> dict[str, Any]:
     """Tells what a run trains on from anything else, by flag."""
+    if found is None:
+        return {}
     return {
         "train_file": digests(found),
         "doc_stride": sizes.doc_stride,
