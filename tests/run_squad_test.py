@@ -343,3 +343,16 @@ def test_an_ensemble_names_the_run_without_answers(first, place, capsys):
         )
     error = capsys.readouterr().err.splitlines()[-1]
     assert "encoder/nbest_predictions.json is missing" in error
+
+
+@pytest.mark.parametrize(
+    ("version", "epochs", "size"), [("1.1", 3.0, 32), ("2.0", 2.0, 48)]
+)
+def test_the_papers_recipes_are_flag_files(repository, version, epochs, size):
+    flagfile = repository / "configs" / f"squad_{version}.flags"
+    argv = ["x", f"--flagfile={flagfile}", "--output_dir=o"]
+    argv += ["--train_file=t", "--predict_file=p"]
+    config = config_flags.parse(run_squad.SquadConfig, argv)
+    assert config.num_train_epochs == epochs
+    assert config.train_batch_size == size
+    assert bool(config.version_2_with_negative) == (version == "2.0")
