@@ -27,28 +27,21 @@ Killed and started again, training goes on from its last checkpoint.
 
 import dataclasses
 import functools
-import os
-import sys
 from typing import Literal
-
-import numpy as np
-from absl import logging
 
 import errors
 import feature_job
 import finetuning_job
+import ner_job
 import quiet  # noqa: F401
-from data import tagging, tagging_text
 from data.features import Features
-from modeling import models
-from tasks import grid, ner_data, ner_results, report
+from modeling import crf, models
+from tasks import grid, ner_data, ner_results, tagging_crf
 from tasks import tagging as tagging_task
-from tasks import tagging_text as entity_text
 from training import assembly, config_flags, finetuning_config, run_config
 
 field = config_flags.field
 TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
-ENTITIES = "entities.jsonl"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +83,10 @@ class NerConfig(finetuning_config.FinetuningConfig):
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field("Over all replicas.", 8)
     interactive: bool = field("Show the entities of lines as typed.", False)
+    crf: bool = field(
+        "Score whole sentences of tags; a model that has a CRF keeps it.",
+        False,
+    )
     features: Literal[
         "none",
         "embeddings",
@@ -173,12 +170,16 @@ def main(config: NerConfig) -> None:
         fitted, step = finetuning_job.train(job, runs, record.save_model)
     else:
         fitted, step = finetuning_job.load(job)
+    if ner_job.uses_crf(config):
+        here = tagging_crf.is_here(config.output_dir)
+        folder = config.output_dir if here else config.init_checkpoint
+        tagging_crf.load(fitted.model, data.labels, folder)
     if config.do_eval:
         record.evaluation(fitted.judge(), step)
     if config.do_predict:
-        predict(config, data, fitted, record)
+        ner_job.predict(config, data, fitted, record)
     if config.interactive:
-        talk(config, data, fitted)
+        ner_job.talk(config, data, fitted)
 
 
 def open_job(
@@ -209,20 +210,22 @@ def open_job(
     def judge(fitted: finetuning_job.Fitted) -> ner_results.Judgment:
         size = config.eval_batch_size
         return ner_results.judge(
-            data, DEV, *tag(data, fitted, features(DEV), size)
+            data, DEV, *ner_job.tag(data, fitted, DEV, features(DEV), size)
         )
 
-    settings = {}
+    settings = dataclasses.asdict(config.context)
     if config.do_train:
-        digest = ner_data.digest(data.read(TRAIN))
-        settings = {"train_file": digest} | dataclasses.asdict(config.context)
+        settings["train_file"] = ner_data.digest(data.read(TRAIN))
+    task, model = tagging_task.TaggingTask(), models.TaggingModel
+    if ner_job.uses_crf(config):
+        task, model = tagging_crf.CrfTask(), crf.CrfTaggingModel
     job = finetuning_job.Job(
         config=config,
         start=start,
         strategy=strategy,
-        task=tagging_task.TaggingTask(),
+        task=task,
         make_model=functools.partial(
-            models.TaggingModel, start.config, num_classes=len(data.labels)
+            model, start.config, num_classes=len(data.labels)
         ),
         features=features,
         judge=judge,
@@ -266,68 +269,6 @@ def open_data(
                 "--do_predict needs --test_file or --text_file"
             )
     return data
-
-
-def tag(
-    data: ner_data.NerData,
-    fitted: finetuning_job.Fitted,
-    features: Features,
-    batch_size: int,
-) -> tuple[np.ndarray, list[str]]:
-    """Returns the logits [W, C] of a set's words, and their tags."""
-    logits = tagging_task.word_logits(
-        features, len(data.labels), fitted.predictions(features, batch_size)
-    )
-    return logits, tagging_task.best_tags(logits, data.labels)
-
-
-def predict(config, data, fitted, record: ner_results.Record) -> None:
-    """Tags the test set and the raw text, if there are any."""
-    size = config.predict_batch_size
-    files = {TEST: config.test_file}
-    if ner_data.find(TEST, config.data_dir, files) is not None:
-        logits, tags = tag(data, fitted, fitted.job.features(TEST), size)
-        if data.read(TEST).tags is not None:
-            record.test(ner_results.judge(data, TEST, logits, tags))
-        else:
-            guessed = ner_results.predicted_tags(data, TEST, tags)
-            record.predictions(TEST, guessed)
-    if config.text_file is not None:
-        with open(config.text_file, encoding="utf-8", newline="\n") as file:
-            lines = file.read().removesuffix("\n").split("\n")
-        text, found = find_entities(config, data, fitted, lines)
-        path = os.path.join(config.output_dir, ENTITIES)
-        report.write_text(path, "".join(entity_text.json_lines(text, found)))
-        logging.info("%s: %d lines", path, len(lines))
-
-
-def find_entities(config, data, fitted, lines: list[str]):
-    """Returns lines split into words, and the entities of each."""
-    text = tagging_text.split(config.text_file or "standard input", lines)
-    if not text.sentences.words:
-        return text, [[] for _ in lines]
-    features = tagging.encode(
-        fitted.job.start.tokenizer,
-        text.sentences,
-        None,
-        **dataclasses.asdict(config.context),
-    )
-    size = config.predict_batch_size
-    logits, tags = tag(data, fitted, features, size)
-    numbers = [data.labels.index(t) for t in tags]
-    log_shares = tagging_task.log_softmax(logits)
-    shares = np.exp(log_shares[np.arange(len(numbers)), numbers])
-    return text, entity_text.lines(text, tags, shares)
-
-
-def talk(config, data, fitted) -> None:
-    """Shows the entities of every line that is typed, or comes by a pipe."""
-    if sys.stdin.isatty():
-        print("Type a text; Ctrl-D ends.", file=sys.stderr)
-    for line in sys.stdin:
-        line = line.strip()
-        _, (found,) = find_entities(config, data, fitted, [line])
-        print(entity_text.marked(line, found), flush=True)
 
 
 if __name__ == "__main__":

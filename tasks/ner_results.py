@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from data import conll, conll_tags
+from modeling import crf
 from tasks import (
     entities,
     finetuning,
@@ -19,6 +20,7 @@ from tasks import (
     ner_report,
     report,
     tagging,
+    tagging_crf,
 )
 from tasks import results as eval_results
 
@@ -143,11 +145,12 @@ class Record:
         """Writes the model directory into output_dir."""
         if not self._is_chief:
             return
+        labels = list(self._data.labels)
+        if isinstance(model, crf.CrfTaggingModel):
+            tagging_crf.save(model, labels, self._output_dir)
+            model = model.tagger
         model_files.save(
-            model,
-            self._start.tokenizer,
-            self._output_dir,
-            labels=list(self._data.labels),
+            model, self._start.tokenizer, self._output_dir, labels=labels
         )
         self._card()
 

@@ -13,7 +13,7 @@ from data import tagging
 from data.features import Features
 from modeling import losses
 
-_NAME = "tagging_loss"
+LOSS = "tagging_loss"
 
 
 class TaggingTask:
@@ -22,7 +22,7 @@ class TaggingTask:
     def loss_weights(self, features: dict) -> dict[str, Any]:
         """Returns the number of words."""
         is_word = features["label_ids"] >= 0
-        return {_NAME: ops.sum(ops.cast(is_word, "float32"))}
+        return {LOSS: ops.sum(ops.cast(is_word, "float32"))}
 
     def forward(
         self, model: Any, features: dict, dropout_seed: Any = None
@@ -32,7 +32,7 @@ class TaggingTask:
         labels = features["label_ids"]
         loss = losses.tagging(logits, labels)
         accuracy = losses.tagging_accuracy(logits, labels)
-        return {_NAME: loss}, {"accuracy": accuracy}
+        return {LOSS: loss}, {"accuracy": accuracy}
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns the logits float32 [B, S, C]."""

@@ -373,3 +373,28 @@ def test_features_of_a_shallow_encoder_are_refused(place, capsys):
         run(place, "shallow", **flags)
     error = capsys.readouterr().err.splitlines()[-1]
     assert "--features=concat_last_four: the model has only 2 layer" in error
+
+
+def test_a_crf_is_trained_kept_and_used(place):
+    flags = {"num_train_epochs": 6}
+    folder = run(place, "crf", "--do_train", "--do_eval", "--crf", **flags)
+    values = eval_results(folder)
+    assert values["eval_f1"] > 0.85
+    assert (folder / "crf.json").exists()
+    # The model beside it is a plain one, which others can load as well.
+    report = model_directory.load_weights(
+        models.TaggingModel(BertConfig(**TINY), num_classes=5), str(folder)
+    )
+    assert not report.initialized and not report.left_over
+    other = run(
+        place,
+        "crf_other",
+        "--do_eval",
+        data_dir=None,
+        dev_file=place / "eng.testa",
+        init_checkpoint=folder,
+    )
+    found = eval_results(other)
+    assert found["eval_f1"] == values["eval_f1"]
+    predictions = [f / "predictions_dev.txt" for f in (folder, other)]
+    assert predictions[0].read_text() == predictions[1].read_text()
