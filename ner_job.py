@@ -5,6 +5,8 @@ output_dir/entities.jsonl         of --text_file, by characters
 """
 
 import dataclasses
+import functools
+import json
 import os
 import sys
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+import errors
 import finetuning_job
 import quiet  # noqa: F401
-from data import conll, tagging, tagging_text
+from data import conll, tagging, tagging_case, tagging_text
 from data.features import Features
+from data.tokenization import Tokenizer
 from modeling import crf
 from tasks import ner_data, ner_results, report, tagging_crf
 from tasks import tagging as tagging_task
@@ -23,6 +27,7 @@ from tasks import tagging_text as entity_text
 
 TEST = ner_data.TEST
 ENTITIES = "entities.jsonl"
+TRUE_CASE = "true_case.json"
 
 
 def uses_crf(config: Any) -> bool:
@@ -31,6 +36,43 @@ def uses_crf(config: Any) -> bool:
         return config.crf
     folders = (config.output_dir, config.init_checkpoint)
     return any(tagging_crf.is_here(folder) for folder in folders)
+
+
+def with_true_case(
+    config: Any, data: ner_data.NerData, tokenizer: Tokenizer
+) -> ner_data.NerData:
+    """Returns data whose lines in capitals are read otherwise, if asked to."""
+    folders = [config.output_dir, config.init_checkpoint or ""]
+    paths = [os.path.join(folder, TRUE_CASE) for folder in folders]
+    path = next((path for path in paths if os.path.exists(path)), None)
+    if config.do_train:
+        if not config.true_case:
+            return data
+        if tokenizer.settings["do_lower_case"]:
+            raise errors.InputError(
+                "--true_case: the model is uncased, and sees no capitals"
+            )
+        forms = tagging_case.learn(data.read(ner_data.TRAIN))
+    elif path is not None:
+        with open(path, encoding="utf-8") as file:
+            forms = json.load(file)
+    elif config.true_case:
+        raise errors.InputError(
+            f"--true_case: no {TRUE_CASE} in {config.output_dir}; it is a flag "
+            "of training"
+        )
+    else:
+        return data
+    words = functools.partial(tagging_case.apply, forms=forms)
+    return dataclasses.replace(data, words=words)
+
+
+def save_true_case(config: Any, data: ner_data.NerData) -> None:
+    """Writes the words' forms beside the model, if it has them."""
+    if config.true_case:
+        text = json.dumps(tagging_case.learn(data.read(ner_data.TRAIN)))
+        path = os.path.join(config.output_dir, TRUE_CASE)
+        report.write_text(path, text + "\n")
 
 
 def tag(
@@ -91,7 +133,7 @@ def find_entities(
         return text, [[] for _ in lines]
     features = tagging.encode(
         fitted.job.start.tokenizer,
-        text.sentences,
+        data.words(text.sentences),
         None,
         **dataclasses.asdict(config.context),
     )

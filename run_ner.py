@@ -83,6 +83,11 @@ class NerConfig(finetuning_config.FinetuningConfig):
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field("Over all replicas.", 8)
     interactive: bool = field("Show the entities of lines as typed.", False)
+    true_case: bool = field(
+        "Read lines in capitals in the case that their words have elsewhere in "
+        "the training set; a model that was trained so keeps to it.",
+        False,
+    )
     crf: bool = field(
         "Score whole sentences of tags; a model that has a CRF keeps it.",
         False,
@@ -168,6 +173,7 @@ def main(config: NerConfig) -> None:
     )
     if config.do_train:
         fitted, step = finetuning_job.train(job, runs, record.save_model)
+        ner_job.save_true_case(config, data)
     else:
         fitted, step = finetuning_job.load(job)
     if ner_job.uses_crf(config):
@@ -188,6 +194,7 @@ def open_job(
     """Finds and checks everything before anything takes time."""
     start = finetuning_job.open_start(config)
     data = open_data(config, start.labels)
+    data = ner_job.with_true_case(config, data, start.tokenizer)
     strategy = finetuning_job.open_strategy(
         config,
         start,
@@ -203,7 +210,6 @@ def open_job(
             split,
             start.tokenizer,
             config.context,
-            words=lambda sentences: sentences,
             records_dir=config.output_dir if config.write_records else None,
         )
 

@@ -42,11 +42,13 @@ class NerData:
       read: returns a set.
       labels: of the model, in the order of its outputs.
       scheme: that the files' tags are in, or None to recognize it.
+      words: returns what the model reads in place of what the file has.
     """
 
     read: Callable[[str], conll.Sentences]
     labels: Sequence[str]
     scheme: str | None
+    words: Callable[[conll.Sentences], conll.Sentences] = lambda found: found
 
     @functools.cached_property
     def is_plain(self) -> bool:
@@ -148,7 +150,6 @@ def prepare(
     tokenizer: Tokenizer,
     context: Context,
     *,
-    words: Callable[[conll.Sentences], conll.Sentences],
     records_dir: str | None,
 ) -> Features:
     """Returns the features of a set, from its records if they are current.
@@ -158,10 +159,9 @@ def prepare(
       split: which one.
       tokenizer: of the model.
       context: lays out the windows.
-      words: what the model reads in place of what the file has.
       records_dir: where records are kept, or None for nowhere.
     """
-    sentences = words(data.read(split))
+    sentences = data.words(data.read(split))
     label_ids = data.label_ids(split)
 
     def make() -> Features:

@@ -270,6 +270,7 @@ BAD = {
         "nodoc.txt: --document_context needs",
     ),
     "stride": (TRAIN | {"doc_stride": 5}, "--doc_stride needs"),
+    "uncased": (TRAIN | {"true_case": True}, "--true_case: the model is"),
     "stored_labels": (EVAL | {"dev_file": "odd.txt"}, "odd.txt:2: tag 'I-ORG'"),
 }
 
@@ -398,3 +399,42 @@ def test_a_crf_is_trained_kept_and_used(place):
     assert found["eval_f1"] == values["eval_f1"]
     predictions = [f / "predictions_dev.txt" for f in (folder, other)]
     assert predictions[0].read_text() == predictions[1].read_text()
+
+
+def test_lines_in_capitals_are_read_as_elsewhere(place):
+    """A cased model knows no word in capitals, but for this flag."""
+    path = place / "cased.train"
+    path.write_text((place / "eng.train").read_text() * 2)
+    capitals = place / "capitals.txt"
+    source = conll.read(str(place / "eng.testa"))
+    rows = zip(source.words, source.tags, strict=True)
+    lines = [f"{word.upper()} {tag}\n" for word, tag in rows]
+    parts = [part for part in source.split(lines) if len(part) > 1]
+    capitals.write_text("\n".join(map("".join, parts)))
+    flags = {"do_lower_case": False, "num_train_epochs": 4, "data_dir": None}
+    f1 = {}
+    for name in ("plain", "true"):
+        folder = run(
+            place,
+            f"case_{name}",
+            "--do_train",
+            train_file=path,
+            true_case=name == "true",
+            **flags,
+        )
+        run(
+            place,
+            f"case_{name}",
+            "--do_predict",
+            test_file=capitals,
+            init_checkpoint=None,
+            data_dir=None,
+        )
+        path_of = folder / "predictions_test.txt"
+        tagged = conll.read(str(path_of))
+        true = conll.read(str(path_of), tag_column=1)
+        assert all(word == word.upper() for word in tagged.words)
+        sides = (side.split(side.tags) for side in (true, tagged))
+        f1[name] = entities.score(*sides).total.f1
+    assert f1["true"] > 0.8
+    assert f1["plain"] < 0.4
