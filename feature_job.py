@@ -179,15 +179,13 @@ def _run_choice(common: FeatureJob, choice) -> dict[str, Any]:
     seconds = time.monotonic() - started
     seconds += before["seconds"] if before is not None else 0.0
     results = grid.Results(folder)
-    record = ner_results.Record(
+    files = dataclasses.replace(
+        finetuning_job.open_files(config, common.job),
         output_dir=folder,
-        data=common.data,
-        start=common.job.start,
-        settings=dataclasses.asdict(config),
         given=config_flags.given(config) | {"features": choice.name},
         results=results,
-        is_chief=assembly.is_chief(common.job.strategy),
     )
+    record = ner_results.Record(files, common.data)
     done = {"step": step, "seconds": seconds, "values": {}}
     if config.do_train:  # Else there is a model card already.
         results.add(cell, done)

@@ -21,7 +21,7 @@ import numpy as np
 import quiet  # noqa: F401
 from data import length_groups
 from data.features import Features
-from tasks import batches, finetuning, grid, model_files
+from tasks import batches, finetuning, grid, model_files, run_files
 from training import (
     assembly,
     config_flags,
@@ -198,6 +198,20 @@ def open_strategy(
     assembly.check_batch_sizes(config, strategy, *batch_sizes)
     config_flags.write_run_config(config, config.output_dir)
     return strategy
+
+
+def open_files(
+    config: finetuning_config.FinetuningConfig, job: Job
+) -> run_files.RunFiles:
+    """Says where the files go that a job leaves."""
+    return run_files.RunFiles(
+        output_dir=config.output_dir,
+        tokenizer=job.start.tokenizer,
+        settings=dataclasses.asdict(config),
+        given=config_flags.given(config),
+        results=grid.Results(config.output_dir),
+        is_chief=assembly.is_chief(job.strategy),
+    )
 
 
 def train(

@@ -30,11 +30,10 @@ import quiet  # noqa: F401
 from data.features import Features
 from tasks import (
     classification,
-    grid,
     sentence_results,
     sentence_tasks,
 )
-from training import assembly, config_flags, finetuning_config, run_config
+from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
 TRAIN, DEV, TEST = sentence_tasks.TRAIN, sentence_tasks.DEV, sentence_tasks.TEST
@@ -90,18 +89,12 @@ class ClassifierConfig(finetuning_config.FinetuningConfig):
 def main(config: ClassifierConfig) -> None:
     """Opens everything, then trains, evaluates and predicts as asked."""
     task, job = open_job(config)
-    runs = grid.Results(config.output_dir)
-    record = sentence_results.Record(
-        output_dir=config.output_dir,
-        task=task,
-        start=job.start,
-        settings=dataclasses.asdict(config),
-        given=config_flags.given(config),
-        results=runs,
-        is_chief=assembly.is_chief(job.strategy),
-    )
+    files = finetuning_job.open_files(config, job)
+    record = sentence_results.Record(files, task)
     if config.do_train:
-        fitted, step = finetuning_job.train(job, runs, record.save_model)
+        fitted, step = finetuning_job.train(
+            job, files.results, record.save_model
+        )
     else:
         fitted, step = finetuning_job.load(job)
     if config.do_eval:

@@ -36,9 +36,9 @@ import ner_job
 import quiet  # noqa: F401
 from data.features import Features
 from modeling import crf, models
-from tasks import grid, ner_data, ner_results, tagging_crf
+from tasks import ner_data, ner_results, tagging_crf
 from tasks import tagging as tagging_task
-from training import assembly, config_flags, finetuning_config, run_config
+from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
 TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
@@ -161,18 +161,12 @@ def main(config: NerConfig) -> None:
     if config.features != "none":
         feature_job.run(config, data, job)
         return
-    runs = grid.Results(config.output_dir)
-    record = ner_results.Record(
-        output_dir=config.output_dir,
-        data=data,
-        start=job.start,
-        settings=dataclasses.asdict(config),
-        given=config_flags.given(config),
-        results=runs,
-        is_chief=assembly.is_chief(job.strategy),
-    )
+    files = finetuning_job.open_files(config, job)
+    record = ner_results.Record(files, data)
     if config.do_train:
-        fitted, step = finetuning_job.train(job, runs, record.save_model)
+        fitted, step = finetuning_job.train(
+            job, files.results, record.save_model
+        )
         ner_job.save_true_case(config, data)
     else:
         fitted, step = finetuning_job.load(job)

@@ -34,15 +34,15 @@ from tasks import (
     finetuning,
     grid,
     question_answering,
+    run_files,
     squad_ask,
     squad_decoding,
     squad_ensemble,
     squad_predictions,
-    squad_report,
     squad_results,
     squad_sets,
 )
-from training import assembly, config_flags, finetuning_config, run_config
+from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
 
@@ -156,20 +156,17 @@ def main(config: SquadConfig) -> None:
     start = finetuning_job.open_start(config)
     sets = open_sets(config, start.init_checkpoint)
     job = open_job(config, start, sets)
-    runs = grid.Results(config.output_dir)
+    files = finetuning_job.open_files(config, job)
     record = squad_results.Record(
-        output_dir=config.output_dir,
+        files,
         trained_on=sets.train,
-        start=start,
         with_negative=sets.with_negative,
         threshold=sets.threshold,
-        settings=dataclasses.asdict(config),
-        given=config_flags.given(config),
-        results=runs,
-        is_chief=assembly.is_chief(job.strategy),
     )
     if config.do_train:
-        fitted, step = finetuning_job.train(job, runs, record.save_model)
+        fitted, step = finetuning_job.train(
+            job, files.results, record.save_model
+        )
     else:
         fitted, step = finetuning_job.load(job)
     if config.do_predict:
@@ -321,17 +318,16 @@ def combine(config: SquadConfig) -> None:
         threshold=sets.threshold,
     )
     config_flags.write_run_config(config, config.output_dir)
-    squad_predictions.write(config.output_dir, made)
-    if made.values:
-        squad_report.write(
-            config.output_dir,
-            f"Ensemble of {len(directories)} runs",
-            metrics_dir=config.output_dir,
-            judged=made,
-            values=squad_results.write_scores(config.output_dir, made, None),
-            grid_table=None,
-            settings=dataclasses.asdict(config),
-        )
+    files = run_files.RunFiles(
+        output_dir=config.output_dir,
+        settings=dataclasses.asdict(config),
+        given=config_flags.given(config),
+        results=grid.Results(config.output_dir),
+    )
+    record = squad_results.Record(
+        files, with_negative=sets.with_negative, threshold=sets.threshold
+    )
+    record.predictions(made)
 
 
 if __name__ == "__main__":

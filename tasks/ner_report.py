@@ -4,15 +4,14 @@ import dataclasses
 import html
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from data import conll, conll_tags
 from tasks import entities, report
 
-_PANELS = (
+PANELS = (
     report.Panel("Loss", ("train/loss", "eval/loss")),
     report.Panel("Score", ("train/accuracy", "eval/score")),
     report.Panel("Learning rate", ("train/learning_rate",)),
@@ -47,53 +46,16 @@ class Judged:
         return [conll_tags.split(tag)[1] or _NONE for tag in tags]
 
 
-def write(
-    output_dir: str,
-    *,
-    metrics_dir: str,
-    judged: Judged,
-    values: Mapping[str, float],
-    grid_table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None,
-    settings: Mapping[str, Any],
-) -> None:
-    """Writes report.html.
-
-    Args:
-      output_dir: of the run.
-      metrics_dir: of the run that was kept, for its learning curves.
-      judged: the development set.
-      values: of eval_results.txt.
-      grid_table: header and rows of all runs, if there were several.
-      settings: the flags.
-    """
-    lines = report.read_metrics(os.path.join(metrics_dir, "metrics.jsonl"))
-    rows = [[name, values[name]] for name in sorted(values)]
-    sections = [
-        report.Section("Results", report.table(["metric", "value"], rows))
-    ]
-    if grid_table is not None:
-        sections.append(report.Section("All runs", report.table(*grid_table)))
-    sections.append(
-        report.Section("Learning curves", report.curves(lines, _PANELS))
-    )
-    sections += judged_sections(judged)
-    given = [[name, str(value)] for name, value in settings.items()]
-    sections.append(
-        report.Section("Flags", report.table(["flag", "value"], given))
-    )
-    report.write(os.path.join(output_dir, "report.html"), "Tagging", sections)
-
-
-def judged_sections(judged: Judged) -> list[report.Section]:
+def sections(judged: Judged) -> list[report.Section]:
     """Returns scores by type and length, confusions, the worst sentences."""
-    sections = []
+    shown = []
     if not judged.is_plain:
-        sections.append(report.Section("By type", _by_type(judged)))
-    sections.append(report.Section("Confusions of words", _confusions(judged)))
+        shown.append(report.Section("By type", _by_type(judged)))
+    shown.append(report.Section("Confusions of words", _confusions(judged)))
     if not judged.is_plain:
-        sections.append(report.Section("By length", _by_length(judged)))
-    sections.append(report.Section("Worst sentences", _worst(judged)))
-    return sections
+        shown.append(report.Section("By length", _by_length(judged)))
+    shown.append(report.Section("Worst sentences", _worst(judged)))
+    return shown
 
 
 def _by_type(judged: Judged) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,10 @@ from data import conll, conll_tags
 from modeling import crf
 from tasks import (
     entities,
-    finetuning,
-    grid,
-    model_card,
-    model_files,
     ner_data,
     ner_report,
     report,
+    run_files,
     tagging,
     tagging_crf,
 )
@@ -109,89 +106,59 @@ def _compare(data, split, guessed) -> tuple[dict[str, float], str]:
 class Record:
     """Writes all files that remain of a job."""
 
-    def __init__(
-        self,
-        *,
-        output_dir: str,
-        data: ner_data.NerData,
-        start: finetuning.Start,
-        settings: Mapping[str, Any],
-        given: Mapping[str, Any],
-        results: grid.Results,
-        is_chief: bool,
-    ):
-        """Writes nothing yet.
-
-        Args:
-          output_dir: of the job.
-          data: what was learned.
-          start: what the runs began with.
-          settings: all flags.
-          given: those that differ from their defaults.
-          results: of the runs.
-          is_chief: whether this process writes.
-        """
-        self._output_dir = output_dir
+    def __init__(self, files: run_files.RunFiles, data: ner_data.NerData):
+        """Writes nothing yet."""
+        self._files = files
         self._data = data
-        self._start = start
-        self._settings = settings
-        self._given = given
-        self._results = results
-        self._is_chief = is_chief
         self._values: dict[str, float] = {}
         self._sets = [ner_data.TRAIN]
 
     def save_model(self, model: Any) -> None:
         """Writes the model directory into output_dir."""
-        if not self._is_chief:
-            return
         labels = list(self._data.labels)
         if isinstance(model, crf.CrfTaggingModel):
-            tagging_crf.save(model, labels, self._output_dir)
+            if self._files.is_chief:
+                tagging_crf.save(model, labels, self._files.output_dir)
             model = model.tagger
-        model_files.save(
-            model, self._start.tokenizer, self._output_dir, labels=labels
-        )
+        self._files.save_model(model, labels=labels)
         self._card()
 
     def evaluation(self, found: Judgment, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
-        if not self._is_chief:
+        if not self._files.is_chief:
             return
         values = {f"eval_{name}": x for name, x in found.values.items()}
         values |= {"global_step": step, "loss": found.values["loss"]}
-        eval_results.write_eval_results(self._output_dir, values)
+        eval_results.write_eval_results(self._files.output_dir, values)
         self._scores(ner_data.DEV, found, values)
-        ner_report.write(
-            self._output_dir,
-            metrics_dir=self._results.metrics_dir,
-            judged=found.judged,
+        self._files.report(
+            "Tagging",
             values=values,
-            grid_table=self._results.table(),
-            settings=self._settings,
+            panels=ner_report.PANELS,
+            sections=ner_report.sections(found.judged),
         )
 
     def test(self, found: Judgment) -> None:
         """Writes the scores and predictions of a test set with tags."""
-        if self._is_chief:
+        if self._files.is_chief:
             values = {f"test_{name}": x for name, x in found.values.items()}
             self._scores(ner_data.TEST, found, values)
 
     def predictions(self, split: str, predicted: Sequence[str]) -> None:
         """Writes a set with its tags, if it has any, and the predicted ones."""
-        if not self._is_chief:
+        if not self._files.is_chief:
             return
         sentences = self._data.read(split)
         columns = [predicted]
         if sentences.tags is not None:
             columns.insert(0, sentences.tags)
-        path = os.path.join(self._output_dir, PREDICTIONS.format(split))
+        path = os.path.join(self._files.output_dir, PREDICTIONS.format(split))
         report.write_text(path, "".join(conll.write(sentences, columns)))
         logging.info("%s: %d words", path, len(predicted))
 
     def _scores(self, split, found: Judgment, values) -> None:
         self.predictions(split, found.judged.predicted)
-        path = os.path.join(self._output_dir, SCORES.format(split))
+        path = os.path.join(self._files.output_dir, SCORES.format(split))
         report.write_text(path, found.text)
         logging.info("%s:\n%s", path, found.text.rstrip())
         self._values |= values
@@ -199,16 +166,12 @@ class Record:
         self._card()
 
     def _card(self) -> None:
-        seconds = self._results.seconds
-        if seconds is None:
-            return
-        model_card.write(
-            self._output_dir,
+        if self._files.results.seconds is None:
+            return  # Nothing was trained, and its data need not be there.
+        self._files.card(
             "BERT that tags words",
             data={split: self._describe(split) for split in self._sets},
             metrics=self._values,
-            settings=self._given,
-            seconds=seconds,
             labels=list(self._data.labels),
         )
 

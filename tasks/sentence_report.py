@@ -1,9 +1,7 @@
 """What report.html shows of a sentence task on its development set."""
 
 import dataclasses
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import sklearn.metrics
@@ -12,7 +10,7 @@ from data import examples
 from data.examples import Examples
 from tasks import classification, metrics, report, sentence_predictions
 
-_PANELS = (
+PANELS = (
     report.Panel("Loss", ("train/loss", "eval/loss")),
     report.Panel("Score", ("train/accuracy", "eval/score")),
     report.Panel("Learning rate", ("train/learning_rate",)),
@@ -45,53 +43,14 @@ class Judged:
     lengths: np.ndarray
 
 
-def write(
-    output_dir: str,
-    title: str,
-    *,
-    metrics_dir: str,
-    judged: Judged,
-    values: Mapping[str, float],
-    grid_table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None,
-    settings: Mapping[str, Any],
-) -> None:
-    """Writes report.html.
-
-    Args:
-      output_dir: of the run.
-      title: of the page.
-      metrics_dir: of the run that was kept, for its learning curves.
-      judged: the development set.
-      values: of eval_results.txt.
-      grid_table: header and rows of all runs, if there were several.
-      settings: the flags.
-    """
-    lines = report.read_metrics(os.path.join(metrics_dir, "metrics.jsonl"))
-    rows = [[name, values[name]] for name in sorted(values)]
-    sections = [
-        report.Section("Results", report.table(["metric", "value"], rows))
-    ]
-    if grid_table is not None:
-        sections.append(report.Section("All runs", report.table(*grid_table)))
-    sections.append(
-        report.Section("Learning curves", report.curves(lines, _PANELS))
-    )
-    sections += judged_sections(judged)
-    given = [[name, str(value)] for name, value in settings.items()]
-    sections.append(
-        report.Section("Flags", report.table(["flag", "value"], given))
-    )
-    report.write(os.path.join(output_dir, "report.html"), title, sections)
-
-
-def judged_sections(judged: Judged) -> list[report.Section]:
+def sections(judged: Judged) -> list[report.Section]:
     """Returns confusions, scores by length and the worst mistakes."""
-    sections = []
+    shown = []
     if judged.kind == examples.CLASSIFICATION:
-        sections.append(report.Section("Confusions", _confusions(judged)))
-    sections.append(report.Section("By length", _by_length(judged)))
-    sections.append(report.Section("Worst mistakes", _mistakes(judged)))
-    return sections
+        shown.append(report.Section("Confusions", _confusions(judged)))
+    shown.append(report.Section("By length", _by_length(judged)))
+    shown.append(report.Section("Worst mistakes", _mistakes(judged)))
+    return shown
 
 
 def _confusions(judged: Judged) -> str:

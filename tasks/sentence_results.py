@@ -10,10 +10,7 @@ import numpy as np
 from data import examples, glue
 from tasks import (
     classification,
-    finetuning,
-    grid,
-    model_card,
-    model_files,
+    run_files,
     sentence_predictions,
     sentence_report,
     sentence_tasks,
@@ -81,81 +78,45 @@ class Record:
     """Writes all files that remain of a job."""
 
     def __init__(
-        self,
-        *,
-        output_dir: str,
-        task: sentence_tasks.SentenceTask,
-        start: finetuning.Start,
-        settings: Mapping[str, Any],
-        given: Mapping[str, Any],
-        results: grid.Results,
-        is_chief: bool,
+        self, files: run_files.RunFiles, task: sentence_tasks.SentenceTask
     ):
-        """Writes nothing yet.
-
-        Args:
-          output_dir: of the job.
-          task: what was learned.
-          start: what the runs began with.
-          settings: all flags.
-          given: those that differ from their defaults.
-          results: of the runs.
-          is_chief: whether this process writes.
-        """
-        self._output_dir = output_dir
+        """Writes nothing yet."""
+        self._files = files
         self._task = task
-        self._start = start
-        self._settings = settings
-        self._given = given
-        self._results = results
-        self._is_chief = is_chief
 
     def save_model(self, model: Any) -> None:
         """Writes the model directory into output_dir."""
-        if not self._is_chief:
-            return
-        task = self._task
-        model_files.save(
+        self._files.save_model(
             model,
-            self._start.tokenizer,
-            self._output_dir,
-            labels=_stored_labels(task),
-            problem_type=_PROBLEM_TYPES[task.kind],
+            labels=_stored_labels(self._task),
+            problem_type=_PROBLEM_TYPES[self._task.kind],
         )
-        self.card({})
+        self._card({})
 
     def evaluation(self, found: Judgment, step: int) -> None:
         """Writes eval_results.txt, report.html and the model card."""
-        if not self._is_chief:
+        if not self._files.is_chief:
             return
         values = {f"eval_{name}": x for name, x in found.values.items()}
         values |= {"global_step": step, "loss": found.values["loss"]}
-        eval_results.write_eval_results(self._output_dir, values)
-        self.card(values)
-        sentence_report.write(
-            self._output_dir,
+        eval_results.write_eval_results(self._files.output_dir, values)
+        self._card(values)
+        self._files.report(
             f"Task {self._task.name}",
-            metrics_dir=self._results.metrics_dir,
-            judged=found.judged,
             values=values,
-            grid_table=self._results.table(),
-            settings=self._settings,
+            panels=sentence_report.PANELS,
+            sections=sentence_report.sections(found.judged),
         )
 
-    def card(self, values: Mapping[str, float]) -> None:
-        """Writes the model card, where there is a model."""
-        seconds = self._results.seconds
-        if seconds is None:
-            return
+    def _card(self, values: Mapping[str, float]) -> None:
         sets = [sentence_tasks.TRAIN]
         sets += self._task.dev_splits if values else ()
-        model_card.write(
-            self._output_dir,
+        if self._files.results.seconds is None:
+            return  # Nothing was trained, and its data need not be there.
+        self._files.card(
             f"BERT for the task {self._task.name}",
             data={split: self._describe(split) for split in sets},
             metrics=values,
-            settings=self._given,
-            seconds=seconds,
             labels=_stored_labels(self._task),
         )
 
@@ -168,12 +129,13 @@ class Record:
         wnli_majority: bool = False,
     ) -> None:
         """Writes all that is predicted of a test set."""
-        if not self._is_chief:
+        if not self._files.is_chief:
             return
+        output_dir = self._files.output_dir
         task, texts = self._task, self._task.read(split)
         rest = split.partition("_")[2]
         sentence_predictions.write(
-            self._output_dir,
+            output_dir,
             f"_{rest}" if rest else "",
             kind=task.kind,
             texts=texts,
@@ -182,7 +144,7 @@ class Record:
         )
         if task.kind == examples.MULTIPLE_CHOICE:
             sentence_predictions.write_swag(
-                self._output_dir, texts=texts, logits=logits
+                output_dir, texts=texts, logits=logits
             )
         if glue_submission and task.name in glue.TASKS:
             majority = None

@@ -1,9 +1,7 @@
 """What report.html shows of answers to a set whose right answers are known."""
 
-import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +9,7 @@ from data import squad
 from tasks import report, squad_metrics
 from tasks.squad_predictions import Judgment
 
-_PANELS = (
+PANELS = (
     report.Panel("Loss", ("train/loss",)),
     report.Panel(
         "Score", ("train/start_accuracy", "train/end_accuracy", "eval/f1")
@@ -31,46 +29,7 @@ _MISTAKES = 25
 _AROUND = 80  # Characters shown on each side of what was answered.
 
 
-def write(
-    output_dir: str,
-    title: str,
-    *,
-    metrics_dir: str,
-    judged: Judgment,
-    values: Mapping[str, float],
-    grid_table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None,
-    settings: Mapping[str, Any],
-) -> None:
-    """Writes report.html.
-
-    Args:
-      output_dir: of the run.
-      title: of the page.
-      metrics_dir: of the run that was kept, for its learning curves.
-      judged: the answers and their questions.
-      values: of eval_results.txt.
-      grid_table: header and rows of all runs, if there were several.
-      settings: the flags.
-    """
-    lines = report.read_metrics(os.path.join(metrics_dir, "metrics.jsonl"))
-    rows = [[name, values[name]] for name in sorted(values)]
-    sections = [
-        report.Section("Results", report.table(["metric", "value"], rows))
-    ]
-    if grid_table is not None:
-        sections.append(report.Section("All runs", report.table(*grid_table)))
-    sections.append(
-        report.Section("Learning curves", report.curves(lines, _PANELS))
-    )
-    sections += judged_sections(judged)
-    given = [[name, str(value)] for name, value in settings.items()]
-    sections.append(
-        report.Section("Flags", report.table(["flag", "value"], given))
-    )
-    report.write(os.path.join(output_dir, "report.html"), title, sections)
-
-
-def judged_sections(judged: Judgment) -> list[report.Section]:
+def sections(judged: Judgment) -> list[report.Section]:
     """Returns scores by group, and the worst mistakes."""
     found = judged.found
     scores = squad_metrics.score_all(found, judged.predictions)
@@ -85,12 +44,12 @@ def judged_sections(judged: Judgment) -> list[report.Section]:
         ],
         "By length of paragraph": _by_size(lengths),
     }
-    sections = [
+    shown = [
         report.Section(title, _table(names, scores))
         for title, names in groups.items()
     ]
     mistakes = report.Section("Worst mistakes", _mistakes(judged, scores))
-    return [*sections, mistakes]
+    return [*shown, mistakes]
 
 
 def question_type(text: str) -> str:

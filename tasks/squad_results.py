@@ -6,10 +6,8 @@ from typing import Any
 
 from data import squad
 from tasks import (
-    finetuning,
-    grid,
-    model_card,
     model_files,
+    run_files,
     squad_predictions,
     squad_report,
     squad_sets,
@@ -25,67 +23,50 @@ class Record:
 
     def __init__(
         self,
+        files: run_files.RunFiles,
         *,
-        output_dir: str,
-        trained_on: squad.Questions | None,
-        start: finetuning.Start,
+        trained_on: squad.Questions | None = None,
         with_negative: bool,
         threshold: float | None,
-        settings: Mapping[str, Any],
-        given: Mapping[str, Any],
-        results: grid.Results,
-        is_chief: bool,
     ):
         """Writes nothing yet.
 
         Args:
-          output_dir: of the job.
+          files: where everything goes.
           trained_on: the questions that were learned, if any.
-          start: what the runs began with.
           with_negative: whether there may be no answer.
           threshold: above which there is none, as far as it is known.
-          settings: all flags.
-          given: those that differ from their defaults.
-          results: of the runs.
-          is_chief: whether this process writes.
         """
-        self._output_dir = output_dir
+        self._files = files
         self._trained_on = trained_on
-        self._start = start
         self._with_negative = with_negative
         self._threshold = threshold
-        self._settings = settings
-        self._given = given
-        self._results = results
-        self._is_chief = is_chief
 
     def save_model(self, model: Any) -> None:
         """Writes the model directory into output_dir."""
-        if not self._is_chief:
+        if not self._files.is_chief:
             return
-        model_files.save(model, self._start.tokenizer, self._output_dir)
+        self._files.save_model(model)
         self._store(self._threshold)
         self._card({}, None)
 
-    def predictions(self, made: Judgment, step: int) -> None:
+    def predictions(self, made: Judgment, step: int | None = None) -> None:
         """Writes the answers and, if they can be scored, all about that."""
-        if not self._is_chief:
+        if not self._files.is_chief:
             return
-        squad_predictions.write(self._output_dir, made)
-        if model_files.is_here(self._output_dir):
+        output_dir = self._files.output_dir
+        squad_predictions.write(output_dir, made)
+        if model_files.is_here(output_dir):
             self._store(made.threshold)
         if not made.values:
             return
-        values = write_scores(self._output_dir, made, step)
+        values = write_scores(output_dir, made, step)
         self._card(values, made.found)
-        squad_report.write(
-            self._output_dir,
+        self._files.report(
             _TITLE,
-            metrics_dir=self._results.metrics_dir,
-            judged=made,
             values=values,
-            grid_table=self._results.table(),
-            settings=self._settings,
+            panels=squad_report.PANELS,
+            sections=squad_report.sections(made),
         )
 
     def _store(self, threshold: float | None) -> None:
@@ -93,18 +74,13 @@ class Record:
             version_2_with_negative=self._with_negative,
             null_score_diff_threshold=threshold,
         )
-        squad_predictions.write_settings(self._output_dir, settings)
+        squad_predictions.write_settings(self._files.output_dir, settings)
 
     def _card(
         self, values: Mapping[str, float], judged: squad.Questions | None
     ) -> None:
-        """Writes the model card, where there is a model."""
-        seconds = self._results.seconds
-        if seconds is None:
-            return
         sets = {"train": self._trained_on, "dev": judged}
-        model_card.write(
-            self._output_dir,
+        self._files.card(
             _TITLE,
             data={
                 name: squad_sets.describe(found)
@@ -112,8 +88,6 @@ class Record:
                 if found is not None
             },
             metrics=values,
-            settings=self._given,
-            seconds=seconds,
         )
 
 
