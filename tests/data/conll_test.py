@@ -111,6 +111,12 @@ def test_a_file_of_words_has_no_tags(read):
         conll.scheme(found)
 
 
+def test_columns_that_are_no_tags_can_be_left_out(read):
+    found = read("Jim NNP I-NP\nsings VBZ I-VP\n", tag_column=None)
+    assert found.tags is None
+    assert list(found.words) == ["Jim", "sings"]
+
+
 @pytest.mark.parametrize(
     "text, options, message",
     [
