@@ -144,7 +144,7 @@ class _TaskModel(keras.Model):
             attention: That of the pre-training; see BertEncoder.
             bilstm_size: Units in each direction of the BiLSTM that the paper
                 (5.1) puts on a left-to-right model; 0 is none.
-            recompute: Saves memory for time; see BertEncoder.
+            recompute: See BertEncoder.
             seed: Of the initial weights.
             dtype: A Keras dtype policy, e.g. "mixed_bfloat16".
         """
@@ -160,17 +160,19 @@ class _TaskModel(keras.Model):
             pooler=pooler and not bilstm_size,
             **options,
         )
-        self.bilstm = None
-        inputs = config.hidden_size
-        if bilstm_size:
-            self.bilstm = lstm.BidirectionalLstm(
-                "bilstm", inputs, bilstm_size, seed=seed
-            )
-            inputs = 2 * bilstm_size
+        self.bilstm = self._make_bilstm(seed)
+        inputs = 2 * bilstm_size or config.hidden_size
         self.head = heads.ScoreHead(
             scope, outputs, inputs, rate=rate, **options
         )
         self.built = True
+
+    def _make_bilstm(self, seed: int):
+        if not self.bilstm_size:
+            return None
+        return lstm.BidirectionalLstm(
+            "bilstm", self.config.hidden_size, self.bilstm_size, seed=seed
+        )
 
     def _score(self, features: dict, dropout_seed):
         """Maps features of [B, S] to float32 [B, S, outputs]."""
