@@ -182,11 +182,10 @@ def encode_tags(
         converted += conll_tags.convert(tags, ours)
     for i, tag in enumerate(converted):
         if tag not in numbers:
-            known = conll_tags.PLAIN if ours == conll_tags.PLAIN else "of types"
+            kind = "tags" if ours == conll_tags.PLAIN else "types"
             raise errors.InputError(
-                f"{sentences.where(i)}: tag {sentences.tags[i]!r} is none of "
-                f"those that the model has, {known}: "
-                f"{', '.join(_known(labels, ours))}"
+                f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} is none of "
+                f"the model's {kind}: {', '.join(_known(labels, ours))}"
             )
     return np.array([numbers[tag] for tag in converted])
 
