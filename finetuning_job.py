@@ -187,15 +187,22 @@ def open_start(
 def open_strategy(
     config: finetuning_config.FinetuningConfig,
     start: finetuning.Start,
-    *batch_sizes: int,
+    **batch_sizes: int,
 ) -> Any:
     """Makes the devices ready, as the last thing before work begins.
 
-    Checks what they must fit, and notes the flags in output_dir.
+    Checks what they must fit, and notes the flags in output_dir. `batch_sizes`
+    are those besides training's and prediction's, by flag.
     """
     model_files.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config)
-    assembly.check_batch_sizes(config, strategy, *batch_sizes)
+    assembly.check_batch_sizes(
+        config,
+        strategy,
+        train_batch_size=config.train_batch_size,
+        predict_batch_size=config.predict_batch_size,
+        **batch_sizes,
+    )
     config_flags.write_run_config(config, config.output_dir)
     return strategy
 

@@ -115,9 +115,8 @@ def open_job(
     """Finds and checks everything before anything takes time."""
     start = finetuning_job.open_start(config)
     task = open_task(config, start.labels)
-    sizes = config.train_batch_size, config.eval_batch_size
     strategy = finetuning_job.open_strategy(
-        config, start, *sizes, config.predict_batch_size
+        config, start, eval_batch_size=config.eval_batch_size
     )
 
     @functools.cache

@@ -190,11 +190,7 @@ def open_job(
     data = open_data(config, start.labels)
     data = ner_job.with_true_case(config, data, start.tokenizer)
     strategy = finetuning_job.open_strategy(
-        config,
-        start,
-        config.train_batch_size,
-        config.eval_batch_size,
-        config.predict_batch_size,
+        config, start, eval_batch_size=config.eval_batch_size
     )
 
     @functools.cache

@@ -124,7 +124,10 @@ def main(config: PretrainingConfig) -> None:
     model_files.check_output_dir(config.output_dir, bert_config)
     strategy = assembly.make_strategy(config)
     assembly.check_batch_sizes(
-        config, strategy, config.train_batch_size, config.eval_batch_size
+        config,
+        strategy,
+        train_batch_size=config.train_batch_size,
+        eval_batch_size=config.eval_batch_size,
     )
     config_flags.write_run_config(config, config.output_dir)
     with strategy.scope():

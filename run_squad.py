@@ -218,13 +218,7 @@ def open_job(
     config: SquadConfig, start: finetuning.Start, sets: Sets
 ) -> finetuning_job.Job:
     """Makes ready what trains and judges."""
-    strategy = finetuning_job.open_strategy(
-        config,
-        start,
-        config.train_batch_size,
-        config.train_batch_size,
-        config.predict_batch_size,
-    )
+    strategy = finetuning_job.open_strategy(config, start)
     records_dir = config.output_dir if config.write_records else None
 
     @functools.cache

@@ -38,22 +38,19 @@ def make_strategy(config: run_config.RunConfig) -> tf.distribute.Strategy:
 def check_batch_sizes(
     config: run_config.RunConfig,
     strategy: tf.distribute.Strategy,
+    *,
     train_batch_size: int,
-    eval_batch_size: int,
-    predict_batch_size: int | None = None,
+    **others: int,
 ) -> None:
-    """Refuses batches that do not cut into equal shares."""
+    """Refuses batches, by flag, that do not cut into equal shares."""
     feed.check_batch_size(
         "train_batch_size",
         train_batch_size,
         strategy,
         config.gradient_accumulation_steps,
     )
-    feed.check_batch_size("eval_batch_size", eval_batch_size, strategy)
-    if predict_batch_size is not None:
-        feed.check_batch_size(
-            "predict_batch_size", predict_batch_size, strategy
-        )
+    for name, size in others.items():
+        feed.check_batch_size(name, size, strategy)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
