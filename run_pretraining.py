@@ -107,10 +107,11 @@ class PretrainingConfig(run_config.RunConfig):
         return sum(p.num_steps for p in pretraining_phases.parse(self.phases))
 
 
-def main(config: PretrainingConfig) -> None:
-    """Reads, builds, trains if asked, evaluates if asked, saves the model."""
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    data = pretraining_data.open_inputs(
+def open_inputs(
+    config: PretrainingConfig, bert_config: BertConfig
+) -> pretraining_data.PretrainingInputs:
+    """Finds the records and checks that they fit each other and the model."""
+    return pretraining_data.open_inputs(
         input_file=config.input_file,
         eval_file=config.eval_file,
         vocab_file=config.vocab_file,
@@ -120,6 +121,12 @@ def main(config: PretrainingConfig) -> None:
         num_train_steps=config.num_train_steps,
         phases=config.phases,
     )
+
+
+def main(config: PretrainingConfig) -> None:
+    """Reads, builds, trains if asked, evaluates if asked, saves the model."""
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    data = open_inputs(config, bert_config)
     task = pretraining.PretrainingTask(config.objective)
     model_files.check_output_dir(config.output_dir, bert_config)
     strategy = assembly.make_strategy(config)
