@@ -146,6 +146,7 @@ def main() -> None:
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--seed", type=int, default=12345)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--predict", nargs="+", default=["dev", "test"])
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     names = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
@@ -167,7 +168,7 @@ def main() -> None:
     seconds = train(model, rows["train"], options)
     print(f"trained in {seconds:.1f} seconds")
     os.makedirs(options.output_dir, exist_ok=True)
-    for split in ("dev", "test"):
+    for split in options.predict:
         path = os.path.join(options.output_dir, f"predictions_{split}.txt")
         seconds = predict(
             model, rows[split], sets[split], labels, path, options
