@@ -18,6 +18,7 @@ from typing import Literal
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import numpy as np
+import tokenized_task
 import turns
 
 from training import config_flags
@@ -49,39 +50,6 @@ class Config:
     examples: str | None = field("Used by itself.", None)
 
 
-def tokenize(config: Config, folder: str) -> dict[str, str]:
-    """Writes the examples of both sets as arrays; returns the files."""
-    import finetuning_job
-    from tasks import sentence_tasks
-    from training import finetuning_config
-
-    start = finetuning_job.open_start(
-        finetuning_config.FinetuningConfig(
-            output_dir=folder, init_checkpoint=config.init_checkpoint
-        )
-    )
-    task = sentence_tasks.open_task(
-        config.task_name,
-        data_dir=config.data_dir,
-        files={},
-        columns=None,
-        problem_type="",
-    )
-    paths = {}
-    for work, split in (("train", "train"), ("predict", task.dev_splits[0])):
-        features = sentence_tasks.prepare(
-            task, split, start.tokenizer, max_seq_length=128, records_dir=None
-        )
-        paths[work] = os.path.join(folder, f"{work}.npz")
-        np.savez(
-            paths[work],
-            row_splits=features.row_splits,
-            label_ids=features.dense["label_ids"],
-            **features.ragged,
-        )
-    return paths
-
-
 def make_ours(config: Config):
     """Returns what works once, and the precision."""
     import tensorflow as tf
@@ -101,8 +69,7 @@ def make_ours(config: Config):
         strategy,
     )
 
-    with np.load(config.examples) as file:
-        arrays = dict(file)
+    arrays = tokenized_task.read(config.examples)
     features = Features(
         row_splits=arrays.pop("row_splits"),
         dense={"label_ids": arrays.pop("label_ids")},
@@ -160,9 +127,7 @@ def make_peer(config: Config):
     import torch
     import transformers
 
-    with np.load(config.examples) as file:
-        arrays = dict(file)
-    splits = arrays["row_splits"]
+    arrays = tokenized_task.read(config.examples)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         config.init_checkpoint, num_labels=2
     )
@@ -171,20 +136,11 @@ def make_peer(config: Config):
         "cpu", dtype=torch.bfloat16, enabled=config.precision == "bfloat16"
     )
     draw = np.random.default_rng(1)
-    count = len(splits) - 1
+    count = len(arrays["row_splits"]) - 1
 
     def batch(rows) -> dict:
-        length = max(splits[row + 1] - splits[row] for row in rows)
-        shape = (len(rows), length)
-        found = {name: np.zeros(shape, np.int64) for name in INPUTS}
-        for i, row in enumerate(rows):
-            part = slice(splits[row], splits[row + 1])
-            size = splits[row + 1] - splits[row]
-            found["input_ids"][i, :size] = arrays["input_ids"][part]
-            found["token_type_ids"][i, :size] = arrays["segment_ids"][part]
-            found["attention_mask"][i, :size] = 1
-        found["labels"] = arrays["label_ids"][rows, 0]
-        return {name: torch.tensor(x) for name, x in found.items()}
+        found = tokenized_task.padded(arrays, rows)
+        return {name: torch.tensor(x).long() for name, x in found.items()}
 
     def train():
         model.train()
@@ -208,9 +164,6 @@ def make_peer(config: Config):
     return config.precision, run
 
 
-INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-
-
 def command(config: Config, python: str, **changes) -> list[str]:
     """Returns the command line of a side."""
     flags = {**dataclasses.asdict(config), **changes}
@@ -231,8 +184,14 @@ def main(config: Config) -> None:
     chosen = precision.choose(config.precision)
     config = dataclasses.replace(config, precision=chosen)
     with tempfile.TemporaryDirectory() as folder:
-        paths = tokenize(config, folder)
-        for work, path in paths.items():
+        paths = tokenized_task.write(
+            folder,
+            config.task_name,
+            data_dir=config.data_dir,
+            init_checkpoint=config.init_checkpoint,
+        )
+        for work, split in (("train", "train"), ("predict", "dev")):
+            path = paths[split]
             _compare(dataclasses.replace(config, work=work, examples=path))
     return None
 
