@@ -104,7 +104,9 @@ class FeatureJob:
             os.path.join(self.config.output_dir, "activations", split),
             self.layers,
             {
-                "words": ner_data.digest(self.data.read(split)),
+                "words": ner_data.digest(
+                    self.data.words(self.data.read(split))
+                ),
                 "tokenizer": example_records.tokenizer_job(tokenizer),
                 "context": dataclasses.asdict(self.config.context),
                 "weights": feature_store.digest(self.encoder),

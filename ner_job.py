@@ -68,8 +68,8 @@ def with_true_case(
 
 
 def save_true_case(config: Any, data: ner_data.NerData) -> None:
-    """Writes the words' forms beside the model, if it has them."""
-    if config.true_case:
+    """Writes the words' forms beside the model, if it was trained so."""
+    if config.do_train and config.true_case:
         text = json.dumps(tagging_case.learn(data.read(ner_data.TRAIN)))
         path = os.path.join(config.output_dir, TRUE_CASE)
         report.write_text(path, text + "\n")

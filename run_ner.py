@@ -160,6 +160,7 @@ def main(config: NerConfig) -> None:
     data, job = open_job(config)
     if config.features != "none":
         feature_job.run(config, data, job)
+        ner_job.save_true_case(config, data)
         return
     files = finetuning_job.open_files(config, job)
     record = ner_results.Record(files, data)
