@@ -1,6 +1,6 @@
 """Proves that first pieces alone are trained on, and every word gets a tag.
 
-python -m pytest tests/tasks/tagging_test.py
+python -m pytest tests/tasks/tagging_task_test.py
 """
 
 import keras
