@@ -32,8 +32,9 @@ SENTENCES = (
     "X : array-like of shape (n_samples, n_[MASK]).",
 )
 # Short sequences: what a small model learns first is how neighbors predict each
-# other, and with the same time it sees twice as many of these.
-LENGTH, PREDICTIONS = 32, 5
+# other, and in the same time it sees more of these. Still shorter ones seldom
+# hold two sentences that follow each other.
+LENGTH, PREDICTIONS = 48, 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,7 @@ def _pretrain(config: DemoConfig, path) -> None:
         do_eval=True,
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
-        train_batch_size=64,
+        train_batch_size=40,
         eval_batch_size=64,
         learning_rate=1e-3,
         num_train_steps=config.num_train_steps,
