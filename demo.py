@@ -32,9 +32,8 @@ SENTENCES = (
     "X : array-like of shape (n_samples, n_[MASK]).",
 )
 # Short sequences: what a small model learns first is how neighbors predict each
-# other, and in the same time it sees more of these. Still shorter ones seldom
-# hold two sentences that follow each other.
-LENGTH, PREDICTIONS = 48, 7
+# other, and in the same time it sees twice as many of these.
+LENGTH, PREDICTIONS = 32, 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class DemoConfig:
     output_dir: str = field("Where everything goes.", "demo_output")
     text_megabytes: float = field("How much text to collect.", 4.5)
     vocab_size: int = field("Pieces of the vocabulary.", 2000)
-    num_train_steps: int = field("Steps of pre-training.", 3000)
+    num_train_steps: int = field("Steps of pre-training.", 3500)
 
 
 def main(config: DemoConfig) -> None:
@@ -125,13 +124,13 @@ def _pretrain(config: DemoConfig, path) -> None:
         do_eval=True,
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
-        train_batch_size=40,
+        train_batch_size=64,
         eval_batch_size=64,
         learning_rate=1e-3,
         num_train_steps=config.num_train_steps,
         num_warmup_steps=config.num_train_steps // 10,
         log_every_steps=max(config.num_train_steps // 20, 1),
-        eval_every_steps=max(config.num_train_steps // 6, 1),
+        eval_every_steps=-(-config.num_train_steps // 6),
     )
 
 
