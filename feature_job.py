@@ -81,6 +81,11 @@ class FeatureJob:
         )
         return model
 
+    @functools.cached_property
+    def weights(self) -> str:
+        """The digest of the encoder's weights."""
+        return feature_store.digest(self.encoder)
+
     @functools.cache  # noqa: B019
     def store(self, split: str) -> feature_store.Store:
         """Returns a set's activations."""
@@ -109,7 +114,7 @@ class FeatureJob:
                 ),
                 "tokenizer": example_records.tokenizer_job(tokenizer),
                 "context": dataclasses.asdict(self.config.context),
-                "weights": feature_store.digest(self.encoder),
+                "weights": self.weights,
             },
             features=features,
             hidden_size=self.job.start.config.hidden_size,
@@ -145,9 +150,7 @@ def run(config: Any, data: ner_data.NerData, job: finetuning_job.Job) -> None:
     chosen = feature_based.choices(config.features, layers)
     splits = [TRAIN] if config.do_train else []
     splits += [DEV] if config.do_eval else []
-    files = {TEST: config.test_file}
-    has_test = ner_data.find(TEST, config.data_dir, files) is not None
-    splits += [TEST] if config.do_predict and has_test else []
+    splits += [TEST] if config.do_predict and data.has(TEST) else []
     common = FeatureJob(
         config=config,
         data=data,

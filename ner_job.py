@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import scipy.special
 from absl import logging
 
 import errors
@@ -104,8 +105,7 @@ def predict(
 ) -> None:
     """Tags the test set and the raw text, if there are any."""
     size = config.predict_batch_size
-    files = {TEST: config.test_file}
-    if ner_data.find(TEST, config.data_dir, files) is not None:
+    if data.has(TEST):
         logits, tags = tag(data, fitted, TEST, fitted.job.features(TEST), size)
         if data.read(TEST).tags is not None:
             record.test(ner_results.judge(data, TEST, logits, tags))
@@ -140,8 +140,8 @@ def find_entities(
     size = config.predict_batch_size
     logits, tags = tag(data, fitted, text.sentences, features, size)
     numbers = [data.labels.index(t) for t in tags]
-    log_shares = tagging_task.log_softmax(logits)
-    shares = np.exp(log_shares[np.arange(len(numbers)), numbers])
+    shares = scipy.special.softmax(logits.astype(np.float64), axis=1)
+    shares = shares[np.arange(len(numbers)), numbers]
     return text, entity_text.lines(text, tags, shares)
 
 

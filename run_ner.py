@@ -122,8 +122,6 @@ class NerConfig(finetuning_config.FinetuningConfig):
         run_config.require(self, "doc_stride", minimum=0)
         if self.doc_stride and self.document_context == "none":
             raise ValueError("--doc_stride needs --document_context=maximal")
-        if self.is_grid and not self.do_train:
-            raise ValueError("a grid of runs needs --do_train")
         run_config.require(self, "lstm_size", minimum=1)
         for name, low in (("lstm_dropout", 0.0), ("lstm_learning_rate", 1e-9)):
             if not low <= getattr(self, name) < 1:
@@ -259,7 +257,7 @@ def open_data(
             path = data.read(split).path
             raise errors.InputError(f"{path}: has no column of tags")
     if config.do_predict:
-        if ner_data.find(TEST, config.data_dir, files) is not None:
+        if data.has(TEST):
             data.label_ids(TEST)
         elif config.text_file is None:
             raise errors.InputError(

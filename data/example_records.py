@@ -39,27 +39,51 @@ def prepare(
       job: JSON values that decide what they hold.
       make: makes the features.
     """
-    job = json.loads(json.dumps({**job, "schema": _describe(schema)}))
+    job = _complete(job, schema)
     if _is_current(path, job):
         features = features_lib.read(path, schema)
         logging.info("%s: %d records, as they stand", path, len(features))
         return features
     features = make()
-    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-    if tf.io.gfile.exists(path + SUFFIX):
-        tf.io.gfile.remove(path + SUFFIX)
-    features_lib.write(path, schema, features)
-    note = {
-        "format_version": FORMAT_VERSION,
-        "records": len(features),
-        "bytes": tf.io.gfile.stat(path).length,
-        "job": job,
-    }
+    _write(path, schema, job, features)
+    return features
+
+
+def keep(
+    path: str,
+    schema: schemas.Schema,
+    job: Mapping[str, Any],
+    features: Features,
+) -> None:
+    """Writes the records of a set that was made anyway, if they are not so."""
+    job = _complete(job, schema)
+    if not _is_current(path, job):
+        _write(path, schema, job, features)
+
+
+def read_note(path: str) -> dict[str, Any]:
+    """Reads what a file was made from; {} where nothing tells."""
+    if not tf.io.gfile.exists(path + SUFFIX):
+        return {}
+    with tf.io.gfile.GFile(path + SUFFIX) as file:
+        try:
+            note = json.loads(file.read())
+        except ValueError:
+            return {}
+    return note if isinstance(note, dict) else {}
+
+
+def write_note(path: str, note: Mapping[str, Any]) -> None:
+    """Notes beside a file what it was made from."""
     with records.hidden_name(path + SUFFIX) as hidden:
         with tf.io.gfile.GFile(hidden, "w") as file:
             file.write(json.dumps(note, indent=1) + "\n")
-    logging.info("%s: %d records written", path, len(features))
-    return features
+
+
+def remove_note(path: str) -> None:
+    """Makes a file that is about to change count as unfinished."""
+    if tf.io.gfile.exists(path + SUFFIX):
+        tf.io.gfile.remove(path + SUFFIX)
 
 
 def digest(path: str) -> str:
@@ -76,25 +100,34 @@ def tokenizer_job(tokenizer: tokenization.Tokenizer) -> dict[str, Any]:
     return {"vocabulary": tokenizer.vocabulary.sha256, **tokenizer.settings}
 
 
-def _describe(schema: schemas.Schema) -> dict[str, list]:
-    return {
+def _complete(job, schema: schemas.Schema) -> dict[str, Any]:
+    """Adds the schema; what is read again from JSON is compared with it."""
+    described = {
         feature.name: [feature.dtype, *feature.shape]
         for feature in schema.features
     }
+    return json.loads(json.dumps({**job, "schema": described}))
+
+
+def _write(path, schema, job, features) -> None:
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    remove_note(path)
+    features_lib.write(path, schema, features)
+    note = {
+        "format_version": FORMAT_VERSION,
+        "records": len(features),
+        "bytes": tf.io.gfile.stat(path).length,
+        "job": job,
+    }
+    write_note(path, note)
+    logging.info("%s: %d records written", path, len(features))
 
 
 def _is_current(path: str, job: Mapping[str, Any]) -> bool:
-    if not all(tf.io.gfile.exists(p) for p in (path, path + SUFFIX)):
-        return False
-    with tf.io.gfile.GFile(path + SUFFIX) as file:
-        try:
-            note = json.loads(file.read())
-        except ValueError:
-            return False
-    if not isinstance(note, dict):
-        return False
+    note = read_note(path)
     return (
         note.get("format_version") == FORMAT_VERSION
         and note.get("job") == job
+        and tf.io.gfile.exists(path)
         and note.get("bytes") == tf.io.gfile.stat(path).length
     )

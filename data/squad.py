@@ -10,6 +10,7 @@ cannot; `predict` takes every question, with as many answers as people gave.
 """
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 import errors
-from data import corpus, text_tables
+from data import corpus, example_records, text_tables
 
 # What separates words, as released: not every space of Unicode does.
 WHITESPACE = " \t\r\n\u202f"
@@ -80,6 +81,11 @@ class Questions:
     def paths(self) -> list[str]:
         """The files, as they are found."""
         return [text_tables.find(path) for path in self.path.split(",")]
+
+    @functools.cached_property
+    def digests(self) -> list[str]:
+        """The SHA-256 of every file."""
+        return [example_records.digest(path) for path in self.paths]
 
     @property
     def has_answers(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import scipy.special
 from keras import ops
 
 from data import examples
@@ -80,7 +81,7 @@ def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
         return logits
     if kind == examples.MULTI_LABEL:
         return 0.5 * (1.0 + np.tanh(0.5 * logits))
-    return np.exp(_log_softmax(logits))
+    return np.exp(scipy.special.log_softmax(logits, axis=1))
 
 
 def decisions(kind: str, logits: np.ndarray) -> np.ndarray:
@@ -103,7 +104,7 @@ def example_losses(
         signs = 1 - 2 * label_ids
         return np.logaddexp(0.0, signs * logits).mean(axis=1)
     rows = np.arange(len(logits))
-    return -_log_softmax(logits)[rows, label_ids[:, 0]]
+    return -scipy.special.log_softmax(logits, axis=1)[rows, label_ids[:, 0]]
 
 
 def evaluate(
@@ -125,8 +126,3 @@ def evaluate(
     loss = float(example_losses(kind, logits, label_ids).mean())
     mean = float(np.mean(list(values.values())))
     return {**values, "score": mean, "loss": loss}
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    logits = logits - logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

@@ -15,12 +15,12 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 from keras import ops
 
-from data import records, tagging
+from data import example_records, records, tagging
 from data.features import Features
+from tasks import tagging as tagging_task
 
 FORMAT_VERSION = 1
 DTYPE = np.float16
@@ -85,7 +85,7 @@ def prepare(
       compute: returns batches of StackTask's for some layers.
     """
     path = f"{path}.{np.dtype(DTYPE).name}"
-    note = _read_note(path)
+    note = example_records.read_note(path)
     words = len(tagging.word_places(features))
     job = json.loads(json.dumps(dict(job)))
     is_current = (
@@ -109,9 +109,7 @@ def prepare(
             "hidden_size": hidden_size,
             "job": job,
         }
-        with records.hidden_name(path + ".json") as hidden:
-            with open(hidden, "w", encoding="utf-8") as file:
-                file.write(json.dumps(note, indent=1) + "\n")
+        example_records.write_note(path, note)
         logging.info("%s: %d words, %d layers", path, words, len(layers))
     shape = (len(layers), words, hidden_size)
     return Store(np.memmap(path, DTYPE, "r", shape=shape), layers)
@@ -129,20 +127,13 @@ def digest(model: Any) -> str:
 
 def _write(path, features, shape, layers, compute) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    if tf.io.gfile.exists(path + ".json"):
-        os.remove(path + ".json")
-    places = tagging.word_places(features)
-    rows = np.searchsorted(features.row_splits, places, "right") - 1
-    columns = places - features.row_splits[rows]
-    firsts = np.searchsorted(rows, np.arange(len(features) + 1))
+    example_records.remove_note(path)
     with records.hidden_name(path) as hidden:
         _reserve(hidden, _size(layers, shape[1], shape[2]))
         values = np.memmap(hidden, DTYPE, "r+", shape=shape)
-        for batch in compute(layers):
-            pairs = zip(batch["example_index"], batch[_STACK], strict=True)
-            for row, stack in pairs:
-                words = slice(firsts[row], firsts[row + 1])
-                values[:, words] = stack[columns[words]].transpose(1, 0, 2)
+        batches = compute(layers)
+        for words, stack in tagging_task.of_words(features, _STACK, batches):
+            values[:, words] = stack.transpose(1, 0, 2)
         values.flush()
 
 
@@ -157,14 +148,3 @@ def _reserve(path: str, size: int) -> None:
 
 def _size(layers: Sequence[int], words: int, hidden_size: int) -> int:
     return len(layers) * words * hidden_size * np.dtype(DTYPE).itemsize
-
-
-def _read_note(path: str) -> dict[str, Any]:
-    if not os.path.exists(path + ".json"):
-        return {}
-    with open(path + ".json", encoding="utf-8") as file:
-        try:
-            note = json.load(file)
-        except ValueError:
-            return {}
-    return note if isinstance(note, dict) else {}

@@ -40,12 +40,14 @@ class NerData:
 
     Attributes:
       read: returns a set.
+      has: tells whether there is a file of a set.
       labels: of the model, in the order of its outputs.
       scheme: that the files' tags are in, or None to recognize it.
       words: returns what the model reads in place of what the file has.
     """
 
     read: Callable[[str], conll.Sentences]
+    has: Callable[[str], bool]
     labels: Sequence[str]
     scheme: str | None
     words: Callable[[conll.Sentences], conll.Sentences] = lambda found: found
@@ -103,19 +105,22 @@ def open_data(
         given = dict(columns)
         if split in untagged:
             given["tag_column"] = None
-        path = find(split, data_dir, files)
+        path = _find(split, data_dir, files)
         if path is None:
             raise errors.InputError(f"--{split}_file is required")
         return conll.read(path, **given)
+
+    def has(split: str) -> bool:
+        return _find(split, data_dir, files) is not None
 
     scheme = None if tag_scheme == "auto" else tag_scheme
     labels = known_labels or _find_labels(
         read(TRAIN), scheme, model_scheme, types
     )
-    return NerData(read=read, labels=labels, scheme=scheme)
+    return NerData(read=read, has=has, labels=labels, scheme=scheme)
 
 
-def find(
+def _find(
     split: str, data_dir: str | None, files: Mapping[str, str | None]
 ) -> str | None:
     """Returns the file of a set, None if there is none."""

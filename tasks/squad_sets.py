@@ -66,11 +66,11 @@ def prediction_windows(
         tokenizer, found, is_training=False, **dataclasses.asdict(sizes)
     )
     if records_dir is not None and len(made):
-        example_records.prepare(
+        example_records.keep(
             f"{records_dir}/{_PREDICT}",
             schema.question_answering(sizes.max_seq_length, is_training=False),
             _records_job(found, tokenizer, sizes),
-            lambda: made.features,
+            made.features,
         )
     return made
 
@@ -80,22 +80,17 @@ def fingerprint(found: squad.Questions | None, sizes: Sizes) -> dict[str, Any]:
     if found is None:
         return {}
     return {
-        "train_file": digests(found),
+        "train_file": found.digests,
         "doc_stride": sizes.doc_stride,
         "max_query_length": sizes.max_query_length,
     }
-
-
-def digests(found: squad.Questions) -> list[str]:
-    """Returns the SHA-256 of every file of a set."""
-    return [example_records.digest(path) for path in found.paths]
 
 
 def describe(found: squad.Questions) -> str:
     """Says what a set holds, for a model card."""
     files = ", ".join(
         f"{path.rpartition('/')[2]}, SHA-256 {digest}"
-        for path, digest in zip(found.paths, digests(found), strict=True)
+        for path, digest in zip(found.paths, found.digests, strict=True)
     )
     return f"{len(found)} questions of {files}"
 
@@ -103,7 +98,7 @@ def describe(found: squad.Questions) -> str:
 def _records_job(found, tokenizer, sizes) -> dict[str, Any]:
     return {
         "task": "squad",
-        "texts": digests(found),
+        "texts": found.digests,
         "questions": len(found),
         "tokenizer": example_records.tokenizer_job(tokenizer),
         **dataclasses.asdict(sizes),

@@ -3,10 +3,11 @@
 Only the first piece of every word has a label and is scored; see data.tagging.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.special
 from keras import ops
 
 from data import tagging
@@ -39,6 +40,30 @@ class TaggingTask:
         return {"logits": model(features)}
 
 
+def of_words(
+    features: Features,
+    name: str,
+    batches: Iterable[Mapping[str, np.ndarray]],
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yields some words in a row, and what is said where each begins [n, ...].
+
+    Args:
+      features: of data.tagging.
+      name: of what is said of every piece.
+      batches: of that [B, S, ...] and example_index [B].
+    """
+    places = tagging.word_places(features)
+    rows = np.searchsorted(features.row_splits, places, "right") - 1
+    columns = places - features.row_splits[rows]
+    firsts = np.searchsorted(rows, np.arange(len(features) + 1))
+    for batch in batches:
+        for row, values in zip(
+            batch["example_index"], batch[name], strict=True
+        ):
+            words = slice(firsts[row], firsts[row + 1])
+            yield words, values[columns[words]]
+
+
 def word_logits(
     features: Features,
     num_classes: int,
@@ -51,29 +76,17 @@ def word_logits(
       num_classes: C.
       batches: of logits [B, S, C] and example_index [B].
     """
-    places = tagging.word_places(features)
-    rows = np.searchsorted(features.row_splits, places, "right") - 1
-    columns = places - features.row_splits[rows]
-    firsts = np.searchsorted(rows, np.arange(len(features) + 1))
-    result = np.zeros((len(places), num_classes), np.float32)
-    for batch in batches:
-        pairs = zip(batch["example_index"], batch["logits"], strict=True)
-        for row, logits in pairs:
-            words = slice(firsts[row], firsts[row + 1])
-            result[words] = logits[columns[words]]
+    count = len(tagging.word_places(features))
+    result = np.zeros((count, num_classes), np.float32)
+    for words, logits in of_words(features, "logits", batches):
+        result[words] = logits
     return result
 
 
 def word_losses(logits: np.ndarray, label_ids: np.ndarray) -> np.ndarray:
     """Returns float64 [W], the cross entropy of every word."""
-    return -log_softmax(logits)[np.arange(len(logits)), label_ids]
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns float64 [W, C], logarithms of probabilities."""
-    logits = logits.astype(np.float64)
-    logits -= logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    shares = scipy.special.log_softmax(logits.astype(np.float64), axis=1)
+    return -shares[np.arange(len(logits)), label_ids]
 
 
 def best_tags(logits: np.ndarray, labels: Sequence[str]) -> list[str]:
