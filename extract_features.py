@@ -39,7 +39,7 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractConfig:
+class ExtractConfig(run_config.DeviceConfig):
     """Everything extract_features.py needs to know."""
 
     input_file: str = field("One text, or a pair as `a ||| b`, a line.")
@@ -71,23 +71,9 @@ class ExtractConfig:
     group_by_length: bool = field(
         "Compute lines of similar length together.", True
     )
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        "auto: bfloat16 where the hardware multiplies it, else float32.",
-        "auto",
-    )
-    use_xla: Literal["auto", "true", "false"] = field(
-        "auto: on GPUs and TPUs.", "auto"
-    )
     strategy: Literal["auto", "one_device", "mirrored", "tpu"] = field(
         "auto: all GPUs, else the CPU.", "auto"
     )
-    num_replicas: int | None = field("GPUs of a mirrored strategy.", None)
-    use_tpu: bool = field("The same as --strategy=tpu.", False)
-    tpu_name: str | None = field("The TPU's name or grpc:// address.", None)
-    tpu_zone: str | None = field("The TPU's zone.", None)
-    gcp_project: str | None = field("The TPU's project.", None)
-    master: str | None = field("An address in place of --tpu_name.", None)
-    num_tpu_cores: int = field("Cores of the TPU.", 8)
     use_one_hot_embeddings: bool = field(
         "Accepted and not needed: a lookup is as fast.", False
     )

@@ -21,7 +21,7 @@ from training import (
 from training import strategy as strategies
 
 
-def make_strategy(config: run_config.RunConfig) -> tf.distribute.Strategy:
+def make_strategy(config: run_config.DeviceConfig) -> tf.distribute.Strategy:
     """Chooses the devices; call it before anything else touches one."""
     return strategies.create(
         config.strategy,
@@ -58,12 +58,12 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return strategies.is_chief(strategy)
 
 
-def dtype_policy(config: run_config.RunConfig) -> str:
+def dtype_policy(config: run_config.DeviceConfig) -> str:
     """Returns the Keras policy of the model's layers."""
     return precision.policy(precision.choose(config.precision))
 
 
-def uses_xla(config: run_config.RunConfig) -> bool:
+def uses_xla(config: run_config.DeviceConfig) -> bool:
     """Says whether XLA compiles the model: it is slower on CPUs."""
     if config.use_xla != "auto":
         return config.use_xla == "true"

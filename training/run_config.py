@@ -13,7 +13,34 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class DeviceConfig:
+    """Where something is computed, and in which numbers."""
+
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
+        "auto: bfloat16 where the hardware multiplies it, else float32.",
+        "auto",
+    )
+    use_xla: Literal["auto", "true", "false"] = field(
+        "auto: on GPUs and TPUs.", "auto"
+    )
+    strategy: Literal[
+        "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
+    ] = field(
+        "auto: several workers where TF_CONFIG names them, else all GPUs, "
+        "else the CPU.",
+        "auto",
+    )
+    num_replicas: int | None = field("GPUs of a mirrored strategy.", None)
+    use_tpu: bool = field("The same as --strategy=tpu.", False)
+    tpu_name: str | None = field("The TPU's name or grpc:// address.", None)
+    tpu_zone: str | None = field("The TPU's zone.", None)
+    gcp_project: str | None = field("The TPU's project.", None)
+    master: str | None = field("An address in place of --tpu_name.", None)
+    num_tpu_cores: int = field("Cores of the TPU.", 8)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(DeviceConfig):
     """What any training run needs to know, whatever it trains."""
 
     output_dir: str = field("Folder of checkpoints, metrics and the model.")
@@ -29,13 +56,6 @@ class RunConfig:
     )
     random_seed: int = field(
         "Of weights, dropout and the order of the records.", 12345
-    )
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        "auto: bfloat16 where the hardware multiplies it, else float32.",
-        "auto",
-    )
-    use_xla: Literal["auto", "true", "false"] = field(
-        "auto: on GPUs and TPUs.", "auto"
     )
     recompute: bool = field(
         "Compute activations twice instead of keeping them.", False
@@ -57,20 +77,6 @@ class RunConfig:
     iterations_per_loop: int = field(
         "Steps per call of the device, at most.", 1000
     )
-    strategy: Literal[
-        "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
-    ] = field(
-        "auto: several workers where TF_CONFIG names them, else all GPUs, "
-        "else the CPU.",
-        "auto",
-    )
-    num_replicas: int | None = field("GPUs of a mirrored strategy.", None)
-    use_tpu: bool = field("The same as --strategy=tpu.", False)
-    tpu_name: str | None = field("The TPU's name or grpc:// address.", None)
-    tpu_zone: str | None = field("The TPU's zone.", None)
-    gcp_project: str | None = field("The TPU's project.", None)
-    master: str | None = field("An address in place of --tpu_name.", None)
-    num_tpu_cores: int = field("Cores of the TPU.", 8)
 
     def __post_init__(self):
         """Refuses numbers that no run can be made of."""
@@ -113,7 +119,7 @@ _MAY_CHANGE = (
 )
 
 
-def require(config: RunConfig, name: str, *, minimum: int) -> None:
+def require(config: Any, name: str, *, minimum: int) -> None:
     """Refuses a number below its minimum, naming the flag."""
     value = getattr(config, name)
     if value is not None and value < minimum:
