@@ -82,8 +82,6 @@ class ClassifierConfig(finetuning_config.FinetuningConfig):
         run_config.require(self, "eval_batch_size", minimum=1)
         if self.glue_submission and not self.do_predict:
             raise ValueError("--glue_submission needs --do_predict")
-        if self.is_grid and not self.do_train:
-            raise ValueError("a grid of runs needs --do_train")
 
 
 def main(config: ClassifierConfig) -> None:

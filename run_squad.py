@@ -108,8 +108,6 @@ class SquadConfig(finetuning_config.FinetuningConfig):
                 "--predict_file is needed to predict, for ensembles, grids "
                 "and --eval_every_steps"
             )
-        if self.is_grid and not self.do_train:
-            raise ValueError("a grid of runs needs --do_train")
         if self.question and not self.context:
             raise ValueError("--question needs --context")
         asks = self.question or self.interactive

@@ -12,6 +12,9 @@ be named.
 """
 
 import dataclasses
+import functools
+import hashlib
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,6 +54,13 @@ class Examples:
     def __len__(self) -> int:
         """Returns N."""
         return len(self.guids)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The SHA-256 of what is said, wherever it was read from."""
+        columns = [self.first, self.second, self.labels]
+        text = json.dumps(columns, ensure_ascii=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def where(self, number: int) -> str:
         """Names an example as a message does."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from absl import logging
 
+from tasks import report
+
 TEXT = "eval_results.txt"
 JSON = "eval_results.json"
 
@@ -16,13 +18,6 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     lines = [f"{name} = {values[name]}" for name in sorted(values)]
     for line in lines:
         logging.info("  %s", line)
-    _write(os.path.join(output_dir, TEXT), "\n".join(lines) + "\n")
+    report.write_text(os.path.join(output_dir, TEXT), "\n".join(lines) + "\n")
     text = json.dumps(dict(values), indent=2, sort_keys=True) + "\n"
-    _write(os.path.join(output_dir, JSON), text)
-
-
-def _write(path: str, text: str) -> None:
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
+    report.write_text(os.path.join(output_dir, JSON), text)

@@ -164,8 +164,7 @@ class Record:
     def _describe(self, split: str) -> str:
         texts = self._task.read(split)
         name = os.path.basename(texts.path)
-        digest = sentence_tasks.digest(texts)
-        return f"{len(texts)} examples of {name}, SHA-256 {digest}"
+        return f"{len(texts)} examples of {name}, SHA-256 {texts.digest}"
 
 
 def _stored_labels(task: sentence_tasks.SentenceTask) -> list[str] | None:

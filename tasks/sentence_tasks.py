@@ -6,8 +6,6 @@ all that follows is the same.
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -251,7 +249,7 @@ def prepare(
         return make()
     job = {
         "task": task.name,
-        "texts": digest(texts),
+        "texts": texts.digest,
         "labels": list(task.labels),
         "tokenizer": example_records.tokenizer_job(tokenizer),
     }
@@ -274,11 +272,4 @@ def _label_ids(task: SentenceTask, split: str) -> np.ndarray:
 
 def fingerprint(task: SentenceTask) -> dict[str, str]:
     """Tells what a run trains on from anything else, by flag."""
-    return {"task_name": task.name, "train_file": digest(task.read(TRAIN))}
-
-
-def digest(texts: Examples) -> str:
-    """Returns the SHA-256 of what a set says, wherever it was read from."""
-    columns = [texts.first, texts.second, texts.labels]
-    text = json.dumps(columns, ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return {"task_name": task.name, "train_file": task.read(TRAIN).digest}

@@ -103,6 +103,8 @@ class FinetuningConfig(run_config.RunConfig):
             raise ValueError(
                 f"--layer_decay={self.layer_decay}: must be above 0, at most 1"
             )
+        if self.is_grid and not self.do_train:
+            raise ValueError("a grid of runs needs --do_train")
         if self.early_stopping_patience and not self.eval_every_steps:
             raise ValueError(
                 "--early_stopping_patience needs --eval_every_steps"
