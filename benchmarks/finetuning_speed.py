@@ -17,6 +17,7 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
+import example_arrays
 import numpy as np
 import tokenized_task
 import turns
@@ -52,123 +53,78 @@ class Config:
 
 def make_ours(config: Config):
     """Returns what works once, and the precision."""
-    import tensorflow as tf
+    import our_side
 
-    from data import examples, length_groups
-    from data.features import Features
+    from data import length_groups
     from modeling import models
-    from tasks import batches, classification, model_files
-    from tasks.checkpoint_sources import read
-    from training import (
-        feed,
-        optimizers,
-        precision,
-        prediction,
-        schedules,
-        step,
-        strategy,
-    )
+    from tasks import batches, checkpoint_sources, classification
+    from training import precision
 
-    arrays = tokenized_task.read(config.examples)
-    features = Features(
-        row_splits=arrays.pop("row_splits"),
-        dense={"label_ids": arrays.pop("label_ids")},
-        ragged=arrays,
-    )
+    arrays = example_arrays.read(config.examples)
     dtype = precision.choose(config.precision)
-    scope = strategy.create("one_device")
-    with scope.scope():
-        model = models.ClassificationModel(
-            read(config.init_checkpoint).config,
-            num_classes=2,
-            dtype=precision.policy(dtype),
+    bert = checkpoint_sources.read(config.init_checkpoint).config
+    kind = tokenized_task.open_task(config.task_name, config.data_dir).kind
+
+    def make_model(dtype):
+        return models.ClassificationModel(
+            bert, num_classes=int(arrays["classes"]), dtype=dtype
         )
-        optimizer = optimizers.Optimizer(
-            optimizers.AdamW(),
-            model.trainable_variables,
-            schedules.WarmupDecay(peak=2e-5, num_train_steps=10**6),
-        )
-    model_files.warm_start(model, config.init_checkpoint)
-    task = classification.ClassificationTask(examples.CLASSIFICATION)
+
+    common = {
+        "dtype": dtype,
+        "init_checkpoint": config.init_checkpoint,
+    }
+    task = classification.ClassificationTask(kind)
     options = {
         "batch_size": config.batch_size,
         "lengths": length_groups.permitted_lengths(128),
     }
     if config.work == "predict":
-        predictor = prediction.Predictor(task, model, strategy=scope)
-        some = _first(features, config.predictions)
+        predictor = our_side.predictor(make_model, task, **common)
+        some = example_arrays.to_features(arrays, config.predictions)
         make = batches.predict(some, **options)
         return dtype, lambda: predictor(make, len(some))
-    train_step = step.TrainStep(task, model, optimizer, strategy=scope, seed=1)
+    features = example_arrays.to_features(arrays)
     make = batches.train(features, seed=1, **options)
-    endless = iter(feed.distribute(scope, make, is_endless=True))
-    number = tf.Variable(0, dtype=tf.int64)
-
-    def run():
-        train_step(endless, int(number), config.steps)
-        number.assign_add(config.steps)
-
-    return dtype, run
-
-
-def _first(features, count: int):
-    from data.features import Features
-
-    end = features.row_splits[count]
-    return Features(
-        row_splits=features.row_splits[: count + 1],
-        ragged={name: x[:end] for name, x in features.ragged.items()},
-        dense={name: x[:count] for name, x in features.dense.items()},
+    return dtype, our_side.training(
+        make_model, task, make, steps=config.steps, **common
     )
 
 
 def make_peer(config: Config):
     """Returns what works once, and the precision."""
     import torch
+    import torch_peer
     import transformers
 
-    arrays = tokenized_task.read(config.examples)
+    arrays = example_arrays.read(config.examples)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        config.init_checkpoint, num_labels=2
+        config.init_checkpoint, num_labels=int(arrays["classes"])
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
-    autocast = torch.autocast(
-        "cpu", dtype=torch.bfloat16, enabled=config.precision == "bfloat16"
-    )
-    draw = np.random.default_rng(1)
     count = len(arrays["row_splits"]) - 1
 
     def batch(rows) -> dict:
-        found = tokenized_task.padded(arrays, rows)
-        return {name: torch.tensor(x).long() for name, x in found.items()}
+        return torch_peer.tensors(example_arrays.padded(arrays, rows))
 
-    def train():
-        model.train()
-        for _ in range(config.steps):
-            rows = draw.permutation(count)[: config.batch_size]
-            with autocast:
-                loss = model(**batch(rows)).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+    if config.work == "train":
+        return config.precision, torch_peer.training(
+            model,
+            batch,
+            count,
+            precision=config.precision,
+            batch_size=config.batch_size,
+            steps=config.steps,
+        )
+    model = model.float().eval()
+    last = min(count, config.predictions)
 
     def predict():
-        model.eval()
-        with torch.inference_mode(), autocast:
-            for start in range(0, config.predictions, config.batch_size):
-                end = min(start + config.batch_size, config.predictions)
+        with torch.inference_mode(), torch_peer.autocast(config.precision):
+            for start in range(0, last, config.batch_size):
+                end = min(start + config.batch_size, last)
                 model(**batch(np.arange(start, end)))
 
-    run = train if config.work == "train" else predict
-    return config.precision, run
-
-
-def command(config: Config, python: str, **changes) -> list[str]:
-    """Returns the command line of a side."""
-    flags = {**dataclasses.asdict(config), **changes}
-    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    return [python, os.path.abspath(__file__), *given]
+    return config.precision, predict
 
 
 def main(config: Config) -> None:
@@ -183,13 +139,9 @@ def main(config: Config) -> None:
 
     chosen = precision.choose(config.precision)
     config = dataclasses.replace(config, precision=chosen)
+    task = tokenized_task.open_task(config.task_name, config.data_dir)
     with tempfile.TemporaryDirectory() as folder:
-        paths = tokenized_task.write(
-            folder,
-            config.task_name,
-            data_dir=config.data_dir,
-            init_checkpoint=config.init_checkpoint,
-        )
+        paths = tokenized_task.write(folder, task, config.init_checkpoint)
         for work, split in (("train", "train"), ("predict", "dev")):
             path = paths[split]
             _compare(dataclasses.replace(config, work=work, examples=path))
@@ -197,26 +149,22 @@ def main(config: Config) -> None:
 
 
 def _compare(config: Config) -> None:
-    sides = {"ours": command(config, sys.executable)}
+    sides = {"ours": turns.command(__file__, config, sys.executable)}
     if config.peer_python:
-        sides["peer"] = command(config, config.peer_python, side="peer")
-    done = config.predictions
-    if config.work == "train":
-        done = config.batch_size * config.steps
-    taken = turns.compare(sides, rounds=config.rounds)
-    rates = {name: done / x.seconds for name, x in taken.items()}
-    for name, x in taken.items():
-        print(
-            f"{config.work}, {name}: {rates[name]:.1f} examples/s, "
-            f"{done / x.processor_seconds:.1f} per processor second"
+        sides["peer"] = turns.command(
+            __file__, config, config.peer_python, side="peer"
         )
-    if "peer" in rates:
-        ratio = rates["ours"] / rates["peer"]
-        print(
-            f"{config.work}, ratio ours / peer: {ratio:.2f} "
-            f"({config.task_name}, batch {config.batch_size}, "
-            f"{config.precision})"
-        )
+    done = config.batch_size * config.steps
+    if config.work == "predict":
+        splits = example_arrays.read(config.examples)["row_splits"]
+        done = min(config.predictions, len(splits) - 1)
+    turns.report(
+        f"{config.task_name} {config.work}, batch {config.batch_size}, "
+        f"{config.precision}",
+        turns.compare(sides, rounds=config.rounds),
+        done=done,
+        unit="examples",
+    )
 
 
 if __name__ == "__main__":

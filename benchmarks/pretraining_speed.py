@@ -99,46 +99,37 @@ def model_config(config: Config) -> dict:
 
 
 def make_ours(config: Config):
-    """Returns what runs a number of our steps."""
+    """Returns what runs our steps, and the precision."""
+    import our_side
     import tensorflow as tf
 
     from modeling import models
     from modeling.config import BertConfig
     from tasks import pretraining
-    from training import feed, optimizers, precision, schedules, step, strategy
+    from training import precision
 
     features = batch(config)
     dtype = precision.choose(config.precision)
-    scope = strategy.create("one_device")
-    with scope.scope():
-        model = models.PretrainingModel(
-            BertConfig(hidden_act="gelu", **model_config(config)),
-            dtype=precision.policy(dtype),
-        )
-        optimizer = optimizers.Optimizer(
-            optimizers.AdamW(),
-            model.trainable_variables,
-            schedules.WarmupDecay(peak=1e-4, num_train_steps=10**6),
-        )
-    train_step = step.TrainStep(
-        pretraining.PretrainingTask(),
-        model,
-        optimizer,
-        strategy=scope,
-        seed=1,
-        jit_compile=config.use_xla,
-    )
 
     def make_batches(*, first_batch, part, num_parts):
         return tf.data.Dataset.from_tensors(features).repeat()
 
-    batches = iter(feed.distribute(scope, make_batches, is_endless=True))
-    return dtype, lambda count: train_step(batches, 0, count)
+    return dtype, our_side.training(
+        lambda dtype: models.PretrainingModel(
+            BertConfig(hidden_act="gelu", **model_config(config)), dtype=dtype
+        ),
+        pretraining.PretrainingTask(),
+        make_batches,
+        dtype=dtype,
+        steps=config.steps,
+        jit_compile=config.use_xla,
+    )
 
 
 def make_peer(config: Config):
-    """Returns what runs a number of steps of transformers."""
+    """Returns what runs steps of transformers, and the precision."""
     import torch
+    import torch_peer
     import transformers
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -161,18 +152,11 @@ def make_peer(config: Config):
     }
     inputs = {k: torch.tensor(v).long().to(device) for k, v in inputs.items()}
 
-    def run(count):
-        for _ in range(count):
-            with torch.autocast(
-                device,
-                dtype=torch.bfloat16,
-                enabled=config.precision == "bfloat16",
-            ):
+    def run():
+        for _ in range(config.steps):
+            with torch_peer.autocast(config.precision, device):
                 loss = forward(**inputs).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+            torch_peer.step(model, loss, optimizer)
         loss.item()  # Waits for the device.
 
     return config.precision, run
@@ -181,15 +165,8 @@ def make_peer(config: Config):
 def work(config: Config) -> None:
     """Serves turns as one of the two sides."""
     dtype, run = (make_ours if config.worker == "ours" else make_peer)(config)
-    run(2)  # Compiles.
-    turns.serve(lambda: run(config.steps), note=dtype)
-
-
-def command(config: Config, worker: str, python: str) -> list[str]:
-    """Returns the command line of a side."""
-    flags = {**dataclasses.asdict(config), "worker": worker, "profile": None}
-    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    return [python, os.path.abspath(__file__), *given]
+    run()  # Compiles.
+    turns.serve(run, note=dtype)
 
 
 def profile(config: Config) -> None:
@@ -200,9 +177,9 @@ def profile(config: Config) -> None:
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     _, run = make_ours(config)
-    run(3)
+    run()
     tf.profiler.experimental.start(config.profile)
-    run(config.steps)
+    run()
     tf.profiler.experimental.stop()
     (path,) = glob.glob(f"{config.profile}/**/*.xplane.pb", recursive=True)
     with open(path, "rb") as file:
@@ -230,23 +207,19 @@ def main(config: Config) -> None:
         from training import precision
 
         config = dataclasses.replace(config, precision=precision.choose())
-    sides = {"ours": command(config, "ours", sys.executable)}
-    if config.peer_python:
-        sides["peer"] = command(config, "peer", config.peer_python)
-    taken = turns.compare(sides, rounds=config.rounds)
-    done = config.batch_size * config.steps
-    rates = {name: done / x.seconds for name, x in taken.items()}
-    for name, x in taken.items():
-        print(
-            f"{name}: {rates[name]:.2f} sequences/s, "
-            f"{done / x.processor_seconds:.2f} per processor second"
-        )
-    if "peer" in rates:
-        print(
-            f"ratio ours / peer: {rates['ours'] / rates['peer']:.2f} "
-            f"({config.size}, batch {config.batch_size}, sequence "
-            f"{config.max_seq_length}, {config.precision})"
-        )
+    python = config.peer_python
+    sides = {
+        "ours": turns.command(__file__, config, sys.executable, worker="ours")
+    }
+    if python:
+        sides["peer"] = turns.command(__file__, config, python, worker="peer")
+    turns.report(
+        f"{config.size}, batch {config.batch_size}, sequence "
+        f"{config.max_seq_length}, {config.precision}",
+        turns.compare(sides, rounds=config.rounds),
+        done=config.batch_size * config.steps,
+        unit="sequences",
+    )
     return None
 
 

@@ -60,18 +60,18 @@ def rows(config: Config) -> list[tuple[str, str]]:
 
 def make_ours(config: Config):
     """Returns what answers all questions."""
-    import quiet  # noqa: F401
+    import our_side
+
     from data import length_groups, squad
     from tasks import (
         batches,
         finetuning,
-        model_files,
         question_answering,
         squad_ask,
         squad_decoding,
         squad_sets,
     )
-    from training import precision, prediction, strategy
+    from training import precision
 
     start = finetuning.open_start(
         output_dir="",
@@ -79,14 +79,12 @@ def make_ours(config: Config):
         max_seq_length=384,
     )
     dtype = precision.choose(config.precision)
-    scope = strategy.create("one_device")
-    with scope.scope():
-        model = question_answering.make_model(
-            start.config, dtype=precision.policy(dtype)
-        )
-    model_files.warm_start(model, config.init_checkpoint)
-    task = question_answering.QuestionAnsweringTask()
-    predictor = prediction.Predictor(task, model, strategy=scope)
+    predictor = our_side.predictor(
+        lambda dtype: question_answering.make_model(start.config, dtype=dtype),
+        question_answering.QuestionAnsweringTask(),
+        dtype=dtype,
+        init_checkpoint=config.init_checkpoint,
+    )
 
     def predict(features):
         return predictor.batches(
@@ -172,13 +170,6 @@ def work(config: Config) -> None:
     turns.serve(run, note=dtype)
 
 
-def command(config: Config, worker: str, python: str) -> list[str]:
-    """Returns the command line of a side."""
-    flags = {**dataclasses.asdict(config), "worker": worker}
-    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    return [python, os.path.abspath(__file__), *given]
-
-
 def main(config: Config) -> None:
     """Lets both take turns and prints medians and the ratios."""
     if config.worker != "none":
@@ -187,22 +178,18 @@ def main(config: Config) -> None:
         from training import precision
 
         config = dataclasses.replace(config, precision=precision.choose())
-    sides = {"ours": command(config, "ours", sys.executable)}
-    if config.peer_python:
-        sides["peer"] = command(config, "peer", config.peer_python)
-    taken = turns.compare(sides, rounds=config.rounds)
-    for name, found in taken.items():
-        rate = config.questions / found.seconds
-        used = config.questions / found.processor_seconds
-        print(
-            f"{name}: {rate:.2f} questions/s, {used:.2f} per processor second "
-            f"({config.precision})"
-        )
-    if "peer" in taken:
-        ours, peer = taken["ours"], taken["peer"]
-        ratio = peer.seconds / ours.seconds
-        used = peer.processor_seconds / ours.processor_seconds
-        print(f"ratio ours / peer: {ratio:.2f}, by processor time {used:.2f}")
+    python = config.peer_python
+    sides = {
+        "ours": turns.command(__file__, config, sys.executable, worker="ours")
+    }
+    if python:
+        sides["peer"] = turns.command(__file__, config, python, worker="peer")
+    turns.report(
+        f"batch {config.batch_size}, {config.precision}",
+        turns.compare(sides, rounds=config.rounds),
+        done=config.questions,
+        unit="questions",
+    )
     return None
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-import numpy as np
+import example_arrays
 import turns
 
 from training import config_flags
@@ -63,146 +63,89 @@ def tokenize(config: Config, folder: str) -> str:
         max_seq_length=128,
     )
     path = os.path.join(folder, "sentences.npz")
-    splits = features.row_splits
-    np.savez(path, row_splits=splits, classes=len(labels), **features.ragged)
-    return path
+    return example_arrays.write(path, features, classes=len(labels))
 
 
 def make_ours(config: Config):
     """Returns what works once, and the precision."""
-    import tensorflow as tf
+    import our_side
 
     from data import length_groups
-    from data.features import Features
     from modeling import models
-    from tasks import batches, feature_extraction, model_files, tagging
-    from tasks.checkpoint_sources import read
-    from training import (
-        feed,
-        optimizers,
-        precision,
-        prediction,
-        schedules,
-        step,
-        strategy,
-    )
+    from tasks import batches, checkpoint_sources, feature_extraction, tagging
+    from training import precision
 
-    with np.load(config.examples) as file:
-        arrays = dict(file)
-    classes = int(arrays.pop("classes"))
-    features = Features(row_splits=arrays.pop("row_splits"), ragged=arrays)
+    arrays = example_arrays.read(config.examples)
     dtype = precision.choose(config.precision)
-    policy = precision.policy(dtype)
-    scope = strategy.create("one_device")
-    bert = read(config.init_checkpoint).config
+    bert = checkpoint_sources.read(config.init_checkpoint).config
+    common = {
+        "dtype": dtype,
+        "init_checkpoint": config.init_checkpoint,
+    }
     options = {
         "batch_size": config.batch_size,
         "lengths": length_groups.permitted_lengths(128),
     }
     if config.work == "extract":
-        with scope.scope():
-            model = feature_extraction.make_encoder(bert, dtype=policy)
-        model_files.warm_start(model, config.init_checkpoint)
-        task = feature_extraction.ExtractionTask([-1], pooling="mean")
-        predictor = prediction.Predictor(task, model, strategy=scope)
-        count = config.batch_size * config.steps
-        end = features.row_splits[count]
-        some = Features(
-            row_splits=features.row_splits[: count + 1],
-            ragged={name: x[:end] for name, x in arrays.items()},
+        predictor = our_side.predictor(
+            lambda dtype: feature_extraction.make_encoder(bert, dtype=dtype),
+            feature_extraction.ExtractionTask([-1], pooling="mean"),
+            **common,
+        )
+        some = example_arrays.to_features(
+            arrays, config.batch_size * config.steps
         )
         make = batches.predict(some, **options)
-        return dtype, lambda: predictor(make, count)
-    with scope.scope():
-        model = models.TaggingModel(bert, num_classes=classes, dtype=policy)
-        optimizer = optimizers.Optimizer(
-            optimizers.AdamW(),
-            model.trainable_variables,
-            schedules.WarmupDecay(peak=2e-5, num_train_steps=10**6),
-        )
-    model_files.warm_start(model, config.init_checkpoint)
-    task = tagging.TaggingTask()
-    train_step = step.TrainStep(task, model, optimizer, strategy=scope, seed=1)
-    make = batches.train(features, seed=1, **options)
-    endless = iter(feed.distribute(scope, make, is_endless=True))
-    number = tf.Variable(0, dtype=tf.int64)
-
-    def run():
-        train_step(endless, int(number), config.steps)
-        number.assign_add(config.steps)
-
-    return dtype, run
+        return dtype, lambda: predictor(make, len(some))
+    return dtype, our_side.training(
+        lambda dtype: models.TaggingModel(
+            bert, num_classes=int(arrays["classes"]), dtype=dtype
+        ),
+        tagging.TaggingTask(),
+        batches.train(example_arrays.to_features(arrays), seed=1, **options),
+        steps=config.steps,
+        **common,
+    )
 
 
 def make_peer(config: Config):
     """Returns what works once, and the precision."""
     import torch
+    import torch_peer
     import transformers
 
-    with np.load(config.examples) as file:
-        arrays = dict(file)
-    splits = arrays["row_splits"]
-    autocast = torch.autocast(
-        "cpu", dtype=torch.bfloat16, enabled=config.precision == "bfloat16"
-    )
+    arrays = example_arrays.read(config.examples)
 
     def batch(rows) -> dict:
-        length = max(splits[row + 1] - splits[row] for row in rows)
-        shape = (len(rows), length)
-        found = {
-            "input_ids": np.zeros(shape, np.int64),
-            "attention_mask": np.zeros(shape, np.int64),
-            "labels": np.full(shape, -100, np.int64),
-        }
-        for i, row in enumerate(rows):
-            part = slice(splits[row], splits[row + 1])
-            size = part.stop - part.start
-            labels = arrays["label_ids"][part]
-            found["input_ids"][i, :size] = arrays["input_ids"][part]
-            found["attention_mask"][i, :size] = 1
-            found["labels"][i, :size] = np.where(labels < 0, -100, labels)
-        return {name: torch.tensor(x) for name, x in found.items()}
+        found = example_arrays.padded(arrays, rows)
+        return torch_peer.tensors(found)
 
-    if config.work == "extract":
-        model = transformers.AutoModel.from_pretrained(config.init_checkpoint)
-        model = model.float().eval()
+    if config.work == "train":
+        tagger = transformers.AutoModelForTokenClassification.from_pretrained(
+            config.init_checkpoint, num_labels=int(arrays["classes"])
+        )
+        return config.precision, torch_peer.training(
+            tagger,
+            batch,
+            len(arrays["row_splits"]) - 1,
+            precision=config.precision,
+            batch_size=config.batch_size,
+            steps=config.steps,
+        )
+    model = transformers.AutoModel.from_pretrained(config.init_checkpoint)
+    model = model.float().eval()
 
-        def extract():
-            with torch.inference_mode(), autocast:
-                for start in range(config.steps):
-                    first = start * config.batch_size
-                    made = batch(range(first, first + config.batch_size))
-                    made.pop("labels")
-                    mask = made["attention_mask"][..., None]
-                    last = model(**made).last_hidden_state
-                    (last * mask).sum(1) / mask.sum(1)
+    def extract():
+        with torch.inference_mode(), torch_peer.autocast(config.precision):
+            for start in range(config.steps):
+                first = start * config.batch_size
+                made = batch(range(first, first + config.batch_size))
+                made.pop("labels")
+                mask = made["attention_mask"][..., None]
+                last = model(**made).last_hidden_state
+                (last * mask).sum(1) / mask.sum(1)
 
-        return config.precision, extract
-    model = transformers.AutoModelForTokenClassification.from_pretrained(
-        config.init_checkpoint, num_labels=int(arrays["classes"])
-    ).float()
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
-    draw = np.random.default_rng(1)
-
-    def train():
-        for _ in range(config.steps):
-            rows = draw.permutation(len(splits) - 1)[: config.batch_size]
-            with autocast:
-                loss = model(**batch(rows)).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return config.precision, train
-
-
-def command(config: Config, python: str, **changes) -> list[str]:
-    """Returns the command line of a side."""
-    flags = {**dataclasses.asdict(config), **changes}
-    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    return [python, os.path.abspath(__file__), *given]
+    return config.precision, extract
 
 
 def main(config: Config) -> None:
@@ -210,7 +153,8 @@ def main(config: Config) -> None:
     if config.work != "compare":
         make = make_ours if config.side == "ours" else make_peer
         note, run = make(config)
-        run()  # Compiles, and meets the lengths that there are.
+        for _ in range(2 if config.work == "train" else 1):
+            run()  # Compiles, and meets the lengths that there are.
         return turns.serve(run, note)
     from training import precision
 
@@ -225,22 +169,17 @@ def main(config: Config) -> None:
 
 
 def _compare(config: Config) -> None:
-    sides = {"ours": command(config, sys.executable)}
+    sides = {"ours": turns.command(__file__, config, sys.executable)}
     if config.peer_python:
-        sides["peer"] = command(config, config.peer_python, side="peer")
-    taken = turns.compare(sides, rounds=config.rounds)
-    done = config.batch_size * config.steps
-    for name, x in taken.items():
-        print(
-            f"{config.work}, {name}: {done / x.seconds:.1f} sentences/s, "
-            f"{done / x.processor_seconds:.1f} per processor second"
+        sides["peer"] = turns.command(
+            __file__, config, config.peer_python, side="peer"
         )
-    if "peer" in taken:
-        ratio = taken["peer"].seconds / taken["ours"].seconds
-        print(
-            f"{config.work}, ratio ours / peer: {ratio:.2f} "
-            f"(batch {config.batch_size}, {config.precision})"
-        )
+    turns.report(
+        f"{config.work}, batch {config.batch_size}, {config.precision}",
+        turns.compare(sides, rounds=config.rounds),
+        done=config.batch_size * config.steps,
+        unit="sentences",
+    )
 
 
 if __name__ == "__main__":

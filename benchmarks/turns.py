@@ -4,10 +4,12 @@ A benchmark starts itself once per side; a side gets ready, then works whenever
 it is asked to:
 
     serve(run, note="float32")             in the process of a side
-    compare({"ours": command, "peer": command}, rounds=5)     in the other one
+    taken = compare({"ours": command(...), "peer": command(...)}, rounds=5)
+    report("MRPC", taken, done=800, unit="examples")          in the other one
 """
 
 import collections
+import dataclasses
 import json
 import os
 import statistics
@@ -24,6 +26,20 @@ class Taken(NamedTuple):
     seconds: float
     processor_seconds: float
     note: Any
+
+
+def command(script: str, config: Any, python: str, **changes) -> list[str]:
+    """Returns the command line that starts a script with a configuration.
+
+    Args:
+      script: its path.
+      config: a data class whose fields are the script's flags.
+      python: the interpreter.
+      **changes: fields that are to differ.
+    """
+    flags = {**dataclasses.asdict(config), **changes}
+    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+    return [python, os.path.abspath(script), *given]
 
 
 def serve(run: Callable[[], Any], note: Any = None) -> None:
@@ -62,6 +78,32 @@ def compare(
         name: Taken(*map(statistics.median, zip(*x, strict=True)), notes[name])
         for name, x in taken.items()
     }
+
+
+def report(
+    title: str, taken: Mapping[str, Taken], *, done: int, unit: str
+) -> None:
+    """Prints how much of `unit` each side does in a second, and the ratio.
+
+    Args:
+      title: begins every line.
+      taken: "ours" and, if there is one, "peer".
+      done: how much of it is done in a turn.
+      unit: in the plural.
+    """
+    for name, x in taken.items():
+        print(
+            f"{title}, {name}: {done / x.seconds:.2f} {unit}/s, "
+            f"{done / x.processor_seconds:.2f} per processor second"
+        )
+    if "peer" in taken:
+        ours, peer = taken["ours"], taken["peer"]
+        used = peer.processor_seconds / ours.processor_seconds
+        print(
+            f"{title}, ratio ours / peer: {peer.seconds / ours.seconds:.2f}, "
+            f"by processor time {used:.2f}",
+            flush=True,
+        )
 
 
 def _start(command: Sequence[str]) -> subprocess.Popen:

@@ -1,0 +1,76 @@
+"""Our side of a speed benchmark: whole training steps, or predictions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tasks import model_files
+from training import (
+    feed,
+    optimizers,
+    precision,
+    prediction,
+    schedules,
+    strategy,
+)
+from training import step as steps_lib
+
+
+def training(
+    make_model: Callable[..., Any],
+    task: Any,
+    make_batches: feed.MakeBatches,
+    *,
+    dtype: str,
+    steps: int,
+    init_checkpoint: str | None = None,
+    jit_compile: bool = False,
+) -> Callable[[], None]:
+    """Returns what trains `steps` more batches whenever it is called.
+
+    Args:
+      make_model: takes dtype, a policy.
+      task: as training.step asks for it.
+      make_batches: as training.feed asks for it.
+      dtype: of training.precision.
+      steps: of one call.
+      init_checkpoint: what is fine-tuned, or None.
+      jit_compile: whether XLA compiles the step.
+    """
+    scope = strategy.create("one_device")
+    with scope.scope():
+        model = make_model(dtype=precision.policy(dtype))
+        optimizer = optimizers.Optimizer(
+            optimizers.AdamW(),
+            model.trainable_variables,
+            schedules.WarmupDecay(peak=2e-5, num_train_steps=10**6),
+        )
+    if init_checkpoint is not None:
+        model_files.warm_start(model, init_checkpoint)
+    train_step = steps_lib.TrainStep(
+        task, model, optimizer, strategy=scope, seed=1, jit_compile=jit_compile
+    )
+    batches = iter(feed.distribute(scope, make_batches, is_endless=True))
+    number = tf.Variable(0, dtype=tf.int64)
+
+    def run() -> None:
+        train_step(batches, int(number), steps)
+        number.assign_add(steps)
+
+    return run
+
+
+def predictor(
+    make_model: Callable[..., Any],
+    task: Any,
+    *,
+    dtype: str,
+    init_checkpoint: str,
+) -> prediction.Predictor:
+    """Returns what predicts batches; the arguments are those of `training`."""
+    scope = strategy.create("one_device")
+    with scope.scope():
+        model = make_model(dtype=precision.policy(dtype))
+    model_files.warm_start(model, init_checkpoint)
+    return prediction.Predictor(task, model, strategy=scope)

@@ -1,0 +1,134 @@
+"""F1 of named entities over several seeds, ours beside transformers'.
+
+    python benchmarks/tagging_scores.py --data_dir=conll2003 \
+        --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch \
+        --output_dir=scores --num_train_epochs=1 --num_seeds=3
+
+Ours is run_ner.py, the peer tagging_peer.py: the same encoder, batch size,
+epochs, peak rate, warm-up, linear decay and weight decay. conlleval's rules
+score the files that both write. Interrupted and started again, it goes on with
+the next seed. Exits with 1 if the means differ by more than three standard
+errors.
+"""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import seeds
+
+from training import config_flags
+
+field = config_flags.field
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+SPLITS = ("dev", "test")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is compared."""
+
+    data_dir: str = field("Folder of eng.train, eng.testa and eng.testb.")
+    init_checkpoint: str = field("A model directory that both read.")
+    output_dir: str = field("Where everything goes.")
+    peer_python: str | None = field(
+        "Python with torch and transformers; None: ours alone.", None
+    )
+    learning_rate: float = field("Peak.", 5e-5)
+    num_train_epochs: float = field("Times that all is seen.", 3.0)
+    train_batch_size: int = field("Sentences per step.", 32)
+    document_context: Literal["none", "maximal"] = field("Of ours.", "none")
+    doc_stride: int = field("Of ours; see run_ner.py.", 0)
+    num_seeds: int = field("Runs of each, seeds 1, 2, ...", 3)
+
+
+def run_ours(config: Config, seed: int, folder: str) -> None:
+    """Runs run_ner.py."""
+    given = {
+        name: getattr(config, name)
+        for name in (
+            "data_dir",
+            "init_checkpoint",
+            "learning_rate",
+            "num_train_epochs",
+            "train_batch_size",
+            "document_context",
+            "doc_stride",
+        )
+    }
+    given |= {"output_dir": folder, "random_seed": seed}
+    flags = [f"--{k}={v}" for k, v in given.items()]
+    command = [sys.executable, os.path.join(ROOT, "run_ner.py"), *flags]
+    command += ["--do_train", "--do_eval", "--do_predict"]
+    subprocess.run(command, check=True)
+
+
+def run_peer(config: Config, seed: int, folder: str) -> None:
+    """Runs tagging_peer.py."""
+    given = {
+        "data_dir": config.data_dir,
+        "model": config.init_checkpoint,
+        "output_dir": folder,
+        "learning_rate": config.learning_rate,
+        "epochs": config.num_train_epochs,
+        "batch_size": config.train_batch_size,
+        "seed": seed,
+    }
+    script = os.path.join(os.path.dirname(__file__), "tagging_peer.py")
+    flags = [f"--{k}={v}" for k, v in given.items()]
+    subprocess.run([config.peer_python, script, *flags], check=True)
+
+
+def f1(path: str) -> float:
+    """Scores a file whose last two columns are true and predicted tags."""
+    from tasks import entities
+
+    true: list[list[str]] = [[]]
+    found: list[list[str]] = [[]]
+    for line in pathlib.Path(path).read_text(encoding="utf-8").split("\n"):
+        cells = line.split()
+        if cells:
+            true[-1].append(cells[-2])
+            found[-1].append(cells[-1])
+        else:
+            true.append([])
+            found.append([])
+    return 100 * entities.score(true, found).total.f1
+
+
+def scores(config: Config, side: str, run: Callable) -> dict[str, list[float]]:
+    """Runs a side with every seed; returns split -> F1 of each."""
+    found: dict[str, list[float]] = {split: [] for split in SPLITS}
+    for seed in range(1, config.num_seeds + 1):
+        folder = os.path.join(config.output_dir, f"{side}{seed}")
+        paths = {
+            x: os.path.join(folder, f"predictions_{x}.txt") for x in SPLITS
+        }
+        if not all(os.path.exists(path) for path in paths.values()):
+            run(config, seed, folder)
+        for split, path in paths.items():
+            found[split].append(f1(path))
+    return found
+
+
+def main(config: Config) -> None:
+    """Prints mean and deviation for both sets, and how far they differ."""
+    sides = {"ours": scores(config, "ours", run_ours)}
+    if config.peer_python:
+        sides["peer"] = scores(config, "peer", run_peer)
+    is_far = False
+    for split in SPLITS:
+        title = f"F1, {split}, context {config.document_context}"
+        columns = {side: found[split] for side, found in sides.items()}
+        is_far |= seeds.compare(title, columns)
+    sys.exit(1 if is_far else 0)
+
+
+if __name__ == "__main__":
+    config_flags.run(Config, main)

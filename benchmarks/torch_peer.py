@@ -1,0 +1,104 @@
+"""How a peer in PyTorch trains: as transformers' Trainer does.
+
+Imported only by the processes of peers, whose Python has torch and
+transformers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import trainer_pt_utils
+
+
+def tensors(batch: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Returns a batch as PyTorch wants it: int64, or float32."""
+    return {
+        name: torch.tensor(x).float()
+        if x.dtype.kind == "f"
+        else torch.tensor(x).long()
+        for name, x in batch.items()
+    }
+
+
+def autocast(precision: str, device: str = "cpu") -> torch.autocast:
+    """Returns the context in which matrices are multiplied in bfloat16."""
+    is_half = precision == "bfloat16"
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=is_half)
+
+
+def step(model, loss: torch.Tensor, optimizer) -> None:
+    """Changes the weights: gradients, clipped by their global norm."""
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def training(
+    model,
+    make_batch: Callable[[np.ndarray], Mapping[str, Any]],
+    count: int,
+    *,
+    precision: str,
+    batch_size: int,
+    steps: int,
+) -> Callable[[], None]:
+    """Returns what trains `steps` random batches whenever it is called."""
+    model = model.float().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
+    draw = np.random.default_rng(1)
+
+    def run() -> None:
+        for _ in range(steps):
+            rows = draw.permutation(count)[:batch_size]
+            with autocast(precision):
+                loss = model(**make_batch(rows)).loss
+            step(model, loss, optimizer)
+
+    return run
+
+
+def fit(
+    model,
+    make_batch: Callable[[Sequence[int]], Mapping[str, Any]],
+    lengths: Sequence[int],
+    *,
+    batch_size: int,
+    epochs: float,
+    learning_rate: float,
+    seed: int,
+) -> None:
+    """Fine-tunes with AdamW, a tenth of warm-up and linear decay.
+
+    Batches are of similar length, as Trainer's group_by_length makes them.
+
+    Args:
+      model: of transformers; it computes its loss.
+      make_batch: returns its inputs, of these rows.
+      lengths: of all rows, in pieces.
+      batch_size: rows per step.
+      epochs: how often every row is seen.
+      learning_rate: at its peak.
+      seed: of the order; the model has its own, see transformers.set_seed.
+    """
+    steps = int(len(lengths) / batch_size * epochs)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, weight_decay=0.01
+    )
+    schedule = transformers.get_linear_schedule_with_warmup(
+        optimizer, int(0.1 * steps), steps
+    )
+    generator = torch.Generator().manual_seed(seed)
+    order: list[int] = []
+    model.train()
+    for _ in range(steps):
+        if len(order) < batch_size:
+            order += trainer_pt_utils.get_length_grouped_indices(
+                list(map(int, lengths)), batch_size, generator=generator
+            )
+        rows, order = order[:batch_size], order[batch_size:]
+        step(model, model(**make_batch(rows)).loss, optimizer)
+        schedule.step()
