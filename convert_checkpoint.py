@@ -22,7 +22,7 @@ With words of one's own, and for longer texts:
 import dataclasses
 from typing import Literal
 
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from modeling.config import BertConfig
 from tasks import (
     checkpoint_reports,

@@ -31,7 +31,7 @@ import tempfile
 import zlib
 
 import errors
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import (
     corpus,
     dry_run,

@@ -14,7 +14,7 @@ import dataclasses
 import json
 import os
 
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import triviaqa
 from tasks import report
 from training import config_flags

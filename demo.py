@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import docstrings
 from modeling.config import BertConfig
 from tasks import pretraining_data

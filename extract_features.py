@@ -23,7 +23,7 @@ from typing import Literal
 from absl import logging
 
 import errors
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import length_groups
 from tasks import (
     batches,

@@ -21,7 +21,7 @@ import numpy as np
 
 import errors
 import finetuning_job
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import example_records, length_groups
 from data.features import Features
 from modeling import bilstm

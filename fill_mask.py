@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 import errors
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from tasks import masked_words, model_files
 from training import config_flags
 

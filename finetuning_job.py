@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import length_groups
 from data.features import Features
 from tasks import batches, finetuning, grid, model_files, run_files

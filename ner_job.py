@@ -17,7 +17,7 @@ from absl import logging
 
 import errors
 import finetuning_job
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import conll, tagging, tagging_case, tagging_text
 from data.features import Features
 from data.tokenization import Tokenizer

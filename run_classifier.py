@@ -26,7 +26,7 @@ import functools
 from typing import Literal
 
 import finetuning_job
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data.features import Features
 from tasks import (
     classification,

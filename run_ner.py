@@ -33,7 +33,7 @@ import errors
 import feature_job
 import finetuning_job
 import ner_job
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data.features import Features
 from modeling import crf, models
 from tasks import ner_data, ner_results, tagging_crf

@@ -24,7 +24,7 @@ import dataclasses
 import functools
 from typing import Literal
 
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from modeling import models
 from modeling.config import BertConfig
 from tasks import (

@@ -28,7 +28,7 @@ import functools
 import sys
 
 import finetuning_job
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import squad
 from tasks import (
     finetuning,

@@ -44,6 +44,9 @@ class Config:
     rounds: int = field("How often the two take turns.", 3)
     steps: int = field("Steps of training per turn.", 25)
     predictions: int = field("Examples to predict per turn.", 400)
+    profile: str | None = field(
+        "Where to write traces of ours, in place of a comparison.", None
+    )
     work: Literal["compare", "train", "predict"] = field(
         "Used by itself.", "compare"
     )
@@ -149,6 +152,12 @@ def main(config: Config) -> None:
 
 
 def _compare(config: Config) -> None:
+    if config.profile:
+        import trace_table
+
+        folder = os.path.join(config.profile, config.work)
+        print(f"{config.work}:")
+        return trace_table.show(make_ours(config)[1], folder)
     sides = {"ours": turns.command(__file__, config, sys.executable)}
     if config.peer_python:
         sides["peer"] = turns.command(
@@ -165,6 +174,7 @@ def _compare(config: Config) -> None:
         done=done,
         unit="examples",
     )
+    return None
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import numpy as np
 import tensorflow as tf
 
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import pipelines, records, schema
 from training import config_flags
 

@@ -10,7 +10,6 @@ per second of each, and their ratio. --peer_compile=False leaves out
 torch.compile; --profile=DIR writes a trace of our step and prints what it does.
 """
 
-import collections
 import dataclasses
 import os
 import sys
@@ -169,40 +168,14 @@ def work(config: Config) -> None:
     turns.serve(run, note=dtype)
 
 
-def profile(config: Config) -> None:
-    """Prints the seconds per step that our operations take."""
-    import glob
-
-    import tensorflow as tf
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    _, run = make_ours(config)
-    run()
-    tf.profiler.experimental.start(config.profile)
-    run()
-    tf.profiler.experimental.stop()
-    (path,) = glob.glob(f"{config.profile}/**/*.xplane.pb", recursive=True)
-    with open(path, "rb") as file:
-        space = xplane_pb2.XSpace.FromString(file.read())
-    seconds: collections.Counter[str] = collections.Counter()
-    for plane in space.planes:
-        names = {k: v.name for k, v in plane.event_metadata.items()}
-        for line in plane.lines:
-            for event in line.events:
-                name = names[event.metadata_id]
-                if ":" in name and "::" not in name:
-                    kind = name.rpartition(":")[2].partition("#")[0]
-                    seconds[kind] += event.duration_ps / 1e12
-    for kind, total in seconds.most_common(30):
-        print(f"{kind:40s} {1000 * total / config.steps:9.2f} ms")
-
-
 def main(config: Config) -> None:
     """Lets ours and the peer take turns and prints medians and the ratio."""
     if config.worker != "none":
         return work(config)
     if config.profile:
-        return profile(config)
+        import trace_table
+
+        return trace_table.show(make_ours(config)[1], config.profile)
     if config.precision == "auto":  # Both must compute in the same.
         from training import precision
 

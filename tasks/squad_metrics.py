@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 import errors
-import quiet  # noqa: F401
+import tensorflow_setup  # noqa: F401
 from data import squad
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)

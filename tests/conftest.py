@@ -7,6 +7,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 
+import tensorflow_setup  # noqa: F401
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 

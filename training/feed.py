@@ -11,6 +11,7 @@ from typing import Protocol
 import tensorflow as tf
 
 import errors
+from training import strategy as strategies
 
 
 class MakeBatches(Protocol):
@@ -32,8 +33,12 @@ def distribute(
     first_batch: int = 0,
     num_accumulation_steps: int = 1,
     is_endless: bool = False,
-) -> tf.distribute.DistributedDataset:
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns per-replica features [accumulation steps, micro-batch, ...].
+
+    One CPU reads the batches where they are made. A distributed iterator would
+    hand them over through threads of its own, whose end it then awaits, for
+    seconds at times.
 
     Say `is_endless` where it is so: several workers need not ask each other at
     every step whether one has come to an end, and shapes stay static.
@@ -62,6 +67,8 @@ def distribute(
             )
         return batches
 
+    if strategies.is_one_cpu(strategy):
+        return make_part(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(make_part)
 
 

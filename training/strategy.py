@@ -65,6 +65,15 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return strategy.extended.should_checkpoint
 
 
+def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
+    """Says whether everything happens where the batches are made."""
+    (*_, device) = strategy.extended.worker_devices
+    return (
+        isinstance(strategy, tf.distribute.OneDeviceStrategy)
+        and tf.DeviceSpec.from_string(device).device_type == "CPU"
+    )
+
+
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     """Says whether other processes take part."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)

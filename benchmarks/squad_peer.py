@@ -1,0 +1,164 @@
+"""Fine-tunes and predicts SQuAD with transformers, as its run_qa.py does.
+
+    python benchmarks/squad_peer.py --train_file=train-v1.1.json --model=MODEL \
+        --predict_file=dev-v1.1.json --output_dir=peer
+
+Windows, labels and the choice of answers are those of run_qa.py; to save time,
+batches are padded to their longest window, not to --max_seq_length. Writes
+predictions.json. Needs torch and transformers, but no room of this project.
+"""
+
+import argparse
+import json
+import os
+
+import numpy as np
+import torch
+import torch_peer
+import transformers
+
+
+def rows(path: str) -> list[dict]:
+    """Returns all questions of a file with their paragraphs."""
+    with open(path, encoding="utf-8") as file:
+        data = json.load(file)["data"]
+    return [
+        {**qa, "context": paragraph["context"]}
+        for article in data
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    ]
+
+
+def tokenize(options, tokenizer, examples: list[dict]):
+    """Cuts windows as run_qa.py does: neighbors share --doc_stride pieces."""
+    return tokenizer(
+        [example["question"].lstrip() for example in examples],
+        [example["context"] for example in examples],
+        truncation="only_second",
+        max_length=options.max_seq_length,
+        stride=options.doc_stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+
+
+def positions(encoded, number: int, example: dict) -> tuple[int, int]:
+    """Returns where a window has its answer, (0, 0) if it has not."""
+    if not example["answers"]:
+        return 0, 0
+    answer = example["answers"][0]
+    start = answer["answer_start"]
+    end = start + len(answer["text"])
+    offsets = encoded["offset_mapping"][number]
+    kinds = encoded.sequence_ids(number)
+    places = [i for i, kind in enumerate(kinds) if kind == 1]
+    if offsets[places[0]][0] > start or offsets[places[-1]][1] < end:
+        return 0, 0
+    first = max(i for i in places if offsets[i][0] <= start)
+    last = min(i for i in places if offsets[i][1] >= end)
+    return first, last
+
+
+def learn(options, tokenizer, model) -> None:
+    """Trains the peer."""
+    examples = rows(options.train_file)
+    encoded = tokenize(options, tokenizer, examples)
+    owners = encoded["overflow_to_sample_mapping"]
+    spans = [positions(encoded, i, examples[j]) for i, j in enumerate(owners)]
+
+    def batch(chosen) -> dict:
+        picked = torch.tensor([spans[i] for i in chosen])
+        return {
+            **pad(tokenizer, encoded, chosen),
+            "start_positions": picked[:, 0],
+            "end_positions": picked[:, 1],
+        }
+
+    torch_peer.fit(
+        model,
+        batch,
+        [len(ids) for ids in encoded["input_ids"]],
+        batch_size=options.batch_size,
+        epochs=options.epochs * len(examples) / len(owners),
+        learning_rate=options.learning_rate,
+        seed=options.seed,
+    )
+
+
+def pad(tokenizer, encoded, chosen: list[int]) -> dict:
+    """Returns a batch that is padded to its longest window."""
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return tokenizer.pad(
+        {name: [encoded[name][i] for i in chosen] for name in names},
+        return_tensors="pt",
+    )
+
+
+def answer(options, tokenizer, model) -> dict[str, str]:
+    """Predicts with the peer as postprocess_qa_predictions does."""
+    examples = rows(options.predict_file)
+    encoded = tokenize(options, tokenizer, examples)
+    owners = encoded["overflow_to_sample_mapping"]
+    order = sorted(range(len(owners)), key=lambda i: -len(encoded[i].ids))
+    found: list[list] = [[] for _ in examples]
+    nulls = [float("inf")] * len(examples)
+    model.eval()
+    for first in range(0, len(order), 16):
+        chosen = order[first : first + 16]
+        with torch.inference_mode():
+            outputs = model(**pad(tokenizer, encoded, chosen))
+        for row, window in enumerate(chosen):
+            start = outputs.start_logits[row].float().numpy()
+            end = outputs.end_logits[row].float().numpy()
+            owner = owners[window]
+            nulls[owner] = min(nulls[owner], float(start[0] + end[0]))
+            kinds = encoded.sequence_ids(window)
+            offsets = encoded["offset_mapping"][window]
+            for i in np.argsort(start)[-20:]:
+                for j in np.argsort(end)[-20:]:
+                    if not i <= j < i + 30 or j >= len(kinds):
+                        continue
+                    if kinds[i] != 1 or kinds[j] != 1:
+                        continue
+                    span = offsets[i][0], offsets[j][1]
+                    found[owner].append((float(start[i] + end[j]), span))
+    result = {}
+    for example, spans, null in zip(examples, found, nulls, strict=True):
+        best = max(spans, default=(-1e9, (0, 0)))
+        is_null = options.version_2_with_negative and null > best[0]
+        text = "" if is_null else example["context"][slice(*best[1])]
+        result[example["id"]] = text
+    return result
+
+
+def main() -> None:
+    """Trains, predicts, writes predictions.json."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--train_file", required=True)
+    parser.add_argument("--predict_file", required=True)
+    parser.add_argument("--output_dir", required=True)
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--epochs", type=float, default=2.0)
+    parser.add_argument("--learning_rate", type=float, default=3e-5)
+    parser.add_argument("--max_seq_length", type=int, default=384)
+    parser.add_argument("--doc_stride", type=int, default=128)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--version_2_with_negative", action="store_true")
+    options = parser.parse_args()
+    transformers.set_seed(options.seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(
+        options.model
+    ).float()
+    learn(options, tokenizer, model)
+    found = answer(options, tokenizer, model)
+    os.makedirs(options.output_dir, exist_ok=True)
+    path = os.path.join(options.output_dir, "predictions.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+r"""Fine-tunes on a part of SQuAD 1.1 or 2.0, beside transformers' procedure.
+
+    python benchmarks/squad_scores.py --train_file=train-v1.1.json \
+        --predict_file=dev-v1.1.json --every=40 --init_checkpoint=MODEL \
+        --output_dir=scores --peer_python=/path/to/python/with/torch
+
+Both learn every 40th question and predict the whole of --predict_file, with
+the same batch size, peak learning rate, epochs, warm-up and weight decay, and
+are scored by tasks.squad_metrics; the peer is squad_peer.py. --halves makes
+both sets of one file of SQuAD 2.0, every other article in each. Interrupted
+and started again, it goes on with the next seed. Exits with 1 if the means
+differ by more than three standard errors.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import seeds
+
+from training import config_flags
+
+field = config_flags.field
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is compared."""
+
+    train_file: str = field("SQuAD's JSON.")
+    predict_file: str | None = field("SQuAD's JSON.", None)
+    init_checkpoint: str = field("A directory that transformers reads too.")
+    output_dir: str = field("Where runs go.")
+    every: int = field("Of the questions to learn, one in so many.", 40)
+    halves: bool = field("Learn one half of the articles of a file.", False)
+    num_seeds: int = field("Runs of each, seeds 1, 2, ...", 1)
+    train_batch_size: int = field("Windows.", 16)
+    learning_rate: float = field("At its peak.", 1e-4)
+    num_train_epochs: float = field("Times that every question is seen.", 2.0)
+    peer_python: str | None = field("Python with torch.", None)
+    max_seq_length: int = field("Pieces of a window.", 384)
+    doc_stride: int = field(
+        "Pieces from a window to the next; to the peer, pieces of both.", 128
+    )
+
+
+def part(config: Config) -> tuple[str, str]:
+    """Writes the questions to learn, and to predict; returns both paths."""
+    from data import squad, text_tables
+
+    values = squad.load_json(text_tables.find(config.train_file))
+    paths = [os.path.join(config.output_dir, f"{n}.json") for n in ("a", "b")]
+    os.makedirs(config.output_dir, exist_ok=True)
+    if config.halves:
+        for i, path in enumerate(paths):
+            write(path, {"data": values["data"][i::2]})
+        return paths[0], paths[1]
+    number = 0
+    for article in values["data"]:
+        for paragraph in article["paragraphs"]:
+            numbered = list(enumerate(paragraph["qas"], number))
+            number += len(numbered)
+            paragraph["qas"] = [
+                qa for i, qa in numbered if i % config.every == 0
+            ]
+    write(paths[0], values)
+    return paths[0], config.predict_file
+
+
+def write(path: str, values: dict) -> None:
+    """Writes a JSON file."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(values, file)
+
+
+def run_ours(
+    config: Config, train: str, predict: str, seed: int, folder: str
+) -> None:
+    """Runs run_squad.py."""
+    flags = {
+        "init_checkpoint": config.init_checkpoint,
+        "train_file": train,
+        "predict_file": predict,
+        "train_batch_size": config.train_batch_size,
+        "predict_batch_size": 16,
+        "learning_rate": config.learning_rate,
+        "num_train_epochs": config.num_train_epochs,
+        "max_seq_length": config.max_seq_length,
+        "doc_stride": config.doc_stride,
+        "random_seed": seed,
+        "output_dir": folder,
+        "do_train": True,
+        "do_predict": True,
+        "version_2_with_negative": config.halves,
+    }
+    command = [sys.executable, os.path.join(ROOT, "run_squad.py")]
+    command += [f"--{name}={value}" for name, value in flags.items()]
+    subprocess.run(command, check=True)
+
+
+def run_peer(
+    config: Config, train: str, predict: str, seed: int, folder: str
+) -> None:
+    """Runs squad_peer.py."""
+    flags = {
+        "model": config.init_checkpoint,
+        "train_file": train,
+        "predict_file": predict,
+        "batch_size": config.train_batch_size,
+        "learning_rate": config.learning_rate,
+        "epochs": config.num_train_epochs,
+        "max_seq_length": config.max_seq_length,
+        "doc_stride": config.doc_stride,
+        "seed": seed,
+        "output_dir": folder,
+    }
+    script = os.path.join(os.path.dirname(__file__), "squad_peer.py")
+    command = [config.peer_python, script]
+    command += [f"--{name}={value}" for name, value in flags.items()]
+    command += ["--version_2_with_negative"] if config.halves else []
+    subprocess.run(command, check=True)
+
+
+def scores(
+    config: Config, side: str, run: Callable, train: str, predict: str
+) -> list[float]:
+    """Runs a side with every seed; returns the F1 of each."""
+    from data import squad
+    from tasks import squad_metrics
+
+    found = squad.read(predict)
+    result = []
+    for seed in range(1, config.num_seeds + 1):
+        folder = os.path.join(config.output_dir, f"{side}{seed}")
+        path = os.path.join(folder, "predictions.json")
+        started = time.monotonic()
+        if not os.path.exists(path):
+            run(config, train, predict, seed, folder)
+        given = squad_metrics.read_json(path, str)
+        values = squad_metrics.evaluate(found, given)
+        shown = {name: round(value, 2) for name, value in values.items()}
+        seconds = time.monotonic() - started
+        print(f"{side} seed {seed}: {shown}, {seconds:.0f} s", flush=True)
+        result.append(values["f1"])
+    return result
+
+
+def main(config: Config) -> None:
+    """Runs all and prints mean and deviation of both sides."""
+    train, predict = part(config)
+    sides = {"ours": scores(config, "ours", run_ours, train, predict)}
+    if config.peer_python:
+        sides["peer"] = scores(config, "peer", run_peer, train, predict)
+    sys.exit(1 if seeds.compare("F1", sides) else 0)
+
+
+if __name__ == "__main__":
+    config_flags.run(Config, main)
