@@ -68,7 +68,7 @@ def check(form: str) -> None:
     """Refuses what cannot be written here."""
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise errors.InputError(
-            "--output_format=parquet needs the package pyarrow"
+            "--output_format=parquet needs pyarrow: pip install .[parquet]"
         )
 
 

@@ -11,24 +11,16 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_runs
+from pyarrow import parquet
 
 import extract_features
 from data import tokenization, vocabulary
-from modeling import model_directory, models
-from modeling.config import BertConfig
+from modeling import models
 from tasks import feature_extraction
-from training import config_flags
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b d".split()
-TINY = dict(
-    vocab_size=len(WORDS),
-    hidden_size=8,
-    num_hidden_layers=4,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=32,
-    type_vocab_size=2,
-)
+SIZES = dict(num_hidden_layers=4, hidden_size=8, max_position_embeddings=32)
 LINES = ["a b c", "ab ||| c d", "", "d " * 40, "x \u00e9"]
 GOLDEN = pathlib.Path(__file__).parent / "testdata/sentence_embeddings.json"
 
@@ -36,10 +28,7 @@ GOLDEN = pathlib.Path(__file__).parent / "testdata/sentence_embeddings.json"
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("features")
-    config = BertConfig(**TINY)
-    encoder = models.PretrainingModel(config, seed=3)
-    model_directory.save(encoder, str(place / "encoder"))
-    (place / "encoder" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    tiny_runs.save_encoder(place / "encoder", WORDS, **SIZES)
     (place / "in.txt").write_bytes(
         b"\n".join(line.encode() for line in LINES) + b"\xff\n"
     )
@@ -49,7 +38,9 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def states(place):
     """Every line's layers as the model gives them, one line at a time."""
-    model = models.PretrainingModel(BertConfig(**TINY), seed=3)
+    model = models.PretrainingModel(
+        tiny_runs.config(WORDS, **SIZES), seed=tiny_runs.SEED
+    )
     tokenizer = tokenization.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
     result = []
     for line in LINES:
@@ -74,11 +65,9 @@ def run(place, name, *switches, **flags):
         "batch_size": 2,
         "precision": "float32",
     } | flags
-    arguments = [f"--{k}={v}" for k, v in flags.items()]
-    argv = ["extract_features.py", *arguments, *switches, "--verbosity=0"]
-    config_flags.run(
-        extract_features.ExtractConfig, extract_features.main, argv
-    )
+    switches = (*switches, "--verbosity=0")
+    config = extract_features.ExtractConfig
+    tiny_runs.run(extract_features, config, *switches, **flags)
     return place / name
 
 
@@ -127,18 +116,26 @@ def test_other_formats_hold_the_same(place, states):
         np.testing.assert_allclose(values, layers[0].ravel(), atol=1e-6)
 
 
-def test_parquet_needs_pyarrow(place, capsys):
-    flags = {"output_format": "parquet", "layers": "-1"}
-    if importlib.util.find_spec("pyarrow") is None:
-        with pytest.raises(SystemExit) as caught:
-            run(place, "out.parquet", **flags)
-        assert caught.value.code == 2
-        assert "needs the package pyarrow" in capsys.readouterr().err
-        return
-    from pyarrow import parquet
+def test_parquet_holds_the_same_in_rows(place, states, monkeypatch):
+    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)  # Row groups.
+    path = run(place, "o.parquet", output_format="parquet", layers="-1,0")
+    rows = parquet.read_table(path).to_pylist()
+    assert [row["linex_index"] for row in rows] == [0, 1, 2, 3, 4]
+    for row, (pieces, layers) in zip(rows, states, strict=True):
+        assert row["tokens"] == pieces
+        assert row["input_ids"] == [WORDS.index(piece) for piece in pieces]
+        for layer in (-1, 0):
+            values = row[f"layer_{layer}"]
+            expected = layers[layer].ravel()
+            np.testing.assert_allclose(values, expected, atol=1e-6)
 
-    table = parquet.read_table(run(place, "out.parquet", **flags))
-    assert table.num_rows == len(LINES)
+
+def test_parquet_without_pyarrow_is_refused(place, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as caught:
+        run(place, "no.parquet", output_format="parquet", layers="-1")
+    assert caught.value.code == 2
+    assert "needs pyarrow: pip install" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])

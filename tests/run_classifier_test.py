@@ -10,25 +10,15 @@ import zipfile
 
 import numpy as np
 import pytest
+import tiny_runs
 
 import run_classifier
 from modeling import model_directory, models
-from modeling.config import BertConfig
 from tasks import model_files
-from training import config_flags
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 GOOD, BAD = ["good", "fine", "nice"], ["bad", "poor", "sad"]
 FILLING = [f"w{i}" for i in range(20)]
-TINY = dict(
-    vocab_size=len(SPECIAL + GOOD + BAD + FILLING),
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=48,
-    type_vocab_size=2,
-)
+WORDS = tiny_runs.SPECIAL + GOOD + BAD + FILLING
 
 
 def sentences(seed, count):
@@ -45,12 +35,7 @@ def sentences(seed, count):
 def place(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data in several forms."""
     place = tmp_path_factory.mktemp("data")
-    words = SPECIAL + GOOD + BAD + FILLING
-    config = place / "config.json"
-    config.write_text(json.dumps(TINY))
-    encoder = models.PretrainingModel(BertConfig.from_json_file(str(config)))
-    model_directory.save(encoder, str(place / "encoder"))
-    (place / "encoder" / "vocab.txt").write_text("\n".join(words) + "\n")
+    tiny_runs.save_encoder(place / "encoder", WORDS)
     for name, seed, count in (("train", 1, 203), ("dev", 2, 41)):
         rows = list(sentences(seed, count))
         with open(place / f"{name}.csv", "w", newline="") as file:
@@ -76,9 +61,9 @@ def run(place, name, *switches, **flags):
         "precision": "float32",
         "num_train_epochs": 6,
     } | flags
-    arguments = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    argv = ["run_classifier.py", *arguments, *switches]
-    config_flags.run(run_classifier.ClassifierConfig, run_classifier.main, argv)
+    tiny_runs.run(
+        run_classifier, run_classifier.ClassifierConfig, *switches, **flags
+    )
     return place / name
 
 
@@ -91,11 +76,6 @@ def run_csv(place, name, *switches, **flags):
         "label_column": "verdict",
     }
     return run(place, name, *switches, **(own | flags))
-
-
-def eval_results(folder):
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +95,7 @@ def sst(place):
 
 
 def test_it_learns_and_writes_the_released_keys(sst):
-    values = eval_results(sst)
+    values = tiny_runs.eval_results(sst)
     assert values["eval_accuracy"] > 0.9
     assert values["global_step"] == int(203 / 32 * 6)
     assert {"eval_loss", "loss"} <= set(values)
@@ -153,7 +133,7 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
 
 def test_a_finished_run_is_not_trained_again(sst, place):
     before = (sst / "metrics.jsonl").read_bytes()
-    values = eval_results(sst)
+    values = tiny_runs.eval_results(sst)
     run(
         place,
         "sst",
@@ -163,7 +143,7 @@ def test_a_finished_run_is_not_trained_again(sst, place):
         data_dir=place,
     )
     assert (sst / "metrics.jsonl").read_bytes() == before
-    assert eval_results(sst) == values
+    assert tiny_runs.eval_results(sst) == values
 
 
 def test_the_model_directory_predicts_the_same_elsewhere(sst, place):
@@ -179,12 +159,12 @@ def test_the_model_directory_predicts_the_same_elsewhere(sst, place):
     ours = np.loadtxt(sst / "test_results.tsv")
     theirs = np.loadtxt(other / "test_results.tsv")
     np.testing.assert_allclose(theirs, ours, rtol=1e-5)
-    accuracy = eval_results(sst)["eval_accuracy"]
-    assert eval_results(other)["eval_accuracy"] == accuracy
+    accuracy = tiny_runs.eval_results(sst)["eval_accuracy"]
+    assert tiny_runs.eval_results(other)["eval_accuracy"] == accuracy
 
 
 def test_neither_batch_size_nor_grouping_changes_an_evaluation(sst, place):
-    values = eval_results(sst)
+    values = tiny_runs.eval_results(sst)
     for i, flags in enumerate(
         ({"eval_batch_size": 5}, {"group_by_length": False})
     ):
@@ -197,7 +177,7 @@ def test_neither_batch_size_nor_grouping_changes_an_evaluation(sst, place):
             init_checkpoint=sst,
             **flags,
         )
-        for name, value in eval_results(other).items():
+        for name, value in tiny_runs.eval_results(other).items():
             if name != "global_step":
                 assert value == pytest.approx(values[name], rel=1e-5), name
 
@@ -205,7 +185,7 @@ def test_neither_batch_size_nor_grouping_changes_an_evaluation(sst, place):
 def test_an_own_table_finds_its_labels_and_predicts_without_them(place):
     folder = run_csv(place, "own", "--do_train", "--do_eval")
     assert model_directory.read_labels(str(folder)) == ["no", "yes"]
-    values = eval_results(folder)
+    values = tiny_runs.eval_results(folder)
     assert values["eval_accuracy"] > 0.9
     assert "eval_f1_macro" in values
     (place / "new.csv").write_text("id,review\nfirst,good w1\nsecond,bad w2\n")
@@ -247,7 +227,7 @@ def test_values_and_several_labels(place, kind):
         dev_file=place / f"{kind}.dev.jsonl",
         test_file=place / f"{kind}.dev.jsonl",
     )
-    values = eval_results(folder)
+    values = tiny_runs.eval_results(folder)
     best = "eval_pearson" if kind == "regression" else "eval_f1_micro"
     assert values[best] > 0.8
     rows = (folder / "predictions.tsv").read_text().splitlines()
@@ -281,7 +261,7 @@ def test_multiple_choice_in_swags_columns(place):
         dev_file=place / "val.csv.swag",
         test_file=place / "val.csv.swag",
     )
-    assert eval_results(folder)["eval_accuracy"] > 0.6
+    assert tiny_runs.eval_results(folder)["eval_accuracy"] > 0.6
     assert np.loadtxt(folder / "test_results.tsv").shape == (40, 4)
     rows = (folder / "swag_submission.csv").read_text().splitlines()
     assert rows[0] == "id,pred"
@@ -301,7 +281,9 @@ def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, capsys):
     assert found["median"] == pytest.approx(np.median(scores))
     assert found["std"] == pytest.approx(np.std(scores, ddof=1))
     assert found["best"] == max(scores)
-    assert eval_results(folder)["eval_accuracy"] == pytest.approx(max(scores))
+    assert tiny_runs.eval_results(folder)["eval_accuracy"] == pytest.approx(
+        max(scores)
+    )
     assert "median" in capsys.readouterr().out
     # As if it had been interrupted before the last run.
     last = folder / "runs" / "lr0.005_seed12346" / "result.json"
@@ -334,7 +316,7 @@ def test_training_ends_early_and_keeps_the_best(place):
     ]
     scores = {x["step"]: x["eval/score"] for x in lines if "eval/score" in x}
     best = max(scores, key=lambda step: (scores[step], -step))
-    values = eval_results(folder)
+    values = tiny_runs.eval_results(folder)
     assert max(scores) == best + 6
     assert max(scores) < 203 * 40 // 32
     assert values["global_step"] == best
@@ -349,12 +331,8 @@ def test_training_ends_early_and_keeps_the_best(place):
 
 @pytest.mark.parametrize("bilstm_size", [None, 16])
 def test_a_left_to_right_model_learns_and_is_kept(place, bilstm_size):
-    config = BertConfig.from_json_file(str(place / "config.json"))
-    encoder = models.PretrainingModel(config, attention="left_to_right")
     start = place / f"ltr_{bilstm_size}"
-    model_directory.save(encoder, str(start))
-    vocabulary = (place / "encoder" / "vocab.txt").read_text()
-    (start / "vocab.txt").write_text(vocabulary)
+    tiny_runs.save_encoder(start, WORDS, attention="left_to_right")
     folder = run_csv(
         place,
         f"{start.name}_run",
@@ -365,12 +343,12 @@ def test_a_left_to_right_model_learns_and_is_kept(place, bilstm_size):
     )
     assert model_directory.read_attention(str(folder)) == "left_to_right"
     assert model_directory.read_bilstm_size(str(folder)) == (bilstm_size or 0)
-    found = eval_results(folder)
+    found = tiny_runs.eval_results(folder)
     assert found["eval_accuracy"] > 0.8
     again = run_csv(
         place, f"{start.name}_eval", "--do_eval", init_checkpoint=folder
     )
-    assert eval_results(again)["eval_loss"] == found["eval_loss"]
+    assert tiny_runs.eval_results(again)["eval_loss"] == found["eval_loss"]
 
 
 @pytest.mark.parametrize(

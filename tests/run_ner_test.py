@@ -8,28 +8,17 @@ import json
 import random
 
 import pytest
+import tiny_runs
 
 import run_ner
 from data import conll
 from modeling import model_directory, models
-from modeling.config import BertConfig
 from tasks import entities, feature_based
-from training import config_flags
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 FIRST, LAST = ["jim", "ann", "bob"], ["smith", "jones", "li"]
 PLACES = ["rome", "paris", "lima"]
 FILLING = [f"w{i}" for i in range(20)] + ["."]
-WORDS = SPECIAL + FIRST + LAST + PLACES + FILLING
-TINY = dict(
-    vocab_size=len(WORDS),
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=48,
-    type_vocab_size=2,
-)
+WORDS = tiny_runs.SPECIAL + FIRST + LAST + PLACES + FILLING
 
 
 def sentence(rng):
@@ -70,11 +59,7 @@ def write_file(path, seed, count, *, tags=True):
 def place(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data."""
     place = tmp_path_factory.mktemp("data")
-    config = place / "config.json"
-    config.write_text(json.dumps(TINY))
-    encoder = models.PretrainingModel(BertConfig.from_json_file(str(config)))
-    model_directory.save(encoder, str(place / "encoder"))
-    (place / "encoder" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    tiny_runs.save_encoder(place / "encoder", WORDS)
     write_file(place / "eng.train", 1, 300)
     write_file(place / "eng.testa", 2, 60)
     write_file(place / "eng.testb", 3, 50)
@@ -94,15 +79,8 @@ def run(place, name, *switches, **flags):
         "precision": "float32",
         "num_train_epochs": 8,
     } | flags
-    arguments = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    argv = ["run_ner.py", *arguments, *switches]
-    config_flags.run(run_ner.NerConfig, run_ner.main, argv)
+    tiny_runs.run(run_ner, run_ner.NerConfig, *switches, **flags)
     return place / name
-
-
-def eval_results(folder):
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
 
 
 def columns(path):
@@ -120,7 +98,7 @@ def trained(place):
 
 
 def test_it_learns_and_writes_the_released_keys(trained):
-    values = eval_results(trained)
+    values = tiny_runs.eval_results(trained)
     assert values["eval_f1"] > 0.9
     assert values["eval_f1_PER"] > 0.8
     # Sentences of more than 30 pieces are several sequences.
@@ -146,7 +124,7 @@ def test_the_predictions_are_what_was_scored(trained, place, split):
     )
     assert (trained / f"scores_{split}.txt").read_text() == scores.text()
     if split == "dev":
-        assert eval_results(trained)["eval_f1"] == scores.total.f1
+        assert tiny_runs.eval_results(trained)["eval_f1"] == scores.total.f1
 
 
 def test_a_model_directory_with_card_and_report_is_left(trained):
@@ -195,7 +173,7 @@ def test_document_context_and_every_scheme(place, scheme):
         model_scheme=scheme,
         num_train_epochs=6,
     )
-    assert eval_results(folder)["eval_f1"] > 0.85
+    assert tiny_runs.eval_results(folder)["eval_f1"] > 0.85
     labels = model_directory.read_labels(str(folder))
     assert ("S-PER" in labels) == (scheme == "iobes")
 
@@ -244,7 +222,7 @@ def test_tags_without_spans_are_learned_as_they_are(place):
         dev_file=place / "pos.txt",
         num_train_epochs=3,
     )
-    assert eval_results(folder)["eval_accuracy"] > 0.95
+    assert tiny_runs.eval_results(folder)["eval_accuracy"] > 0.95
     assert model_directory.read_labels(str(folder)) == ["NN", "NNP"]
 
 
@@ -297,10 +275,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 @pytest.fixture(scope="module")
 def deep(place):
     """An encoder of four layers."""
-    config = BertConfig(**TINY | {"num_hidden_layers": 4})
-    model_directory.save(models.PretrainingModel(config), str(place / "deep"))
-    (place / "deep" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    return place / "deep"
+    return tiny_runs.save_encoder(place / "deep", WORDS, num_hidden_layers=4)
 
 
 def test_all_choices_of_features_in_one_command(
@@ -348,7 +323,7 @@ def test_a_tagger_learns_from_activations(place, deep):
         lstm_learning_rate=1e-2,
         num_train_epochs=12,
     )
-    values = eval_results(folder / "features/concat_last_four")
+    values = tiny_runs.eval_results(folder / "features/concat_last_four")
     assert values["eval_f1"] > 0.8
     before = (folder / "feature_results.json").read_text()
     (folder / "features/concat_last_four/result.json").unlink()
@@ -362,7 +337,9 @@ def test_a_tagger_learns_from_activations(place, deep):
         features="concat_last_four",
         lstm_size=24,
     )
-    assert eval_results(folder / "features/concat_last_four") == values
+    assert (
+        tiny_runs.eval_results(folder / "features/concat_last_four") == values
+    )
     results = [before, (folder / "feature_results.json").read_text()]
     first, again = (json.loads(r)["concat_last_four"] for r in results)
     assert first["values"] == again["values"]
@@ -379,12 +356,12 @@ def test_features_of_a_shallow_encoder_are_refused(place, capsys):
 def test_a_crf_is_trained_kept_and_used(place):
     flags = {"num_train_epochs": 6}
     folder = run(place, "crf", "--do_train", "--do_eval", "--crf", **flags)
-    values = eval_results(folder)
+    values = tiny_runs.eval_results(folder)
     assert values["eval_f1"] > 0.85
     assert (folder / "crf.json").exists()
     # The model beside it is a plain one, which others can load as well.
     report = model_directory.load_weights(
-        models.TaggingModel(BertConfig(**TINY), num_classes=5), str(folder)
+        models.TaggingModel(tiny_runs.config(WORDS), num_classes=5), str(folder)
     )
     assert not report.initialized and not report.left_over
     other = run(
@@ -395,7 +372,7 @@ def test_a_crf_is_trained_kept_and_used(place):
         dev_file=place / "eng.testa",
         init_checkpoint=folder,
     )
-    found = eval_results(other)
+    found = tiny_runs.eval_results(other)
     assert found["eval_f1"] == values["eval_f1"]
     predictions = [f / "predictions_dev.txt" for f in (folder, other)]
     assert predictions[0].read_text() == predictions[1].read_text()

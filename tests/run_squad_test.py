@@ -8,26 +8,16 @@ import random
 import sys
 
 import pytest
+import tiny_runs
 
 import run_squad
-from modeling import model_directory, models
-from modeling.config import BertConfig
+from modeling import model_directory
 from tasks import squad_metrics
 from training import config_flags
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 NAMES = ["anna", "bert", "carl", "dora"]
 FILLING = [f"w{i}" for i in range(20)]
-WORDS = [*SPECIAL, *NAMES, *FILLING, "who", "?", "."]
-TINY = dict(
-    vocab_size=len(WORDS),
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=32,
-    type_vocab_size=2,
-)
+WORDS = [*tiny_runs.SPECIAL, *NAMES, *FILLING, "who", "?", "."]
 
 
 def dataset(seed, count, *, impossible=False, answers=True):
@@ -57,11 +47,7 @@ def dataset(seed, count, *, impossible=False, answers=True):
 def place(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data of both versions."""
     place = tmp_path_factory.mktemp("data")
-    config = place / "config.json"
-    config.write_text(json.dumps(TINY))
-    encoder = models.PretrainingModel(BertConfig.from_json_file(str(config)))
-    model_directory.save(encoder, str(place / "encoder"))
-    (place / "encoder" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    tiny_runs.save_encoder(place / "encoder", WORDS, max_position_embeddings=32)
     for name, seed, count, impossible in (
         ("train1", 1, 200, False),
         ("dev1", 2, 40, False),
@@ -89,9 +75,7 @@ def run(place, name, *switches, version=1, **flags):
         "precision": "float32",
         "num_train_epochs": 10,
     } | flags
-    arguments = [f"--{k}={v}" for k, v in flags.items() if v is not None]
-    argv = ["run_squad.py", *arguments, *switches]
-    config_flags.run(run_squad.SquadConfig, run_squad.main, argv)
+    tiny_runs.run(run_squad, run_squad.SquadConfig, *switches, **flags)
     return place / name
 
 

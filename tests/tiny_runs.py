@@ -1,0 +1,53 @@
+"""A tiny encoder to start from, and runners called as a command line does."""
+
+import pathlib
+import types
+
+from modeling import model_directory, models
+from modeling.config import BertConfig
+from training import config_flags
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SEED = 3
+
+
+def config(words: list[str], **sizes: int) -> BertConfig:
+    """Returns tiny hyperparameters for a vocabulary."""
+    tiny = dict(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=48,
+        type_vocab_size=2,
+    )
+    return BertConfig(vocab_size=len(words), **(tiny | sizes))
+
+
+def save_encoder(
+    directory: pathlib.Path,
+    words: list[str],
+    *,
+    attention: str = "bidirectional",
+    **sizes: int,
+) -> pathlib.Path:
+    """Saves random weights and their vocabulary; returns the directory."""
+    encoder = models.PretrainingModel(
+        config(words, **sizes), attention=attention, seed=SEED
+    )
+    model_directory.save(encoder, str(directory))
+    (directory / "vocab.txt").write_text("\n".join(words) + "\n")
+    return directory
+
+
+def run(runner: types.ModuleType, flag_names: type, *switches, **flags) -> None:
+    """Calls a runner's main; flags that are None are left out."""
+    given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+    argv = [f"{runner.__name__}.py", *given, *switches]
+    config_flags.run(flag_names, runner.main, argv)
+
+
+def eval_results(folder: pathlib.Path) -> dict[str, float]:
+    """Reads eval_results.txt."""
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
