@@ -28,43 +28,31 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(turns.Race):
     """What is measured."""
 
     task_name: str = field("Of GLUE.")
     data_dir: str = field("Folder of the task's files.")
     init_checkpoint: str = field("A model directory that both read.")
-    peer_python: str | None = field(
-        "Python with torch and transformers; None: ours alone.", None
-    )
     batch_size: int = field("Examples per step.", 32)
-    precision: Literal["auto", "float32", "bfloat16"] = field(
-        "Of both; auto as in run_classifier.py.", "auto"
-    )
-    rounds: int = field("How often the two take turns.", 3)
     steps: int = field("Steps of training per turn.", 25)
     predictions: int = field("Examples to predict per turn.", 400)
     profile: str | None = field(
         "Where to write traces of ours, in place of a comparison.", None
     )
-    work: Literal["compare", "train", "predict"] = field(
-        "Used by itself.", "compare"
-    )
-    side: Literal["ours", "peer"] = field("Used by itself.", "ours")
+    work: Literal["train", "predict"] = field("Used by itself.", "train")
     examples: str | None = field("Used by itself.", None)
 
 
 def make_ours(config: Config):
-    """Returns what works once, and the precision."""
+    """Returns what works once."""
     import our_side
 
     from data import length_groups
     from modeling import models
     from tasks import batches, checkpoint_sources, classification
-    from training import precision
 
     arrays = example_arrays.read(config.examples)
-    dtype = precision.choose(config.precision)
     bert = checkpoint_sources.read(config.init_checkpoint).config
     kind = tokenized_task.open_task(config.task_name, config.data_dir).kind
 
@@ -74,7 +62,7 @@ def make_ours(config: Config):
         )
 
     common = {
-        "dtype": dtype,
+        "dtype": config.precision,
         "init_checkpoint": config.init_checkpoint,
     }
     task = classification.ClassificationTask(kind)
@@ -86,16 +74,16 @@ def make_ours(config: Config):
         predictor = our_side.predictor(make_model, task, **common)
         some = example_arrays.to_features(arrays, config.predictions)
         make = batches.predict(some, **options)
-        return dtype, lambda: predictor(make, len(some))
+        return lambda: predictor(make, len(some))
     features = example_arrays.to_features(arrays)
     make = batches.train(features, seed=1, **options)
-    return dtype, our_side.training(
+    return our_side.training(
         make_model, task, make, steps=config.steps, **common
     )
 
 
 def make_peer(config: Config):
-    """Returns what works once, and the precision."""
+    """Returns what works once."""
     import torch
     import torch_peer
     import transformers
@@ -110,7 +98,7 @@ def make_peer(config: Config):
         return torch_peer.tensors(example_arrays.padded(arrays, rows))
 
     if config.work == "train":
-        return config.precision, torch_peer.training(
+        return torch_peer.training(
             model,
             batch,
             count,
@@ -127,54 +115,44 @@ def make_peer(config: Config):
                 end = min(start + config.batch_size, last)
                 model(**batch(np.arange(start, end)))
 
-    return config.precision, predict
+    return predict
 
 
 def main(config: Config) -> None:
     """Lets ours and the peer take turns and prints medians and ratios."""
-    if config.work != "compare":
-        make = make_ours if config.side == "ours" else make_peer
-        note, run = make(config)
+    if config.side != "both":
+        run = (make_ours if config.side == "ours" else make_peer)(config)
         for _ in range(2 if config.work == "train" else 1):
             run()  # Compiles, and meets the lengths that there are.
-        return turns.serve(run, note)
-    from training import precision
-
-    chosen = precision.choose(config.precision)
-    config = dataclasses.replace(config, precision=chosen)
+        return turns.serve(run)
+    config = turns.choose_precision(config)
     task = tokenized_task.open_task(config.task_name, config.data_dir)
     with tempfile.TemporaryDirectory() as folder:
         paths = tokenized_task.write(folder, task, config.init_checkpoint)
         for work, split in (("train", "train"), ("predict", "dev")):
             path = paths[split]
-            _compare(dataclasses.replace(config, work=work, examples=path))
+            _measure(dataclasses.replace(config, work=work, examples=path))
     return None
 
 
-def _compare(config: Config) -> None:
+def _measure(config: Config) -> None:
     if config.profile:
         import trace_table
 
-        folder = os.path.join(config.profile, config.work)
         print(f"{config.work}:")
-        return trace_table.show(make_ours(config)[1], folder)
-    sides = {"ours": turns.command(__file__, config, sys.executable)}
-    if config.peer_python:
-        sides["peer"] = turns.command(
-            __file__, config, config.peer_python, side="peer"
-        )
+        folder = os.path.join(config.profile, config.work)
+        return trace_table.show(make_ours(config), folder)
     done = config.batch_size * config.steps
     if config.work == "predict":
         splits = example_arrays.read(config.examples)["row_splits"]
         done = min(config.predictions, len(splits) - 1)
-    turns.report(
-        f"{config.task_name} {config.work}, batch {config.batch_size}, "
-        f"{config.precision}",
-        turns.compare(sides, rounds=config.rounds),
+    return turns.race(
+        __file__,
+        config,
+        title=f"{config.task_name} {config.work}, batch {config.batch_size}",
         done=done,
         unit="examples",
     )
-    return None
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ VOCABULARY = 30522
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(turns.Race):
     """What is measured."""
 
     size: Literal["tiny", "mini", "small", "base", "large"] = field(
@@ -42,18 +42,10 @@ class Config:
     )
     batch_size: int = field("Sequences per step.", 8)
     max_seq_length: int = field("Pieces per sequence.", 128)
-    precision: Literal["auto", "float32", "bfloat16"] = field(
-        "Of both; auto as in run_pretraining.py.", "auto"
-    )
-    rounds: int = field("How often the two take turns.", 5)
     steps: int = field("Steps per turn.", 5)
     use_xla: bool = field("Whether XLA compiles ours: for GPUs.", False)
-    peer_python: str | None = field(
-        "Python with torch; None: ours alone.", None
-    )
     peer_compile: bool = field("Whether the peer uses torch.compile.", True)
     profile: str | None = field("Where to write a trace of our step.", None)
-    worker: Literal["none", "ours", "peer"] = field("Used by itself.", "none")
 
 
 def batch(config: Config) -> dict[str, np.ndarray]:
@@ -98,35 +90,33 @@ def model_config(config: Config) -> dict:
 
 
 def make_ours(config: Config):
-    """Returns what runs our steps, and the precision."""
+    """Returns what runs our steps."""
     import our_side
     import tensorflow as tf
 
     from modeling import models
     from modeling.config import BertConfig
     from tasks import pretraining
-    from training import precision
 
     features = batch(config)
-    dtype = precision.choose(config.precision)
 
     def make_batches(*, first_batch, part, num_parts):
         return tf.data.Dataset.from_tensors(features).repeat()
 
-    return dtype, our_side.training(
+    return our_side.training(
         lambda dtype: models.PretrainingModel(
             BertConfig(hidden_act="gelu", **model_config(config)), dtype=dtype
         ),
         pretraining.PretrainingTask(),
         make_batches,
-        dtype=dtype,
+        dtype=config.precision,
         steps=config.steps,
         jit_compile=config.use_xla,
     )
 
 
 def make_peer(config: Config):
-    """Returns what runs steps of transformers, and the precision."""
+    """Returns what runs steps of transformers."""
     import torch
     import torch_peer
     import transformers
@@ -158,42 +148,28 @@ def make_peer(config: Config):
             torch_peer.step(model, loss, optimizer)
         loss.item()  # Waits for the device.
 
-    return config.precision, run
-
-
-def work(config: Config) -> None:
-    """Serves turns as one of the two sides."""
-    dtype, run = (make_ours if config.worker == "ours" else make_peer)(config)
-    run()  # Compiles.
-    turns.serve(run, note=dtype)
+    return run
 
 
 def main(config: Config) -> None:
     """Lets ours and the peer take turns and prints medians and the ratio."""
-    if config.worker != "none":
-        return work(config)
+    if config.side != "both":
+        run = (make_ours if config.side == "ours" else make_peer)(config)
+        run()  # Compiles.
+        return turns.serve(run)
+    config = turns.choose_precision(config)
     if config.profile:
         import trace_table
 
-        return trace_table.show(make_ours(config)[1], config.profile)
-    if config.precision == "auto":  # Both must compute in the same.
-        from training import precision
-
-        config = dataclasses.replace(config, precision=precision.choose())
-    python = config.peer_python
-    sides = {
-        "ours": turns.command(__file__, config, sys.executable, worker="ours")
-    }
-    if python:
-        sides["peer"] = turns.command(__file__, config, python, worker="peer")
-    turns.report(
-        f"{config.size}, batch {config.batch_size}, sequence "
-        f"{config.max_seq_length}, {config.precision}",
-        turns.compare(sides, rounds=config.rounds),
+        return trace_table.show(make_ours(config), config.profile)
+    return turns.race(
+        __file__,
+        config,
+        title=f"{config.size}, batch {config.batch_size}, sequence "
+        f"{config.max_seq_length}",
         done=config.batch_size * config.steps,
         unit="sequences",
     )
-    return None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import dataclasses
 import json
 import os
 import sys
-from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
@@ -26,19 +25,13 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(turns.Race):
     """What is measured."""
 
     predict_file: str = field("SQuAD's JSON.")
     init_checkpoint: str = field("A directory that transformers reads too.")
     questions: int = field("How many, evenly from the whole file.", 400)
     batch_size: int = field("Windows.", 16)
-    precision: Literal["auto", "float32", "bfloat16"] = field(
-        "Of both; auto as in run_squad.py.", "auto"
-    )
-    rounds: int = field("How often the two take turns.", 3)
-    peer_python: str | None = field("Python with torch.", None)
-    worker: Literal["none", "ours", "peer"] = field("Used by itself.", "none")
 
 
 def rows(config: Config) -> list[tuple[str, str]]:
@@ -71,18 +64,16 @@ def make_ours(config: Config):
         squad_decoding,
         squad_sets,
     )
-    from training import precision
 
     start = finetuning.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
         max_seq_length=384,
     )
-    dtype = precision.choose(config.precision)
     predictor = our_side.predictor(
         lambda dtype: question_answering.make_model(start.config, dtype=dtype),
         question_answering.QuestionAnsweringTask(),
-        dtype=dtype,
+        dtype=config.precision,
         init_checkpoint=config.init_checkpoint,
     )
 
@@ -120,7 +111,7 @@ def make_ours(config: Config):
         windows = reader.windows(found)
         reader.decode(found, windows, reader.logits(windows))
 
-    return dtype, run
+    return run
 
 
 def make_peer(config: Config):
@@ -156,41 +147,23 @@ def make_peer(config: Config):
                 outputs = model(**{k: v[part] for k, v in encoded.items()})
             outputs.start_logits.float().numpy()
 
-    return config.precision, run
-
-
-def work(config: Config) -> None:
-    """Is one of the two sides."""
-    few = dataclasses.replace(config, questions=2 * config.batch_size)
-    make = make_ours if config.worker == "ours" else make_peer
-    make(few)[1]()  # Libraries start.
-    dtype, run = make(config)
-    if config.worker == "ours":
-        run()  # Traces.
-    turns.serve(run, note=dtype)
+    return run
 
 
 def main(config: Config) -> None:
     """Lets both take turns and prints medians and the ratios."""
-    if config.worker != "none":
-        return work(config)
-    if config.precision == "auto":  # Both must compute in the same.
-        from training import precision
-
-        config = dataclasses.replace(config, precision=precision.choose())
-    python = config.peer_python
-    sides = {
-        "ours": turns.command(__file__, config, sys.executable, worker="ours")
-    }
-    if python:
-        sides["peer"] = turns.command(__file__, config, python, worker="peer")
-    turns.report(
-        f"batch {config.batch_size}, {config.precision}",
-        turns.compare(sides, rounds=config.rounds),
+    if config.side != "both":
+        make = make_ours if config.side == "ours" else make_peer
+        run = make(config)
+        run()  # Libraries start, and ours meets the lengths that there are.
+        return turns.serve(run)
+    return turns.race(
+        __file__,
+        turns.choose_precision(config),
+        title=f"batch {config.batch_size}",
         done=config.questions,
         unit="questions",
     )
-    return None
 
 
 if __name__ == "__main__":

@@ -26,24 +26,14 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(turns.Race):
     """What is measured."""
 
     data_file: str = field("CoNLL's format.")
     init_checkpoint: str = field("A model directory that both read.")
-    peer_python: str | None = field(
-        "Python with torch and transformers; None: ours alone.", None
-    )
     batch_size: int = field("Sentences per step.", 32)
-    precision: Literal["auto", "float32", "bfloat16"] = field(
-        "Of both.", "auto"
-    )
-    rounds: int = field("How often the two take turns.", 3)
     steps: int = field("Batches per turn.", 20)
-    work: Literal["compare", "train", "extract"] = field(
-        "Used by itself.", "compare"
-    )
-    side: Literal["ours", "peer"] = field("Used by itself.", "ours")
+    work: Literal["train", "extract"] = field("Used by itself.", "train")
     examples: str | None = field("Used by itself.", None)
 
 
@@ -67,19 +57,17 @@ def tokenize(config: Config, folder: str) -> str:
 
 
 def make_ours(config: Config):
-    """Returns what works once, and the precision."""
+    """Returns what works once."""
     import our_side
 
     from data import length_groups
     from modeling import models
     from tasks import batches, checkpoint_sources, feature_extraction, tagging
-    from training import precision
 
     arrays = example_arrays.read(config.examples)
-    dtype = precision.choose(config.precision)
     bert = checkpoint_sources.read(config.init_checkpoint).config
     common = {
-        "dtype": dtype,
+        "dtype": config.precision,
         "init_checkpoint": config.init_checkpoint,
     }
     options = {
@@ -96,8 +84,8 @@ def make_ours(config: Config):
             arrays, config.batch_size * config.steps
         )
         make = batches.predict(some, **options)
-        return dtype, lambda: predictor(make, len(some))
-    return dtype, our_side.training(
+        return lambda: predictor(make, len(some))
+    return our_side.training(
         lambda dtype: models.TaggingModel(
             bert, num_classes=int(arrays["classes"]), dtype=dtype
         ),
@@ -109,7 +97,7 @@ def make_ours(config: Config):
 
 
 def make_peer(config: Config):
-    """Returns what works once, and the precision."""
+    """Returns what works once."""
     import torch
     import torch_peer
     import transformers
@@ -124,7 +112,7 @@ def make_peer(config: Config):
         tagger = transformers.AutoModelForTokenClassification.from_pretrained(
             config.init_checkpoint, num_labels=int(arrays["classes"])
         )
-        return config.precision, torch_peer.training(
+        return torch_peer.training(
             tagger,
             batch,
             len(arrays["row_splits"]) - 1,
@@ -145,41 +133,29 @@ def make_peer(config: Config):
                 last = model(**made).last_hidden_state
                 (last * mask).sum(1) / mask.sum(1)
 
-    return config.precision, extract
+    return extract
 
 
 def main(config: Config) -> None:
     """Lets ours and the peer take turns and prints medians and ratios."""
-    if config.work != "compare":
-        make = make_ours if config.side == "ours" else make_peer
-        note, run = make(config)
+    if config.side != "both":
+        run = (make_ours if config.side == "ours" else make_peer)(config)
         for _ in range(2 if config.work == "train" else 1):
             run()  # Compiles, and meets the lengths that there are.
-        return turns.serve(run, note)
-    from training import precision
-
-    chosen = precision.choose(config.precision)
+        return turns.serve(run)
     with tempfile.TemporaryDirectory() as folder:
         config = dataclasses.replace(
-            config, precision=chosen, examples=tokenize(config, folder)
+            turns.choose_precision(config), examples=tokenize(config, folder)
         )
         for work in ("train", "extract"):
-            _compare(dataclasses.replace(config, work=work))
+            turns.race(
+                __file__,
+                dataclasses.replace(config, work=work),
+                title=f"{work}, batch {config.batch_size}",
+                done=config.batch_size * config.steps,
+                unit="sentences",
+            )
     return None
-
-
-def _compare(config: Config) -> None:
-    sides = {"ours": turns.command(__file__, config, sys.executable)}
-    if config.peer_python:
-        sides["peer"] = turns.command(
-            __file__, config, config.peer_python, side="peer"
-        )
-    turns.report(
-        f"{config.work}, batch {config.batch_size}, {config.precision}",
-        turns.compare(sides, rounds=config.rounds),
-        done=config.batch_size * config.steps,
-        unit="sentences",
-    )
 
 
 if __name__ == "__main__":

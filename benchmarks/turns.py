@@ -3,9 +3,10 @@
 A benchmark starts itself once per side; a side gets ready, then works whenever
 it is asked to:
 
-    serve(run, note="float32")             in the process of a side
-    taken = compare({"ours": command(...), "peer": command(...)}, rounds=5)
-    report("MRPC", taken, done=800, unit="examples")          in the other one
+    race(__file__, config, title="MRPC", done=800, unit="examples")
+        starts the script again with --side=ours and with --side=peer
+    serve(run)
+        in the process of a side
 """
 
 import collections
@@ -17,15 +18,35 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from training import config_flags
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Race:
+    """What every benchmark with a peer in PyTorch is asked."""
+
+    peer_python: str | None = field(
+        "Python with torch and transformers; None: ours alone.", None
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = field(
+        "Of both; auto as in the runners.", "auto"
+    )
+    rounds: int = field("How often the two take turns.", 3)
+    side: Literal["both", "ours", "peer"] = field("Used by itself.", "both")
+
+
+_Config = TypeVar("_Config", bound=Race)
 
 
 class Taken(NamedTuple):
-    """Medians over the turns, and what the side said of itself."""
+    """Medians over the turns."""
 
     seconds: float
     processor_seconds: float
-    note: Any
 
 
 def command(script: str, config: Any, python: str, **changes) -> list[str]:
@@ -42,9 +63,37 @@ def command(script: str, config: Any, python: str, **changes) -> list[str]:
     return [python, os.path.abspath(script), *given]
 
 
-def serve(run: Callable[[], Any], note: Any = None) -> None:
-    """Works once for every line of standard input; run it when warm."""
-    print(json.dumps(note), flush=True)
+def choose_precision(config: _Config) -> _Config:
+    """Says what "auto" is on this machine: both must compute in the same."""
+    from training import precision
+
+    chosen = precision.choose(config.precision)
+    return dataclasses.replace(config, precision=chosen)
+
+
+def race(
+    script: str, config: Race, *, title: str, done: int, unit: str
+) -> None:
+    """Lets both sides of a script take turns; prints what each does a second.
+
+    Args:
+      script: its path; it is started with --side.
+      config: its flags.
+      title: begins every line.
+      done: how much of it is done in a turn.
+      unit: in the plural.
+    """
+    sides = {"ours": command(script, config, sys.executable, side="ours")}
+    if config.peer_python:
+        python = config.peer_python
+        sides["peer"] = command(script, config, python, side="peer")
+    taken = compare(sides, rounds=config.rounds)
+    _report(f"{title}, {config.precision}", taken, done=done, unit=unit)
+
+
+def serve(run: Callable[[], Any]) -> None:
+    """Works once for every line of standard input; call it when warm."""
+    print(json.dumps("ready"), flush=True)
     for _ in sys.stdin:
         started, used = time.perf_counter(), time.process_time()
         run()
@@ -63,7 +112,8 @@ def compare(
     """
     sides = {name: _start(command) for name, command in commands.items()}
     try:
-        notes = {name: _answer(name, x) for name, x in sides.items()}
+        for name, process in sides.items():
+            _answer(name, process)
         taken = collections.defaultdict(list)
         for _ in range(rounds):
             for name, process in sides.items():
@@ -75,22 +125,14 @@ def compare(
             process.kill()
             process.wait()
     return {
-        name: Taken(*map(statistics.median, zip(*x, strict=True)), notes[name])
+        name: Taken(*map(statistics.median, zip(*x, strict=True)))
         for name, x in taken.items()
     }
 
 
-def report(
+def _report(
     title: str, taken: Mapping[str, Taken], *, done: int, unit: str
 ) -> None:
-    """Prints how much of `unit` each side does in a second, and the ratio.
-
-    Args:
-      title: begins every line.
-      taken: "ours" and, if there is one, "peer".
-      done: how much of it is done in a turn.
-      unit: in the plural.
-    """
     for name, x in taken.items():
         print(
             f"{title}, {name}: {done / x.seconds:.2f} {unit}/s, "
