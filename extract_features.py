@@ -32,14 +32,21 @@ from tasks import (
     finetuning,
     model_files,
 )
-from training import assembly, config_flags, feed, prediction, run_config
+from training import (
+    assembly,
+    config_flags,
+    feed,
+    finetuning_config,
+    prediction,
+    run_config,
+)
 from training import finetuning as training
 
 field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractConfig(run_config.DeviceConfig):
+class ExtractConfig(run_config.DeviceConfig, finetuning_config.EncoderConfig):
     """Everything extract_features.py needs to know."""
 
     input_file: str = field("One text, or a pair as `a ||| b`, a line.")
@@ -48,18 +55,6 @@ class ExtractConfig(run_config.DeviceConfig):
     layers: str | None = field(
         "Comma list; -1 is the last. Without it -1,-2,-3,-4, pooled -1.", None
     )
-    bert_config_file: str | None = field(
-        "JSON of the model; without it, that beside --init_checkpoint.", None
-    )
-    vocab_file: str | None = field(
-        "The vocabulary; without it, that beside --init_checkpoint.", None
-    )
-    do_lower_case: bool | None = field(
-        "Whether the model is uncased; without it, as --init_checkpoint was "
-        "trained, else True.",
-        None,
-    )
-    max_seq_length: int = field("Pieces; longer texts are cut.", 128)
     batch_size: int = field("Over all replicas.", 32)
     output_format: Literal["jsonl", "npz", "tfrecord", "parquet"] = field(
         "jsonl is the released one; the others are smaller.", "jsonl"
@@ -68,9 +63,6 @@ class ExtractConfig(run_config.DeviceConfig):
         "One vector for each text in place of each piece's.", "none"
     )
     normalize: bool = field("Scale every vector to length 1.", False)
-    group_by_length: bool = field(
-        "Compute lines of similar length together.", True
-    )
     strategy: Literal["auto", "one_device", "mirrored", "tpu"] = field(
         "auto: all GPUs, else the CPU.", "auto"
     )

@@ -11,8 +11,8 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningConfig(run_config.RunConfig):
-    """What it takes to train a task on top of a pre-trained encoder."""
+class EncoderConfig:
+    """What there is before a task: a pre-trained encoder and its tokenizer."""
 
     bert_config_file: str | None = field(
         "JSON of the model; without it, that beside --init_checkpoint.", None
@@ -26,6 +26,16 @@ class FinetuningConfig(run_config.RunConfig):
         None,
     )
     max_seq_length: int = field("Pieces; longer texts are cut.", 128)
+    group_by_length: bool = field(
+        "Make batches of similar length instead of padding all to the longest.",
+        True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningConfig(run_config.RunConfig, EncoderConfig):
+    """What it takes to train a task on top of a pre-trained encoder."""
+
     do_train: bool = field("Whether to train.", False)
     do_predict: bool = field("Whether to predict the test set.", False)
     train_batch_size: int = field("Over all replicas.", 32)
@@ -41,10 +51,6 @@ class FinetuningConfig(run_config.RunConfig):
     num_train_epochs: float = field("Times that every example is seen.", 3.0)
     warmup_proportion: float = field(
         "Share of the steps in which the learning rate rises.", 0.1
-    )
-    group_by_length: bool = field(
-        "Make batches of similar length instead of padding all to the longest.",
-        True,
     )
     write_records: bool = field(
         "Keep the features as TFRecords in --output_dir, for the next run.",
