@@ -48,11 +48,19 @@ def normalize(answer: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def f1(prediction: str, answer: str) -> float:
-    """Returns the harmonic mean of the words' precision and recall."""
+def f1(prediction: str, answer: str, *, empty_matches: bool) -> float:
+    """Returns the harmonic mean of the words' precision and recall.
+
+    Args:
+      prediction: what was answered.
+      answer: what is right.
+      empty_matches: whether nothing equals nothing once both are normalized,
+        as in the official script of 2.0; in that of 1.1 they share no word,
+        so that a predicted "." scores 0 where the answer is ".".
+    """
     found, right = normalize(prediction).split(), normalize(answer).split()
     if not found or not right:
-        return float(found == right)
+        return float(empty_matches and found == right)
     same = sum((Counter(found) & Counter(right)).values())
     if not same:
         return 0.0
@@ -60,12 +68,14 @@ def f1(prediction: str, answer: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def score(prediction: str, answers: Sequence[str]) -> Scores:
-    """Compares a prediction with the answer that it fits best."""
+def score(
+    prediction: str, answers: Sequence[str], *, empty_matches: bool
+) -> Scores:
+    """Compares a prediction with the answer that it fits best; see `f1`."""
     normalized = normalize(prediction)
     return Scores(
         exact=max(float(normalized == normalize(a)) for a in answers),
-        f1=max(f1(prediction, a) for a in answers),
+        f1=max(f1(prediction, a, empty_matches=empty_matches) for a in answers),
     )
 
 
@@ -97,7 +107,12 @@ def score_all(
             missing.append(question.id)
             result.append(Scores(0.0, 0.0))
         else:
-            result.append(score(predictions[question.id], answers))
+            scored = score(
+                predictions[question.id],
+                answers,
+                empty_matches=found.has_impossible,
+            )
+            result.append(scored)
     if missing:
         logging.warning(
             "%d questions have no prediction and score 0, e.g. %s",

@@ -3,6 +3,7 @@
 python -m pytest tests/tasks/squad_metrics_test.py
 """
 
+import functools
 import json
 import subprocess
 import sys
@@ -40,15 +41,41 @@ def test_case_marks_articles_and_spacing_do_not_count():
 
 
 def test_f1_counts_words_as_often_as_they_occur():
-    assert squad_metrics.f1("a cat cat sat", "the cat mat") == pytest.approx(
-        2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
-    )
-    assert squad_metrics.f1("the", "a") == 1.0
-    assert squad_metrics.f1("", "cat") == 0.0
+    for empty_matches in (False, True):
+        score = functools.partial(squad_metrics.f1, empty_matches=empty_matches)
+        assert score("a cat cat sat", "the cat mat") == pytest.approx(
+            2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
+        )
+        assert score("", "cat") == 0.0
+        assert score("cat", ".") == 0.0
+
+
+def test_nothing_equals_nothing_in_2_0_only():
+    """Three questions of dev-v1.1.json have the answer "."."""
+    assert squad_metrics.f1("the", "a", empty_matches=True) == 1.0
+    assert squad_metrics.f1("the", "a", empty_matches=False) == 0.0
+    old = questions(("1", [".", "cat"]), ("2", ["cat"]))
+    given = {"1": ".", "2": "cat"}
+    assert squad_metrics.evaluate(old, given) == {
+        "exact_match": 100.0,
+        "f1": 50.0,
+    }
+    # The script of 2.0 drops such an answer and expects none instead.
+    new = questions(("1", ["."]), ("2", ["cat"]), impossible=True)
+    assert squad_metrics.evaluate(new, given)["f1"] == 100.0
+
+
+def test_a_question_without_a_prediction_scores_nothing(caplog):
+    found = questions(("1", ["cat"]), ("2", ["."]), ("3", ["x"]))
+    values = squad_metrics.evaluate(found, {"1": "cat", "4": "other"})
+    assert values == {"exact_match": 100.0 / 3, "f1": 100.0 / 3}
+    assert "2 questions have no prediction and score 0, e.g. 2" in caplog.text
 
 
 def test_the_best_fitting_answer_counts():
-    score = squad_metrics.score("the cat sat", ["cat", "Cat sat."])
+    score = squad_metrics.score(
+        "the cat sat", ["cat", "Cat sat."], empty_matches=False
+    )
     assert score == (1.0, 1.0)
 
 
