@@ -10,6 +10,7 @@ question_answering.json  in the model directory: how it was asked in training
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,7 @@ def judge(
         thresholds = _best_thresholds(found, answers)
         best = squad_metrics.threshold_keys(thresholds)
         if threshold is None:
-            threshold = thresholds["f1"].threshold
+            threshold = _to_apply(thresholds["f1"], found, answers)
     elif threshold is None:
         threshold = 0.0
     made = Judgment(
@@ -128,6 +129,23 @@ def _best_thresholds(
         {i: a.best for i, a in zip(ids, answers, strict=True)},
         {i: a.null_odds for i, a in zip(ids, answers, strict=True)},
     )
+
+
+def _to_apply(
+    best: squad_metrics.Threshold,
+    found: squad.Questions,
+    answers: Sequence[Answers],
+) -> float:
+    """Returns the threshold that scores what the best one is said to score.
+
+    Where nothing beats never answering, the official script says 0, above
+    which some questions may be answered nevertheless.
+    """
+    unanswerable = sum(not question.answers for question in found.questions)
+    if best.score > 100.0 * unanswerable / len(found):
+        return best.threshold
+    least = min(given.null_odds for given in answers)
+    return min(0.0, math.nextafter(least, -math.inf))
 
 
 def write(output_dir: str, made: Judgment) -> None:

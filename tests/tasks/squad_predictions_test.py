@@ -1,0 +1,77 @@
+"""Proves which threshold is applied, found and stored for SQuAD 2.0.
+
+python -m pytest tests/tasks/squad_predictions_test.py
+"""
+
+import pytest
+
+from data import squad
+from tasks import squad_predictions
+from tasks.squad_decoding import Answers, Entry
+
+
+def questions(*answers, has_impossible=True):
+    """One question for each answer; "" is none."""
+    made = [
+        squad.Question(
+            id=str(number),
+            text="?",
+            paragraph=0,
+            answers=[squad.Answer(text, 0)] if text else [],
+            is_impossible=not text,
+        )
+        for number, text in enumerate(answers)
+    ]
+    return squad.Questions(
+        path="dev.json",
+        contexts=[""],
+        questions=made,
+        has_impossible=has_impossible,
+    )
+
+
+def answered(*rows):
+    """Rows are a text and the odds of no answer."""
+    return [
+        Answers(
+            [Entry(text, 1.0, 0.0, 0.0, None), Entry("", 0.0, 0.0, 0.0, None)],
+            odds,
+        )
+        for text, odds in rows
+    ]
+
+
+def judge(found, answers, threshold=None):
+    return squad_predictions.judge(
+        found, answers, with_negative=True, threshold=threshold
+    )
+
+
+def test_the_best_threshold_scores_what_it_is_said_to():
+    found = questions("cat", "dog", "bird", "", "")
+    given = answered(
+        ("cat", -3.0), ("dog", -1.0), ("bird", 0.5), ("x", 2.0), ("x", -2.0)
+    )
+    made = judge(found, given)
+    # All that are right, and one of those that are wrong.
+    assert made.threshold == made.values["best_f1_thresh"] == 0.5
+    assert made.values["f1"] == made.values["best_f1"] == 80.0
+
+
+@pytest.mark.parametrize("least", [-3.0, 0.0, 3.0])
+def test_where_never_answering_is_best_nothing_is_answered(least):
+    found = questions("cat", "", "", "")
+    wrong = answered(*(("dog", least + i) for i in range(4)))
+    made = judge(found, wrong)
+    # As the official script says it, although 0 would answer something.
+    assert made.values["best_f1_thresh"] == 0.0
+    assert made.values["best_f1"] == made.values["f1"] == 75.0
+    assert made.threshold <= 0.0
+    assert set(made.predictions.values()) == {""}
+
+
+def test_a_threshold_that_is_given_is_applied():
+    found = questions("cat", "")
+    given = answered(("cat", -3.0), ("x", -1.0))
+    assert judge(found, given, threshold=-1.0).values["f1"] == 50.0
+    assert judge(found, given).values["f1"] == 100.0
