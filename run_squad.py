@@ -24,24 +24,11 @@ Killed and started again, training goes on from its last checkpoint.
 """
 
 import dataclasses
-import functools
-import sys
 
 import finetuning_job
+import squad_job
 import tensorflow_setup  # noqa: F401
-from data import squad
-from tasks import (
-    finetuning,
-    grid,
-    question_answering,
-    run_files,
-    squad_ask,
-    squad_decoding,
-    squad_ensemble,
-    squad_predictions,
-    squad_results,
-    squad_sets,
-)
+from tasks import squad_results
 from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
@@ -121,39 +108,15 @@ class SquadConfig(finetuning_config.FinetuningConfig):
                 "--ensemble_dirs only combines what runs have left"
             )
 
-    @property
-    def sizes(self) -> squad_sets.Sizes:
-        """Those of windows."""
-        return squad_sets.Sizes(
-            max_seq_length=self.max_seq_length,
-            doc_stride=self.doc_stride,
-            max_query_length=self.max_query_length,
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Sets:
-    """What is learned, what is predicted, and how the model is asked."""
-
-    train: squad.Questions | None
-    predict: squad.Questions | None
-    with_negative: bool
-    threshold: float | None
-
-    @property
-    def known_threshold(self) -> float | None:
-        """What a question without company is judged by; None in 1.1."""
-        return (self.threshold or 0.0) if self.with_negative else None
-
 
 def main(config: SquadConfig) -> None:
     """Opens everything, then trains, predicts and answers as asked."""
     if config.ensemble_dirs:
-        combine(config)
+        squad_job.combine(config)
         return
     start = finetuning_job.open_start(config)
-    sets = open_sets(config, start.init_checkpoint)
-    job = open_job(config, start, sets)
+    sets = squad_job.open_sets(config, start.init_checkpoint)
+    job = squad_job.open_job(config, start, sets)
     files = finetuning_job.open_files(config, job)
     record = squad_results.Record(
         files,
@@ -172,154 +135,7 @@ def main(config: SquadConfig) -> None:
         record.predictions(made, step)
         sets = dataclasses.replace(sets, threshold=made.threshold)
     if config.question or config.interactive:
-        ask(config, fitted, sets)
-
-
-def open_sets(config: SquadConfig, *directories: str | None) -> Sets:
-    """Reads the files, and what is stored with a model in a directory.
-
-    That in output_dir comes first, as its weights do.
-    """
-    stored = squad_predictions.Settings()
-    for directory in (config.output_dir, *directories):
-        if stored == squad_predictions.Settings():
-            stored = squad_predictions.read_settings(directory)
-    with_negative = config.version_2_with_negative
-    if with_negative is None:
-        with_negative = stored.version_2_with_negative
-    train, predict = None, None
-    if config.do_train:
-        train = squad.read(config.train_file)
-        squad.check_version(
-            train, "train_file", with_negative=with_negative, must_say=True
-        )
-        train = squad.for_training(train, name_all=config.verbose_logging)
-    if config.predict_file:
-        predict = squad.read(config.predict_file)
-        squad.check_version(
-            predict, "predict_file", with_negative=with_negative
-        )
-        if config.do_train and config.needs_evaluation:
-            squad.require_answers(predict, "predict_file")
-    threshold = config.null_score_diff_threshold
-    if threshold is None and not config.do_train:
-        threshold = stored.null_score_diff_threshold
-    return Sets(
-        train=train,
-        predict=predict,
-        with_negative=with_negative,
-        threshold=threshold if with_negative else None,
-    )
-
-
-def open_job(
-    config: SquadConfig, start: finetuning.Start, sets: Sets
-) -> finetuning_job.Job:
-    """Makes ready what trains and judges."""
-    strategy = finetuning_job.open_strategy(config, start)
-    records_dir = config.output_dir if config.write_records else None
-
-    @functools.cache
-    def features(split: str):
-        del split  # There is only one set to train on.
-        return squad_sets.training_features(
-            sets.train, start.tokenizer, config.sizes, records_dir
-        )
-
-    @functools.cache
-    def windows():
-        return squad_sets.prediction_windows(
-            sets.predict, start.tokenizer, config.sizes, records_dir
-        )
-
-    def judge(fitted: finetuning_job.Fitted) -> squad_predictions.Judgment:
-        reader = make_reader(config, fitted, sets, config.predict_batch_size)
-        logits = reader.logits(windows())
-        return squad_predictions.judge(
-            sets.predict,
-            reader.decode(sets.predict, windows(), logits),
-            with_negative=sets.with_negative,
-            threshold=sets.threshold,
-            windows=windows(),
-            logits=logits,
-        )
-
-    train = sets.train
-    return finetuning_job.Job(
-        config=config,
-        start=start,
-        strategy=strategy,
-        task=question_answering.QuestionAnsweringTask(),
-        make_model=functools.partial(
-            question_answering.make_model, start.config
-        ),
-        features=features,
-        judge=judge,
-        data_settings=squad_sets.fingerprint(train, config.sizes),
-        # As released, questions and not windows make an epoch.
-        num_examples=len(train) if train else None,
-    )
-
-
-def make_reader(
-    config: SquadConfig,
-    fitted: finetuning_job.Fitted,
-    sets: Sets,
-    batch_size: int,
-) -> squad_ask.Reader:
-    """Makes what asks a model."""
-    return squad_ask.Reader(
-        lambda features: fitted.predictions(features, batch_size),
-        fitted.job.start.tokenizer,
-        sizes=config.sizes,
-        limits=limits(config, sets),
-        threshold=sets.known_threshold,
-    )
-
-
-def limits(config: SquadConfig, sets: Sets) -> squad_decoding.Limits:
-    """Returns what may be an answer."""
-    return squad_decoding.Limits(
-        n_best_size=config.n_best_size,
-        max_answer_length=config.max_answer_length,
-        exact_answers=config.exact_answers,
-        version_2_with_negative=sets.with_negative,
-    )
-
-
-def ask(config: SquadConfig, fitted: finetuning_job.Fitted, sets: Sets) -> None:
-    """Answers --question, then what is typed."""
-    replicas = fitted.job.strategy.num_replicas_in_sync
-    reader = make_reader(config, fitted, sets, replicas)
-    if config.question:
-        found = reader.ask(config.question, config.context)
-        print(squad_ask.describe(found, config.context))
-    if config.interactive:
-        squad_ask.talk(reader, sys.stdin, sys.stdout, config.context)
-
-
-def combine(config: SquadConfig) -> None:
-    """Makes one prediction of several runs'."""
-    directories = config.ensemble_dirs.split(",")
-    sets = open_sets(config, *directories)
-    made = squad_ensemble.combine(
-        directories,
-        sets.predict,
-        sizes=config.sizes,
-        limits=limits(config, sets),
-        threshold=sets.threshold,
-    )
-    config_flags.write_run_config(config, config.output_dir)
-    files = run_files.RunFiles(
-        output_dir=config.output_dir,
-        settings=dataclasses.asdict(config),
-        given=config_flags.given(config),
-        results=grid.Results(config.output_dir),
-    )
-    record = squad_results.Record(
-        files, with_negative=sets.with_negative, threshold=sets.threshold
-    )
-    record.predictions(made)
+        squad_job.ask(config, fitted, sets)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,226 @@
+"""What run_squad.py learns, predicts, combines and is asked.
+
+sets = open_sets(config, start.init_checkpoint)
+job = open_job(config, start, sets)         # judged by --predict_file
+ask(config, fitted, sets)                   # --question, --interactive
+combine(config)                             # --ensemble_dirs
+"""
+
+import dataclasses
+import functools
+import sys
+from typing import Any
+
+import finetuning_job
+import tensorflow_setup  # noqa: F401
+from data import squad, squad_windows
+from data.features import Features
+from data.tokenization import Tokenizer
+from tasks import (
+    finetuning,
+    grid,
+    question_answering,
+    run_files,
+    squad_ask,
+    squad_decoding,
+    squad_ensemble,
+    squad_predictions,
+    squad_results,
+    squad_sets,
+)
+from training import config_flags
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Sets:
+    """What is learned, what is predicted, and how the model is asked."""
+
+    train: squad.Questions | None
+    predict: squad.Questions | None
+    with_negative: bool
+    threshold: float | None
+
+    @property
+    def known_threshold(self) -> float | None:
+        """What a question without company is judged by; None in 1.1."""
+        return (self.threshold or 0.0) if self.with_negative else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Work:
+    """The sets as a model sees them, each made once."""
+
+    config: Any
+    sets: Sets
+    tokenizer: Tokenizer
+
+    @functools.cached_property
+    def learned(self) -> Features:
+        """The windows to learn from."""
+        return squad_sets.training_features(
+            self.sets.train,
+            self.tokenizer,
+            sizes(self.config),
+            self._records_dir,
+        )
+
+    @functools.cached_property
+    def windows(self) -> squad_windows.Windows:
+        """The windows to predict."""
+        return squad_sets.prediction_windows(
+            self.sets.predict,
+            self.tokenizer,
+            sizes(self.config),
+            self._records_dir,
+        )
+
+    def judge(
+        self, fitted: finetuning_job.Fitted
+    ) -> squad_predictions.Judgment:
+        """Predicts with a model, and scores that if it can be scored."""
+        batch_size = self.config.predict_batch_size
+        reader = make_reader(self.config, fitted, self.sets, batch_size)
+        logits = reader.logits(self.windows)
+        return squad_predictions.judge(
+            self.sets.predict,
+            reader.decode(self.sets.predict, self.windows, logits),
+            with_negative=self.sets.with_negative,
+            threshold=self.sets.threshold,
+            windows=self.windows,
+            logits=logits,
+        )
+
+    @property
+    def _records_dir(self) -> str | None:
+        return self.config.output_dir if self.config.write_records else None
+
+
+def open_sets(config: Any, *directories: str | None) -> Sets:
+    """Reads the files, and what is stored with a model in a directory.
+
+    That in output_dir comes first, as its weights do.
+    """
+    stored = squad_predictions.Settings()
+    for directory in (config.output_dir, *directories):
+        if stored == squad_predictions.Settings():
+            stored = squad_predictions.read_settings(directory)
+    with_negative = config.version_2_with_negative
+    if with_negative is None:
+        with_negative = stored.version_2_with_negative
+    train, predict = None, None
+    if config.do_train:
+        train = squad.read(config.train_file)
+        squad.check_version(
+            train, "train_file", with_negative=with_negative, must_say=True
+        )
+        train = squad.for_training(train, name_all=config.verbose_logging)
+    if config.predict_file:
+        predict = squad.read(config.predict_file)
+        squad.check_version(
+            predict, "predict_file", with_negative=with_negative
+        )
+        if config.do_train and config.needs_evaluation:
+            squad.require_answers(predict, "predict_file")
+    threshold = config.null_score_diff_threshold
+    if threshold is None and not config.do_train:
+        threshold = stored.null_score_diff_threshold
+    return Sets(
+        train=train,
+        predict=predict,
+        with_negative=with_negative,
+        threshold=threshold if with_negative else None,
+    )
+
+
+def open_job(
+    config: Any, start: finetuning.Start, sets: Sets
+) -> finetuning_job.Job:
+    """Makes ready what trains and judges."""
+    strategy = finetuning_job.open_strategy(config, start)
+    work = Work(config=config, sets=sets, tokenizer=start.tokenizer)
+    train = sets.train
+    return finetuning_job.Job(
+        config=config,
+        start=start,
+        strategy=strategy,
+        task=question_answering.QuestionAnsweringTask(),
+        make_model=functools.partial(
+            question_answering.make_model, start.config
+        ),
+        # There is only one set to train on.
+        features=lambda split: work.learned,
+        judge=work.judge,
+        data_settings=squad_sets.fingerprint(train, sizes(config)),
+        # As released, questions and not windows make an epoch.
+        num_examples=len(train) if train else None,
+    )
+
+
+def make_reader(
+    config: Any,
+    fitted: finetuning_job.Fitted,
+    sets: Sets,
+    batch_size: int,
+) -> squad_ask.Reader:
+    """Makes what asks a model."""
+    return squad_ask.Reader(
+        lambda features: fitted.predictions(features, batch_size),
+        fitted.job.start.tokenizer,
+        sizes=sizes(config),
+        limits=limits(config, sets),
+        threshold=sets.known_threshold,
+    )
+
+
+def sizes(config: Any) -> squad_sets.Sizes:
+    """Returns those of windows."""
+    return squad_sets.Sizes(
+        max_seq_length=config.max_seq_length,
+        doc_stride=config.doc_stride,
+        max_query_length=config.max_query_length,
+    )
+
+
+def limits(config: Any, sets: Sets) -> squad_decoding.Limits:
+    """Returns what may be an answer."""
+    return squad_decoding.Limits(
+        n_best_size=config.n_best_size,
+        max_answer_length=config.max_answer_length,
+        exact_answers=config.exact_answers,
+        version_2_with_negative=sets.with_negative,
+    )
+
+
+def ask(config: Any, fitted: finetuning_job.Fitted, sets: Sets) -> None:
+    """Answers --question, then what is typed."""
+    replicas = fitted.job.strategy.num_replicas_in_sync
+    reader = make_reader(config, fitted, sets, replicas)
+    if config.question:
+        found = reader.ask(config.question, config.context)
+        print(squad_ask.describe(found, config.context))
+    if config.interactive:
+        squad_ask.talk(reader, sys.stdin, sys.stdout, config.context)
+
+
+def combine(config: Any) -> None:
+    """Makes one prediction of several runs'."""
+    directories = config.ensemble_dirs.split(",")
+    sets = open_sets(config, *directories)
+    made = squad_ensemble.combine(
+        directories,
+        sets.predict,
+        sizes=sizes(config),
+        limits=limits(config, sets),
+        threshold=sets.threshold,
+    )
+    config_flags.write_run_config(config, config.output_dir)
+    files = run_files.RunFiles(
+        output_dir=config.output_dir,
+        settings=dataclasses.asdict(config),
+        given=config_flags.given(config),
+        results=grid.Results(config.output_dir),
+    )
+    record = squad_results.Record(
+        files, with_negative=sets.with_negative, threshold=sets.threshold
+    )
+    record.predictions(made)
