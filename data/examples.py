@@ -15,7 +15,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -68,20 +69,17 @@ class Examples:
 
 
 def find_labels(examples: Examples, kind: str) -> list[str]:
-    """Returns the labels that occur, sorted: numbers by value, else as text."""
+    """Returns the labels that occur, sorted: numbers by value, else as text.
+
+    Raises:
+      InputError: there are too few or too many of them, or an example that
+        needs one label has none or a list, with file and line.
+    """
     if kind == REGRESSION:
         return []
-    found = set()
-    for i, given in enumerate(examples.labels or ()):
-        if kind == MULTI_LABEL:
-            found.update(_split(given))
-        elif isinstance(given, str):
-            found.add(given)
-        else:
-            raise errors.InputError(
-                f"{examples.where(i)}: {len(given)} labels in a list; "
-                f"--problem_type={MULTI_LABEL} takes several"
-            )
+    found: set[str] = set()
+    for labels in _labels_of_each(examples, kind):
+        found.update(labels)
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
             f"{examples.path}: {len(found)} different label(s), "
@@ -94,7 +92,7 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
             f"{examples.path}: {len(found)} different labels, more than "
             f"{_MOST_CLASSES}: is it a regression, or another column?"
         )
-    return sorted(found, key=_order)
+    return _sorted(found)
 
 
 def encode_labels(
@@ -114,20 +112,18 @@ def encode_labels(
         rows = np.zeros((len(examples), len(labels)), np.int64)
     else:
         rows = np.zeros((len(examples), 1), np.int64)
-    for i, given in enumerate(examples.labels):
-        found = _split(given) if kind == MULTI_LABEL else [given]
+    for i, found in enumerate(_labels_of_each(examples, kind)):
         for label in found:
-            number = numbers.get(label) if isinstance(label, str) else None
-            if number is None:
+            if label not in numbers:
                 raise errors.InputError(
                     f"{examples.where(i)}: label {label!r} is none of: "
                     f"{', '.join(labels[:_SHOWN])}"
                     + (", ..." if len(labels) > _SHOWN else "")
                 )
             if kind == MULTI_LABEL:
-                rows[i, number] = 1
+                rows[i, numbers[label]] = 1
             else:
-                rows[i, 0] = number
+                rows[i, 0] = numbers[label]
     return rows
 
 
@@ -145,16 +141,29 @@ def _encode_values(examples: Examples) -> np.ndarray:
     return values
 
 
-def _split(given: str | list[str]) -> list[str]:
-    if isinstance(given, list):
-        return given
-    if _SEPARATOR not in given:
-        return [given] if given else []
-    return [label.strip() for label in given.split(_SEPARATOR)]
+def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
+    """Yields every example's labels: one, or any number if MULTI_LABEL."""
+    for i, given in enumerate(examples.labels or ()):
+        if kind == MULTI_LABEL:
+            if isinstance(given, str):
+                given = given.split(_SEPARATOR)
+            yield [label for label in map(str.strip, given) if label]
+        elif isinstance(given, list):
+            raise errors.InputError(
+                f"{examples.where(i)}: {len(given)} labels in a list; "
+                f"--problem_type={MULTI_LABEL} takes several"
+            )
+        elif not given.strip():
+            raise errors.InputError(f"{examples.where(i)}: the label is empty")
+        else:
+            yield [given]
 
 
-def _order(label: str) -> tuple:
+def _sorted(labels: Iterable[str]) -> list[str]:
     try:
-        return (0, float(label), label)
+        values = {label: float(label) for label in labels}
     except ValueError:
-        return (1, 0.0, label)
+        return sorted(labels)
+    if not all(map(math.isfinite, values.values())):
+        return sorted(labels)  # "nan" is neither more nor less than a number.
+    return sorted(labels, key=lambda label: (values[label], label))

@@ -1,0 +1,108 @@
+"""Proves what labels there are, in which order, and what each example has.
+
+python -m pytest tests/data/examples_test.py
+"""
+
+import itertools
+
+import pytest
+
+import errors
+from data import examples
+
+CLASSIFICATION, MULTI_LABEL = examples.CLASSIFICATION, examples.MULTI_LABEL
+
+
+def labeled(*labels):
+    """Examples on lines 2, 3, ... of the file t.csv."""
+    count = len(labels)
+    return examples.Examples(
+        path="t.csv",
+        lines=range(2, 2 + count),
+        guids=[str(i) for i in range(count)],
+        first=["x"] * count,
+        labels=list(labels),
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["10", "9", "2"], ["2", "9", "10"]),
+        (["1.50", "-1e3", "1.5"], ["-1e3", "1.5", "1.50"]),
+        (["10", "9", "nan"], ["10", "9", "nan"]),
+        (["10", "inf", "9"], ["10", "9", "inf"]),
+        (["1e999", "9", "10"], ["10", "1e999", "9"]),
+        (["10", "9", "other"], ["10", "9", "other"]),
+        (["nan", "NaN", "1"], ["1", "NaN", "nan"]),
+    ],
+    ids=str,
+)
+def test_only_finite_numbers_are_sorted_as_numbers(labels, expected):
+    for order in itertools.permutations(labels):
+        found = examples.find_labels(labeled(*order), CLASSIFICATION)
+        assert found == expected
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\t"], ids=repr)
+def test_an_empty_label_is_no_class(empty):
+    texts = labeled("yes", "no", empty)
+    with pytest.raises(errors.InputError, match="t.csv:4: the label is empty"):
+        examples.find_labels(texts, CLASSIFICATION)
+    for kind in (CLASSIFICATION, examples.MULTIPLE_CHOICE):
+        with pytest.raises(errors.InputError, match="csv:4: the label is empt"):
+            examples.encode_labels(texts, kind, ["no", "yes"])
+
+
+def test_several_labels_come_as_a_list_or_with_commas():
+    texts = labeled(["b", " a "], "b, c", [], "", "a,", " , ", ["", "c "], " a")
+    labels = examples.find_labels(texts, MULTI_LABEL)
+    assert labels == ["a", "b", "c"]
+    rows = examples.encode_labels(texts, MULTI_LABEL, labels)
+    assert rows.tolist() == [
+        [1, 1, 0],
+        [0, 1, 1],
+        [0, 0, 0],
+        [0, 0, 0],
+        [1, 0, 0],
+        [0, 0, 0],
+        [0, 0, 1],
+        [1, 0, 0],
+    ]
+
+
+def test_a_file_without_any_label_is_refused():
+    with pytest.raises(errors.InputError, match="t.csv: has no labels"):
+        examples.find_labels(labeled("", ","), MULTI_LABEL)
+    with pytest.raises(errors.InputError, match="t.csv: 1 different label"):
+        examples.find_labels(labeled("a", "a"), CLASSIFICATION)
+
+
+def test_a_label_with_a_comma_is_one_label_unless_there_may_be_several():
+    texts = labeled("yes, well", "no")
+    found = examples.find_labels(texts, CLASSIFICATION)
+    assert found == ["no", "yes, well"]
+    found = examples.find_labels(texts, MULTI_LABEL)
+    assert found == ["no", "well", "yes"]
+
+
+def test_a_list_of_labels_needs_its_kind():
+    texts = labeled("a", ["a", "b"])
+    message = "t.csv:3: 2 labels in a list; --problem_type=multi_label"
+    with pytest.raises(errors.InputError, match=message):
+        examples.find_labels(texts, CLASSIFICATION)
+    with pytest.raises(errors.InputError, match=message):
+        examples.encode_labels(texts, CLASSIFICATION, ["a", "b"])
+
+
+@pytest.mark.parametrize("kind", [CLASSIFICATION, MULTI_LABEL])
+def test_a_label_that_is_none_of_those_known_is_named(kind):
+    with pytest.raises(errors.InputError, match="t.csv:3: label 'c' is none"):
+        examples.encode_labels(labeled("a", "c"), kind, ["a", "b"])
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "", "three"], ids=repr)
+def test_a_value_that_is_no_number_is_named(value):
+    texts = labeled("1.5", value)
+    with pytest.raises(errors.InputError, match=f":3: {value!r} is not a num"):
+        examples.encode_labels(texts, examples.REGRESSION, [])
