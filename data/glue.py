@@ -3,9 +3,10 @@
     COLUMNS of MNLI:  index ... sentence1 (8)  sentence2 (9) ... gold_label (-1)
 
 Columns are counted from 0, from the end where negative. Nothing is quoted; the
-files come with byte-order marks, with a header or without. MRPC can also be
-read from Microsoft's own msr_paraphrase files, of which dev_ids.tsv takes the
-development set.
+files come with byte-order marks, with a header or without. All rows of a file
+are equally wide; one that is not is an InputError, for its last column would
+be another. MRPC can also be read from Microsoft's own msr_paraphrase files, of
+which dev_ids.tsv takes the development set.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from absl import logging
 import errors
 from data import examples, text_tables
 from data.examples import Examples
+from data.text_tables import Row
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 _BINARY = ("0", "1")
@@ -53,7 +55,8 @@ class GlueTask:
     submission: str | None = None
     # Other spellings of a label in the files.
     aliases: dict[str, str] = dataclasses.field(default_factory=dict)
-    # The released file has rows that are cut; they are named and left out.
+    # The training set was released with rows that are cut: they are named and
+    # left out. Development and test sets must be whole.
     has_cut_rows: bool = False
 
 
@@ -72,6 +75,7 @@ def _sentence_pairs(labels: tuple[str, ...], name: str) -> GlueTask:
     )
 
 
+_MRPC = Columns(first=3, second=4)
 _MNLI = Columns(first=8, second=9, guid=0)
 _MNLI_LABELED = dataclasses.replace(_MNLI, label=-1)
 _STSB = Columns(first=7, second=8, guid=0)
@@ -95,8 +99,8 @@ TASKS = {
         folder="MRPC",
         metrics=("f1", "accuracy"),
         columns=_columns(
-            Columns(first=3, second=4, label=0),
-            Columns(first=3, second=4, guid=0),
+            dataclasses.replace(_MRPC, label=0),
+            dataclasses.replace(_MRPC, guid=0),
         ),
         submission="MRPC.tsv",
     ),
@@ -197,17 +201,17 @@ def read(
     columns = task.columns[split]
     if file is None:
         file = task.files[split].format(language=language)
-        if name == "mrpc" and split != TEST:
-            path = _place(task, data_dir, file)
-            if path is None:
-                return _paraphrases(task, split, data_dir)
+        if name == "mrpc" and _place(task, data_dir, file) is None:
+            return _paraphrases(task, split, data_dir)
         file = _require(task, data_dir, file)
+    path = text_tables.find(file)
+    cut_rows = task.has_cut_rows and split == TRAIN
+    rows = _whole_rows(path, columns, leave_out=cut_rows)
     if columns.only:
         number, text = columns.only
         text = text.format(language=language)
-        columns = dataclasses.replace(columns, only=(number, text))
-    path = text_tables.find(file)
-    return _examples(path, text_tables.read_tsv(path), columns, task, split)
+        rows = [row for row in rows if row.cells[number] == text]
+    return _take(path, rows, columns, task.aliases)
 
 
 def has_split(name: str, split: str, data_dir: str) -> bool:
@@ -235,63 +239,77 @@ def _require(task: GlueTask, data_dir: str, file: str) -> str:
 
 def _paraphrases(task: GlueTask, split: str, data_dir: str) -> Examples:
     """Reads MRPC as Microsoft distributes it; dev is cut out of train."""
-    path = _place(task, data_dir, "msr_paraphrase_train.txt")
+    file = f"msr_paraphrase_{TEST if split == TEST else TRAIN}.txt"
+    path = _place(task, data_dir, file)
     if path is None:
         raise errors.InputError(
             f"--data_dir={data_dir}: neither {task.files[split]} nor "
-            "msr_paraphrase_train.txt there"
+            f"{file} there"
         )
-    ids = _require(task, data_dir, "dev_ids.tsv")
-    held_out = {tuple(row.cells[:2]) for row in text_tables.read_tsv(ids)}
-    wanted = split == DEV
-    header, *rows = text_tables.read_tsv(path)
-    rows = [
-        row for row in rows if (tuple(row.cells[1:3]) in held_out) == wanted
-    ]
-    columns = task.columns[split]
-    return _examples(path, [header, *rows], columns, task, split)
+    # Test rows are numbered, as they are in GLUE's file of them.
+    columns = _MRPC if split == TEST else task.columns[split]
+    rows = _whole_rows(path, columns)
+    if split != TEST:
+        ids = _require(task, data_dir, "dev_ids.tsv")
+        held_out = {tuple(row.cells[:2]) for row in text_tables.read_tsv(ids)}
+        wanted = split == DEV
+        rows = [
+            row for row in rows if (tuple(row.cells[1:3]) in held_out) == wanted
+        ]
+    return _take(path, rows, columns, task.aliases)
 
 
-def _examples(path, rows, columns, task, split) -> Examples:
-    """Takes the columns out of rows."""
-    rows = iter(rows)
-    if columns.has_header:
-        next(rows, None)
+def _whole_rows(
+    path: str, columns: Columns, *, leave_out: bool = False
+) -> list[Row]:
+    """Reads the rows below the header, all of the header's width.
+
+    Args:
+      path: the file.
+      columns: what must be there; without a header, the first row is as wide
+        as all must be.
+      leave_out: names rows of another width in the log and goes on.
+    """
+    rows = [row for row in text_tables.read_tsv(path) if row.cells]
+    if not rows:
+        raise errors.InputError(f"{path}: is empty")
+    width = len(rows[0].cells)
     needed = [columns.first, columns.second, columns.label, columns.guid]
     number = 1 + max(n for n in needed if n is not None)
-    # A label that is counted from the end needs a place of its own.
-    number += columns.label is not None and columns.label < 0
-    kept, cut = [], []
-    for row in rows:
-        if len(row.cells) < number:
-            cut.append(f"{path}:{row.line}")
-            if not task.has_cut_rows:
-                raise errors.InputError(
-                    f"{cut[-1]}: {len(row.cells)} columns, but "
-                    f"{number} are needed"
-                )
-        elif not columns.only or row.cells[columns.only[0]] == columns.only[1]:
-            kept.append(row)
+    if width < number:
+        raise errors.InputError(
+            f"{path}:{rows[0].line}: {width} columns, but {number} are needed"
+        )
+    whole = [row for row in rows if len(row.cells) == width]
+    cut = [row for row in rows if len(row.cells) != width]
+    if cut and not leave_out:
+        model = "the header" if columns.has_header else "the first row"
+        raise errors.InputError(
+            f"{path}:{cut[0].line}: {len(cut[0].cells)} columns, but {model} "
+            f"has {width}"
+        )
     if cut:
-        shown = ", ".join(cut[:_NAMED_ROWS])
+        shown = ", ".join(f"{path}:{row.line}" for row in cut[:_NAMED_ROWS])
         logging.warning("%d cut row(s) left out: %s", len(cut), shown)
-    if not kept:
+    return whole[1:] if columns.has_header else whole
+
+
+def _take(
+    path: str, rows: list[Row], columns: Columns, aliases: dict[str, str]
+) -> Examples:
+    """Takes the columns out of rows that have them."""
+    if not rows:
         raise errors.InputError(f"{path}: has no examples")
 
     def column(place: int | None) -> list[str] | None:
-        return None if place is None else [row.cells[place] for row in kept]
+        return None if place is None else [row.cells[place] for row in rows]
 
     labels = column(columns.label)
-    if labels is not None:
-        labels = [task.aliases.get(label, label) for label in labels]
-    guids = column(columns.guid)
-    if guids is None:
-        guids = [str(i) for i in range(len(kept))]
     return Examples(
         path=path,
-        lines=[row.line for row in kept],
-        guids=guids,
-        first=column(columns.first),
+        lines=[row.line for row in rows],
+        guids=column(columns.guid) or [str(i) for i in range(len(rows))],
+        first=[row.cells[columns.first] for row in rows],
         second=column(columns.second),
-        labels=labels,
+        labels=labels and [aliases.get(label, label) for label in labels],
     )

@@ -1,8 +1,9 @@
 """Tables of text as people have them: rows of .tsv, .csv and .jsonl files.
 
 Every row comes with its line number. Files may end in .gz or .bz2 and begin
-with a byte-order mark. Blank lines hold nothing and are passed over; whatever
-else does not fit is an InputError that names the file and the line.
+with a byte-order mark. Blank lines hold nothing and are passed over, but where
+a table has a single column each is an empty text. Whatever else does not fit
+is an InputError that names the file and the line.
 """
 
 import csv
@@ -25,7 +26,7 @@ class Row(NamedTuple):
     """One row and the number of the line where it begins."""
 
     line: int
-    cells: Any  # A list, or the object of a JSON line.
+    cells: Any  # A list (a blank line's is empty), or a JSON line's object.
 
 
 def find(path: str) -> str:
@@ -37,7 +38,7 @@ def find(path: str) -> str:
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines that are not blank, with their numbers.
+    """Yields the lines with their numbers.
 
     Only a newline ends a line: text may hold U+2028 and its like.
     """
@@ -50,14 +51,13 @@ def lines(path: str) -> Iterator[tuple[int, str]]:
                 raise errors.InputError(
                     f"{path}:{number}: not UTF-8 text"
                 ) from None
-            if text:
-                yield number, text
+            yield number, text
 
 
 def read_tsv(path: str) -> Iterator[Row]:
     """Yields tab-separated rows; quotation marks are text, as in GLUE."""
     for number, line in lines(path):
-        yield Row(number, line.split("\t"))
+        yield Row(number, line.split("\t") if line else [])
 
 
 def read_csv(path: str) -> Iterator[Row]:
@@ -70,8 +70,7 @@ def read_csv(path: str) -> Iterator[Row]:
         reader = csv.reader(file, strict=True)
         for cells in reader:
             begin, end = end + 1, reader.line_num
-            if cells:
-                yield Row(begin, cells)
+            yield Row(begin, cells)
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
@@ -82,6 +81,8 @@ def read_csv(path: str) -> Iterator[Row]:
 def read_jsonl(path: str) -> Iterator[Row]:
     """Yields the object of each line."""
     for number, line in lines(path):
+        if not line:
+            continue
         try:
             value = json.loads(line)
         except ValueError as error:
@@ -99,16 +100,26 @@ def read_named(path: str, form: str) -> Iterator[Row]:
         yield from read_jsonl(path)
         return
     rows = (read_csv if form == "csv" else read_tsv)(path)
-    header = next(rows, None)
+    header = next(filter(None, (row.cells for row in rows)), None)
     if header is None:
         raise errors.InputError(f"{path}: is empty")
-    for row in rows:
-        if len(row.cells) != len(header.cells):
+    for name in header:
+        if header.count(name) > 1:
             raise errors.InputError(
-                f"{path}:{row.line}: {len(row.cells)} columns, but the header "
-                f"has {len(header.cells)}"
+                f"{path}: the header names the column {name!r} twice"
             )
-        yield Row(row.line, dict(zip(header.cells, row.cells, strict=True)))
+    # Lines of one column stay as many, so that predictions fit them.
+    blank = [""] if len(header) == 1 else []
+    for line, cells in rows:
+        cells = cells or blank
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise errors.InputError(
+                f"{path}:{line}: {len(cells)} columns, but the header "
+                f"has {len(header)}"
+            )
+        yield Row(line, dict(zip(header, cells, strict=True)))
 
 
 def read_examples(
@@ -172,18 +183,31 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _text(path: str, row: Row, name: str) -> str:
+    return _as_text(path, row, name, require(path, row, name))
+
+
+def _label(path: str, row: Row, name: str) -> str | list[str]:
+    def word(value: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return _as_text(path, row, name, value)
+
     value = require(path, row, name)
+    return list(map(word, value)) if isinstance(value, list) else word(value)
+
+
+def _as_text(path: str, row: Row, name: str, value: Any) -> str:
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         raise errors.InputError(
             f"{path}:{row.line}: {name!r} is no text but {value!r:.40}"
         )
-    return str(value)
-
-
-def _label(path: str, row: Row, name: str) -> str | list[str]:
-    value = require(path, row, name)
-    if isinstance(value, list):
-        return [str(label) for label in value]
-    if isinstance(value, bool):
-        return str(value).lower()
-    return _text(path, row, name)
+    text = str(value)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        # JSON can say "\ud800", half of a pair, which no file can hold.
+        raise errors.InputError(
+            f"{path}:{row.line}: {name!r} holds {text[error.start]!r}, "
+            "which is no character"
+        ) from None
+    return text

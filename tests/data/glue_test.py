@@ -8,7 +8,7 @@ import gzip
 import pytest
 
 import errors
-from data import examples, glue, swag, text_tables
+from data import examples, glue, swag
 
 MNLI_HEAD = "index\tpromptID\tpairID\tgenre\ts1bp\ts2bp\ts1p\ts2p\tA\tB\t"
 
@@ -52,10 +52,35 @@ def test_mrpc_is_read_from_the_paraphrase_corpus_too(tmp_path):
     assert (dev.first, dev.labels) == (["c"], ["0"])
 
 
+def test_the_test_set_of_mrpc_is_read_from_the_paraphrase_corpus(tmp_path):
+    head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    with pytest.raises(errors.InputError, match="neither test.tsv nor msr_p"):
+        glue.read("mrpc", "test", str(tmp_path))
+    rows = "1\t10\t11\ta\tb\r\n1\t12\t13\tc\td\r\n"
+    write(tmp_path, "MRPC/msr_paraphrase_test.txt", head + rows)
+    test = glue.read("mrpc", "test", str(tmp_path))
+    assert (test.first, test.second) == (["a", "c"], ["b", "d"])
+    assert (test.guids, test.labels) == (["0", "1"], None)
+    head = "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    write(tmp_path, "test.tsv", head + "5\t10\t11\tx\ty\n")
+    assert glue.read("mrpc", "test", str(tmp_path)).guids == ["5"]
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_cut_row_of_the_paraphrase_corpus_is_named(tmp_path, split):
+    head = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    rows = "1\t10\t11\ta\tb\n0\t12\n"
+    path = write(tmp_path, "msr_paraphrase_train.txt", head + rows)
+    write(tmp_path, "dev_ids.tsv", "10\t11\n")
+    with pytest.raises(errors.InputError, match=f"{path}:3: 2 columns, but"):
+        glue.read("mrpc", split, str(tmp_path))
+
+
 @pytest.mark.parametrize("votes", [1, 5])
 def test_mnli_has_its_label_last_whatever_stands_before(tmp_path, votes):
     cells = ["7", *["-"] * 7, "A cat.", "A dog.", *["neutral"] * votes]
-    text = MNLI_HEAD + "labels\n" + "\t".join([*cells, "contradiction"]) + "\n"
+    head = MNLI_HEAD + "label\t" * votes + "gold_label\n"
+    text = head + "\t".join([*cells, "contradiction"]) + "\n"
     write(tmp_path, "dev_matched.tsv", text)
     dev = glue.read("mnli", "dev", str(tmp_path))
     assert (dev.first, dev.second) == (["A cat."], ["A dog."])
@@ -70,9 +95,31 @@ def test_mnli_without_a_label_column_is_not_taken_for_labeled(tmp_path):
         glue.read("mnli", "dev", str(tmp_path))
 
 
+def test_mnli_cut_after_its_texts_gives_no_label_to_train_on(tmp_path):
+    cells = ["7", *["-"] * 7, "A cat.", "A dog."]
+    text = MNLI_HEAD.removesuffix("\t") + "\n" + "\t".join(cells) + "\n"
+    write(tmp_path, "dev_matched.tsv", text)
+    dev = glue.read("mnli", "dev", str(tmp_path))
+    with pytest.raises(errors.InputError, match="tsv:2: label 'A dog.' is no"):
+        labels = glue.TASKS["mnli"].labels
+        examples.encode_labels(dev, examples.CLASSIFICATION, labels)
+
+
+@pytest.mark.parametrize("width", [11, 12, 13, 14, 15, 17])
+def test_a_vote_is_not_taken_for_the_gold_label_of_mnli(tmp_path, width):
+    head = MNLI_HEAD + "\t".join(f"label{i}" for i in range(1, 6))
+    whole = ["7", *["-"] * 7, "A cat.", "A dog.", *["neutral"] * 6]
+    cut = (whole + ["neutral"])[:width]
+    rows = [head + "\tgold_label", "\t".join(whole), "\t".join(cut), ""]
+    path = write(tmp_path, "dev_matched.tsv", "\n".join(rows))
+    message = f"{path}:3: {width} columns, but the header has 16"
+    with pytest.raises(errors.InputError, match=message):
+        glue.read("mnli", "dev", str(tmp_path))
+
+
 def test_both_dev_sets_of_mnli_and_compressed_files(tmp_path):
     cells = ["7", *["-"] * 7, "A", "B", "neutral", "neutral"]
-    text = MNLI_HEAD + "labels\n" + "\t".join(cells) + "\n"
+    text = MNLI_HEAD + "label1\tgold_label\n" + "\t".join(cells) + "\n"
     data = gzip.compress(text.encode())
     write(tmp_path, "MNLI/dev_mismatched.tsv.gz", data)
     dev = glue.read("mnli", "dev_mismatched", str(tmp_path))
@@ -81,7 +128,9 @@ def test_both_dev_sets_of_mnli_and_compressed_files(tmp_path):
 
 def test_stsb_is_a_regression(tmp_path):
     cells = ["0", "g", "f", "y", "o", "s", "s", "Uno.", "Due.", "3.800"]
-    write(tmp_path, "train.tsv", "header\n" + "\t".join(cells) + "\n")
+    head = "index genre filename year old_index source1 source2 sentence1 "
+    head = "\t".join((head + "sentence2 score").split())
+    write(tmp_path, "train.tsv", head + "\n" + "\t".join(cells) + "\n")
     train = glue.read("sts-b", "train", str(tmp_path))
     values = examples.encode_labels(train, examples.REGRESSION, [])
     assert values.dtype.kind == "f"
@@ -95,7 +144,8 @@ def test_xnli_reads_one_language_and_its_other_spelling(tmp_path):
         "premise\thypo\tlabel\nEins.\tZwei.\tcontradictory\n",
     )
     row = "{}\tneutral\t-\t-\t-\t-\tA\t{}\n"
-    dev = "h\n" + row.format("de", "Ja.") + row.format("fr", "Oui.")
+    dev = row.format("language", "sentence2")
+    dev += row.format("de", "Ja.") + row.format("fr", "Oui.")
     write(tmp_path, "xnli.dev.tsv", dev)
     train = glue.read("xnli", "train", str(tmp_path), language="de")
     assert train.labels == ["contradiction"]
@@ -110,12 +160,39 @@ def test_a_cut_row_is_named_by_file_and_line(tmp_path):
         glue.read("qnli", "dev", str(tmp_path))
 
 
-def test_the_cut_rows_that_qqp_is_released_with_are_left_out(tmp_path):
-    head = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    text = head + "1\t2\t3\tA?\tB?\t0\n4\t5\t6\tC?\n7\t8\t9\tD?\tE?\t1\n"
-    write(tmp_path, "train.tsv", text)
-    train = glue.read("qqp", "train", str(tmp_path))
+def test_without_a_header_the_first_row_says_how_wide_rows_are(tmp_path):
+    path = write(tmp_path, "dev.tsv", "g\t1\t\tOne.\n\ng\t0\t\tTwo\t.\n")
+    message = f"{path}:3: 5 columns, but the first row has 4"
+    with pytest.raises(errors.InputError, match=message):
+        glue.read("cola", "dev", str(tmp_path))
+
+
+QQP = (
+    "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    "1\t2\t3\tA?\tB?\t0\n"
+    "4\t5\t6\tC?\n"
+    "7\t8\t9\tD?\tE?\t1\n"
+    "1\t2\t3\tA?\tB?\t1\t0\n"
+)
+
+
+def test_the_cut_rows_that_qqp_is_released_with_are_left_out(tmp_path, caplog):
+    path = write(tmp_path, "train.tsv", QQP)
+    with caplog.at_level("WARNING", logger="absl"):
+        train = glue.read("qqp", "train", str(tmp_path))
     assert (train.first, train.labels) == (["A?", "D?"], ["0", "1"])
+    assert train.lines == [2, 4]
+    assert f"2 cut row(s) left out: {path}:3, {path}:5" in caplog.text
+
+
+def test_no_row_of_what_qqp_is_judged_by_is_left_out(tmp_path):
+    path = write(tmp_path, "dev.tsv", QQP)
+    with pytest.raises(errors.InputError, match=f"{path}:3: 4 columns, but"):
+        glue.read("qqp", "dev", str(tmp_path))
+    text = "id\tquestion1\tquestion2\n0\tA?\tB?\n1\tC?\n2\tD?\tE?\n"
+    path = write(tmp_path, "test.tsv", text)
+    with pytest.raises(errors.InputError, match=f"{path}:3: 2 columns, but"):
+        glue.read("qqp", "test", str(tmp_path))
 
 
 def test_a_label_of_another_task_is_named(tmp_path):
@@ -146,111 +223,20 @@ def test_swag_makes_four_pairs_of_a_row(tmp_path):
     assert (dev.labels, dev.guids, dev.path) == (["2"], ["7"], path)
 
 
-def test_own_files_of_every_form_give_the_same_examples(tmp_path):
-    files = {
-        "csv": 'text,label\n"Hello, you",a\nBye,b\n',
-        "tsv": "text\tlabel\nHello, you\ta\nBye\tb\n",
-        "jsonl": '{"text": "Hello, you", "label": "a"}\n'
-        '{"label": "b", "text": "Bye"}\n',
-    }
-    for form, text in files.items():
-        path = write(tmp_path, f"train.{form}", text)
-        read = text_tables.read_examples(
-            path, form, text_column="text", label_column="label"
-        )
-        assert read.first == ["Hello, you", "Bye"], form
-        assert read.labels == ["a", "b"], form
-        kind = examples.CLASSIFICATION
-        assert examples.find_labels(read, kind) == ["a", "b"]
-
-
-def test_numbers_are_sorted_as_numbers(tmp_path):
-    text = "".join(f'{{"text": "x", "label": {i}}}\n' for i in (10, 9, 2))
-    path = write(tmp_path, "t.jsonl", text)
-    read = text_tables.read_examples(
-        path, "jsonl", text_column="text", label_column="label"
-    )
-    found = examples.find_labels(read, examples.CLASSIFICATION)
-    assert found == ["2", "9", "10"]
-
-
-def test_a_label_with_a_comma_is_one_label_unless_there_may_be_several(
-    tmp_path,
-):
-    path = write(tmp_path, "t.csv", 'text,label\nx,"yes, well"\ny,no\n')
-    read = text_tables.read_examples(
-        path, "csv", text_column="text", label_column="label"
-    )
-    found = examples.find_labels(read, examples.CLASSIFICATION)
-    assert found == ["no", "yes, well"]
-    found = examples.find_labels(read, examples.MULTI_LABEL)
-    assert found == ["no", "well", "yes"]
-
-
-def test_a_list_of_labels_needs_its_kind(tmp_path):
-    text = '{"text": "x", "label": ["a", "b"]}\n'
-    path = write(tmp_path, "t.jsonl", text)
-    read = text_tables.read_examples(
-        path, "jsonl", text_column="text", label_column="label"
-    )
-    with pytest.raises(errors.InputError, match=":1: 2 labels in a list"):
-        examples.find_labels(read, examples.CLASSIFICATION)
-
-
-def test_several_labels_come_as_a_list_or_with_commas(tmp_path):
-    text = '{"t": "x", "l": ["b", "a"]}\n{"t": "y", "l": "b, c"}\n'
-    text += '{"t": "z", "l": []}\n'
-    path = write(tmp_path, "t.jsonl", text)
-    read = text_tables.read_examples(
-        path, "jsonl", text_column="t", label_column="l"
-    )
-    labels = examples.find_labels(read, examples.MULTI_LABEL)
-    assert labels == ["a", "b", "c"]
-    rows = examples.encode_labels(read, examples.MULTI_LABEL, labels)
-    assert rows.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "message"),
-    [
-        ("csv", "text,label\na\n", ":2: 1 columns, but the header has 2"),
-        ("csv", 'text,label\n"a,b\n', ":2: unexpected end of data"),
-        ("tsv", "words\tlabel\na\tb\n", ":2: no column 'text', only: 'words'"),
-        ("jsonl", '{"text": "a", "label": 1}\n{"te', ":2: not JSON"),
-        ("jsonl", "[1]\n", ":1: not a JSON object"),
-        ("jsonl", '{"text": null, "label": 1}\n', ":1: 'text' is no text"),
-        ("csv", "text,label\n", ": has no examples"),
-    ],
-)
-def test_what_does_not_fit_is_named(tmp_path, form, text, message):
-    path = write(tmp_path, "train", text)
-    with pytest.raises(errors.InputError) as caught:
-        text_tables.read_examples(
-            path, form, text_column="text", label_column="label"
-        )
-    assert str(caught.value).startswith(path + message)
-
-
-def test_a_value_that_is_no_number_is_named(tmp_path):
-    path = write(tmp_path, "t.csv", "text,label\na,1.5\nb,nan\n")
-    read = text_tables.read_examples(
-        path, "csv", text_column="text", label_column="label"
-    )
-    with pytest.raises(errors.InputError, match=":3: 'nan' is not a number"):
-        examples.encode_labels(read, examples.REGRESSION, [])
-
-
 @pytest.mark.parametrize(
     ("name", "split", "count"),
     [
         ("mrpc", "train", 3668),
         ("mrpc", "dev", 408),
+        ("mrpc", "test", 1725),
         ("cola", "train", 8551),
         ("cola", "dev", 1043),
         ("sst-2", "dev", 872),
         ("sts-b", "train", 5749),
         ("sts-b", "dev", 1500),
+        ("sts-b", "test", 1379),
         ("wnli", "train", 635),
+        ("wnli", "test", 146),
         ("qnli", "dev", 5463),
         ("ax", "test", 1104),
     ],
@@ -279,3 +265,16 @@ def test_the_paraphrase_corpus_gives_the_official_dev_set(
             zip(official.first, official.second, official.labels, strict=True)
         )
     )
+
+
+def test_the_paraphrase_corpus_gives_the_official_test_set(
+    shared_data, tmp_path
+):
+    name = "msr_paraphrase_test.txt"
+    data = (shared_data / "glue" / "MRPC" / name).read_bytes()
+    write(tmp_path, name, data)
+    ours = glue.read("mrpc", "test", str(tmp_path))
+    official = glue.read("mrpc", "test", str(shared_data / "glue"))
+    assert len(ours) == 1725
+    assert ours.digest == official.digest
+    assert ours.guids == official.guids

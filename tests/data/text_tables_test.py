@@ -1,0 +1,115 @@
+"""Proves that tables are read whole, line by line, or refused by line.
+
+python -m pytest tests/data/text_tables_test.py
+"""
+
+import json
+
+import pytest
+
+import errors
+from data import text_tables
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def read(path, form, **columns):
+    columns = {"text_column": "text", "label_column": "label"} | columns
+    return text_tables.read_examples(path, form, **columns)
+
+
+def test_own_files_of_every_form_give_the_same_examples(tmp_path):
+    files = {
+        "csv": 'text,label\n"Hello, you",a\nBye,b\n',
+        "tsv": "text\tlabel\nHello, you\ta\nBye\tb\n",
+        "jsonl": '{"text": "Hello, you", "label": "a"}\n'
+        '{"label": "b", "text": "Bye"}\n',
+    }
+    for form, text in files.items():
+        found = read(write(tmp_path, f"train.{form}", text), form)
+        assert found.first == ["Hello, you", "Bye"], form
+        assert found.labels == ["a", "b"], form
+        assert found.guids == ["0", "1"], form
+        assert found.lines[-1] == (2 if form == "jsonl" else 3), form
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_a_blank_line_of_a_single_column_is_an_empty_text(tmp_path, form, end):
+    text = end.join(["text", "One.", "", "", "Four.", "", ""])
+    path = write(tmp_path, "test", text)
+    found = read(path, form, label_column=None)
+    assert found.first == ["One.", "", "", "Four.", ""]
+    assert found.lines == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_blank_lines_between_rows_of_several_columns_hold_nothing(
+    tmp_path, form
+):
+    text = "\ntext,label\n\na,b\n\n\nc,d\n\n"
+    if form == "tsv":
+        text = text.replace(",", "\t")
+    found = read(write(tmp_path, "train", text), form)
+    assert (found.first, found.lines) == (["a", "c"], [4, 7])
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "message"),
+    [
+        ("csv", "text,label\na\n", ":2: 1 columns, but the header has 2"),
+        ("csv", "text,label\na,b,c\n", ":2: 3 columns, but the header has 2"),
+        ("tsv", "text\tlabel\na\n", ":2: 1 columns, but the header has 2"),
+        ("tsv", "text\tlabel\na\tb\t\n", ":2: 3 columns, but the header ha"),
+        ("tsv", "text\na\tb\n", ":2: 2 columns, but the header has 1"),
+        ("csv", 'text,label\n"a,b\n', ":2: unexpected end of data"),
+        ("csv", "text,label,text\na,b,c\n", ": the header names the column 't"),
+        ("tsv", "a\tlabel\tlabel\na\tb\tc\n", ": the header names the column"),
+        ("tsv", "words\tlabel\na\tb\n", ":2: no column 'text', only: 'words'"),
+        ("jsonl", '{"text": "a", "label": 1}\n{"te', ":2: not JSON"),
+        ("jsonl", "[1]\n", ":1: not a JSON object"),
+        ("jsonl", '{"text": null, "label": 1}\n', ":1: 'text' is no text"),
+        ("jsonl", '{"text": "a", "label": [null]}\n', ":1: 'label' is no text"),
+        ("csv", "text,label\n", ": has no examples"),
+        ("csv", "", ": is empty"),
+        ("tsv", "\n\n", ": is empty"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, form, text, message):
+    path = write(tmp_path, "train", text)
+    with pytest.raises(errors.InputError) as caught:
+        read(path, form)
+    assert str(caught.value).startswith(path + message)
+
+
+@pytest.mark.parametrize("column", ["text", "pair", "label", "labels", "id"])
+def test_half_a_character_is_refused_before_it_can_stop_the_writing(
+    tmp_path, column
+):
+    whole = {"text": "\U0001f600", "pair": "b", "label": "c", "id": "d"}
+    whole["labels"] = ["e", "f"]
+    bad = ["e", "x\udc00"] if column == "labels" else "x\udc00 y"
+    rows = [whole, whole | {column: bad}]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    columns = {"text_pair_column": "pair", "id_column": "id"}
+    if column == "labels":
+        columns["label_column"] = column
+    path = write(tmp_path, "whole.jsonl", lines[0])
+    assert read(path, "jsonl", **columns).first == ["\U0001f600"]
+    path = write(tmp_path, "half.jsonl", "".join(lines))
+    with pytest.raises(errors.InputError) as caught:
+        read(path, "jsonl", **columns)
+    assert str(caught.value) == (
+        f"{path}:2: {column!r} holds '\\udc00', which is no character"
+    )
+
+
+def test_a_list_of_labels_is_written_as_single_labels_are(tmp_path):
+    rows = '{"text": "a", "label": [true, 1, "b"]}\n'
+    rows += '{"text": "a", "label": true}\n'
+    found = read(write(tmp_path, "t.jsonl", rows), "jsonl")
+    assert found.labels == [["true", "1", "b"], "true"]
