@@ -1,7 +1,8 @@
 """Files of predictions: as released, with names, and for leaderboards.
 
 test_results.tsv    probabilities, tab-separated, no header: as released
-predictions.tsv     id, label and each label's probability, with a header
+predictions.tsv     id, label and each label's probability, with a header;
+                    cells with tabs or line ends are quoted as in CSV
 <task>.tsv          index and prediction, as GLUE's server wants them;
                     submission.zip once all eleven tasks are there
 swag_submission.csv the number of the chosen ending
@@ -50,14 +51,20 @@ def write(
     path = os.path.join(output_dir, f"test_results{suffix}.tsv")
     report.write_text(path, "".join(lines))
     named = label_names(kind, labels, logits)
-    header = ["id", "label", *labels]
-    lines = ["\t".join(header) + "\n"]
+    lines = [_line(["id", "label", *labels])]
     for guid, label, row in zip(texts.guids, named, rows, strict=True):
-        cells = [guid, label, *(row if labels else [])]
-        lines.append("\t".join(cells) + "\n")
+        lines.append(_line([guid, label, *(row if labels else [])]))
     path = os.path.join(output_dir, f"predictions{suffix}.tsv")
     report.write_text(path, "".join(lines))
     logging.info("%s: %d predictions", path, len(texts))
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Returns a row of a tab-separated file that csv reads back as it was."""
+    end = "\r\n"  # Before Python 3.13, "\r" is quoted only if a line's end.
+    file = io.StringIO()
+    csv.writer(file, delimiter="\t", lineterminator=end).writerow(cells)
+    return file.getvalue().removesuffix(end) + "\n"
 
 
 def label_names(
