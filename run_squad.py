@@ -134,6 +134,8 @@ def main(config: SquadConfig) -> None:
         made = fitted.judge()
         record.predictions(made, step)
         sets = dataclasses.replace(sets, threshold=made.threshold)
+    elif sets.seeks_threshold:
+        record.threshold(fitted.judge())
     if config.question or config.interactive:
         squad_job.ask(config, fitted, sets)
 

@@ -11,6 +11,7 @@ import functools
 import sys
 from typing import Any
 
+import errors
 import finetuning_job
 import tensorflow_setup  # noqa: F401
 from data import squad, squad_windows
@@ -27,23 +28,51 @@ from tasks import (
     squad_predictions,
     squad_results,
     squad_sets,
+    squad_settings,
 )
 from training import config_flags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Sets:
-    """What is learned, what is predicted, and how the model is asked."""
+    """What is learned, what is predicted, and how the model is asked.
 
+    Attributes:
+      output_dir: of the run.
+      train: the questions to learn, if any.
+      predict: those to predict, if any.
+      with_negative: whether there may be no answer.
+      threshold: null odds above which there is none, if given or stored.
+    """
+
+    output_dir: str
     train: squad.Questions | None
     predict: squad.Questions | None
     with_negative: bool
     threshold: float | None
 
     @property
+    def seeks_threshold(self) -> bool:
+        """Whether training is to end with a threshold for the model."""
+        return (
+            self.with_negative
+            and self.threshold is None
+            and self.train is not None
+            and self.predict is not None
+            and squad_predictions.can_tell(self.predict)
+        )
+
+    @property
     def known_threshold(self) -> float | None:
-        """What a question without company is judged by; None in 1.1."""
-        return (self.threshold or 0.0) if self.with_negative else None
+        """What questions are judged by that cannot tell; None in 1.1.
+
+        It is read when it is needed, as training stores it anew.
+        """
+        if not self.with_negative or self.threshold is not None:
+            return self.threshold
+        stored = squad_settings.find(self.output_dir, None)
+        known = stored.null_score_diff_threshold if stored else None
+        return 0.0 if known is None else known
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,6 +115,7 @@ class Work:
             reader.decode(self.sets.predict, self.windows, logits),
             with_negative=self.sets.with_negative,
             threshold=self.sets.threshold,
+            otherwise=self.sets.known_threshold or 0.0,
             windows=self.windows,
             logits=logits,
         )
@@ -95,18 +125,20 @@ class Work:
         return self.config.output_dir if self.config.write_records else None
 
 
-def open_sets(config: Any, *directories: str | None) -> Sets:
-    """Reads the files, and what is stored with a model in a directory.
-
-    That in output_dir comes first, as its weights do.
-    """
-    stored = squad_predictions.Settings()
-    for directory in (config.output_dir, *directories):
-        if stored == squad_predictions.Settings():
-            stored = squad_predictions.read_settings(directory)
+def open_sets(config: Any, init_checkpoint: str | None) -> Sets:
+    """Reads the files, and what is stored with the model."""
+    stored = squad_settings.find(config.output_dir, init_checkpoint)
+    stored = stored or squad_settings.Settings()
     with_negative = config.version_2_with_negative
     if with_negative is None:
         with_negative = stored.version_2_with_negative
+    threshold = config.null_score_diff_threshold
+    if threshold is not None and not with_negative:
+        raise errors.InputError(
+            "--null_score_diff_threshold: needs --version_2_with_negative"
+        )
+    if threshold is None and not config.do_train:
+        threshold = stored.null_score_diff_threshold
     train, predict = None, None
     if config.do_train:
         train = squad.read(config.train_file)
@@ -121,10 +153,8 @@ def open_sets(config: Any, *directories: str | None) -> Sets:
         )
         if config.do_train and config.needs_evaluation:
             squad.require_answers(predict, "predict_file")
-    threshold = config.null_score_diff_threshold
-    if threshold is None and not config.do_train:
-        threshold = stored.null_score_diff_threshold
     return Sets(
+        output_dir=config.output_dir,
         train=train,
         predict=predict,
         with_negative=with_negative,
@@ -205,7 +235,7 @@ def ask(config: Any, fitted: finetuning_job.Fitted, sets: Sets) -> None:
 def combine(config: Any) -> None:
     """Makes one prediction of several runs'."""
     directories = config.ensemble_dirs.split(",")
-    sets = open_sets(config, *directories)
+    sets = open_sets(config, directories[0])
     made = squad_ensemble.combine(
         directories,
         sets.predict,

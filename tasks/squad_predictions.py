@@ -1,10 +1,9 @@
-"""Files of answers, as released, and what is stored with a model about them.
+"""Answers to a set: scored, and written to the released files.
 
 predictions.json         id -> text, "" for no answer
 nbest_predictions.json   id -> texts with probability and both logits
 null_odds.json           id -> odds of no answer; SQuAD 2.0 only
 predict_logits.npz       all logits, for ensembles
-question_answering.json  in the model directory: how it was asked in training
 """
 
 import dataclasses
@@ -29,15 +28,6 @@ PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 LOGITS = "predict_logits.npz"
-SETTINGS = "question_answering.json"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a model must be asked with, by the flags' names."""
-
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +40,7 @@ class Judgment:
       found: the questions.
       answers: of them.
       threshold: null odds above which nothing is answered; None in 1.1.
+      threshold_found: whether it is the best one for these questions.
       windows: of the questions, if known.
       logits: of the windows.
     """
@@ -58,6 +49,7 @@ class Judgment:
     found: squad.Questions
     answers: Sequence[Answers]
     threshold: float | None
+    threshold_found: bool = False
     windows: Windows | None = None
     logits: SpanLogits | None = None
 
@@ -78,6 +70,7 @@ def judge(
     *,
     with_negative: bool,
     threshold: float | None = None,
+    otherwise: float = 0.0,
     windows: Windows | None = None,
     logits: SpanLogits | None = None,
 ) -> Judgment:
@@ -87,25 +80,32 @@ def judge(
       found: the questions.
       answers: of them.
       with_negative: whether there may be no answer, as in SQuAD 2.0.
-      threshold: above which there is none; None finds the best, or 0.
+      threshold: above which there is none; None finds the best.
+      otherwise: the threshold where none can be found.
       windows: kept.
       logits: kept.
     """
-    best: dict[str, float] = {}
-    if not with_negative:
-        threshold = None
-    elif found.has_answers:
-        thresholds = _best_thresholds(found, answers)
-        best = squad_metrics.threshold_keys(thresholds)
-        if threshold is None:
-            threshold = _to_apply(thresholds["f1"], found, answers)
-    elif threshold is None:
-        threshold = 0.0
+    best: dict[str, squad_metrics.Threshold] = {}
+    if with_negative and found.has_impossible:
+        best = _best_thresholds(found, answers)
+    finds = with_negative and threshold is None and can_tell(found)
+    if finds:
+        threshold = _to_apply(best["f1"], found, answers)
+    elif with_negative and threshold is None:
+        threshold = otherwise
+        if found.has_answers:
+            logging.warning(
+                "%s: has not both questions with an answer and without, by "
+                "which to find a threshold; %g is applied and none is stored",
+                found.path,
+                threshold,
+            )
     made = Judgment(
         values={},
         found=found,
         answers=answers,
-        threshold=threshold,
+        threshold=threshold if with_negative else None,
+        threshold_found=finds,
         windows=windows,
         logits=logits,
     )
@@ -116,8 +116,14 @@ def judge(
             )
         return made
     values = squad_metrics.evaluate(found, made.predictions)
-    values |= {**best, "score": values["f1"]}
+    values |= {**squad_metrics.threshold_keys(best), "score": values["f1"]}
     return dataclasses.replace(made, values=values)
+
+
+def can_tell(found: squad.Questions) -> bool:
+    """Tells whether a threshold can be found: by questions of both kinds."""
+    kinds = {bool(question.answers) for question in found.questions}
+    return found.has_impossible and len(kinds) == 2
 
 
 def _best_thresholds(
@@ -177,30 +183,6 @@ def read_logits(directory: str, windows: Windows) -> SpanLogits | None:
             return SpanLogits(file["start"], file["end"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise errors.InputError(f"{path}: cannot be read: {error}") from None
-
-
-def write_settings(directory: str, settings: Settings) -> None:
-    """Stores with a model what it must be asked with."""
-    _write_json(directory, SETTINGS, dataclasses.asdict(settings), indent=2)
-
-
-def read_settings(directory: str | None) -> Settings:
-    """Reads what is stored with a model; defaults where nothing is.
-
-    Args:
-      directory: of the model, or a checkpoint in it.
-    """
-    for place in (directory, os.path.dirname(directory or "")):
-        path = os.path.join(place or "", SETTINGS)
-        if place and os.path.isfile(path):
-            values = squad.load_json(path)
-            try:
-                return Settings(**values)
-            except TypeError:
-                raise errors.InputError(
-                    f"{path}: not the settings of a question answering model"
-                ) from None
-    return Settings()
 
 
 def _entry(entry: Entry) -> dict[str, str | float]:

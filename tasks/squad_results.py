@@ -4,16 +4,20 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from data import squad
+from absl import logging
+
+from data import example_records, squad
+from modeling import model_directory
 from tasks import (
     model_files,
     run_files,
     squad_predictions,
     squad_report,
     squad_sets,
+    squad_settings,
 )
 from tasks import results as eval_results
-from tasks.squad_predictions import Judgment, Settings
+from tasks.squad_predictions import Judgment
 
 _TITLE = "BERT that answers questions from a paragraph"
 
@@ -43,12 +47,31 @@ class Record:
         self._threshold = threshold
 
     def save_model(self, model: Any) -> None:
-        """Writes the model directory into output_dir."""
+        """Writes the model directory into output_dir.
+
+        Where a finished run is started again the weights remain, and so does
+        what was found out about them: the threshold, and the card's scores.
+        """
         if not self._files.is_chief:
             return
+        before = self._weights()
         self._files.save_model(model)
+        if squad_settings.read(self._files.output_dir) is not None:
+            if before == self._weights():
+                logging.info(
+                    "%s: the model is as it was, and so is its threshold",
+                    self._files.output_dir,
+                )
+                return
         self._store(self._threshold)
         self._card({}, None)
+
+    def threshold(self, made: Judgment) -> None:
+        """Stores a threshold with the model, if one was found for it."""
+        if not self._files.is_chief or not made.threshold_found:
+            return
+        if model_files.is_here(self._files.output_dir):
+            self._store(made.threshold)
 
     def predictions(self, made: Judgment, step: int | None = None) -> None:
         """Writes the answers and, if they can be scored, all about that."""
@@ -56,8 +79,7 @@ class Record:
             return
         output_dir = self._files.output_dir
         squad_predictions.write(output_dir, made)
-        if model_files.is_here(output_dir):
-            self._store(made.threshold)
+        self.threshold(made)
         if not made.values:
             return
         values = write_scores(output_dir, made, step)
@@ -69,12 +91,20 @@ class Record:
             sections=squad_report.sections(made),
         )
 
+    def _weights(self) -> str | None:
+        """Returns what tells the model from any other; None without one."""
+        if not model_files.is_here(self._files.output_dir):
+            return None
+        return example_records.digest(
+            os.path.join(self._files.output_dir, model_directory.WEIGHTS)
+        )
+
     def _store(self, threshold: float | None) -> None:
-        settings = Settings(
+        settings = squad_settings.Settings(
             version_2_with_negative=self._with_negative,
             null_score_diff_threshold=threshold,
         )
-        squad_predictions.write_settings(self._files.output_dir, settings)
+        squad_settings.write(self._files.output_dir, settings)
 
     def _card(
         self, values: Mapping[str, float], judged: squad.Questions | None

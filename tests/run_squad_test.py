@@ -210,6 +210,68 @@ def test_the_threshold_is_found_applied_and_stored(second, place):
     assert all(read(other, "predictions.json").values())
 
 
+def test_what_is_stored_with_a_model_outlives_later_runs(second, place):
+    names = ("question_answering.json", "README.md")
+    before = {name: (second / name).read_bytes() for name in names}
+    threshold = read(second, names[0])["null_score_diff_threshold"]
+    answers = read(second, "predictions.json")
+    again = {"version": 2, "init_checkpoint": None}
+    # Started again, with nothing left to train and nothing to predict.
+    run(place, "second", "--do_train", version=2)
+    assert {name: (second / name).read_bytes() for name in names} == before
+    # Questions whose answers are not known are judged by what is stored.
+    values = json.loads((place / "dev2.json").read_text())
+    for paragraph in values["data"][0]["paragraphs"]:
+        for qa in paragraph["qas"]:
+            del qa["is_impossible"]
+            qa["answers"] = []
+    (place / "test2.json").write_text(json.dumps(values))
+    test2 = {"predict_file": place / "test2.json"}
+    run(place, "second", "--do_predict", **(again | test2))
+    assert read(second, "predictions.json") == answers
+    # For once by another threshold, or as if it were of SQuAD 1.1.
+    run(
+        place,
+        "second",
+        "--do_predict",
+        **(again | test2),
+        null_score_diff_threshold=threshold + 1e5,
+    )
+    assert all(read(second, "predictions.json").values())
+    run(
+        place,
+        "second",
+        "--do_predict",
+        "--version_2_with_negative=False",
+        **(again | test2),
+    )
+    assert (second / names[0]).read_bytes() == before[names[0]]
+    run(place, "second", "--do_predict", **again)
+    assert read(second, "predictions.json") == answers
+
+
+def test_training_ends_with_a_threshold_wherever_one_can_be_found(place):
+    flags = {"version": 2, "num_train_epochs": 0.5}
+    switches = ("--do_train", "--version_2_with_negative")
+    folder = run(place, "unasked", *switches, **flags)
+    stored = read(folder, "question_answering.json")
+    found = stored["null_score_diff_threshold"]
+    assert found is not None
+    assert not (folder / "predictions.json").exists()
+    # Where none was found, a later run with the answers finds and stores it.
+    folder = run(
+        place, "unknown", *switches, **(flags | {"predict_file": None})
+    )
+    stored = read(folder, "question_answering.json")
+    assert stored["null_score_diff_threshold"] is None
+    run(place, "unknown", "--do_predict", init_checkpoint=None, version=1)
+    stored = read(folder, "question_answering.json")
+    assert stored["null_score_diff_threshold"] is None
+    run(place, "unknown", "--do_predict", init_checkpoint=None, version=2)
+    stored = read(folder, "question_answering.json")
+    assert stored["null_score_diff_threshold"] == found
+
+
 @pytest.mark.parametrize("kind", ["logits", "lists"])
 def test_an_ensemble_of_equal_runs_answers_as_they_do(second, place, kind):
     folder = place / f"ensemble_{kind}"
@@ -306,6 +368,10 @@ def test_a_grid_keeps_the_run_with_the_best_f1(place):
         ({"question": "Who?"}, "--question needs --context"),
         ({"version": 2}, "--version_2_with_negative is needed"),
         ({"version_2_with_negative": True}, "says is_impossible, as all of"),
+        (
+            {"null_score_diff_threshold": 0.0},
+            "--null_score_diff_threshold: needs --version_2_with_negative",
+        ),
         ({"ensemble_dirs": "a,b"}, "--ensemble_dirs only combines"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -75,3 +75,33 @@ def test_a_threshold_that_is_given_is_applied():
     given = answered(("cat", -3.0), ("x", -1.0))
     assert judge(found, given, threshold=-1.0).values["f1"] == 50.0
     assert judge(found, given).values["f1"] == 100.0
+
+
+def test_a_threshold_is_found_by_labelled_questions_of_both_kinds_only():
+    given = answered(("cat", -3.0), ("x", -1.0))
+    assert judge(questions("cat", ""), given).threshold_found
+    assert not judge(questions("cat", ""), given, threshold=0.5).threshold_found
+
+
+@pytest.mark.parametrize(
+    ("found", "scored"),
+    [
+        (questions("cat", "dog", has_impossible=False), "exact_match"),
+        (questions("cat", "dog"), "best_f1"),
+        (questions("", ""), "best_f1"),
+        (questions("", "", has_impossible=False), None),
+    ],
+    ids=["1.1", "all_answered", "none_answered", "unlabelled"],
+)
+def test_otherwise_the_stored_one_is_applied(found, scored, caplog):
+    made = squad_predictions.judge(
+        found,
+        answered(("cat", 1.0), ("dog", -1.0)),
+        with_negative=True,
+        otherwise=0.5,
+    )
+    assert (made.threshold, made.threshold_found) == (0.5, False)
+    assert list(made.predictions.values()) == ["", "dog"]
+    assert scored is None or scored in made.values
+    warned = caplog.text.count("0.5 is applied and none is stored")
+    assert warned == (scored is not None)

@@ -1,0 +1,79 @@
+"""What is stored with a model about how it must be asked.
+
+    model/question_answering.json
+        {"version_2_with_negative": true, "null_score_diff_threshold": -1.25}
+
+It belongs to the weights beside it: training writes it, predicting adds a
+threshold that was found, and no flag of a later run changes it.
+"""
+
+import dataclasses
+import json
+import os
+
+import errors
+from data import squad
+from tasks import model_files, report
+
+FILE = "question_answering.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a model must be asked with, by the flags' names.
+
+    Attributes:
+      version_2_with_negative: whether there may be no answer.
+      null_score_diff_threshold: None in 1.1, and where none was found.
+    """
+
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float | None = None
+
+
+def write(directory: str, settings: Settings) -> None:
+    """Stores settings with a model."""
+    text = json.dumps(dataclasses.asdict(settings), indent=2) + "\n"
+    report.write_text(os.path.join(directory, FILE), text)
+
+
+def read(directory: str) -> Settings | None:
+    """Reads what is stored in a directory, None where nothing is.
+
+    Raises:
+      InputError: the file holds something else.
+    """
+    path = os.path.join(directory, FILE)
+    if not os.path.isfile(path):
+        return None
+    values = squad.load_json(path)
+    try:
+        settings = Settings(**values)
+    except TypeError:
+        settings = Settings(version_2_with_negative=None)
+    threshold = settings.null_score_diff_threshold
+    if not isinstance(settings.version_2_with_negative, bool) or not (
+        threshold is None or isinstance(threshold, (int, float))
+    ):
+        raise errors.InputError(
+            f"{path}: not the settings of a question answering model"
+        )
+    return settings
+
+
+def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
+    """Reads what is stored with the model that a run starts from or asks.
+
+    Args:
+      output_dir: its model comes first, as its weights do.
+      init_checkpoint: a model directory, or a file or checkpoint in one.
+    """
+    found = None
+    if model_files.is_here(output_dir):
+        found = read(output_dir)
+    if found is None and init_checkpoint is not None:
+        directory = init_checkpoint
+        if not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        found = read(directory)
+    return found

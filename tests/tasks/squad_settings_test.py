@@ -1,0 +1,72 @@
+"""Proves which stored settings a question answering model is asked with.
+
+python -m pytest tests/tasks/squad_settings_test.py
+"""
+
+import pytest
+
+import errors
+from tasks import model_files, squad_settings
+from tasks.squad_settings import Settings
+
+NEW = Settings(version_2_with_negative=True, null_score_diff_threshold=-1.5)
+OLD = Settings()
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """Makes folders; those whose name begins with "model" hold weights."""
+    monkeypatch.setattr(
+        model_files, "is_here", lambda path: "model" in path.rpartition("/")[2]
+    )
+
+    def make(name, settings=None):
+        (tmp_path / name).mkdir()
+        if settings is not None:
+            squad_settings.write(str(tmp_path / name), settings)
+        return str(tmp_path / name)
+
+    return make
+
+
+def test_what_is_stored_is_read_again(model):
+    assert squad_settings.read(model("new", NEW)) == NEW
+    assert squad_settings.read(model("old", OLD)) == OLD
+    assert squad_settings.read(model("without")) is None
+
+
+def test_a_model_of_1_1_in_output_dir_comes_before_one_of_2_0(model):
+    output_dir, start = model("model", OLD), model("start", NEW)
+    assert squad_settings.find(output_dir, start) == OLD
+    assert squad_settings.find(model("empty"), start) == NEW
+    assert squad_settings.find(model("nothing"), None) is None
+    # Settings without weights belong to answers, not to what is asked.
+    assert squad_settings.find(model("answers", OLD), start) == NEW
+
+
+def test_only_a_checkpoint_is_looked_for_beside_itself(model, tmp_path):
+    start = model("start", NEW)
+    empty = model("empty")
+    assert squad_settings.find(empty, f"{start}/model.ckpt-12") == NEW
+    # A folder in a model directory, there already or not, is not that model.
+    (tmp_path / "start" / "inner").mkdir()
+    for name in ("inner", "new"):
+        assert squad_settings.find(f"{start}/{name}", None) is None
+    assert squad_settings.find(empty, f"{start}/inner") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '{"other": 1}',
+        '{"version_2_with_negative": 1}',
+        '{"null_score_diff_threshold": "0"}',
+    ],
+    ids=["list", "name", "version", "threshold"],
+)
+def test_other_files_of_that_name_are_refused(model, tmp_path, text):
+    directory = model("model", NEW)
+    (tmp_path / "model" / squad_settings.FILE).write_text(text)
+    with pytest.raises(errors.InputError, match="not the settings of a quest"):
+        squad_settings.find(directory, None)
