@@ -7,86 +7,20 @@ import io
 import json
 import random
 
+import ner_runs
 import pytest
 import tiny_runs
+from ner_runs import FIRST, LAST, PLACES, WORDS, run
 
-import run_ner
 from data import conll
 from modeling import model_directory, models
-from tasks import entities, feature_based
-
-FIRST, LAST = ["jim", "ann", "bob"], ["smith", "jones", "li"]
-PLACES = ["rome", "paris", "lima"]
-FILLING = [f"w{i}" for i in range(20)] + ["."]
-WORDS = tiny_runs.SPECIAL + FIRST + LAST + PLACES + FILLING
-
-
-def sentence(rng):
-    """Words and IOB1 tags: a first name alone or with a last, places."""
-    words, tags = [], []
-    for _ in range(rng.choice([1, 2, 3, 9, 40])):
-        kind = rng.random()
-        if kind < 0.2:
-            is_neighbor = tags and tags[-1].endswith("PER")
-            words.append(rng.choice(FIRST))
-            tags.append("B-PER" if is_neighbor else "I-PER")
-            if rng.random() < 0.5:
-                words.append(rng.choice(LAST))
-                tags.append("I-PER")
-        elif kind < 0.3 and not (tags and tags[-1] == "I-LOC"):
-            words.append(rng.choice(PLACES))
-            tags.append("I-LOC")
-        else:
-            words.append(rng.choice(FILLING))
-            tags.append("O")
-    return words, tags
-
-
-def write_file(path, seed, count, *, tags=True):
-    rng = random.Random(seed)
-    lines = []
-    for i in range(count):
-        if i % 8 == 0:
-            lines += ["-DOCSTART- -X- O\n", "\n"]
-        words, found = sentence(rng)
-        rows = zip(words, found, strict=True)
-        lines += [f"{w} x {t}\n" if tags else f"{w}\n" for w, t in rows]
-        lines.append("\n")
-    path.write_text("".join(lines))
+from tasks import entities
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data."""
-    place = tmp_path_factory.mktemp("data")
-    tiny_runs.save_encoder(place / "encoder", WORDS)
-    write_file(place / "eng.train", 1, 300)
-    write_file(place / "eng.testa", 2, 60)
-    write_file(place / "eng.testb", 3, 50)
-    write_file(place / "words.txt", 3, 50, tags=False)
-    return place
-
-
-def run(place, name, *switches, **flags):
-    """Calls the runner as a command line would."""
-    flags = {
-        "data_dir": place,
-        "init_checkpoint": place / "encoder",
-        "output_dir": place / name,
-        "max_seq_length": 32,
-        "learning_rate": 5e-3,
-        "save_checkpoints_steps": 1000,
-        "precision": "float32",
-        "num_train_epochs": 8,
-    } | flags
-    tiny_runs.run(run_ner, run_ner.NerConfig, *switches, **flags)
-    return place / name
-
-
-def columns(path):
-    """Words, true tags and predicted tags of a file for conlleval."""
-    rows = [line.split() for line in path.read_text().splitlines()]
-    return zip(*(row for row in rows if row), strict=True)
+    return ner_runs.make_place(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -270,87 +204,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert exit.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert message in line
-
-
-@pytest.fixture(scope="module")
-def deep(place):
-    """An encoder of four layers."""
-    return tiny_runs.save_encoder(place / "deep", WORDS, num_hidden_layers=4)
-
-
-def test_all_choices_of_features_in_one_command(
-    place, deep, capsys, monkeypatch
-):
-    names = ("last", "weighted_sum_last_four")  # Six would take minutes.
-    monkeypatch.setattr(feature_based, "CHOICES", names)
-    flags = {"features": "all", "lstm_size": 8, "num_train_epochs": 0.5}
-    flags |= {"init_checkpoint": deep, "train_batch_size": 64}
-    modes = "--do_train", "--do_eval", "--do_predict"
-    folder = run(place, "features", *modes, **flags)
-    results = json.loads((folder / "feature_results.json").read_text())
-    assert list(results) == list(names)
-    for name, done in results.items():
-        assert set(done["values"]) == {"dev", "test"}
-        assert (folder / "features" / name / "report.html").exists()
-        scores = folder / "features" / name / "scores_test.txt"
-        assert scores.read_text().startswith("processed")
-    table = (folder / "feature_results.txt").read_text()
-    assert capsys.readouterr().out.endswith(table)
-    assert len(table.splitlines()) == 3
-    # Activations and finished choices are there: nothing is done again.
-    paths = [*(folder / "activations").iterdir(), *folder.glob("features/*/*")]
-    times = {path: path.stat().st_mtime_ns for path in paths}
-    (folder / "features/last/result.json").unlink()
-    run(place, "features", *modes, **flags)
-    for path in paths:
-        if path.parent.name != "last" and path.name != "labels.json":
-            assert path.stat().st_mtime_ns == times[path], path
-    again = json.loads((folder / "feature_results.json").read_text())
-    for done in (results["last"], again["last"]):
-        done.pop("seconds")
-    assert again == results
-
-
-def test_a_tagger_learns_from_activations(place, deep):
-    folder = run(
-        place,
-        "frozen",
-        "--do_train",
-        "--do_eval",
-        init_checkpoint=deep,
-        features="concat_last_four",
-        lstm_size=24,
-        lstm_learning_rate=1e-2,
-        num_train_epochs=12,
-    )
-    values = tiny_runs.eval_results(folder / "features/concat_last_four")
-    assert values["eval_f1"] > 0.8
-    before = (folder / "feature_results.json").read_text()
-    (folder / "features/concat_last_four/result.json").unlink()
-    run(
-        place,
-        "frozen",
-        "--do_eval",
-        data_dir=None,
-        dev_file=place / "eng.testa",
-        init_checkpoint=deep,
-        features="concat_last_four",
-        lstm_size=24,
-    )
-    assert (
-        tiny_runs.eval_results(folder / "features/concat_last_four") == values
-    )
-    results = [before, (folder / "feature_results.json").read_text()]
-    first, again = (json.loads(r)["concat_last_four"] for r in results)
-    assert first["values"] == again["values"]
-
-
-def test_features_of_a_shallow_encoder_are_refused(place, capsys):
-    flags = {"features": "concat_last_four", "do_train": True}
-    with pytest.raises(SystemExit):
-        run(place, "shallow", **flags)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "--features=concat_last_four: the model has only 2 layer" in error
 
 
 def test_a_crf_is_trained_kept_and_used(place):

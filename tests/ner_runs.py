@@ -1,0 +1,76 @@
+"""Small CoNLL files that can be learned, and run_ner.py called on them."""
+
+import pathlib
+import random
+
+import tiny_runs
+
+import run_ner
+
+FIRST, LAST = ["jim", "ann", "bob"], ["smith", "jones", "li"]
+PLACES = ["rome", "paris", "lima"]
+FILLING = [f"w{i}" for i in range(20)] + ["."]
+WORDS = tiny_runs.SPECIAL + FIRST + LAST + PLACES + FILLING
+
+
+def sentence(rng):
+    """Words and IOB1 tags: a first name alone or with a last, places."""
+    words, tags = [], []
+    for _ in range(rng.choice([1, 2, 3, 9, 40])):
+        kind = rng.random()
+        if kind < 0.2:
+            is_neighbor = tags and tags[-1].endswith("PER")
+            words.append(rng.choice(FIRST))
+            tags.append("B-PER" if is_neighbor else "I-PER")
+            if rng.random() < 0.5:
+                words.append(rng.choice(LAST))
+                tags.append("I-PER")
+        elif kind < 0.3 and not (tags and tags[-1] == "I-LOC"):
+            words.append(rng.choice(PLACES))
+            tags.append("I-LOC")
+        else:
+            words.append(rng.choice(FILLING))
+            tags.append("O")
+    return words, tags
+
+
+def write_file(path, seed, count, *, tags=True):
+    rng = random.Random(seed)
+    lines = []
+    for i in range(count):
+        if i % 8 == 0:
+            lines += ["-DOCSTART- -X- O\n", "\n"]
+        words, found = sentence(rng)
+        rows = zip(words, found, strict=True)
+        lines += [f"{w} x {t}\n" if tags else f"{w}\n" for w, t in rows]
+        lines.append("\n")
+    path.write_text("".join(lines))
+
+
+def make_place(
+    place: pathlib.Path, sentences: tuple[int, int, int] = (300, 60, 50)
+) -> pathlib.Path:
+    """Makes a tiny encoder with its vocabulary, and data; returns the place."""
+    train, dev, test = sentences
+    tiny_runs.save_encoder(place / "encoder", WORDS)
+    write_file(place / "eng.train", 1, train)
+    write_file(place / "eng.testa", 2, dev)
+    write_file(place / "eng.testb", 3, test)
+    write_file(place / "words.txt", 3, test, tags=False)
+    return place
+
+
+def run(place, name, *switches, **flags):
+    """Calls the runner as a command line would."""
+    flags = {
+        "data_dir": place,
+        "init_checkpoint": place / "encoder",
+        "output_dir": place / name,
+        "max_seq_length": 32,
+        "learning_rate": 5e-3,
+        "save_checkpoints_steps": 1000,
+        "precision": "float32",
+        "num_train_epochs": 8,
+    } | flags
+    tiny_runs.run(run_ner, run_ner.NerConfig, *switches, **flags)
+    return place / name

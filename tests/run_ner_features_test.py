@@ -1,0 +1,175 @@
+"""Proves --features of run_ner.py: every choice, and what of it stands.
+
+python -m pytest tests/run_ner_features_test.py
+"""
+
+import functools
+import json
+
+import ner_runs
+import pytest
+import tiny_runs
+from ner_runs import WORDS
+
+from data import conll
+from modeling import bilstm
+from tasks import feature_based
+
+DEEP = {"num_hidden_layers": 4}
+SHORT = {"lstm_size": 8, "num_train_epochs": 1, "train_batch_size": 32}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Encoders of two and of four layers, and data."""
+    place = tmp_path_factory.mktemp("data")
+    ner_runs.make_place(place, (40, 20, 15))
+    tiny_runs.save_encoder(place / "deep", WORDS, **DEEP)
+    ner_runs.write_file(place / "much.train", 1, 300)
+    return place
+
+
+def run(place, name, *switches, **flags):
+    flags = {"init_checkpoint": place / "deep", "features": "last"} | flags
+    return ner_runs.run(place, name, *switches, **flags)
+
+
+def results(folder):
+    return json.loads((folder / "feature_results.json").read_text())
+
+
+def words(path):
+    return list(conll.read(str(path)).words)
+
+
+@pytest.mark.slow
+def test_all_six_choices_in_one_command(place, capsys, monkeypatch):
+    small = functools.partial(bilstm.BiLstmTagger, depth=1)
+    monkeypatch.setattr(bilstm, "BiLstmTagger", small)
+    flags = SHORT | {"features": "all"}
+    modes = "--do_train", "--do_eval"
+    folder = run(place, "features", *modes, **flags)
+    first = results(folder)
+    assert list(first) == list(feature_based.CHOICES)
+    for name, done in first.items():
+        assert set(done["values"]) == {"dev"}
+        assert (folder / "features" / name / "report.html").exists()
+        scores = folder / "features" / name / "scores_dev.txt"
+        assert scores.read_text().startswith("processed")
+    table = (folder / "feature_results.txt").read_text()
+    assert capsys.readouterr().out.endswith(table)
+    assert len(table.splitlines()) == 7
+    # Activations and finished choices are there: nothing is done again.
+    paths = [*(folder / "activations").iterdir(), *folder.glob("features/*/*")]
+    times = {path: path.stat().st_mtime_ns for path in paths}
+    (folder / "features/last/result.json").unlink()
+    run(place, "features", *modes, **flags)
+    for path in paths:
+        if path.parent.name != "last" and path.name != "labels.json":
+            assert path.stat().st_mtime_ns == times[path], path
+    again = results(folder)
+    for done in (first["last"], again["last"]):
+        done.pop("seconds")
+    assert again == first
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    """A tagger of the last layer, trained and evaluated."""
+    return run(place, "last", "--do_train", "--do_eval", **SHORT)
+
+
+def test_further_files_are_predicted_and_earlier_scores_stay(place, trained):
+    before = results(trained)["last"]["values"]
+    assert set(before) == {"dev"}
+    folder = trained / "features" / "last"
+    flags = SHORT | {"data_dir": None}
+    ner_runs.write_file(place / "new.txt", 9, 5, tags=False)
+    for name in ("words.txt", "new.txt"):
+        flags["test_file"] = place / name
+        run(place, "last", "--do_predict", **flags)
+        predicted = folder / "predictions_test.txt"
+        assert words(predicted) == words(place / name)
+        values = results(trained)["last"]["values"]
+        assert values == before | {"test": {}}
+    # With tags it is another file, and has scores.
+    flags["test_file"] = place / "eng.testb"
+    run(place, "last", "--do_predict", **flags)
+    values = results(trained)["last"]["values"]
+    assert values["dev"] == before["dev"]
+    assert 0 <= values["test"]["f1"] <= 1
+
+
+def test_another_development_set_is_evaluated_anew(place, trained):
+    before = results(trained)["last"]["values"]["dev"]
+    flags = SHORT | {"data_dir": None}
+    for name in ("eng.testb", "eng.testa"):
+        run(place, "last", "--do_eval", dev_file=place / name, **flags)
+        found = results(trained)["last"]["values"]["dev"]
+        assert (found == before) == (name == "eng.testa")
+
+
+CHANGED = {
+    "rate": ({"lstm_learning_rate": 0.5}, "--lstm_learning_rate was 0.001"),
+    "size": ({"lstm_size": 16}, "--lstm_size was 8, is 16"),
+    "epochs": ({"num_train_epochs": 2}, "--num_train_epochs was 1.0, is 2.0"),
+    "encoder": ({"init_checkpoint": "encoder"}, "--init_checkpoint is another"),
+    "words": ({"train_file": "much.train"}, "--train_file is another"),
+    "context": (
+        {"document_context": "maximal"},
+        "--document_context was False, is True",
+    ),
+    "loaded": (
+        {"do_train": False, "init_checkpoint": "encoder"},
+        "--init_checkpoint is another",
+    ),
+}
+
+
+@pytest.mark.parametrize("flags, message", CHANGED.values(), ids=CHANGED)
+def test_a_tagger_is_never_taken_for_another(
+    place, trained, capsys, flags, message
+):
+    files = ("train_file", "init_checkpoint")
+    flags = {k: place / v if k in files else v for k, v in flags.items()}
+    flags = {"do_train": True, "do_eval": True} | SHORT | flags
+    path = trained / "features" / "labels.json"
+    before = path.stat().st_mtime_ns
+    with pytest.raises(SystemExit) as exit:
+        run(place, "last", **flags)
+    assert exit.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert message in error and "another --output_dir" in error
+    assert path.stat().st_mtime_ns == before
+
+
+def test_a_tagger_learns_from_activations(place):
+    flags = {"features": "concat_last_four", "lstm_size": 24}
+    folder = run(
+        place,
+        "frozen",
+        "--do_train",
+        "--do_eval",
+        train_file=place / "much.train",
+        lstm_learning_rate=1e-2,
+        num_train_epochs=12,
+        **flags,
+    )
+    of_choice = folder / "features/concat_last_four"
+    values = tiny_runs.eval_results(of_choice)
+    assert values["eval_f1"] > 0.8
+    before = results(folder)
+    (of_choice / "result.json").unlink()  # Loaded, not looked up.
+    dev = {"data_dir": None, "dev_file": place / "eng.testa"}
+    run(place, "frozen", "--do_eval", **dev, **flags)
+    assert tiny_runs.eval_results(of_choice) == values
+    again = results(folder)["concat_last_four"]
+    assert again["values"] == before["concat_last_four"]["values"]
+
+
+def test_features_of_a_shallow_encoder_are_refused(place, capsys):
+    flags = {"features": "concat_last_four", "do_train": True}
+    with pytest.raises(SystemExit):
+        run(place, "shallow", init_checkpoint=place / "encoder", **flags)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--features=concat_last_four: the model has only 2 layer" in error
