@@ -10,13 +10,13 @@ A runner says what its task is; a job trains, asks and restores its models:
 """
 
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from absl import logging
 
 import tensorflow_setup  # noqa: F401
 from data import length_groups
@@ -75,6 +75,18 @@ class Job:
         step = training.length_step(self.config, self.strategy)
         return length_groups.permitted_lengths(self.config.max_seq_length, step)
 
+    @property
+    def all_data_settings(self) -> dict[str, Any]:
+        """What decides which records a step reads, but for the seed."""
+        tokenizer = self.start.tokenizer
+        return {
+            "train_batch_size": self.config.train_batch_size,
+            "max_seq_length": self.config.max_seq_length,
+            "vocab_file": tokenizer.vocabulary.sha256,
+            "do_lower_case": tokenizer.settings["do_lower_case"],
+            **self.data_settings,
+        }
+
     def fit(self, seed: int) -> "Fitted":
         """Makes the model with the random weights of a seed."""
         with self.strategy.scope():
@@ -130,9 +142,10 @@ class Fitted:
         """Trains one run of the grid; returns its last step."""
         job, config = self.job, self.job.config
         features = job.features(TRAIN)
-        evaluate: Callable | None = None
-        if config.eval_every_steps:
-            evaluate = lambda: self.judge().values  # noqa: E731
+
+        def evaluate() -> Mapping[str, float]:
+            return self.judge().values
+
         return training.train(
             config,
             config.run(
@@ -152,12 +165,10 @@ class Fitted:
             num_examples=job.num_examples or len(features),
             warm_start=self.warm_start,
             data_settings={
-                "train_batch_size": config.train_batch_size,
                 "random_seed": run.random_seed,
-                "max_seq_length": config.max_seq_length,
-                **job.data_settings,
+                **job.all_data_settings,
             },
-            evaluate=evaluate,
+            evaluate=evaluate if config.eval_every_steps else None,
             rate_multiplier=finetuning.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay
             ),
@@ -233,45 +244,84 @@ def train(
     """
     config = job.config
     runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
-    is_chief = assembly.is_chief(job.strategy)
-    fitted, best = None, None
-    for run in runs:
-        done = run.result() if len(runs) > 1 else None
-        if done is not None:
-            results.add(run, done)
-            continue
-        fitted = job.fit(run.random_seed)
-        done = _train_one(fitted, run, judge=len(runs) > 1)
-        if results.add(run, done):
-            save_model(fitted.model)
-            best = run
-        if is_chief:
-            run.finish(done)
-            if len(runs) > 1:
-                _remove_checkpoints(run.directory)
     if len(runs) > 1:
+        for run in runs:
+            _reuse(job, run, results)
+    kept = grid.kept(config.output_dir)  # Now: a chief writes it anew later.
+    is_reused = set(results.values)
+    fitted, last = None, None
+    for run in runs:
+        if run not in is_reused:
+            fitted = None  # Two models need not fit at a time.
+            fitted, last = _finish(job, run, results, save_model), run
+    best = results.best_run
+    if best in is_reused and not best.is_that_of(kept):
+        # A grid of other runs has kept another, and no checkpoints.
+        logging.info("%s is trained once more: it is the best", best.name)
+        fitted = None
+        fitted, last = _finish(job, best, results, save_model), best
+    if len(runs) > 1:
+        is_chief = assembly.is_chief(job.strategy)
         shown = results.write() if is_chief else results.text()
         sys.stdout.write(shown + "\n")
-    if fitted is None or best is not runs[-1]:
+    if fitted is None or last != best:
         fitted = job.fit(config.random_seed)
         model_files.warm_start(fitted.model, config.output_dir)
     return fitted, results.best["step"]
 
 
 def load(job: Job) -> tuple[Fitted, int]:
-    """Loads what --output_dir or --init_checkpoint holds, and its step."""
+    """Loads what --output_dir or --init_checkpoint holds, and its step.
+
+    Raises:
+      InputError: there is none, or it is an encoder without the task's head.
+    """
     config = job.config
     fitted = job.fit(config.random_seed)
-    step = training.restore(config, fitted.model, config.output_dir)
-    if step is not None:
-        return fitted, step
-    # 1 own checkpoint in output_dir, 2 own model there, 3 init_checkpoint.
-    weights = job.start.init_checkpoint
-    if model_files.is_here(config.output_dir):
-        weights = config.output_dir
+    # 1 what a training has kept, 2 how far one has come that has not ended,
+    # 3 a model of other making, 4 what is named.
+    kept = grid.kept(config.output_dir)
+    is_here = model_files.is_here(config.output_dir)
+    if kept is None or not is_here:
+        step = training.restore(config, fitted.model, config.output_dir)
+        if step is not None:
+            return fitted, step
+    weights = config.output_dir if is_here else job.start.init_checkpoint
     model_files.require_weights(weights)
-    model_files.warm_start(fitted.model, weights)
-    return fitted, 0
+    model_files.require_all(
+        model_files.warm_start(fitted.model, weights), weights
+    )
+    return fitted, kept["step"] if kept is not None else 0
+
+
+def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
+    """Takes over what a run has ended with, if it has."""
+    done = run.result()
+    if done is not None:
+        run.check(done, {**job.config.outcome, **job.all_data_settings})
+        results.add(run, done)
+
+
+def _finish(
+    job: Job,
+    run: grid.Run,
+    results: grid.Results,
+    save_model: Callable[[Any], None],
+) -> Fitted:
+    """Trains a run to its end, and keeps its model if it is the best."""
+    config = job.config
+    fitted = job.fit(run.random_seed)
+    done = _train_one(fitted, run, judge=config.is_grid)
+    is_chief = assembly.is_chief(job.strategy)
+    if results.add(run, done):
+        save_model(fitted.model)
+        if is_chief:
+            results.keep(run)
+    if is_chief:
+        run.finish(done)
+        if config.is_grid:
+            training.remove_checkpoints(run.directory)
+    return fitted
 
 
 def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
@@ -282,14 +332,11 @@ def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
     before = (run.result() or {"seconds": 0.0})["seconds"]
     seconds = before + time.monotonic() - started
     values = dict(fitted.judge().values) if judge else {}
-    return {"step": step, "seconds": seconds, "values": values}
-
-
-def _remove_checkpoints(directory: str) -> None:
-    """Removes a finished run's checkpoints, which the model replaces."""
-    for name in os.listdir(directory):
-        if name == "checkpoint" or name.startswith("model.ckpt-"):
-            os.remove(os.path.join(directory, name))
-    best = os.path.join(directory, training.BEST)
-    if os.path.isdir(best):
-        _remove_checkpoints(best)
+    job = fitted.job
+    settings = {**job.config.outcome, **job.all_data_settings}
+    return {
+        "step": step,
+        "seconds": seconds,
+        "values": values,
+        "settings": settings,
+    }

@@ -30,6 +30,8 @@ import tensorflow_setup  # noqa: F401
 from data.features import Features
 from tasks import (
     classification,
+    finetuning,
+    model_labels,
     sentence_results,
     sentence_tasks,
 )
@@ -56,8 +58,12 @@ class ClassifierConfig(finetuning_config.FinetuningConfig):
     )
     label_column: str = field("Of your own files: the label.", "label")
     id_column: str | None = field("Of your own files: the name.", None)
-    problem_type: Literal["classification", "regression", "multi_label"] = (
-        field("Of your own files.", "classification")
+    problem_type: (
+        Literal["classification", "regression", "multi_label"] | None
+    ) = field(
+        "Of your own files; without it, what the model was trained for, else "
+        "classification.",
+        None,
     )
     language: str = field("Of XNLI.", "zh")
     do_eval: bool = field("Whether to evaluate on the development set.", False)
@@ -82,6 +88,8 @@ class ClassifierConfig(finetuning_config.FinetuningConfig):
         run_config.require(self, "eval_batch_size", minimum=1)
         if self.glue_submission and not self.do_predict:
             raise ValueError("--glue_submission needs --do_predict")
+        if self.wnli_majority and not self.glue_submission:
+            raise ValueError("--wnli_majority needs --glue_submission")
 
 
 def main(config: ClassifierConfig) -> None:
@@ -112,7 +120,7 @@ def open_job(
 ) -> tuple[sentence_tasks.SentenceTask, finetuning_job.Job]:
     """Finds and checks everything before anything takes time."""
     start = finetuning_job.open_start(config)
-    task = open_task(config, start.labels)
+    task = open_task(config, start)
     strategy = finetuning_job.open_strategy(
         config, start, eval_batch_size=config.eval_batch_size
     )
@@ -156,9 +164,14 @@ def open_job(
 
 
 def open_task(
-    config: ClassifierConfig, known_labels: list[str] | None
+    config: ClassifierConfig, start: finetuning.Start
 ) -> sentence_tasks.SentenceTask:
     """Opens the task's files, and reads those that the run needs."""
+    known = None
+    if not config.do_train:
+        known = model_labels.Known(
+            labels=start.labels, problem_type=start.problem_type
+        )
     task = sentence_tasks.open_task(
         config.task_name,
         data_dir=config.data_dir,
@@ -174,7 +187,7 @@ def open_task(
         ),
         problem_type=config.problem_type,
         language=config.language,
-        known_labels=known_labels,
+        known=known,
     )
     sentence_tasks.check(
         task,
@@ -182,6 +195,8 @@ def open_task(
         dev=config.do_eval or (config.do_train and config.needs_evaluation),
         test=config.do_predict,
     )
+    if config.wnli_majority and task.name == "wnli":
+        task.read(TRAIN)  # Whose most frequent label it is.
     return task
 
 

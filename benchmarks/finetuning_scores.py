@@ -102,7 +102,13 @@ def peer(config: Config) -> list[dict[str, float]]:
             subprocess.run(command, check=True)
         logits = np.load(path)
         scores.append(
-            classification.evaluate(task.kind, task.metrics, logits, truth)
+            classification.evaluate(
+                task.kind,
+                task.metrics,
+                logits,
+                truth,
+                selected_by=task.selected_by,
+            )
         )
     return scores
 

@@ -48,5 +48,5 @@ def open_task(
         data_dir=data_dir,
         files={"train": train_file, "dev": dev_file},
         columns=None,
-        problem_type="",
+        problem_type=None,
     )

@@ -97,11 +97,7 @@ def write(path: str, schema: schemas.Schema, features: Features) -> None:
 def read(path: str, schema: schemas.Schema) -> Features:
     """Reads what `write` (or google-research/bert) wrote."""
     shape = schema["input_ids"].shape
-    ragged_names = [
-        feature.name
-        for feature in schema.features
-        if feature.shape == shape and feature.name != "input_mask"
-    ]
+    ragged_names = schema.ragged_names
     lengths, ragged, dense = [], {}, {}
     for parsed in _parsed(path, schema):
         is_piece = parsed.pop("input_mask").reshape(-1, shape[-1]) > 0

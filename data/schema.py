@@ -20,6 +20,8 @@ import math
 INTEGER = "int64"
 FLOAT = "float32"
 
+_TAGGING = "tagging"
+
 # Model Garden writes these names; `records.parse` accepts either.
 ALIASES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
@@ -49,6 +51,20 @@ class Schema:
         """Refuses a name that occurs twice."""
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"{self.kind}: a feature name occurs twice")
+
+    @property
+    def ragged_names(self) -> list[str]:
+        """The features with a value for every piece, but for the mask."""
+        shape = self["input_ids"].shape
+        # As many labels as places are the classes of one example elsewhere.
+        dense = {"input_mask"} | (
+            set() if self.kind == _TAGGING else {"label_ids"}
+        )
+        return [
+            feature.name
+            for feature in self.features
+            if feature.shape == shape and feature.name not in dense
+        ]
 
     @property
     def names(self) -> list[str]:
@@ -169,7 +185,7 @@ def tagging(max_seq_length: int) -> Schema:
     `label_ids` is -1 where there is none.
     """
     return _labeled(
-        "tagging",
+        _TAGGING,
         (max_seq_length,),
         Feature("label_ids", (max_seq_length,)),
     )

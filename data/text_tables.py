@@ -161,12 +161,6 @@ def read_examples(
     )
 
 
-def has_column(path: str, form: str, name: str) -> bool:
-    """Tells whether the first row has a column."""
-    row = next(read_named(find(path), form), None)
-    return row is not None and name in row.cells
-
-
 def require(path: str, row: Row, name: str) -> Any:
     """Returns the cell of a named column."""
     if name not in row.cells:

@@ -50,7 +50,8 @@ def save(
     count = getattr(model, "num_classes", None)
     if labels is None and count is not None:
         labels = [f"LABEL_{i}" for i in range(count)]
-    if isinstance(model, models.ClassificationModel) and count == 1:
+    is_classifier = isinstance(model, models.ClassificationModel)
+    if problem_type is None and is_classifier and count == 1:
         problem_type = "regression"
     write(
         directory,

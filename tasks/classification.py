@@ -112,17 +112,21 @@ def evaluate(
     names: Sequence[str],
     logits: np.ndarray,
     label_ids: np.ndarray,
+    *,
+    selected_by: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Returns the named metrics, their mean "score", and the "loss".
+    """Returns the named metrics, the "score" and the "loss".
 
     Args:
       kind: of the task.
       names: of tasks.metrics.
       logits: float [N, C].
       label_ids: as `data.examples.encode_labels` gives them.
+      selected_by: the names whose mean is the score, by which runs are
+        compared, the higher the better; None for all.
     """
     truth = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
     values = metrics.score(names, decisions(kind, logits), truth)
     loss = float(example_losses(kind, logits, label_ids).mean())
-    mean = float(np.mean(list(values.values())))
-    return {**values, "score": mean, "loss": loss}
+    score = float(np.mean([values[name] for name in selected_by or names]))
+    return {**values, "score": score, "loss": loss}

@@ -216,7 +216,7 @@ def _classes(
         return None, source.problem_type
     count = tensors["output_weights"].shape[0]
     is_score = architecture == "BertForSequenceClassification" and count == 1
-    problem_type = "regression" if is_score else source.problem_type
+    problem_type = source.problem_type or ("regression" if is_score else None)
     labels = None
     if source.has_settings:
         labels = model_directory.read_labels(source.directory)

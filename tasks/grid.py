@@ -4,7 +4,8 @@
         -> out/runs/lr5e-05_seed1, out/runs/lr5e-05_seed2, ...
 
 Every finished run leaves result.json in its folder, so an interrupted grid goes
-on where it was. A grid of one run is that run, in output_dir itself.
+on where it was. A grid of one run is that run, in output_dir itself. kept.json
+says which run's model lies in output_dir.
 """
 
 import dataclasses
@@ -14,9 +15,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import errors
 from tasks import report
 
 RESULT = "result.json"
+KEPT = "kept.json"
 _SCORE = "score"
 
 
@@ -33,18 +36,45 @@ class Run:
         """Says in words which one it is."""
         return f"learning rate {self.learning_rate:g}, seed {self.random_seed}"
 
+    def is_that_of(self, kept: Mapping[str, Any] | None) -> bool:
+        """Says whether it is the one that `kept` tells of; None may be it."""
+        return kept is None or (
+            kept["learning_rate"] == self.learning_rate
+            and kept["random_seed"] == self.random_seed
+        )
+
     def result(self) -> dict | None:
         """Returns what the run ended with, None if it has not."""
-        path = os.path.join(self.directory, RESULT)
-        if not os.path.exists(path):
-            return None
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return _read(os.path.join(self.directory, RESULT))
+
+    def check(
+        self, done: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> None:
+        """Refuses a result that other settings, by flag, led to.
+
+        Only those that both know are compared.
+        """
+        old = done.get("settings", {})
+        changed = [
+            f"--{name} was {old[name]}, is {value}"
+            for name, value in json.loads(json.dumps(settings)).items()
+            if name in old and old[name] != value
+        ]
+        if changed:
+            raise errors.InputError(
+                f"{', '.join(changed)}: {self.directory} has ended already; "
+                "take another --output_dir"
+            )
 
     def finish(self, done: Mapping[str, Any]) -> None:
-        """Notes what the run ended with: values, step, seconds."""
+        """Notes what the run ended with: values, step, seconds, settings."""
         path = os.path.join(self.directory, RESULT)
         report.write_text(path, json.dumps(done, indent=2) + "\n")
+
+
+def kept(output_dir: str) -> dict[str, Any] | None:
+    """Returns learning_rate, random_seed and step of the model kept there."""
+    return _read(os.path.join(output_dir, KEPT))
 
 
 def plan(
@@ -152,7 +182,12 @@ class Results:
     @property
     def best(self) -> Mapping[str, Any]:
         """What the best run ended with."""
-        return self._runs[best(self.values)]
+        return self._runs[self.best_run]
+
+    @property
+    def best_run(self) -> Run:
+        """The best run."""
+        return best(self.values)
 
     @property
     def seconds(self) -> float | None:
@@ -164,13 +199,23 @@ class Results:
     def metrics_dir(self) -> str:
         """Where the best run has its learning curves."""
         if len(self) > 1:
-            return best(self.values).directory
+            return self.best_run.directory
         return self._output_dir
 
     def add(self, run: Run, done: Mapping[str, Any]) -> bool:
         """Notes what a run ended with; says whether it is the best so far."""
         self._runs[run] = done
-        return best(self.values) == run
+        return self.best_run == run
+
+    def keep(self, run: Run) -> None:
+        """Notes that output_dir has the model of a run."""
+        kept = {
+            "learning_rate": run.learning_rate,
+            "random_seed": run.random_seed,
+            "step": self._runs[run]["step"],
+        }
+        path = os.path.join(self._output_dir, KEPT)
+        report.write_text(path, json.dumps(kept, indent=2) + "\n")
 
     def table(self) -> tuple[list[str], list[list]] | None:
         """Returns the table of more than one run."""
@@ -192,7 +237,7 @@ class Results:
             for run, values in self.values.items()
         ]
         record = {
-            "best": best(self.values).name,
+            "best": self.best_run.name,
             "summary": summary(self.values),
             "runs": runs,
         }
@@ -207,3 +252,10 @@ def _statistics(rate: str, values, names) -> list[list]:
         [rate, kind, *(values[name][kind] for name in names)]
         for kind in ("best", "mean", "median", "std")
     ]
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)

@@ -30,7 +30,10 @@ def f1(predictions: np.ndarray, references: np.ndarray) -> float:
 
 
 def f1_macro(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the mean of every class's F1."""
+    """Returns the mean of every class's F1, of classes [N] or int [N, C]."""
+    if np.ndim(references) == 2:
+        columns = zip(np.transpose(predictions), references.T, strict=True)
+        return float(np.mean([f1(*pair) for pair in columns]))
     return float(
         sklearn.metrics.f1_score(
             references, predictions, average="macro", zero_division=0
@@ -39,12 +42,8 @@ def f1_macro(predictions: np.ndarray, references: np.ndarray) -> float:
 
 
 def f1_micro(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns F1 over all decisions together."""
-    return float(
-        sklearn.metrics.f1_score(
-            references, predictions, average="micro", zero_division=0
-        )
-    )
+    """Returns F1 over all decisions together, int [N, C] of 0 and 1."""
+    return f1(np.ravel(predictions), np.ravel(references))
 
 
 def matthews_correlation(

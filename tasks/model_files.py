@@ -76,7 +76,7 @@ def warm_start(
     init_checkpoint: str | None,
     *,
     do_lower_case: bool | None = None,
-) -> None:
+) -> stored_weights.Report | None:
     """Assigns the weights of --init_checkpoint, if one is given.
 
     Args:
@@ -85,11 +85,14 @@ def warm_start(
       do_lower_case: what text is read with, to be compared with what the
         checkpoint was trained with; None compares nothing.
 
+    Returns:
+      What was assigned.
+
     Raises:
       InputError: it cannot be read, or belongs to another model.
     """
     if init_checkpoint is None:
-        return
+        return None
     try:
         source = checkpoint_sources.read(init_checkpoint)
     except errors.InputError as error:
@@ -108,6 +111,16 @@ def warm_start(
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
     logging.info("warm start from %s: %s", source.path, report.summary())
+    return report
+
+
+def require_all(report: stored_weights.Report, where: str) -> None:
+    """Refuses to evaluate a model of which a part is random."""
+    if report.initialized:
+        raise errors.InputError(
+            f"{where} has not been trained for this task: "
+            f"{', '.join(report.initialized)} are missing; --do_train"
+        )
 
 
 def is_here(directory: str) -> bool:

@@ -87,6 +87,7 @@ def write_glue(
     split: str,
     *,
     texts: Examples,
+    labels: Sequence[str],
     logits: np.ndarray,
     majority: str | None = None,
 ) -> None:
@@ -97,6 +98,7 @@ def write_glue(
       name: a key of glue.TASKS.
       split: "test" or "test_mismatched".
       texts: the test set.
+      labels: in the order of the model's outputs.
       logits: float [N, C].
       majority: predicted for every example instead, if given.
     """
@@ -112,7 +114,7 @@ def write_glue(
         decided = np.clip(decided, 0.0, _LARGEST_SCORE)
         predictions = [f"{value:.3f}" for value in decided]
     else:
-        predictions = [task.labels[i] for i in decided]
+        predictions = [labels[i] for i in decided]
     if majority is not None:
         predictions = [majority] * len(texts)
     lines = ["index\tprediction\n"]

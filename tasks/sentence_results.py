@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from data import examples, glue
+from data import example_records, examples, glue
 from tasks import (
     classification,
+    model_labels,
     run_files,
     sentence_predictions,
     sentence_report,
@@ -17,20 +18,13 @@ from tasks import (
 )
 from tasks import results as eval_results
 
-_PROBLEM_TYPES = {
-    examples.CLASSIFICATION: "single_label_classification",
-    examples.REGRESSION: "regression",
-    examples.MULTI_LABEL: "multi_label_classification",
-    examples.MULTIPLE_CHOICE: None,
-}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judgment:
     """Scores on all development sets, and the first of them in detail.
 
     Attributes:
-      values: metrics, their mean "score" and the "loss"; those of a second
+      values: metrics, the "score" and the "loss"; those of a second
         set begin with its name, as in "mismatched_accuracy".
       judged: the first set.
     """
@@ -55,7 +49,11 @@ def judge(
     first, *_ = logits
     for split, found in logits.items():
         scores = classification.evaluate(
-            task.kind, task.metrics, found, task.label_ids(split)
+            task.kind,
+            task.metrics,
+            found,
+            task.label_ids(split),
+            selected_by=task.selected_by,
         )
         if split != first:
             scores.pop("score")
@@ -89,7 +87,7 @@ class Record:
         self._files.save_model(
             model,
             labels=_stored_labels(self._task),
-            problem_type=_PROBLEM_TYPES[self._task.kind],
+            problem_type=model_labels.PROBLEM_TYPES[self._task.kind],
         )
         self._card({})
 
@@ -134,6 +132,8 @@ class Record:
         output_dir = self._files.output_dir
         task, texts = self._task, self._task.read(split)
         rest = split.partition("_")[2]
+        if task.name == "ax":  # In the folder of MNLI's model, mostly.
+            rest = task.name
         sentence_predictions.write(
             output_dir,
             f"_{rest}" if rest else "",
@@ -157,6 +157,7 @@ class Record:
                 task.name,
                 split,
                 texts=texts,
+                labels=task.labels,
                 logits=logits,
                 majority=majority,
             )
@@ -164,7 +165,8 @@ class Record:
     def _describe(self, split: str) -> str:
         texts = self._task.read(split)
         name = os.path.basename(texts.path)
-        return f"{len(texts)} examples of {name}, SHA-256 {texts.digest}"
+        digest = example_records.digest(texts.path)
+        return f"{len(texts)} examples of {name}, SHA-256 {digest}"
 
 
 def _stored_labels(task: sentence_tasks.SentenceTask) -> list[str] | None:

@@ -23,6 +23,7 @@ from data import (
 )
 from data.examples import Examples
 from data.features import Features
+from tasks import model_labels
 
 TRAIN, DEV, TEST = glue.TRAIN, glue.DEV, glue.TEST
 _METRICS = {
@@ -31,6 +32,8 @@ _METRICS = {
     examples.MULTI_LABEL: ("f1_micro", "f1_macro", "accuracy"),
     examples.MULTIPLE_CHOICE: ("accuracy",),
 }
+# By which runs are compared, where it is not by all of them.
+_SELECTED_BY = {examples.REGRESSION: ("pearson", "spearman")}
 # As google-research/bert names them.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
@@ -52,7 +55,8 @@ class SentenceTask:
     Attributes:
       name: of --task_name.
       kind: of data.examples.
-      metrics: of tasks.metrics; their mean is what runs are compared by.
+      metrics: of tasks.metrics.
+      selected_by: those whose mean runs are compared by; None for all.
       labels: names of the classes, in the order of the model's outputs.
       read: returns the examples of a set.
       dev_splits: the sets to evaluate on, the most important first.
@@ -66,6 +70,7 @@ class SentenceTask:
     read: Callable[[str], Examples]
     dev_splits: Sequence[str] = (DEV,)
     test_splits: Sequence[str] = (TEST,)
+    selected_by: Sequence[str] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -92,9 +97,9 @@ def open_task(
     data_dir: str | None,
     files: Mapping[str, str | None],
     columns: Columns,
-    problem_type: str,
+    problem_type: str | None,
     language: str = "zh",
-    known_labels: Sequence[str] | None = None,
+    known: model_labels.Known | None = None,
 ) -> SentenceTask:
     """Opens a task by its name.
 
@@ -103,13 +108,17 @@ def open_task(
       data_dir: where released files lie.
       files: split -> file, in place of the released name.
       columns: of the user's own table.
-      problem_type: classification, regression or multi_label, likewise.
+      problem_type: classification, regression or multi_label, likewise; None
+        for what the model is, else classification.
       language: of XNLI.
-      known_labels: of a model that was trained already.
+      known: of the model that is asked; None where one is trained.
     """
     name = glue.name_of(task_name)
     if name is not None:
-        return _glue_task(name, data_dir, files, language)
+        task = _glue_task(name, data_dir, files, language)
+        if known is None:
+            return task
+        return dataclasses.replace(task, labels=known.in_order(task.labels))
     name = task_name.lower()
     if name == "swag":
         return _swag_task(data_dir, files)
@@ -117,27 +126,35 @@ def open_task(
         names = ", ".join([*glue.TASKS, "swag", *text_tables.FORMATS])
         raise errors.InputError(f"--task_name={task_name}: none of: {names}")
     read = functools.cache(_own_reader(name, files, columns))
-    if problem_type == examples.REGRESSION:
-        labels: Sequence[str] = ()
-    elif known_labels is not None and not files.get(TRAIN):
-        labels = known_labels
-    else:
-        labels = examples.find_labels(read(TRAIN), problem_type)
+    kind = model_labels.kind(problem_type, known)
     return SentenceTask(
         name=name,
-        kind=problem_type,
-        metrics=_METRICS[problem_type],
-        labels=labels,
+        kind=kind,
+        metrics=_METRICS[kind],
+        selected_by=_SELECTED_BY.get(kind),
+        labels=_own_labels(kind, known, read, has_train=bool(files.get(TRAIN))),
         read=read,
     )
 
 
+def _own_labels(kind, known, read, *, has_train: bool) -> Sequence[str]:
+    if kind == examples.REGRESSION:
+        return ()
+    if known is not None and known.names is not None:
+        return known.names
+    if known is not None and known.labels is not None and not has_train:
+        return known.labels
+    return examples.find_labels(read(TRAIN), kind)
+
+
 def _glue_task(name, data_dir, files, language) -> SentenceTask:
     task = glue.TASKS[name]
-    if data_dir is None and not any(files.values()):
-        raise errors.InputError("--data_dir is required")
 
     def read(split: str) -> Examples:
+        if data_dir is None and not files.get(split):
+            raise errors.InputError(
+                f"--data_dir is required, or --{split}_file"
+            )
         return glue.read(
             name,
             split,
@@ -159,6 +176,8 @@ def _glue_task(name, data_dir, files, language) -> SentenceTask:
         name=name,
         kind=task.kind,
         metrics=task.metrics,
+        # GLUE ranks CoLA by Matthews' coefficient alone.
+        selected_by=task.metrics[:1] if name == "cola" else None,
         labels=task.labels,
         read=functools.cache(read),
         dev_splits=present(DEV),
@@ -184,9 +203,8 @@ def _own_reader(form, files, columns) -> Callable[[str], Examples]:
         path = files.get(split)
         if path is None:
             raise errors.InputError(f"--{split}_file is required")
-        label: str | None = columns.label
-        if split == TEST and not text_tables.has_column(path, form, label):
-            label = None
+        # What is predicted need not be labeled, and nobody looks.
+        label = columns.label if split != TEST else None
         return text_tables.read_examples(
             path,
             form,

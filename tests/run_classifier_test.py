@@ -3,85 +3,29 @@
 python -m pytest tests/run_classifier_test.py
 """
 
-import csv
 import json
 import random
-import zipfile
 
+import classifier_runs
 import numpy as np
 import pytest
 import tiny_runs
 
-import run_classifier
 from modeling import model_directory, models
 from tasks import model_files
-
-GOOD, BAD = ["good", "fine", "nice"], ["bad", "poor", "sad"]
-FILLING = [f"w{i}" for i in range(20)]
-WORDS = tiny_runs.SPECIAL + GOOD + BAD + FILLING
-
-
-def sentences(seed, count):
-    """Texts of very different lengths, and whether each has a good word."""
-    rng = random.Random(seed)
-    for _ in range(count):
-        label = rng.randrange(2)
-        words = rng.choices(FILLING, k=rng.choice([1, 2, 3, 10, 25]))
-        words.insert(0, rng.choice(GOOD if label else BAD))
-        yield " ".join(words), label
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A tiny encoder with its vocabulary, and data in several forms."""
     place = tmp_path_factory.mktemp("data")
-    tiny_runs.save_encoder(place / "encoder", WORDS)
-    for name, seed, count in (("train", 1, 203), ("dev", 2, 41)):
-        rows = list(sentences(seed, count))
-        with open(place / f"{name}.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["id", "review", "verdict"])
-            for i, (text, label) in enumerate(rows):
-                writer.writerow([f"{name}{i}", text, ["no", "yes"][label]])
-        lines = [f"{text}\t{label}\n" for text, label in rows]
-        (place / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
-    lines = [f"{i}\t{text}\n" for i, (text, _) in enumerate(sentences(3, 9))]
-    (place / "test.tsv").write_text("index\tsentence\n" + "".join(lines))
+    classifier_runs.make_data(place)
     return place
-
-
-def run(place, name, *switches, **flags):
-    """Calls the runner as a command line would."""
-    flags = {
-        "init_checkpoint": place / "encoder",
-        "output_dir": place / name,
-        "max_seq_length": 32,
-        "learning_rate": 5e-3,
-        "save_checkpoints_steps": 1000,
-        "precision": "float32",
-        "num_train_epochs": 6,
-    } | flags
-    tiny_runs.run(
-        run_classifier, run_classifier.ClassifierConfig, *switches, **flags
-    )
-    return place / name
-
-
-def run_csv(place, name, *switches, **flags):
-    own = {
-        "task_name": "csv",
-        "train_file": place / "train.csv",
-        "dev_file": place / "dev.csv",
-        "text_column": "review",
-        "label_column": "verdict",
-    }
-    return run(place, name, *switches, **(own | flags))
 
 
 @pytest.fixture(scope="module")
 def sst(place):
     """A run of SST-2's files from start to end."""
-    return run(
+    return classifier_runs.run(
         place,
         "sst",
         "--do_train",
@@ -108,7 +52,7 @@ def test_predictions_come_as_released_and_by_name(sst):
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     header, *rows = (sst / "predictions.tsv").read_text().splitlines()
     assert header == "id\tlabel\t0\t1"
-    truth = [str(label) for _, label in sentences(3, 9)]
+    truth = [str(label) for _, label in classifier_runs.sentences(3, 9)]
     predicted = [row.split("\t")[1] for row in rows]
     assert [row.split("\t")[0] for row in rows] == [str(i) for i in range(9)]
     assert sum(p == t for p, t in zip(predicted, truth, strict=True)) >= 8
@@ -134,7 +78,7 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
 def test_a_finished_run_is_not_trained_again(sst, place):
     before = (sst / "metrics.jsonl").read_bytes()
     values = tiny_runs.eval_results(sst)
-    run(
+    classifier_runs.run(
         place,
         "sst",
         "--do_train",
@@ -147,7 +91,7 @@ def test_a_finished_run_is_not_trained_again(sst, place):
 
 
 def test_the_model_directory_predicts_the_same_elsewhere(sst, place):
-    other = run(
+    other = classifier_runs.run(
         place,
         "other",
         "--do_predict",
@@ -168,7 +112,7 @@ def test_neither_batch_size_nor_grouping_changes_an_evaluation(sst, place):
     for i, flags in enumerate(
         ({"eval_batch_size": 5}, {"group_by_length": False})
     ):
-        other = run(
+        other = classifier_runs.run(
             place,
             f"grouping{i}",
             "--do_eval",
@@ -183,13 +127,13 @@ def test_neither_batch_size_nor_grouping_changes_an_evaluation(sst, place):
 
 
 def test_an_own_table_finds_its_labels_and_predicts_without_them(place):
-    folder = run_csv(place, "own", "--do_train", "--do_eval")
+    folder = classifier_runs.run_csv(place, "own", "--do_train", "--do_eval")
     assert model_directory.read_labels(str(folder)) == ["no", "yes"]
     values = tiny_runs.eval_results(folder)
     assert values["eval_accuracy"] > 0.9
     assert "eval_f1_macro" in values
     (place / "new.csv").write_text("id,review\nfirst,good w1\nsecond,bad w2\n")
-    run_csv(
+    classifier_runs.run_csv(
         place,
         "own",
         "--do_predict",
@@ -211,11 +155,11 @@ def test_an_own_table_finds_its_labels_and_predicts_without_them(place):
 def test_values_and_several_labels(place, kind):
     for name, seed, count in (("train", 1, 203), ("dev", 2, 41)):
         with open(place / f"{kind}.{name}.jsonl", "w") as file:
-            for text, label in sentences(seed, count):
+            for text, label in classifier_runs.sentences(seed, count):
                 several = [["b"], ["a", "b"]][label]
                 given = several if kind == "multi_label" else label * 2 - 0.5
                 file.write(json.dumps({"text": text, "label": given}) + "\n")
-    folder = run(
+    folder = classifier_runs.run(
         place,
         kind,
         "--do_train",
@@ -226,6 +170,7 @@ def test_values_and_several_labels(place, kind):
         train_file=place / f"{kind}.train.jsonl",
         dev_file=place / f"{kind}.dev.jsonl",
         test_file=place / f"{kind}.dev.jsonl",
+        num_train_epochs=12,
     )
     values = tiny_runs.eval_results(folder)
     best = "eval_pearson" if kind == "regression" else "eval_f1_micro"
@@ -235,6 +180,16 @@ def test_values_and_several_labels(place, kind):
     assert rows[0] == header
     stored = model_directory.read_problem_type(str(folder))
     assert stored.startswith(kind)
+    # The model knows what it is.
+    again = classifier_runs.run(
+        place,
+        f"{kind}_again",
+        "--do_predict",
+        task_name="jsonl",
+        init_checkpoint=folder,
+        test_file=place / f"{kind}.dev.jsonl",
+    )
+    assert (again / "predictions.tsv").read_text().splitlines() == rows
 
 
 def test_multiple_choice_in_swags_columns(place):
@@ -246,11 +201,15 @@ def test_multiple_choice_in_swags_columns(place):
             file.write(head)
             for i in range(count):
                 label = rng.randrange(4)
-                ends = [f"{rng.choice(BAD)} w{rng.randrange(20)}"] * 4
-                ends[label] = f"{rng.choice(GOOD)} w{rng.randrange(20)}"
+                ends = [
+                    f"{rng.choice(classifier_runs.BAD)} w{rng.randrange(20)}"
+                ] * 4
+                ends[label] = (
+                    f"{rng.choice(classifier_runs.GOOD)} w{rng.randrange(20)}"
+                )
                 cells = [i, "v", 0, "x", "w1 w2", "w3", "gold", *ends, label]
                 file.write(",".join(map(str, cells)) + "\n")
-    folder = run(
+    folder = classifier_runs.run(
         place,
         "swag",
         "--do_train",
@@ -268,72 +227,13 @@ def test_multiple_choice_in_swags_columns(place):
     assert len(rows) == 41
 
 
-def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, capsys):
-    flags = {"learning_rate": "1e-6,5e-3", "num_seeds": 2}
-    flags["num_train_epochs"] = 3
-    folder = run_csv(place, "grid", "--do_train", "--do_eval", **flags)
-    record = json.loads((folder / "grid_results.json").read_text())
-    assert len(record["runs"]) == 4
-    assert "0.005" in record["best"]
-    scores = [r["accuracy"] for r in record["runs"]]
-    found = record["summary"]["accuracy"]
-    assert found["mean"] == pytest.approx(np.mean(scores))
-    assert found["median"] == pytest.approx(np.median(scores))
-    assert found["std"] == pytest.approx(np.std(scores, ddof=1))
-    assert found["best"] == max(scores)
-    assert tiny_runs.eval_results(folder)["eval_accuracy"] == pytest.approx(
-        max(scores)
-    )
-    assert "median" in capsys.readouterr().out
-    # As if it had been interrupted before the last run.
-    last = folder / "runs" / "lr0.005_seed12346" / "result.json"
-    kept = {p: p.read_bytes() for p in folder.glob("runs/*/result.json")}
-    last.unlink()
-    run_csv(place, "grid", "--do_train", "--do_eval", **flags)
-    again = json.loads((folder / "grid_results.json").read_text())
-    assert again["runs"] == record["runs"]
-    for path, text in kept.items():
-        assert (path.read_bytes() == text) or path == last
-
-
-def test_training_ends_early_and_keeps_the_best(place):
-    folder = run_csv(
-        place,
-        "early",
-        "--do_train",
-        "--do_eval",
-        "--bias_correction",
-        eval_every_steps=3,
-        early_stopping_patience=2,
-        num_train_epochs=40,
-        layer_decay=0.9,
-        reinit_layers=1,
-        learning_rate=5e-3,
-    )
-    lines = [
-        json.loads(line)
-        for line in (folder / "metrics.jsonl").read_text().splitlines()
-    ]
-    scores = {x["step"]: x["eval/score"] for x in lines if "eval/score" in x}
-    best = max(scores, key=lambda step: (scores[step], -step))
-    values = tiny_runs.eval_results(folder)
-    assert max(scores) == best + 6
-    assert max(scores) < 203 * 40 // 32
-    assert values["global_step"] == best
-    assert values["eval_accuracy"] == pytest.approx(
-        next(
-            x["eval/accuracy"]
-            for x in lines
-            if x["step"] == best and "eval/accuracy" in x
-        )
-    )
-
-
 @pytest.mark.parametrize("bilstm_size", [None, 16])
 def test_a_left_to_right_model_learns_and_is_kept(place, bilstm_size):
     start = place / f"ltr_{bilstm_size}"
-    tiny_runs.save_encoder(start, WORDS, attention="left_to_right")
-    folder = run_csv(
+    tiny_runs.save_encoder(
+        start, classifier_runs.WORDS, attention="left_to_right"
+    )
+    folder = classifier_runs.run_csv(
         place,
         f"{start.name}_run",
         "--do_train",
@@ -345,7 +245,7 @@ def test_a_left_to_right_model_learns_and_is_kept(place, bilstm_size):
     assert model_directory.read_bilstm_size(str(folder)) == (bilstm_size or 0)
     found = tiny_runs.eval_results(folder)
     assert found["eval_accuracy"] > 0.8
-    again = run_csv(
+    again = classifier_runs.run_csv(
         place, f"{start.name}_eval", "--do_eval", init_checkpoint=folder
     )
     assert tiny_runs.eval_results(again)["eval_loss"] == found["eval_loss"]
@@ -368,47 +268,31 @@ def test_a_left_to_right_model_learns_and_is_kept(place, bilstm_size):
 )
 def test_what_the_user_can_mend_ends_in_one_line(place, capsys, flags, message):
     with pytest.raises(SystemExit) as caught:
-        run_csv(place, "bad", "--do_train", "--do_eval", **flags)
+        classifier_runs.run_csv(
+            place, "bad", "--do_train", "--do_eval", **flags
+        )
     assert caught.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error
+
+
+def test_an_encoder_that_was_never_trained_for_it_is_refused(place, capsys):
+    with pytest.raises(SystemExit) as caught:
+        classifier_runs.run_csv(place, "bare", "--do_eval")
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "has not been trained for this task: output_weights" in error
 
 
 def test_a_label_that_training_never_saw_is_named(place, capsys):
     path = place / "odd.csv"
     path.write_text("review,verdict\ngood,yes\nbad,perhaps\n")
     with pytest.raises(SystemExit):
-        run_csv(place, "bad", "--do_train", "--do_eval", dev_file=path)
+        classifier_runs.run_csv(
+            place, "bad", "--do_train", "--do_eval", dev_file=path
+        )
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"{path}:3: label 'perhaps' is none of: no, yes" in error
-
-
-def test_submission_is_zipped_when_all_tasks_are_there(tmp_path):
-    from data import examples, glue
-    from tasks import sentence_predictions
-
-    texts = examples.Examples(
-        path="t", lines=[2, 3], guids=["0", "1"], first=["a", "b"]
-    )
-    for name, task in glue.TASKS.items():
-        if task.submission is None:
-            continue
-        assert not (tmp_path / "submission.zip").exists()
-        classes = len(task.labels) or 1
-        logits = np.arange(2 * classes, dtype=np.float32).reshape(2, classes)
-        for split in ("test", *(["test_mismatched"] if name == "mnli" else [])):
-            sentence_predictions.write_glue(
-                str(tmp_path), name, split, texts=texts, logits=logits * 4
-            )
-    with zipfile.ZipFile(tmp_path / "submission.zip") as file:
-        assert sorted(file.namelist()) == sorted(
-            "AX.tsv CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv "
-            "RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv".split()
-        )
-        scores = file.read("STS-B.tsv").decode()
-        assert scores == "index\tprediction\n0\t0.000\n1\t4.000\n"
-        inference = file.read("MNLI-mm.tsv").decode().splitlines()
-        assert inference[1] == "0\tneutral"
 
 
 def test_the_files_of_a_run_load_as_a_model(sst):

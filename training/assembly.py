@@ -156,13 +156,15 @@ def train(
     eval_every: int = 0,
     warm_start: Callable[[], None] | None = None,
     data_settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     optimizer_options: Mapping[str, Any] | None = None,
     loop_options: Mapping[str, Any] | None = None,
 ) -> int:
     """Trains a model as its flags say; see loop.train.
 
     `data_settings` is what decides which records a step reads, by flag, as
-    JSON values; a resumed run may not change it. The options are those of
+    JSON values; a resumed run may not change it. `settings` are flags besides
+    those of `config` whose change is warned of. The options are those of
     make_optimizer and of loop.Options.
 
     Returns:
@@ -189,7 +191,11 @@ def train(
         phases=phases,
         output_dir=config.output_dir,
         options=_options(
-            config, eval_every, data_settings or {}, **(loop_options or {})
+            config,
+            eval_every,
+            data_settings or {},
+            settings or {},
+            **(loop_options or {}),
         ),
         loss_scale=loss_scale,
         run_clock=run_clock,
@@ -197,7 +203,9 @@ def train(
     )
 
 
-def _options(config, eval_every, data_settings, **more) -> loop.Options:
+def _options(
+    config, eval_every, data_settings, settings, **more
+) -> loop.Options:
     return loop.Options(
         seed=config.random_seed,
         num_accumulation_steps=config.gradient_accumulation_steps,
@@ -207,7 +215,7 @@ def _options(config, eval_every, data_settings, **more) -> loop.Options:
         keep_checkpoint_max=config.keep_checkpoint_max,
         eval_every=eval_every,
         jit_compile=uses_xla(config),
-        settings={**config.settings(), **data_settings},
+        settings={**config.settings(), **settings, **data_settings},
         data_settings=tuple(data_settings),
         allow_changed_data=config.allow_changed_data,
         **more,

@@ -86,6 +86,7 @@ def train(
         eval_every=config.eval_every_steps,
         warm_start=warm_start,
         data_settings=data_settings,
+        settings=config.outcome,
         optimizer_options=_optimizer_options(config, rate_multiplier),
         loop_options=_loop_options(config),
     )
@@ -116,3 +117,13 @@ def restore(
         if step is not None:
             return step
     return loop.restore_model(model, output_dir)
+
+
+def remove_checkpoints(directory: str) -> None:
+    """Removes a finished run's checkpoints, which its model replaces."""
+    for name in os.listdir(directory):
+        if name == "checkpoint" or name.startswith("model.ckpt-"):
+            os.remove(os.path.join(directory, name))
+    best = os.path.join(directory, BEST)
+    if os.path.isdir(best):
+        remove_checkpoints(best)

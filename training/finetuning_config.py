@@ -4,6 +4,7 @@ Names and defaults are google-research/bert's where it has them.
 """
 
 import dataclasses
+from typing import Any
 
 from training import config_flags, run_config
 
@@ -154,6 +155,11 @@ class FinetuningConfig(run_config.RunConfig, EncoderConfig):
         """Whether training looks at the development set."""
         return self.is_grid or self.eval_every_steps > 0
 
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What decides how a run ends, besides its rate, seed and records."""
+        return {name: getattr(self, name) for name in _OUTCOME}
+
     def run(
         self, *, learning_rate: float, random_seed: int, output_dir: str
     ) -> run_config.RunConfig:
@@ -164,3 +170,20 @@ class FinetuningConfig(run_config.RunConfig, EncoderConfig):
         values["random_seed"] = random_seed
         values["output_dir"] = output_dir
         return run_config.RunConfig(**values)
+
+
+_OUTCOME = (
+    "init_checkpoint",
+    "train_batch_size",
+    "max_seq_length",
+    "num_train_epochs",
+    "warmup_proportion",
+    "optimizer",
+    "precision",
+    "bias_correction",
+    "layer_decay",
+    "reinit_layers",
+    "bilstm_size",
+    "eval_every_steps",
+    "early_stopping_patience",
+)

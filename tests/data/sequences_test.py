@@ -3,6 +3,8 @@
 python -m pytest tests/data/sequences_test.py
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -128,6 +130,18 @@ def test_records_hold_what_was_written(tokenizer, tmp_path, num_choices):
     for name, values in {**made.ragged, **made.dense}.items():
         found = {**read.ragged, **read.dense}[name]
         np.testing.assert_array_equal(found, values)
+
+
+def test_as_many_classes_as_places_stay_labels(tokenizer, tmp_path):
+    made = features_of(tokenizer, 10)
+    several = np.arange(10 * 64).reshape(10, 64) % 2
+    made = dataclasses.replace(made, dense={"label_ids": several})
+    kind = schema.classification(64, schema.labels(64))
+    path = str(tmp_path / "train.tf_record")
+    features_lib.write(path, kind, made)
+    read = features_lib.read(path, kind)
+    np.testing.assert_array_equal(read.dense["label_ids"], several)
+    assert "label_ids" not in read.ragged
 
 
 def test_records_have_the_released_names(tokenizer, tmp_path):

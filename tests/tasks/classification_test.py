@@ -9,7 +9,7 @@ import pytest
 import sklearn.metrics
 
 from data import examples
-from tasks import classification, finetuning, grid
+from tasks import classification, finetuning, grid, metrics, sentence_tasks
 
 RNG = np.random.default_rng(1)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -52,12 +52,39 @@ def test_losses_and_probabilities_are_scikit_learns():
     np.testing.assert_allclose(shares.sum(axis=1), 1)
 
 
-def test_the_score_is_the_mean_of_the_metrics():
+def test_the_score_is_the_mean_of_what_runs_are_selected_by():
+    names = ("accuracy", "f1_macro")
     values = classification.evaluate(
-        examples.CLASSIFICATION, ("accuracy", "f1_macro"), LOGITS, CLASSES
+        examples.CLASSIFICATION, names, LOGITS, CLASSES
     )
     mean = (values["accuracy"] + values["f1_macro"]) / 2
     assert values["score"] == pytest.approx(mean)
+    values = classification.evaluate(
+        examples.CLASSIFICATION, names, LOGITS, CLASSES, selected_by=names[:1]
+    )
+    assert values["score"] == values["accuracy"]
+
+
+@pytest.mark.parametrize("name", ["CoLA", "STS-B", "csv"])
+def test_larger_scores_are_better_ones(name):
+    """Errors have no part in it; CoLA is ranked by Matthews' alone."""
+    task = sentence_tasks.open_task(
+        name, data_dir="d", files={}, columns=None, problem_type="regression"
+    )
+    chosen = task.selected_by or task.metrics
+    assert "mean_squared_error" not in chosen
+    if name == "CoLA":
+        assert list(chosen) == ["matthews_correlation"]
+
+
+def test_f1_of_several_labels_counts_what_is_there():
+    truth, found = np.array([[0], [1], [0]]), np.array([[0], [0], [0]])
+    assert metrics.f1_micro(found, truth) == 0.0
+    assert metrics.f1_macro(found, truth) == 0.0
+    truth = np.array([[0, 1], [1, 1], [0, 1]])
+    found = np.array([[0, 1], [0, 1], [0, 1]])
+    assert metrics.f1_micro(found, truth) == pytest.approx(6 / 7)
+    assert metrics.f1_macro(found, truth) == pytest.approx(0.5)
 
 
 def test_rates_fall_from_the_head_to_the_embeddings():

@@ -53,6 +53,7 @@ def write_glue(folder, name, split, **options):
         name,
         split,
         texts=texts(len(found), guids),
+        labels=glue.TASKS[name].labels,
         logits=logits,
         **options,
     )
@@ -82,9 +83,28 @@ def test_no_submission_is_forgotten(tmp_path):
             assert file.read(name) == (tmp_path / name).read_bytes()
 
 
+def test_labels_are_in_the_order_of_the_models_outputs(tmp_path):
+    order = ["neutral", "contradiction", "entailment"]
+    sentence_predictions.write_glue(
+        str(tmp_path),
+        "mnli",
+        "test",
+        texts=texts(3),
+        labels=order,
+        logits=np.eye(3),
+    )
+    rows = (tmp_path / "MNLI-m.tsv").read_text().splitlines()[1:]
+    assert [row.split("\t")[1] for row in rows] == order
+
+
 def test_xnli_has_no_submission(tmp_path):
     sentence_predictions.write_glue(
-        str(tmp_path), "xnli", "test", texts=texts(1), logits=np.eye(1, 3)
+        str(tmp_path),
+        "xnli",
+        "test",
+        texts=texts(1),
+        labels=glue.TASKS["xnli"].labels,
+        logits=np.eye(1, 3),
     )
     assert not list(tmp_path.iterdir())
 

@@ -1,0 +1,120 @@
+"""Proves what run_classifier.py does with several runs, and keeps of them.
+
+python -m pytest tests/run_classifier_grid_test.py
+"""
+
+import json
+
+import classifier_runs
+import numpy as np
+import pytest
+import tiny_runs
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("data")
+    classifier_runs.make_data(place)
+    return place
+
+
+GRID = {"learning_rate": "1e-6,5e-3", "num_seeds": 2, "num_train_epochs": 3}
+
+
+def run_grid(place, **flags):
+    return classifier_runs.run_csv(
+        place, "grid", "--do_train", "--do_eval", **(GRID | flags)
+    )
+
+
+def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, capsys):
+    folder = run_grid(place)
+    record = json.loads((folder / "grid_results.json").read_text())
+    assert len(record["runs"]) == 4
+    assert "0.005" in record["best"]
+    scores = [r["accuracy"] for r in record["runs"]]
+    found = record["summary"]["accuracy"]
+    assert found["mean"] == pytest.approx(np.mean(scores))
+    assert found["median"] == pytest.approx(np.median(scores))
+    assert found["std"] == pytest.approx(np.std(scores, ddof=1))
+    assert found["best"] == max(scores)
+    assert tiny_runs.eval_results(folder)["eval_accuracy"] == pytest.approx(
+        max(scores)
+    )
+    assert "median" in capsys.readouterr().out
+    # As if it had been interrupted before the last run.
+    last = folder / "runs" / "lr0.005_seed12346" / "result.json"
+    kept = {p: p.read_bytes() for p in folder.glob("runs/*/result.json")}
+    last.unlink()
+    run_grid(place)
+    again = json.loads((folder / "grid_results.json").read_text())
+    assert again["runs"] == record["runs"]
+    for path, text in kept.items():
+        assert (path.read_bytes() == text) or path == last
+
+
+def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
+    place, capsys
+):
+    run_grid(place)
+    with pytest.raises(SystemExit) as caught:
+        run_grid(place, num_train_epochs=2)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--num_train_epochs was 3.0, is 2.0" in error
+
+
+def test_a_smaller_grid_ends_with_the_model_that_it_reports(place):
+    folder = run_grid(place)
+    before = json.loads((folder / "kept.json").read_text())
+    assert before["learning_rate"] == 5e-3
+    run_grid(place, learning_rate="1e-6", num_seeds=2)
+    kept = json.loads((folder / "kept.json").read_text())
+    assert kept["learning_rate"] == 1e-6
+    record = json.loads((folder / "grid_results.json").read_text())
+    loss = tiny_runs.eval_results(folder)["eval_loss"]
+    assert loss == pytest.approx(record["summary"]["loss"]["best"])
+    # And the model of the folder is that one, for whoever asks it later.
+    other = classifier_runs.run_csv(
+        place, "grid", "--do_eval", init_checkpoint=None
+    )
+    assert tiny_runs.eval_results(other)["eval_loss"] == pytest.approx(loss)
+    assert tiny_runs.eval_results(other)["global_step"] == kept["step"]
+
+
+def test_training_ends_early_and_keeps_the_best(place):
+    folder = classifier_runs.run_csv(
+        place,
+        "early",
+        "--do_train",
+        "--do_eval",
+        "--bias_correction",
+        eval_every_steps=3,
+        early_stopping_patience=2,
+        num_train_epochs=40,
+        layer_decay=0.9,
+        reinit_layers=1,
+        learning_rate=5e-3,
+    )
+    lines = [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
+    scores = {x["step"]: x["eval/score"] for x in lines if "eval/score" in x}
+    best = max(scores, key=lambda step: (scores[step], -step))
+    values = tiny_runs.eval_results(folder)
+    assert max(scores) == best + 6
+    assert max(scores) < 203 * 40 // 32
+    assert values["global_step"] == best
+    assert values["eval_accuracy"] == pytest.approx(
+        next(
+            x["eval/accuracy"]
+            for x in lines
+            if x["step"] == best and "eval/accuracy" in x
+        )
+    )
+    # Asked again without the flags, the folder still has the best.
+    classifier_runs.run_csv(place, "early", "--do_eval")
+    again = tiny_runs.eval_results(folder)
+    assert again["global_step"] == best
+    assert again["eval_loss"] == pytest.approx(values["eval_loss"])

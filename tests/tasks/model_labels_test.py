@@ -1,0 +1,46 @@
+"""Proves that a model's own labels decide what its outputs mean.
+
+python -m pytest tests/tasks/model_labels_test.py
+"""
+
+import pytest
+
+import errors
+from data import examples
+from tasks import model_labels
+
+NLI = ("contradiction", "entailment", "neutral")
+
+
+def known(labels, problem_type=None):
+    return model_labels.Known(labels=labels, problem_type=problem_type)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "found"),
+    [
+        (["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], NLI, [1, 2, 0]),
+        (["LABEL_0", "LABEL_1", "LABEL_2"], NLI, [0, 1, 2]),
+        (None, NLI, [0, 1, 2]),
+        (["not_equivalent", "equivalent"], ("0", "1"), [0, 1]),
+        (["1", "0"], ("0", "1"), [1, 0]),
+    ],
+    ids=["other order", "numbered", "none", "places", "digits"],
+)
+def test_the_task_takes_over_the_models_order(labels, task, found):
+    ordered = known(labels).in_order(task)
+    assert list(ordered) == [task[i] for i in found]
+
+
+def test_labels_of_another_task_are_refused():
+    with pytest.raises(errors.InputError, match="but the model's a, b, c"):
+        known(["a", "b", "c"]).in_order(NLI)
+
+
+def test_the_kind_is_the_models_unless_it_is_told():
+    several = known(None, "multi_label_classification")
+    assert model_labels.kind(None, several) == examples.MULTI_LABEL
+    assert model_labels.kind(None, known(None)) == examples.CLASSIFICATION
+    assert model_labels.kind("regression", None) == examples.REGRESSION
+    with pytest.raises(errors.InputError, match="trained for multi_label"):
+        model_labels.kind("regression", several)
