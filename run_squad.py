@@ -28,7 +28,7 @@ import dataclasses
 import finetuning_job
 import squad_job
 import tensorflow_setup  # noqa: F401
-from tasks import squad_results
+from tasks import squad_results, squad_settings
 from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
@@ -115,7 +115,8 @@ def main(config: SquadConfig) -> None:
         squad_job.combine(config)
         return
     start = finetuning_job.open_start(config)
-    sets = squad_job.open_sets(config, start.init_checkpoint)
+    stored = squad_settings.find(config.output_dir, start.init_checkpoint)
+    sets = squad_job.open_sets(config, stored)
     job = squad_job.open_job(config, start, sets)
     files = finetuning_job.open_files(config, job)
     record = squad_results.Record(

@@ -8,6 +8,7 @@ combine(config)                             # --ensemble_dirs
 
 import dataclasses
 import functools
+import os
 import sys
 from typing import Any
 
@@ -20,6 +21,7 @@ from data.tokenization import Tokenizer
 from tasks import (
     finetuning,
     grid,
+    model_files,
     question_answering,
     run_files,
     squad_ask,
@@ -86,21 +88,19 @@ class Work:
     @functools.cached_property
     def learned(self) -> Features:
         """The windows to learn from."""
+        keeps = self.config.write_records
         return squad_sets.training_features(
             self.sets.train,
             self.tokenizer,
             sizes(self.config),
-            self._records_dir,
+            self.config.output_dir if keeps else None,
         )
 
     @functools.cached_property
     def windows(self) -> squad_windows.Windows:
         """The windows to predict."""
         return squad_sets.prediction_windows(
-            self.sets.predict,
-            self.tokenizer,
-            sizes(self.config),
-            self._records_dir,
+            self.sets.predict, self.tokenizer, sizes(self.config)
         )
 
     def judge(
@@ -120,14 +120,14 @@ class Work:
             logits=logits,
         )
 
-    @property
-    def _records_dir(self) -> str | None:
-        return self.config.output_dir if self.config.write_records else None
 
+def open_sets(config: Any, stored: squad_settings.Settings | None) -> Sets:
+    """Reads the files.
 
-def open_sets(config: Any, init_checkpoint: str | None) -> Sets:
-    """Reads the files, and what is stored with the model."""
-    stored = squad_settings.find(config.output_dir, init_checkpoint)
+    Args:
+      config: the flags.
+      stored: with the model, if anything is.
+    """
     stored = stored or squad_settings.Settings()
     with_negative = config.version_2_with_negative
     if with_negative is None:
@@ -234,23 +234,47 @@ def ask(config: Any, fitted: finetuning_job.Fitted, sets: Sets) -> None:
 
 def combine(config: Any) -> None:
     """Makes one prediction of several runs'."""
-    directories = config.ensemble_dirs.split(",")
-    sets = open_sets(config, directories[0])
+    members = squad_ensemble.open_members(
+        _ensemble_dirs(config), sizes=sizes(config)
+    )
+    with_negative = config.version_2_with_negative
+    if with_negative is None:
+        with_negative = any(member.with_negative for member in members)
+    stored = squad_settings.Settings(version_2_with_negative=with_negative)
+    sets = open_sets(config, stored)
     made = squad_ensemble.combine(
-        directories,
+        members,
         sets.predict,
-        sizes=sizes(config),
         limits=limits(config, sets),
         threshold=sets.threshold,
     )
-    config_flags.write_run_config(config, config.output_dir)
+    # What another ensemble reads, of which this one is a member.
+    told = dataclasses.replace(config, **dataclasses.asdict(members[0].sizes))
+    config_flags.write_run_config(told, config.output_dir)
     files = run_files.RunFiles(
         output_dir=config.output_dir,
-        settings=dataclasses.asdict(config),
+        tokenizer=members[0].tokenizer,
+        settings=dataclasses.asdict(told),
         given=config_flags.given(config),
         results=grid.Results(config.output_dir),
     )
     record = squad_results.Record(
-        files, with_negative=sets.with_negative, threshold=sets.threshold
+        files, with_negative=sets.with_negative, threshold=made.threshold
     )
     record.predictions(made)
+
+
+def _ensemble_dirs(config: Any) -> list[str]:
+    """Returns the folders of runs, none of which may be written to."""
+    names = [name.strip() for name in config.ensemble_dirs.split(",")]
+    names = [name for name in names if name]
+    output_dir = os.path.realpath(config.output_dir)
+    if not names:
+        raise errors.InputError("--ensemble_dirs: names no folder")
+    is_member = output_dir in map(os.path.realpath, names)
+    if is_member or model_files.is_here(output_dir):
+        raise errors.InputError(
+            f"--output_dir={config.output_dir} holds a run: the answers of "
+            "--ensemble_dirs need a folder of their own"
+        )
+    return names

@@ -49,18 +49,6 @@ def prepare(
     return features
 
 
-def keep(
-    path: str,
-    schema: schemas.Schema,
-    job: Mapping[str, Any],
-    features: Features,
-) -> None:
-    """Writes the records of a set that was made anyway, if they are not so."""
-    job = _complete(job, schema)
-    if not _is_current(path, job):
-        _write(path, schema, job, features)
-
-
 def read_note(path: str) -> dict[str, Any]:
     """Reads what a file was made from; {} where nothing tells."""
     if not tf.io.gfile.exists(path + SUFFIX):

@@ -3,9 +3,11 @@
 Where all runs have left the logits of the very same windows, the logits are
 averaged and decoded. Otherwise, e.g. where vocabularies differ, lists of the
 best answers are combined: a text's probability is the mean over all runs, 0
-where a list lacks it.
+where a list lacks it. Sizes of windows, tokenizer and settings are those that
+the runs have left beside their answers.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,61 +16,155 @@ import numpy as np
 from absl import logging
 
 import errors
-from data import normalization, squad
+from data import normalization, squad, tokenization
 from data.squad_windows import Windows
 from tasks import (
     squad_decoding,
     squad_metrics,
     squad_predictions,
     squad_sets,
+    squad_settings,
     tokenizer_files,
 )
 from tasks.question_answering import SpanLogits
 from tasks.squad_decoding import NO_ANSWER_ODDS, Answers, Entry
 
+_RUN_CONFIG = "run_config.json"
+_NUMBERS = ("probability", "start_logit", "end_logit")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Member:
+    """A run whose answers are combined with others'.
+
+    Attributes:
+      directory: where its answers are.
+      sizes: of the windows it was asked about.
+      with_negative: whether it could say that there is no answer.
+      threshold: of its null odds; None where none is stored.
+      tokenizer: None where the run has left none.
+    """
+
+    directory: str
+    sizes: squad_sets.Sizes
+    with_negative: bool
+    threshold: float | None
+    tokenizer: tokenization.Tokenizer | None
+
+
+def open_members(
+    directories: Sequence[str], *, sizes: squad_sets.Sizes
+) -> list[Member]:
+    """Reads what runs tell of themselves.
+
+    Args:
+      directories: of the runs.
+      sizes: of a run that does not tell its own.
+    """
+    return [_open_member(directory, sizes) for directory in directories]
+
+
+def _open_member(directory: str, sizes: squad_sets.Sizes) -> Member:
+    settings = squad_settings.read(directory)
+    with_negative, threshold, tokenizer = False, None, None
+    if settings is not None:
+        with_negative = settings.version_2_with_negative
+        threshold = settings.null_score_diff_threshold
+    else:  # As google-research/bert leaves a run.
+        path = os.path.join(directory, squad_predictions.NULL_ODDS)
+        with_negative = os.path.exists(path)
+    if tokenizer_files.is_here(directory):
+        tokenizer = tokenizer_files.load(directory)
+    return Member(
+        directory=directory,
+        sizes=_read_sizes(directory, sizes),
+        with_negative=with_negative,
+        threshold=threshold,
+        tokenizer=tokenizer,
+    )
+
+
+def _read_sizes(directory: str, sizes: squad_sets.Sizes) -> squad_sets.Sizes:
+    path = os.path.join(directory, _RUN_CONFIG)
+    names = [field.name for field in dataclasses.fields(sizes)]
+    values = squad.load_json(path) if os.path.exists(path) else {}
+    if isinstance(values, dict):
+        found = {n: values[n] for n in names if isinstance(values.get(n), int)}
+        if len(found) == len(names):
+            return squad_sets.Sizes(**found)
+    flags = ", ".join(f"--{name}" for name in names)
+    logging.warning("%s does not say its sizes: %s are taken", path, flags)
+    return sizes
+
 
 def combine(
-    directories: Sequence[str],
+    members: Sequence[Member],
     found: squad.Questions,
     *,
-    sizes: squad_sets.Sizes,
     limits: squad_decoding.Limits,
     threshold: float | None,
 ) -> squad_predictions.Judgment:
     """Returns the runs' common answers.
 
     Args:
-      directories: of the runs.
+      members: the runs.
       found: the questions.
-      sizes: of the windows that runs were asked about.
       limits: of what may be an answer.
-      threshold: above which there is none; None finds the best.
+      threshold: above which there is none; None finds the best, or takes the
+        mean of the runs' where it is not known what is right.
     """
-    windows, logits = None, None
-    if tokenizer_files.is_here(directories[0]):
-        tokenizer = tokenizer_files.load(directories[0])
-        windows = squad_sets.prediction_windows(found, tokenizer, sizes, None)
+    directories = [member.directory for member in members]
+    windows = _common_windows(members, found)
+    logits = None
+    if windows is not None:
         logits = average_logits(directories, windows)
     if logits is not None:
-        logging.info("the logits of %d runs are averaged", len(directories))
-        answers = squad_decoding.decode(
-            found,
-            windows,
-            logits,
-            normalize=normalization.Normalization(**tokenizer.settings).words,
-            pieces=tokenizer.vocabulary.tokens,
-            limits=limits,
-        )
+        logging.info("the logits of %d runs are averaged", len(members))
+        answers = _decode(members[0].tokenizer, found, windows, logits, limits)
     else:
-        logging.info("the lists of %d runs are combined", len(directories))
+        logging.info("the lists of %d runs are combined", len(members))
         answers = combine_lists(directories, found, limits)
+    known = [m.threshold for m in members if m.threshold is not None]
     return squad_predictions.judge(
         found,
         answers,
         with_negative=limits.version_2_with_negative,
         threshold=threshold,
-        windows=windows,
+        otherwise=float(np.mean(known)) if known else 0.0,
+        windows=windows if logits is not None else None,
         logits=logits,
+    )
+
+
+def _common_windows(
+    members: Sequence[Member], found: squad.Questions
+) -> Windows | None:
+    """Returns the windows of all runs, None if they can have no common ones."""
+    first = members[0]
+    if first.tokenizer is None:
+        logging.warning("%s: has no vocabulary", first.directory)
+        return None
+    for member in members[1:]:
+        if member.sizes != first.sizes:
+            logging.warning(
+                "%s: has other windows than %s: %s, not %s",
+                member.directory,
+                first.directory,
+                member.sizes,
+                first.sizes,
+            )
+            return None
+    return squad_sets.prediction_windows(found, first.tokenizer, first.sizes)
+
+
+def _decode(tokenizer, found, windows, logits, limits) -> list[Answers]:
+    return squad_decoding.decode(
+        found,
+        windows,
+        logits,
+        normalize=normalization.Normalization(**tokenizer.settings).words,
+        pieces=tokenizer.vocabulary.tokens,
+        limits=limits,
     )
 
 
@@ -80,6 +176,7 @@ def average_logits(
     for directory in directories:
         logits = squad_predictions.read_logits(directory, windows)
         if logits is None:
+            logging.warning("%s: has no logits of these windows", directory)
             return None
         total += np.stack(logits)
     start, end = (total / len(directories)).astype(np.float32)
@@ -109,30 +206,74 @@ def combine_lists(
     result = []
     for question in found.questions:
         parts = [
-            _of(question.id, values, directory)
+            _rows(question.id, values, directory)
             for values, directory in zip(lists, directories, strict=True)
         ]
-        nulls = [
-            _of(question.id, values, directory)
-            for values, directory in zip(odds, directories, strict=False)
-        ]
-        null = float(np.mean(nulls)) if nulls else NO_ANSWER_ODDS
+        null = NO_ANSWER_ODDS
+        if odds:
+            null = mean_odds(
+                [
+                    _of(question.id, values, directory)
+                    for values, directory in zip(odds, directories, strict=True)
+                ]
+            )
         result.append(Answers(_merge(parts, limits.n_best_size), null))
     return result
 
 
-def _merge(parts: Sequence[list[dict]], n_best_size: int) -> list[Entry]:
-    texts: dict[str, list[tuple[float, float, float]]] = {}
-    for entries in parts:
-        for entry in entries:
-            row = tuple(
-                float(entry[name])
-                for name in ("probability", "start_logit", "end_logit")
+def mean_odds(odds: Sequence[float]) -> float:
+    """Returns the mean of several runs' odds of no answer.
+
+    A run that had nothing else to say is as sure as the surest of the others;
+    its NO_ANSWER_ODDS would outvote them all.
+    """
+    others = [value for value in odds if value < NO_ANSWER_ODDS]
+    if not others:
+        return NO_ANSWER_ODDS
+    return float(np.mean(np.minimum(odds, max(others))))
+
+
+def _rows(
+    number: str, values: Mapping[str, Any], directory: str
+) -> list[tuple[str, float, float, float]]:
+    """Returns text, probability and both logits of a list's entries."""
+    rows = []
+    for place, entry in enumerate(_of(number, values, directory), 1):
+        row = _row(entry)
+        if row is None:
+            path = os.path.join(directory, squad_predictions.N_BEST)
+            raise errors.InputError(
+                f"--ensemble_dirs: {path}: question {number!r}: entry {place} "
+                f"has not text and the numbers {', '.join(_NUMBERS)}"
             )
-            texts.setdefault(entry["text"], []).append(row)
+        rows.append(row)
+    if not rows:
+        raise errors.InputError(
+            f"--ensemble_dirs: {directory}: the list of question {number!r} is "
+            "empty"
+        )
+    return rows
+
+
+def _row(entry: Any) -> tuple[str, float, float, float] | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+        return None
+    numbers = [entry.get(name) for name in _NUMBERS]
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        return None
+    return (entry["text"], *map(float, numbers))
+
+
+def _merge(
+    parts: Sequence[list[tuple[str, float, float, float]]], n_best_size: int
+) -> list[Entry]:
+    texts: dict[str, list[tuple[float, ...]]] = {}
+    for rows in parts:
+        for text, *numbers in rows:
+            texts.setdefault(text, []).append(tuple(numbers))
     merged = []
-    for text, rows in texts.items():
-        shares, starts, ends = zip(*rows, strict=True)
+    for text, values in texts.items():
+        shares, starts, ends = zip(*values, strict=True)
         share = sum(shares) / len(parts)
         start, end = float(np.mean(starts)), float(np.mean(ends))
         merged.append(Entry(text, share, start, end, None))

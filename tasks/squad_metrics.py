@@ -189,7 +189,7 @@ def read_json(path: str, kind: Any) -> dict[str, Any]:
 
     Args:
       path: of a JSON object.
-      kind: of its values: str, or (int, float).
+      kind: of its values: str, list, or (int, float).
 
     Raises:
       InputError: it is none.
@@ -197,7 +197,7 @@ def read_json(path: str, kind: Any) -> dict[str, Any]:
     values = squad.load_json(path)
     if not isinstance(values, dict):
         raise errors.InputError(f"{path}: must hold one JSON object")
-    what = "text" if kind is str else "a number"
+    what = {str: "text", list: "a list"}.get(kind, "a number")
     for name, value in values.items():
         if not isinstance(value, kind):
             raise errors.InputError(

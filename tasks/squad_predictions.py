@@ -93,13 +93,7 @@ def judge(
         threshold = _to_apply(best["f1"], found, answers)
     elif with_negative and threshold is None:
         threshold = otherwise
-        if found.has_answers:
-            logging.warning(
-                "%s: has not both questions with an answer and without, by "
-                "which to find a threshold; %g is applied and none is stored",
-                found.path,
-                threshold,
-            )
+        _warn_of_one_kind(found, threshold)
     made = Judgment(
         values={},
         found=found,
@@ -118,6 +112,16 @@ def judge(
     values = squad_metrics.evaluate(found, made.predictions)
     values |= {**squad_metrics.threshold_keys(best), "score": values["f1"]}
     return dataclasses.replace(made, values=values)
+
+
+def _warn_of_one_kind(found: squad.Questions, threshold: float) -> None:
+    if found.has_answers:
+        logging.warning(
+            "%s: has not both questions with an answer and without, by which "
+            "to find a threshold; %g is applied and none is stored",
+            found.path,
+            threshold,
+        )
 
 
 def can_tell(found: squad.Questions) -> bool:

@@ -15,6 +15,7 @@ from tasks import (
     squad_report,
     squad_sets,
     squad_settings,
+    tokenizer_files,
 )
 from tasks import results as eval_results
 from tasks.squad_predictions import Judgment
@@ -68,9 +69,7 @@ class Record:
 
     def threshold(self, made: Judgment) -> None:
         """Stores a threshold with the model, if one was found for it."""
-        if not self._files.is_chief or not made.threshold_found:
-            return
-        if model_files.is_here(self._files.output_dir):
+        if self._files.is_chief and made.threshold_found:
             self._store(made.threshold)
 
     def predictions(self, made: Judgment, step: int | None = None) -> None:
@@ -79,7 +78,10 @@ class Record:
             return
         output_dir = self._files.output_dir
         squad_predictions.write(output_dir, made)
-        self.threshold(made)
+        if model_files.is_here(output_dir):
+            self.threshold(made)
+        else:
+            self._describe(made)
         if not made.values:
             return
         values = write_scores(output_dir, made, step)
@@ -90,6 +92,17 @@ class Record:
             panels=squad_report.PANELS,
             sections=squad_report.sections(made),
         )
+
+    def _describe(self, made: Judgment) -> None:
+        """Writes beside answers without a model what ensembles need to know."""
+        self._store(made.threshold if made.threshold_found else self._threshold)
+        tokenizer = self._files.tokenizer
+        if tokenizer is not None:
+            tokenizer_files.save(
+                tokenizer,
+                self._files.output_dir,
+                max_length=self._files.settings["max_seq_length"],
+            )
 
     def _weights(self) -> str | None:
         """Returns what tells the model from any other; None without one."""

@@ -1,4 +1,4 @@
-"""SQuAD's sets as features: with records where they are kept."""
+"""SQuAD's sets as features: those to learn with records, if they are kept."""
 
 import dataclasses
 from typing import Any
@@ -7,8 +7,7 @@ from data import example_records, schema, squad, squad_windows, tokenization
 from data.features import Features
 from data.squad_windows import Windows
 
-# As google-research/bert names them.
-_TRAIN, _PREDICT = "train.tf_record", "eval.tf_record"
+_TRAIN = "train.tf_record"  # As google-research/bert names it.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,27 +51,17 @@ def training_features(
 
 
 def prediction_windows(
-    found: squad.Questions,
-    tokenizer: tokenization.Tokenizer,
-    sizes: Sizes,
-    records_dir: str | None,
+    found: squad.Questions, tokenizer: tokenization.Tokenizer, sizes: Sizes
 ) -> Windows:
-    """Returns the windows of a set to predict; takes what the other does.
+    """Returns the windows of a set to predict.
 
-    They are always made, as answers need to know where pieces stand; the
-    records are for others.
+    They are always made, and leave no records as google-research/bert's do in
+    eval.tf_record: answers need to know where pieces stand in the text, which
+    records do not tell.
     """
-    made = squad_windows.make(
+    return squad_windows.make(
         tokenizer, found, is_training=False, **dataclasses.asdict(sizes)
     )
-    if records_dir is not None and len(made):
-        example_records.keep(
-            f"{records_dir}/{_PREDICT}",
-            schema.question_answering(sizes.max_seq_length, is_training=False),
-            _records_job(found, tokenizer, sizes),
-            made.features,
-        )
-    return made
 
 
 def fingerprint(found: squad.Questions | None, sizes: Sizes) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""Proves that run_squad.py makes one prediction of several different runs'.
+
+python -m pytest tests/run_squad_ensemble_test.py
+"""
+
+import numpy as np
+import pytest
+import squad_runs
+from squad_runs import read
+
+LOGITS = "predict_logits.npz"
+SIZES = {"max_seq_length": None, "doc_stride": None, "max_query_length": None}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Two models, one of which leaves its answers in a folder of its own."""
+    place = squad_runs.save_data(tmp_path_factory.mktemp("data"))
+    switches = ("--do_train", "--do_predict", "--version_2_with_negative")
+    for name, seed, epochs in (("one", 1, 6), ("two", 2, 4)):
+        flags = {"random_seed": seed, "num_train_epochs": epochs}
+        squad_runs.run(place, name, *switches, version=2, **flags)
+    predict(place, "two_answers")
+    return place
+
+
+def predict(place, name, **flags):
+    flags = {"version": 2, "init_checkpoint": place / "two"} | flags
+    return squad_runs.run(place, name, "--do_predict", **flags)
+
+
+def combine(place, name, *members, **flags):
+    """Combines runs; sizes of windows are not said, but read."""
+    dirs = ",".join(str(place / member) for member in members)
+    flags = {"version": 2, "train_file": None, "init_checkpoint": None} | flags
+    flags |= {"ensemble_dirs": dirs, **SIZES}
+    return squad_runs.run(place, name, **flags)
+
+
+@pytest.fixture(scope="module")
+def both(place):
+    return combine(place, "both", "one", "two_answers")
+
+
+def test_logits_of_two_runs_are_averaged(both, place):
+    files = [np.load(place / n / LOGITS) for n in ("one", "two_answers")]
+    found = np.load(both / LOGITS)
+    for name in ("start", "end"):
+        one, two = (file[name] for file in files)
+        assert not np.allclose(one, two)
+        np.testing.assert_allclose(found[name], (one + two) / 2, atol=1e-5)
+    odds = read(both, "null_odds.json")
+    assert odds != read(place / "one", "null_odds.json")
+    assert odds != read(place / "two", "null_odds.json")
+    assert len(odds) == 40
+
+
+def test_the_threshold_is_found_for_the_combination_and_stored(both, place):
+    values = read(both, "eval_results.json")
+    threshold = values["null_score_diff_threshold"]
+    assert values["eval_f1"] == pytest.approx(values["eval_best_f1"])
+    assert read(both, "question_answering.json") == {
+        "version_2_with_negative": True,
+        "null_score_diff_threshold": threshold,
+    }
+    odds = read(both, "null_odds.json")
+    for number, text in read(both, "predictions.json").items():
+        assert (text == "") == (odds[number] > threshold)
+
+
+def test_the_order_of_runs_does_not_matter(both, place):
+    other = combine(place, "turned", "two_answers", "one")
+    for name in ("predictions.json", "question_answering.json"):
+        assert read(other, name) == read(both, name)
+
+
+def test_without_answers_the_threshold_is_the_mean_of_the_runs(both, place):
+    other = combine(
+        place, "unlabeled", "one", "two", predict_file=place / "test2.json"
+    )
+    stored = [
+        read(folder, "question_answering.json")["null_score_diff_threshold"]
+        for folder in (place / "one", place / "two", other)
+    ]
+    assert stored[0] != stored[1]
+    assert stored[2] == pytest.approx((stored[0] + stored[1]) / 2)
+    assert read(other, "null_odds.json") == read(both, "null_odds.json")
+    assert not (other / "eval_results.json").exists()
+
+
+def test_runs_with_other_windows_are_combined_by_their_lists(place, caplog):
+    predict(place, "narrow", doc_stride=3)
+    folder = combine(place, "mixed", "one", "narrow")
+    assert "narrow: has other windows than" in caplog.text
+    assert not (folder / LOGITS).exists()
+    number = "q4-0"
+    lists = [
+        {e["text"]: e["probability"] for e in entries[number]}
+        for entries in (
+            read(place / name, "nbest_predictions.json")
+            for name in ("one", "narrow", "mixed")
+        )
+    ]
+    for text, share in lists[2].items():
+        mean = (lists[0].get(text, 0.0) + lists[1].get(text, 0.0)) / 2
+        assert share == pytest.approx(mean)
+
+
+def test_an_ensemble_may_be_a_member(both, place):
+    odds = read(both, "null_odds.json")
+    again = combine(place, "again", "both", "both")
+    assert (again / LOGITS).exists()
+    assert read(again, "null_odds.json") == pytest.approx(odds, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("output_dir", "members", "flags", "message"),
+    [
+        ("bad", ("one", "encoder"), {}, "nbest_predictions.json is missing"),
+        ("one", ("one", "two"), {}, "need a folder of their own"),
+        ("two_answers", ("one", "two_answers"), {}, "folder of their own"),
+        ("bad", ("one", "two"), {"version": 1}, "it predicted another file"),
+        (
+            "bad",
+            ("one", "two"),
+            {"version_2_with_negative": False},
+            "--version_2_with_negative is needed",
+        ),
+    ],
+    ids=["missing", "model", "member", "other_questions", "version"],
+)
+def test_what_cannot_be_combined_is_named(
+    place, capsys, output_dir, members, flags, message
+):
+    with pytest.raises(SystemExit) as caught:
+        combine(place, output_dir, *members, **flags)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]

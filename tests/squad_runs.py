@@ -1,0 +1,76 @@
+"""Tiny questions, and run_squad.py called with them as a command line does."""
+
+import json
+import random
+
+import tiny_runs
+
+import run_squad
+
+NAMES = ["anna", "bert", "carl", "dora"]
+FILLING = [f"w{i}" for i in range(20)]
+WORDS = [*tiny_runs.SPECIAL, *NAMES, *FILLING, "who", "?", "."]
+
+
+def dataset(seed, count, *, impossible=False, answers=True):
+    """Paragraphs with one name each, which is the answer, if there is one."""
+    rng = random.Random(seed)
+    paragraphs = []
+    for number in range(count):
+        words = rng.choices(FILLING, k=rng.choice([3, 10, 40]))
+        words = [word.title() for word in words]
+        qa = {"id": f"q{seed}-{number}", "question": "Who?", "answers": []}
+        is_impossible = impossible and rng.random() < 0.4
+        if not is_impossible:
+            place, name = rng.randrange(len(words)), rng.choice(NAMES).title()
+            words.insert(place, name)
+            start = len("  ".join(words[:place])) + (2 if place else 0)
+            qa["answers"] = [{"text": name, "answer_start": start}]
+        if impossible:
+            qa["is_impossible"] = is_impossible
+        if not answers:
+            qa["answers"] = []
+            qa.pop("is_impossible", None)
+        context = "  ".join(words) + "."
+        paragraphs.append({"context": context, "qas": [qa]})
+    return {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+def save_data(place):
+    """Saves a tiny encoder with its vocabulary, and data of both versions."""
+    tiny_runs.save_encoder(place / "encoder", WORDS, max_position_embeddings=32)
+    for name, seed, count, impossible in (
+        ("train1", 1, 200, False),
+        ("dev1", 2, 40, False),
+        ("train2", 3, 200, True),
+        ("dev2", 4, 40, True),
+    ):
+        made = dataset(seed, count, impossible=impossible)
+        (place / f"{name}.json").write_text(json.dumps(made))
+    for name, seed, impossible in (("test1", 2, False), ("test2", 4, True)):
+        made = dataset(seed, 40, impossible=impossible, answers=False)
+        (place / f"{name}.json").write_text(json.dumps(made))
+    return place
+
+
+def run(place, name, *switches, version=1, **flags):
+    """Calls the runner as a command line would."""
+    flags = {
+        "train_file": place / f"train{version}.json",
+        "predict_file": place / f"dev{version}.json",
+        "init_checkpoint": place / "encoder",
+        "output_dir": place / name,
+        "max_seq_length": 32,
+        "doc_stride": 8,
+        "max_query_length": 4,
+        "learning_rate": 1e-2,
+        "precision": "float32",
+        "num_train_epochs": 10,
+    } | flags
+    tiny_runs.run(run_squad, run_squad.SquadConfig, *switches, **flags)
+    return place / name
+
+
+def read(folder, name):
+    """Reads a JSON file of a run."""
+    return json.loads((folder / name).read_text())
