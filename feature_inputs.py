@@ -108,7 +108,7 @@ class Inputs:
     def made_from(self, split: str) -> dict[str, Any]:
         """Returns what decides, besides the tagger, a set's values."""
         return {
-            "file": ner_data.digest(self.data.read(split)),
+            "file": self.data.digest(split),
             "scheme": self.data.scheme_of(split),
             **self._read_as(split),
         }

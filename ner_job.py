@@ -1,6 +1,7 @@
 """Tags sets and raw text with the model of run_ner.py.
 
-output_dir/predictions_test.txt   CoNLL's columns, as conlleval reads them
+output_dir/predictions_test.txt   CoNLL's columns, as conlleval reads them; with
+                                  tabs, where the file has them, by -d '\\t'
 output_dir/entities.jsonl         of --text_file, by characters
 """
 

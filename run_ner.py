@@ -210,7 +210,7 @@ def open_job(
 
     settings = dataclasses.asdict(config.context)
     if config.do_train:
-        settings["train_file"] = ner_data.digest(data.read(TRAIN))
+        settings["train_file"] = data.digest(TRAIN)
     task, model = tagging_task.TaggingTask(), models.TaggingModel
     if ner_job.uses_crf(config):
         task, model = tagging_crf.CrfTask(), crf.CrfTaggingModel

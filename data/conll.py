@@ -115,7 +115,8 @@ def write(
 ) -> Iterator[str]:
     """Yields the lines of a file: each word and its columns of tags.
 
-    conlleval takes the last two for the true and the predicted tag.
+    conlleval takes the last two for the true and the predicted tag; of a file
+    with tabs, `conlleval -d '\\t'` does.
 
     Args:
       sentences: the words.
@@ -161,6 +162,17 @@ def types(sentences: Sentences, scheme: str) -> list[str]:
     return sorted(result)
 
 
+def convert(
+    sentences: Sentences, tags: Sequence[str], scheme: str
+) -> list[str]:
+    """Returns W tags, a set's own or others, in a scheme."""
+    return [
+        tag
+        for part in sentences.split(tags)
+        for tag in conll_tags.convert(part, scheme)
+    ]
+
+
 def encode_tags(
     sentences: Sentences, scheme: str, labels: Sequence[str]
 ) -> np.ndarray:
@@ -177,9 +189,7 @@ def encode_tags(
     numbers = {label: i for i, label in enumerate(labels)}
     ours = conll_tags.scheme_of(labels)
     types(sentences, scheme)  # Refuses what is no tag.
-    converted: list[str] = []
-    for tags in sentences.split(_tags(sentences)):
-        converted += conll_tags.convert(tags, ours)
+    converted = convert(sentences, _tags(sentences), ours)
     for i, tag in enumerate(converted):
         if tag not in numbers:
             kind = "tags" if ours == conll_tags.PLAIN else "types"

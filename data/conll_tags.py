@@ -87,23 +87,24 @@ def convert(tags: Sequence[str], scheme: str) -> list[str]:
 def recognize(sentences: Iterable[Sequence[str]]) -> str:
     """Returns the scheme that tags are in; spans are read alike in any case.
 
-    IOB1 if some span begins with I-, and what no scheme allows as well.
+    Between IOB1 and BIO2 decides which of them fewer tags are at odds with: a
+    stray I- does not make a BIO2 file IOB1.
     """
     prefixes: set[str] = set()
-    begins_inside = False
+    not_iob1 = not_bio2 = 0
     for tags in sentences:
-        before = OUTSIDE, ""
+        kind_before = ""
         for tag in tags:
             prefix, kind = split(tag)
             prefixes.add(prefix)
-            if prefix == "I" and (OUTSIDE == before[0] or kind != before[1]):
-                begins_inside = True
-            before = prefix, kind
+            not_bio2 += prefix == "I" and kind != kind_before
+            not_iob1 += prefix == "B" and kind != kind_before
+            kind_before = kind
     if not prefixes & {"B", "I", "E", "S"}:
         return PLAIN if "" in prefixes else BIO2
     if prefixes & {"E", "S"}:
         return IOBES
-    return IOB1 if begins_inside else BIO2
+    return IOB1 if not_iob1 < not_bio2 else BIO2
 
 
 def labels(types: Iterable[str], scheme: str) -> list[str]:

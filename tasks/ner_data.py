@@ -52,6 +52,12 @@ class NerData:
     scheme: str | None
     words: Callable[[conll.Sentences], conll.Sentences] = lambda found: found
 
+    def __post_init__(self):
+        """Keeps what is asked for often."""
+        for name in ("scheme_of", "label_ids", "written", "digest"):
+            cached = functools.cache(getattr(self, name))
+            object.__setattr__(self, name, cached)
+
     @functools.cached_property
     def is_plain(self) -> bool:
         """Whether tags mean no spans."""
@@ -74,6 +80,32 @@ class NerData:
         if sentences.tags is None:
             return None
         return conll.encode_tags(sentences, self.scheme_of(split), self.labels)
+
+    def written_scheme(self, split: str) -> str:
+        """Returns the scheme that a set is compared and written in.
+
+        It is that of the file, but for IOBES: conlleval knows no S-.
+        """
+        scheme = self.scheme_of(split)
+        return conll_tags.BIO2 if scheme == conll_tags.IOBES else scheme
+
+    def written(self, split: str) -> conll.Sentences:
+        """Returns a set with its tags, if it has any, in that scheme.
+
+        As predictions are in none but such tags, a stray I- or BILOU's L- would
+        otherwise never be found.
+        """
+        sentences = self.read(split)
+        if sentences.tags is None:
+            return sentences
+        tags = conll.convert(
+            sentences, sentences.tags, self.written_scheme(split)
+        )
+        return dataclasses.replace(sentences, tags=tags)
+
+    def digest(self, split: str) -> str:
+        """Returns the digest of a set's file."""
+        return digest(self.read(split))
 
 
 def open_data(

@@ -28,8 +28,8 @@ class Judged:
     """A set with its tags and what a model made of it.
 
     Attributes:
-      sentences: with W tags.
-      predicted: W tags, in the file's scheme.
+      sentences: with W tags, in the scheme that they are written in.
+      predicted: W tags, likewise.
       losses: float [W].
       is_plain: whether tags mean no spans.
     """
@@ -82,10 +82,7 @@ def _by_length(judged: Judged) -> str:
 
 def _score(judged: Judged, numbers) -> entities.Scores:
     sides = [
-        [
-            conll_tags.convert(tags, conll_tags.BIO2)
-            for tags in judged.sentences.split(side)
-        ]
+        list(judged.sentences.split(side))
         for side in (judged.sentences.tags, judged.predicted)
     ]
     return entities.score(*([side[i] for i in numbers] for side in sides))

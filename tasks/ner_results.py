@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from data import conll, conll_tags
+from data import conll
 from modeling import crf
 from tasks import (
     entities,
@@ -44,12 +44,8 @@ class Judgment:
 def predicted_tags(
     data: ner_data.NerData, split: str, tags: Sequence[str]
 ) -> list[str]:
-    """Returns a model's tags of a set in the scheme of its file."""
-    scheme = data.scheme_of(split)
-    converted: list[str] = []
-    for part in data.read(split).split(tags):
-        converted += conll_tags.convert(part, scheme)
-    return converted
+    """Returns a model's tags of a set as they are written."""
+    return conll.convert(data.read(split), tags, data.written_scheme(split))
 
 
 def judge(
@@ -66,10 +62,10 @@ def judge(
       logits: float [W, C].
       tags: W of the model's labels.
     """
-    sentences = data.read(split)
+    sentences = data.written(split)
     guessed = predicted_tags(data, split, tags)
     losses = tagging.word_losses(logits, data.label_ids(split))
-    values, text = _compare(data, split, guessed)
+    values, text = _compare(sentences, guessed, data.is_plain)
     values["loss"] = float(losses.mean())
     judged = ner_report.Judged(
         sentences=sentences,
@@ -80,27 +76,19 @@ def judge(
     return Judgment(values=values, judged=judged, text=text)
 
 
-def _compare(data, split, guessed) -> tuple[dict[str, float], str]:
-    sentences, scheme = data.read(split), data.scheme_of(split)
-    gold = list(sentences.split(sentences.tags))
-    found = list(sentences.split(guessed))
-    if data.is_plain:
-        values = entities.plain(gold, found)
+def _compare(
+    sentences: conll.Sentences, guessed: Sequence[str], is_plain: bool
+) -> tuple[dict[str, float], str]:
+    """Returns the metrics, and what is printed."""
+    sides = [list(sentences.split(t)) for t in (sentences.tags, guessed)]
+    if is_plain:
+        values = entities.plain(*sides)
         text = "".join(f"{k}: {100 * v:.2f}%\n" for k, v in values.items())
         return values | {"score": values["accuracy"]}, text
-    boundaries = conll.count_boundaries(sentences)
-    scores = entities.score(gold, found, boundaries=boundaries)
-    if scheme == conll_tags.IOBES:
-        # conlleval knows no S-: phrases are compared as it knows them.
-        known = [
-            [conll_tags.convert(tags, conll_tags.BIO2) for tags in side]
-            for side in (gold, found)
-        ]
-        right = scores.right
-        scores = entities.score(*known, boundaries=boundaries)
-        scores = dataclasses.replace(scores, right=right)
-    values = scores.values()
-    return values | {"score": scores.total.f1}, scores.text()
+    scores = entities.score(
+        *sides, boundaries=conll.count_boundaries(sentences)
+    )
+    return scores.values() | {"score": scores.total.f1}, scores.text()
 
 
 class Record:
@@ -148,7 +136,7 @@ class Record:
         """Writes a set with its tags, if it has any, and the predicted ones."""
         if not self._files.is_chief:
             return
-        sentences = self._data.read(split)
+        sentences = self._data.written(split)
         columns = [predicted]
         if sentences.tags is not None:
             columns.insert(0, sentences.tags)
@@ -178,8 +166,7 @@ class Record:
     def _describe(self, split: str) -> str:
         sentences = self._data.read(split)
         name = os.path.basename(sentences.path)
-        digest = ner_data.digest(sentences)
         return (
             f"{len(sentences)} sentences, {len(sentences.words)} words of "
-            f"{name}, SHA-256 {digest}"
+            f"{name}, SHA-256 {self._data.digest(split)}"
         )

@@ -44,6 +44,12 @@ def test_the_scheme_is_recognized(scheme):
     assert conll_tags.recognize([tags, ["O"]]) == expected
 
 
+def test_a_stray_tag_does_not_change_the_scheme():
+    assert conll_tags.recognize([BIO2, ["O", "I-PER"]]) == "bio2"
+    assert conll_tags.recognize([IOB1, ["O", "B-PER"]]) == "iob1"
+    assert conll_tags.recognize([["I-PER"], ["O", "I-PER"]]) == "iob1"
+
+
 def test_tags_without_prefix_are_plain_and_only_o_is_none():
     assert conll_tags.recognize([["NNP", "O", "VBZ"]]) == "plain"
     assert conll_tags.recognize([["O"], ["O"]]) == "bio2"
