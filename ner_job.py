@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from tasks import tagging_text as entity_text
 TEST = ner_data.TEST
 ENTITIES = "entities.jsonl"
 TRUE_CASE = "true_case.json"
+_STDIN = "standard input"
 
 
 def uses_crf(config: Any) -> bool:
@@ -113,23 +115,21 @@ def predict(
         else:
             guessed = ner_results.predicted_tags(data, TEST, tags)
             record.predictions(TEST, guessed)
-    if config.text_file is not None:
-        with open(config.text_file, encoding="utf-8", newline="\n") as file:
-            lines = file.read().removesuffix("\n").split("\n")
-        text, found = find_entities(config, data, fitted, lines)
+    if data.text is not None:
+        text, found = find_entities(config, data, fitted, data.text)
         path = os.path.join(config.output_dir, ENTITIES)
         report.write_text(path, "".join(entity_text.json_lines(text, found)))
-        logging.info("%s: %d lines", path, len(lines))
+        logging.info("%s: %d lines", path, len(data.text))
 
 
 def find_entities(
     config: Any,
     data: ner_data.NerData,
     fitted: finetuning_job.Fitted,
-    lines: list[str],
+    lines: Sequence[str],
 ) -> tuple[tagging_text.Text, list[list[dict[str, Any]]]]:
     """Returns lines split into words, and the entities of each."""
-    text = tagging_text.split(config.text_file or "standard input", lines)
+    text = tagging_text.split(config.text_file or _STDIN, lines)
     if not text.sentences.words:
         return text, [[] for _ in lines]
     features = tagging.encode(
@@ -152,7 +152,7 @@ def talk(
     """Shows the entities of every line that is typed, or comes by a pipe."""
     if sys.stdin.isatty():
         print("Type a text; Ctrl-D ends.", file=sys.stderr)
-    for line in sys.stdin:
-        line = line.strip()
+    for number, typed in enumerate(sys.stdin.buffer, 1):
+        line = tagging_text.decode(_STDIN, number, typed).strip()
         _, (found,) = find_entities(config, data, fitted, [line])
         print(entity_text.marked(line, found), flush=True)

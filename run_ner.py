@@ -248,21 +248,17 @@ def open_data(
         types=config.types,
         known_labels=None if config.do_train else known_labels,
         untagged=() if config.test_has_tags else (TEST,),
+        text_file=config.text_file if config.do_predict else None,
     )
-    needed = [TRAIN] if config.do_train else []
+    tagged = [TRAIN] if config.do_train else []
     if config.do_eval or (config.do_train and config.needs_evaluation):
-        needed.append(DEV)
-    for split in needed:
-        if data.label_ids(split) is None:
-            path = data.read(split).path
-            raise errors.InputError(f"{path}: has no column of tags")
-    if config.do_predict:
-        if data.has(TEST):
-            data.label_ids(TEST)
-        elif config.text_file is None:
-            raise errors.InputError(
-                "--do_predict needs --test_file or --text_file"
-            )
+        tagged.append(DEV)
+    used = list(tagged)
+    if config.do_predict and data.has(TEST):
+        used.append(TEST)
+    elif config.do_predict and config.text_file is None:
+        raise errors.InputError("--do_predict needs --test_file or --text_file")
+    ner_data.check(data, tagged=tagged, used=used, context=config.context)
     return data
 
 

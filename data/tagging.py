@@ -44,11 +44,8 @@ def encode(
     """
     room = max_seq_length - _SPECIAL
     ids, splits = _pieces(tokenizer, sentences, max(1, room // 2))
-    if document_context and not sentences.has_documents:
-        raise errors.InputError(
-            f"{sentences.path}: --document_context needs lines of "
-            f"{conll.DOCUMENT} that say where documents begin"
-        )
+    if document_context:
+        check_documents(sentences)
     windows = find_windows(
         sentences,
         splits,
@@ -59,6 +56,15 @@ def encode(
     if label_ids is None:
         label_ids = np.zeros(len(sentences.words), np.int64)
     return _cut(tokenizer.vocabulary, ids, splits, label_ids, windows)
+
+
+def check_documents(sentences: conll.Sentences) -> None:
+    """Refuses a file that does not say where documents begin."""
+    if not sentences.has_documents:
+        raise errors.InputError(
+            f"{sentences.path}: --document_context needs lines of "
+            f"{conll.DOCUMENT} that say where documents begin"
+        )
 
 
 def word_places(features: Features) -> np.ndarray:

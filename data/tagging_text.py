@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import conll
+import errors
+from data import conll, corpus
 from data import sentences as sentence_splitting
 
 _ABBREVIATION = re.compile(r"(?:\w\.)+|(?:Mr|Mrs|Ms|Dr|St|Prof|Inc|Co|Corp)\.")
@@ -34,6 +35,29 @@ class Text(NamedTuple):
     numbers: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+
+
+def read_lines(path: str) -> list[str]:
+    """Returns the lines of a file, empty ones among them.
+
+    Raises:
+      InputError: it has none, or one is not UTF-8.
+    """
+    found: list[str] = []
+    for block in corpus.read_blocks([path]):
+        for line in block.data.removesuffix(b"\n").split(b"\n"):
+            found.append(decode(path, len(found) + 1, line))
+    if not found:
+        raise errors.InputError(f"{path}: has no lines")
+    return found
+
+
+def decode(path: str, number: int, line: bytes) -> str:
+    """Returns the text of a line without its end; `path` is for messages."""
+    try:
+        return line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise errors.InputError(f"{path}:{number}: is not UTF-8") from None
 
 
 def split(path: str, texts: Sequence[str]) -> Text:

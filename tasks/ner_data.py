@@ -11,7 +11,14 @@ import numpy as np
 from absl import logging
 
 import errors
-from data import conll, conll_tags, example_records, schema, tagging
+from data import (
+    conll,
+    conll_tags,
+    example_records,
+    schema,
+    tagging,
+    tagging_text,
+)
 from data.features import Features
 from data.tokenization import Tokenizer
 
@@ -43,6 +50,7 @@ class NerData:
       has: tells whether there is a file of a set.
       labels: of the model, in the order of its outputs.
       scheme: that the files' tags are in, or None to recognize it.
+      text: lines to find entities in, or None.
       words: returns what the model reads in place of what the file has.
     """
 
@@ -50,6 +58,7 @@ class NerData:
     has: Callable[[str], bool]
     labels: Sequence[str]
     scheme: str | None
+    text: Sequence[str] | None = None
     words: Callable[[conll.Sentences], conll.Sentences] = lambda found: found
 
     def __post_init__(self):
@@ -118,6 +127,7 @@ def open_data(
     types: Sequence[str] = (),
     known_labels: Sequence[str] | None,
     untagged: Sequence[str] = (),
+    text_file: str | None = None,
 ) -> NerData:
     """Opens the sets of a run.
 
@@ -130,6 +140,7 @@ def open_data(
       types: of entities; those of the training set if none are given.
       known_labels: of a model that is trained already; None if it is to be.
       untagged: the sets whose files have no column of tags.
+      text_file: raw text, if there is any.
     """
 
     @functools.cache
@@ -149,7 +160,31 @@ def open_data(
     labels = known_labels or _find_labels(
         read(TRAIN), scheme, model_scheme, types
     )
-    return NerData(read=read, has=has, labels=labels, scheme=scheme)
+    text = None if text_file is None else tagging_text.read_lines(text_file)
+    return NerData(read=read, has=has, labels=labels, scheme=scheme, text=text)
+
+
+def check(
+    data: NerData,
+    *,
+    tagged: Sequence[str],
+    used: Sequence[str],
+    context: Context,
+) -> None:
+    """Refuses before anything takes time what sets lack.
+
+    Args:
+      data: the sets.
+      tagged: those that must have tags.
+      used: those that are read at all.
+      context: lays out the windows.
+    """
+    for split in used:
+        sentences = data.read(split)
+        if data.label_ids(split) is None and split in tagged:
+            raise errors.InputError(f"{sentences.path}: has no column of tags")
+        if context.document_context:
+            tagging.check_documents(sentences)
 
 
 def _find(

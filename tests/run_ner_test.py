@@ -6,6 +6,7 @@ python -m pytest tests/run_ner_test.py
 import io
 import json
 import random
+import re
 
 import ner_runs
 import pytest
@@ -112,6 +113,10 @@ def test_document_context_and_every_scheme(place, scheme):
     assert ("S-PER" in labels) == (scheme == "iobes")
 
 
+def typed(text):
+    return io.TextIOWrapper(io.BytesIO(text))
+
+
 def test_raw_text_gives_entities_by_character(
     trained, place, monkeypatch, capsys
 ):
@@ -130,7 +135,7 @@ def test_raw_text_gives_entities_by_character(
     assert [record["text"] for record in records] == [line, "", "w3"]
     found = {(e["type"], e["start"], e["end"]) for e in records[0]["entities"]}
     assert found == {("PER", 3, 12), ("LOC", 17, 21)}
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{line}\n\n"))
+    monkeypatch.setattr("sys.stdin", typed(f"{line}\n\n".encode()))
     capsys.readouterr()
     run(place, "ner", "--interactive", data_dir=None, init_checkpoint=None)
     shown = capsys.readouterr().out.splitlines()
@@ -163,6 +168,7 @@ def test_tags_without_spans_are_learned_as_they_are(place):
 TRAIN = {"do_train": True}
 EVAL = {"do_eval": True, "init_checkpoint": "trained"}
 PREDICT = {"do_predict": True, "init_checkpoint": "trained"}
+TEXT = {"do_predict": True}
 BAD = {
     "no_mode": ({}, "at least one of --do_train"),
     "no_train": (TRAIN | {"data_dir": None}, "--train_file is required"),
@@ -181,6 +187,15 @@ BAD = {
         TRAIN | {"document_context": "maximal", "train_file": "nodoc.txt"},
         "nodoc.txt: --document_context needs",
     ),
+    "no_documents_in_dev": (
+        TRAIN
+        | {"do_eval": True, "dev_file": "nodoc.txt"}
+        | {"document_context": "maximal"},
+        "nodoc.txt: --document_context needs",
+    ),
+    "no_text": (TRAIN | TEXT | {"text_file": "gone.txt"}, "gone.txt"),
+    "text": (TRAIN | TEXT | {"text_file": "latin.txt"}, "latin.txt:2: is not"),
+    "empty_text": (TRAIN | TEXT | {"text_file": "empty.txt"}, "has no lines"),
     "stride": (TRAIN | {"doc_stride": 5}, "--doc_stride needs"),
     "uncased": (TRAIN | {"true_case": True}, "--true_case: the model is"),
     "stored_labels": (EVAL | {"dev_file": "odd.txt"}, "odd.txt:2: tag 'I-ORG'"),
@@ -194,7 +209,9 @@ def test_bad_input_is_one_line_and_exit_code_2(
     (place / "odd.txt").write_text("a x O\nb x I-ORG\n")
     (place / "short.txt").write_text("a x I-LOC\nb x O\nc\n")
     (place / "nodoc.txt").write_text("a x I-LOC\nb x O\n\n")
-    files = ("train_file", "dev_file", "test_file")
+    (place / "latin.txt").write_bytes(b"a\n\xe9\n")
+    (place / "empty.txt").write_text("")
+    files = ("train_file", "dev_file", "test_file", "text_file")
     flags = {k: place / v if k in files else v for k, v in flags.items()}
     if flags.get("init_checkpoint") == "trained":
         flags["init_checkpoint"] = trained
@@ -202,8 +219,19 @@ def test_bad_input_is_one_line_and_exit_code_2(
     with pytest.raises(SystemExit) as exit:
         run(place, "bad", **flags)
     assert exit.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    shown = capsys.readouterr().err.splitlines()
+    (line,) = [x for x in shown if not re.match(r"\d\d:\d\d:\d\d ", x)]
     assert message in line
+    assert not list((place / "bad").glob("*.tf_record"))  # No work was lost.
+
+
+def test_what_is_typed_must_be_utf8(trained, place, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", typed(b"w1\n\xff\n"))
+    with pytest.raises(SystemExit) as exit:
+        run(place, "ner", "--interactive", data_dir=None, init_checkpoint=None)
+    assert exit.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "standard input:2: is not UTF-8" in error
 
 
 def test_a_crf_is_trained_kept_and_used(place):
