@@ -53,9 +53,9 @@ class Config:
 
 def part(config: Config) -> tuple[str, str]:
     """Writes the questions to learn, and to predict; returns both paths."""
-    from data import squad, text_tables
+    from data import input_files
 
-    values = squad.load_json(text_tables.find(config.train_file))
+    values = input_files.read_json(input_files.find(config.train_file))
     paths = [os.path.join(config.output_dir, f"{n}.json") for n in ("a", "b")]
     os.makedirs(config.output_dir, exist_ok=True)
     if config.halves:

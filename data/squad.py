@@ -10,8 +10,6 @@ cannot; `predict` takes every question, with as many answers as people gave.
 """
 
 import dataclasses
-import functools
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 import errors
-from data import corpus, example_records, text_tables
+from data import input_files
 
 # What separates words, as released: not every space of Unicode does.
 WHITESPACE = " \t\r\n\u202f"
@@ -80,12 +78,7 @@ class Questions:
     @property
     def paths(self) -> list[str]:
         """The files, as they are found."""
-        return [text_tables.find(path) for path in self.path.split(",")]
-
-    @functools.cached_property
-    def digests(self) -> list[str]:
-        """The SHA-256 of every file."""
-        return [example_records.digest(path) for path in self.paths]
+        return [input_files.find(path) for path in self.path.split(",")]
 
     @property
     def has_answers(self) -> bool:
@@ -99,12 +92,17 @@ def read(paths: str) -> Questions:
     Raises:
       InputError: the first thing that is not as it should be.
     """
+    given = paths
+    paths = ",".join(filter(None, map(str.strip, paths.split(","))))
+    if not paths:
+        raise errors.InputError(f"{given!r} names no file")
     contexts: list[str] = []
     questions: list[Question] = []
     impossible, seen = False, {}
     for path in paths.split(","):
-        path = text_tables.find(path)
-        for where, context, asked in _paragraphs(path, load_json(path)):
+        path = input_files.find(path)
+        values = input_files.read_json(path)
+        for where, context, asked in _paragraphs(path, values):
             contexts.append(context)
             for number, given in enumerate(asked, 1):
                 place = f"{where}, question {number}"
@@ -246,23 +244,6 @@ def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
     while end < len(context) and context[end] not in WHITESPACE:
         end += 1
     return start, end
-
-
-def load_json(path: str) -> Any:
-    """Reads a JSON file, compressed or not."""
-    data = b"".join(block.data for block in corpus.read_blocks([path]))
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise errors.InputError(
-            f"{path}:{error.lineno}: malformed JSON: {error.msg} at column "
-            f"{error.colno}"
-        ) from None
 
 
 def _paragraphs(

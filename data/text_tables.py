@@ -12,10 +12,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 import errors
-from data import corpus
+from data import corpus, input_files
 from data.examples import Examples
 
 FORMATS = ("csv", "tsv", "jsonl")
@@ -31,10 +29,7 @@ class Row(NamedTuple):
 
 def find(path: str) -> str:
     """Returns the path, or that of the compressed file beside it."""
-    for name in (path, f"{path}.gz", f"{path}.bz2"):
-        if tf.io.gfile.exists(name):
-            return name
-    raise errors.InputError(f"{path}: no such file")
+    return input_files.find(path)
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:

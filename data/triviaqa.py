@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 import errors
-from data import squad, text_tables
+from data import input_files, squad
 
 _SPACE = re.compile(r"\S+")
 
@@ -48,7 +48,7 @@ def convert(
     Raises:
       InputError: a file is not TriviaQA's, or no page is there.
     """
-    values = squad.load_json(text_tables.find(path))
+    values = input_files.read_json(input_files.find(path))
     questions = values.get("Data") if isinstance(values, dict) else None
     if not isinstance(questions, list):
         raise errors.InputError(f"{path}: has no list 'Data', as TriviaQA has")

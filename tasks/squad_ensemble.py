@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 import errors
-from data import normalization, squad, tokenization
+from data import input_files, normalization, squad, tokenization
 from data.squad_windows import Windows
 from tasks import (
     squad_decoding,
@@ -87,7 +87,7 @@ def _open_member(directory: str, sizes: squad_sets.Sizes) -> Member:
 def _read_sizes(directory: str, sizes: squad_sets.Sizes) -> squad_sets.Sizes:
     path = os.path.join(directory, _RUN_CONFIG)
     names = [field.name for field in dataclasses.fields(sizes)]
-    values = squad.load_json(path) if os.path.exists(path) else {}
+    values = input_files.read_json(path) if os.path.exists(path) else {}
     if isinstance(values, dict):
         found = {n: values[n] for n in names if isinstance(values.get(n), int)}
         if len(found) == len(names):

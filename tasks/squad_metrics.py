@@ -4,7 +4,8 @@
 
 prints them as one JSON object with the official names. Which script is meant,
 that of 1.1 or of 2.0, is told by the file: only questions of 2.0 say
-is_impossible. With null_odds.json, the best thresholds are found as well.
+is_impossible. With null_odds.json, the best thresholds are found as well. It
+starts without TensorFlow.
 """
 
 import json
@@ -18,8 +19,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 import errors
-import tensorflow_setup  # noqa: F401
-from data import squad
+from data import input_files, squad
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -194,7 +194,7 @@ def read_json(path: str, kind: Any) -> dict[str, Any]:
     Raises:
       InputError: it is none.
     """
-    values = squad.load_json(path)
+    values = input_files.read_json(input_files.find(path))
     if not isinstance(values, dict):
         raise errors.InputError(f"{path}: must hold one JSON object")
     what = {str: "text", list: "a list"}.get(kind, "a number")

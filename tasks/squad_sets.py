@@ -69,17 +69,22 @@ def fingerprint(found: squad.Questions | None, sizes: Sizes) -> dict[str, Any]:
     if found is None:
         return {}
     return {
-        "train_file": found.digests,
+        "train_file": digests(found),
         "doc_stride": sizes.doc_stride,
         "max_query_length": sizes.max_query_length,
     }
+
+
+def digests(found: squad.Questions) -> list[str]:
+    """Returns the SHA-256 of every file of a set."""
+    return [example_records.digest(path) for path in found.paths]
 
 
 def describe(found: squad.Questions) -> str:
     """Says what a set holds, for a model card."""
     files = ", ".join(
         f"{path.rpartition('/')[2]}, SHA-256 {digest}"
-        for path, digest in zip(found.paths, found.digests, strict=True)
+        for path, digest in zip(found.paths, digests(found), strict=True)
     )
     return f"{len(found)} questions of {files}"
 
@@ -87,7 +92,7 @@ def describe(found: squad.Questions) -> str:
 def _records_job(found, tokenizer, sizes) -> dict[str, Any]:
     return {
         "task": "squad",
-        "texts": found.digests,
+        "texts": digests(found),
         "questions": len(found),
         "tokenizer": example_records.tokenizer_job(tokenizer),
         **dataclasses.asdict(sizes),

@@ -12,7 +12,7 @@ import json
 import os
 
 import errors
-from data import squad
+from data import input_files
 from tasks import model_files, report
 
 FILE = "question_answering.json"
@@ -46,7 +46,7 @@ def read(directory: str) -> Settings | None:
     path = os.path.join(directory, FILE)
     if not os.path.isfile(path):
         return None
-    values = squad.load_json(path)
+    values = input_files.read_json(path)
     try:
         settings = Settings(**values)
     except TypeError:

@@ -94,6 +94,9 @@ def test_several_files_compressed_or_not_are_one_set(tmp_path):
     assert found.contexts == ["some text", "z text"]
     assert [q.paragraph for q in found.questions] == [0, 1]
     assert found.paths == [first, f"{second}.gz"]
+    assert squad.read(f"{first},").paths == [first]
+    with pytest.raises(errors.InputError, match="' , ' names no file"):
+        squad.read(" , ")
 
 
 def test_only_files_of_2_0_say_what_is_impossible(tmp_path):

@@ -200,3 +200,18 @@ def test_unusable_files_are_named(tmp_path, capsys):
     assert squad_metrics.main(["only one"]) == 2
     assert squad_metrics.main([str(path), "nowhere"]) == 2
     assert "malformed JSON" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
+    qa = {"id": "1", "question": "?"}
+    qa["answers"] = [{"text": "cat", "answer_start": 2}]
+    paragraph = {"context": "a cat", "qas": [qa]}
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    for missing, message in (
+        (tmp_path / "nowhere.json", "nowhere.json: no such file"),
+        (tmp_path, "is a directory"),
+    ):
+        assert squad_metrics.main([str(path), str(missing)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
