@@ -18,13 +18,16 @@ Lines come out in order; memory does not grow with their number.
 
 import dataclasses
 import time
+from collections.abc import Callable, Iterator
 from typing import Literal
 
+import numpy as np
 from absl import logging
 
 import errors
 import tensorflow_setup  # noqa: F401
 from data import length_groups
+from data.features import Features
 from tasks import (
     batches,
     feature_extraction,
@@ -43,6 +46,7 @@ from training import (
 from training import finetuning as training
 
 field = config_flags.field
+Predict = Callable[[Features], Iterator[dict[str, np.ndarray]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,43 @@ def main(config: ExtractConfig) -> None:
         pooling=config.pooling,
         normalize=config.normalize,
     )
+    predict = open_model(config, start, task)
+    started = time.monotonic()
+    blocks = feature_extraction.read_blocks(
+        config.input_file,
+        start.tokenizer,
+        max_seq_length=config.max_seq_length,
+        block_size=feature_extraction.block_size(
+            task,
+            batch_size=config.batch_size,
+            max_seq_length=config.max_seq_length,
+            hidden_size=start.config.hidden_size,
+        ),
+    )
+    with feature_files.open_writer(
+        config.output_file, config.output_format, pooled=pooled
+    ) as writer:
+        count = feature_extraction.write(
+            blocks,
+            writer,
+            task=task,
+            tokens=start.tokenizer.vocabulary.tokens,
+            predict=predict,
+        )
+        if not count:
+            raise errors.InputError(f"{config.input_file}: has no lines")
+    seconds = time.monotonic() - started
+    logging.info(
+        "%s: %d lines in %.1f seconds", config.output_file, count, seconds
+    )
+
+
+def open_model(
+    config: ExtractConfig,
+    start: finetuning.Start,
+    task: feature_extraction.ExtractionTask,
+) -> Predict:
+    """Returns what maps features to batches of their layers."""
     strategy = assembly.make_strategy(config)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
     with strategy.scope():
@@ -117,48 +158,15 @@ def main(config: ExtractConfig) -> None:
     lengths = length_groups.permitted_lengths(
         config.max_seq_length, training.length_step(config, strategy)
     )
-    write(config, start, task, predictor, lengths)
 
-
-def write(config, start, task, predictor, lengths) -> None:
-    """Writes block after block, as they are computed."""
-    started, count = time.monotonic(), 0
-    tokens = start.tokenizer.vocabulary.tokens
-    blocks = feature_extraction.read_blocks(
-        config.input_file,
-        start.tokenizer,
-        max_seq_length=config.max_seq_length,
-        block_size=feature_extraction.block_size(
-            task,
-            batch_size=config.batch_size,
-            max_seq_length=config.max_seq_length,
-            hidden_size=start.config.hidden_size,
-        ),
-    )
-    with feature_files.open_writer(
-        config.output_file, config.output_format, pooled=task.pooling != "none"
-    ) as writer:
-        for first, features in blocks:
-            make = batches.predict(
+    def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
+        return predictor.batches(
+            batches.predict(
                 features, batch_size=config.batch_size, lengths=lengths
             )
-            found = feature_extraction.in_order(
-                task, features, predictor.batches(make)
-            )
-            splits = features.row_splits
-            for row, layers in enumerate(found):
-                ids = features.ragged["input_ids"]
-                ids = ids[splits[row] : splits[row + 1]]
-                pieces = [tokens[i] for i in ids.tolist()]
-                line = feature_files.Line(first + row, ids, pieces, layers)
-                writer.write([line])
-            count += len(found)
-        if not count:
-            raise errors.InputError(f"{config.input_file}: has no lines")
-    seconds = time.monotonic() - started
-    logging.info(
-        "%s: %d lines in %.1f seconds", config.output_file, count, seconds
-    )
+        )
+
+    return predict
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ pooling   none: [S, H] each; cls: the first place; mean, max: over all
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from data import sequences, tokenization
 from data.features import Features
 from modeling import encoder, variables
 from modeling.config import BertConfig
+from tasks import feature_files
 
 POOLINGS = ("none", "cls", "mean", "max")
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -172,3 +173,39 @@ def in_order(
                     values = values[: lengths[row]].copy()
                 found[row][layer] = values
     return found
+
+
+def write(
+    blocks: Iterable[Block],
+    writer: feature_files.Writer,
+    *,
+    task: ExtractionTask,
+    tokens: Sequence[str],
+    predict: Callable[[Features], Iterable[dict[str, np.ndarray]]],
+) -> int:
+    """Writes block after block, as they are computed; returns the lines.
+
+    Args:
+      blocks: of read_blocks.
+      writer: of feature_files.open_writer.
+      task: chooses the layers.
+      tokens: the vocabulary.
+      predict: returns batches of the task's for some features.
+    """
+    count = 0
+    for first, features in blocks:
+        found = in_order(task, features, predict(features))
+        ids = np.split(features.ragged["input_ids"], features.row_splits[1:-1])
+        writer.write(
+            [
+                feature_files.Line(
+                    first + row,
+                    ids[row],
+                    [tokens[i] for i in ids[row].tolist()],
+                    layers,
+                )
+                for row, layers in enumerate(found)
+            ]
+        )
+        count += len(found)
+    return count

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -44,9 +44,16 @@ class Line(NamedTuple):
     layers: Mapping[str, np.ndarray]
 
 
+class Writer(Protocol):
+    """Writes lines in their order."""
+
+    def write(self, lines: Sequence[Line]) -> None:
+        """Writes one at least; a call's are a row group of a parquet file."""
+
+
 @contextlib.contextmanager
-def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Any]:
-    """Gives an object with write(lines); `form` is of FORMATS."""
+def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
+    """Gives what writes a file; `form` is of FORMATS."""
     check(form)
     writers = {
         "jsonl": _JsonWriter,
@@ -121,16 +128,24 @@ class _NpzWriter:
         self._path = path
         self._pooled = pooled
         self._stack = stack
-        self._arrays: dict[str, list] = {}  # name -> file, shape, dtype
-        self._splits = [0]
+        # name -> file, length, example; nothing here grows with the lines.
+        self._arrays: dict[str, list] = {}
+        self._pieces = 0
 
     def write(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            self._splits.append(self._splits[-1] + len(line.ids))
             if not self._pooled:
+                self._append_split(len(line.ids))
                 self._append("input_ids", line.ids)
             for name, values in line.layers.items():
                 self._append(name, values[None] if self._pooled else values)
+
+    def _append_split(self, pieces: int) -> None:
+        """Appends where a line ends; at first, where it begins as well."""
+        if not self._arrays:
+            self._append("row_splits", np.zeros(1, np.int64))
+        self._pieces += pieces
+        self._append("row_splits", np.array([self._pieces], np.int64))
 
     def _append(self, name: str, values: np.ndarray) -> None:
         if name not in self._arrays:
@@ -144,10 +159,6 @@ class _NpzWriter:
 
     def finish(self) -> None:
         with zipfile.ZipFile(self._path, "w") as archive:
-            if not self._pooled:
-                splits = np.array(self._splits, np.int64)
-                with archive.open("row_splits.npy", "w") as entry:
-                    np.lib.format.write_array(entry, splits)
             for name, (file, count, example) in self._arrays.items():
                 header = {
                     "descr": np.lib.format.dtype_to_descr(example.dtype),
@@ -212,9 +223,7 @@ class _ParquetWriter:
         self._writer.write_table(table)
 
     def finish(self) -> None:
-        """Makes the file at least exist, if there were no lines."""
-        if self._writer is None:
-            raise errors.InputError("--input_file: has no lines")
+        """Has nothing left to write."""
 
 
 def _lists(arrays: Sequence[np.ndarray]) -> Any:

@@ -17,7 +17,7 @@ from pyarrow import parquet
 import extract_features
 from data import tokenization, vocabulary
 from modeling import models
-from tasks import feature_extraction
+from tasks import feature_extraction, feature_files
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b d".split()
 SIZES = dict(num_hidden_layers=4, hidden_size=8, max_position_embeddings=32)
@@ -117,8 +117,10 @@ def test_other_formats_hold_the_same(place, states):
 
 
 def test_parquet_holds_the_same_in_rows(place, states, monkeypatch):
-    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)  # Row groups.
+    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
     path = run(place, "o.parquet", output_format="parquet", layers="-1,0")
+    # Five lines in blocks of a batch: a row group each, not one a line.
+    assert parquet.ParquetFile(path).num_row_groups == 3
     rows = parquet.read_table(path).to_pylist()
     assert [row["linex_index"] for row in rows] == [0, 1, 2, 3, 4]
     for row, (pieces, layers) in zip(rows, states, strict=True):
@@ -128,6 +130,31 @@ def test_parquet_holds_the_same_in_rows(place, states, monkeypatch):
             values = row[f"layer_{layer}"]
             expected = layers[layer].ravel()
             np.testing.assert_allclose(values, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["pieces", "pooled"])
+def test_nothing_in_memory_grows_with_the_lines_of_an_npz(tmp_path, pooled):
+    def line(number):
+        values = np.full((8,) if pooled else (3, 8), number, np.float32)
+        ids = np.arange(3, dtype=np.int32)
+        return feature_files.Line(number, ids, "abc", {"layer_-1": values})
+
+    def size(writer):
+        parts = [x for x in vars(writer).values() if hasattr(x, "__len__")]
+        return sum(map(len, parts))
+
+    path = str(tmp_path / "out.npz")
+    with feature_files.open_writer(path, "npz", pooled=pooled) as writer:
+        writer.write([line(0)])
+        before = size(writer)
+        writer.write([line(i) for i in range(1, 100)])
+        assert size(writer) == before
+    with np.load(path) as arrays:
+        assert arrays["layer_-1"][-1].tolist() == [99] * 8
+        assert ("row_splits" in arrays) != pooled
+        if not pooled:
+            expected = list(range(0, 301, 3))
+            assert arrays["row_splits"].tolist() == expected
 
 
 def test_parquet_without_pyarrow_is_refused(place, capsys, monkeypatch):
