@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+import errors
 from training import (
     checkpoints,
     clock,
@@ -95,6 +96,7 @@ def train(
         is_asynchronous=True,
     )
     step, state = _begin(saver, variables, options, run_clock, warm_start)
+    _check_all_go_on_from(step, strategy, output_dir)
     end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
     if step >= end or state.get("is_stopped"):
         _say_finished(output_dir, step, end)
@@ -144,6 +146,19 @@ def _begin(
     if run_clock and "clock" in state:
         run_clock.restore(state["clock"])
     return step, state
+
+
+def _check_all_go_on_from(step, strategy, output_dir) -> None:
+    """Refuses workers that do not see the chief's checkpoints."""
+    if not strategies.is_multi_worker(strategy):
+        return
+    values = tf.constant([step, 1.0], tf.float64)
+    total, number = strategies.sum_over_replicas(strategy, values).numpy()
+    if total != step * number:
+        raise errors.InputError(
+            f"--output_dir={output_dir}: this worker finds step {step} there, "
+            "others another: give all workers the same shared folder"
+        )
 
 
 def _say_finished(output_dir, step, end) -> None:

@@ -113,11 +113,16 @@ class Run:
                 if stop or self._is_due(self.options.save_checkpoints_steps):
                     self._save()
                 if stop:
-                    self.saver.wait()
+                    self._settle()
                     logging.info("step %d: saved on signal %d", self.step, stop)
                     self.writer.close()
                     preempted.exit(stop)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Returns when the last checkpoint stands, whoever wrote it."""
         self.saver.wait()
+        strategies.wait_for_all(self.strategy)
 
     def _end(self) -> int:
         if self.is_stopped:

@@ -79,6 +79,12 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
+    """Returns when every process has come here; each must call it."""
+    if is_multi_worker(strategy):
+        sum_over_replicas(strategy, tf.zeros([1])).numpy()
+
+
 @tf.function
 def sum_over_replicas(
     strategy: tf.distribute.Strategy, values: tf.Tensor

@@ -145,6 +145,8 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
             "strategy": "multi_worker_mirrored",
             "save_every": 20,
             "eval_every": 25,
+            # Without waiting, the other process would find step 40.
+            "slow_save": 1.0,
         }
     }
     finish(
@@ -164,7 +166,10 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
     )
     expected = read(runs / "plain_adamw")
     for index in range(2):
-        assert_same(read(tmp_path / "run", f"final{index}.npz"), expected)
+        name = f"final{index}.npz"
+        assert_same(read(tmp_path / "run", name), expected)
+        latest = (tmp_path / "run" / f"{name}.latest").read_text()
+        assert latest == "model.ckpt-50"
     held_out, expected = (
         [line["eval/loss"] for line in metrics(directory, "eval/loss")]
         for directory in (tmp_path / "run", runs / "plain_adamw")

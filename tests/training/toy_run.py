@@ -22,6 +22,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from training import (
+    checkpoints,
     clock,
     evaluation,
     loop,
@@ -53,6 +54,7 @@ DEFAULTS = {
     "phases": None,
     "settings": {},
     "max_seconds": None,
+    "slow_save": 0.0,
 }
 
 
@@ -274,14 +276,30 @@ def main():
         run(os.path.join(output_dir, name), options)
 
 
+def write_slowly(seconds):
+    """Makes every save take so long."""
+    write = checkpoints.Checkpoints._write
+
+    def slow(*args):
+        time.sleep(seconds)
+        write(*args)
+
+    checkpoints.Checkpoints._write = slow
+
+
 def run(output_dir, options):
     """Trains, and writes final.npz beside the checkpoints."""
     go, model, optimizer = make(options)
+    if options.get("slow_save"):
+        write_slowly(options["slow_save"])
     first = go(output_dir)
+    latest = checkpoints.Checkpoints(output_dir).latest()
     final = weights(model, optimizer)
     task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
     name = f"final{task.get('index', '')}.npz"
     np.savez(os.path.join(output_dir, name), **final)
+    with open(os.path.join(output_dir, f"{name}.latest"), "w") as file:
+        file.write(os.path.basename(latest))
     sys.stdout.write(f"from {first}: {digest(final)}\n")
 
 
