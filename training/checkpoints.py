@@ -12,6 +12,7 @@ holds the old checkpoint, or the new one, or both.
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -183,13 +184,15 @@ class BestCheckpoint:
         values: Mapping[str, float],
         variables: Mapping[str, tf.Variable],
         best: float | None,
-    ) -> float:
+    ) -> float | None:
         """Saves if it beats `best`; returns the best value from now on."""
         if self._metric not in values:
             raise errors.InputError(
                 f"--best_metric={self._metric}: not among {sorted(values)}"
             )
         value = float(values[self._metric])
+        if not math.isfinite(value):
+            return best  # Nothing would ever be better than NaN.
         if best is not None:
             is_better = value > best if self._higher_is_better else value < best
             if not is_better:

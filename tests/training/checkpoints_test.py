@@ -1,0 +1,32 @@
+"""Proves what is kept: the best by a metric, and no half checkpoint.
+
+pytest tests/training/checkpoints_test.py
+"""
+
+import pytest
+import tensorflow as tf
+
+from training import checkpoints
+
+
+def offer(best_checkpoint, values):
+    """Offers one value a step; returns the best after each."""
+    variables = {"weight": tf.Variable([1.0, 2.0])}
+    found, best = [], None
+    for step, value in enumerate(values, 1):
+        best = best_checkpoint.offer(step, {"loss": value}, variables, best)
+        found.append(best)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("higher", "expected"),
+    [(False, [None, 3.0, 3.0, 2.0]), (True, [None, 3.0, 3.0, 3.0])],
+    ids=["lower", "higher"],
+)
+def test_what_is_not_finite_is_never_the_best(tmp_path, higher, expected):
+    best = checkpoints.BestCheckpoint(str(tmp_path), higher_is_better=higher)
+    values = [float("nan"), 3.0, float("inf"), 2.0]
+    assert offer(best, values) == expected
+    step = 2 if higher else 4
+    assert checkpoints.steps(str(tmp_path / "best")) == [step]
