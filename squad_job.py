@@ -229,7 +229,7 @@ def ask(config: Any, fitted: finetuning_job.Fitted, sets: Sets) -> None:
         found = reader.ask(config.question, config.context)
         print(squad_ask.describe(found, config.context))
     if config.interactive:
-        squad_ask.talk(reader, sys.stdin, sys.stdout, config.context)
+        squad_ask.talk(reader, sys.stdin.buffer, sys.stdout, config.context)
 
 
 def combine(config: Any) -> None:

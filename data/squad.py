@@ -295,4 +295,17 @@ def _get(place: str, values: Any, name: str, kind: type) -> Any:
     if not isinstance(value, kind):
         what = {list: "list", str: "text", int: "number"}[kind]
         raise errors.InputError(f"{place}: has no {what} {name!r}")
+    if kind is str:
+        _refuse_halves(f"{place}: {name}", value)
     return value
+
+
+def _refuse_halves(place: str, text: str) -> None:
+    """Refuses half of a surrogate pair, which JSON can say and no file hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise errors.InputError(
+            f"{place} holds {text[error.start]!r} at character {error.start}, "
+            "which is no character"
+        ) from None

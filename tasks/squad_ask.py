@@ -6,11 +6,13 @@ question> When was he born?
   The leader was John Smith ([1895]-1943).
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import numpy as np
 
+import errors
 from data import normalization, squad, squad_windows, tokenization
 from data.features import Features
 from tasks import question_answering, squad_decoding
@@ -118,7 +120,7 @@ def describe(entry: Entry, context: str) -> str:
 
 
 def talk(
-    reader: Reader, lines: TextIO, output: TextIO, context: str | None = None
+    reader: Reader, lines: BinaryIO, output: TextIO, context: str | None = None
 ) -> None:
     """Answers until the input ends; an empty line asks for another paragraph.
 
@@ -127,8 +129,11 @@ def talk(
       lines: what the user types.
       output: where prompts and answers go.
       context: the first paragraph; None asks for it.
+
+    Raises:
+      InputError: a line is not UTF-8.
     """
-    while True:
+    for number in itertools.count(1):
         is_question = context is not None
         output.write(_QUESTION if is_question else _PARAGRAPH)
         output.flush()
@@ -136,7 +141,7 @@ def talk(
         if not line:
             output.write("\n")
             return
-        line = line.strip()
+        line = _decode(line, number).strip()
         if context is None:
             context = line or None
         elif not line:
@@ -144,3 +149,12 @@ def talk(
         else:
             answer = describe(reader.ask(line, context), context)
             output.write(f"{answer}\n")
+
+
+def _decode(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise errors.InputError(
+            f"standard input:{number}: not UTF-8 text"
+        ) from None

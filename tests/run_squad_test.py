@@ -3,6 +3,7 @@
 python -m pytest tests/run_squad_test.py
 """
 
+import io
 import sys
 
 import pytest
@@ -205,16 +206,9 @@ def test_training_ends_with_a_threshold_wherever_one_can_be_found(place):
 
 
 def test_it_answers_at_the_prompt(first, place, capsys, monkeypatch):
-    class Lines:
-        lines = iter(
-            ["Who?\n", "\n", "W1  Dora w2.\n", "Who?\n"]
-            + ["\n", "\n", "w3 Carl\n", "?"]
-        )
-
-        def readline(self):
-            return next(self.lines, "")
-
-    monkeypatch.setattr(sys, "stdin", Lines())
+    lines = b"Who?\n\nW1  Dora w2.\nWho?\n\n\nw3 Carl\n?"
+    stdin = io.TextIOWrapper(io.BytesIO(lines))
+    monkeypatch.setattr(sys, "stdin", stdin)
     run(
         place,
         "first",
@@ -230,6 +224,17 @@ def test_it_answers_at_the_prompt(first, place, capsys, monkeypatch):
     assert output.count("w1 w2 [Anna], w3") == 2
     assert "characters 4-8" in output
     assert "Carl  (probability" in output
+
+
+def test_a_line_that_is_no_text_is_named(first, place, capsys, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"w1 Anna\nW\xe9r?\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    flags = {"train_file": None, "predict_file": None}
+    with pytest.raises(SystemExit) as caught:
+        run(place, "first", "--interactive", **flags)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "standard input:2: not UTF-8 text" in error
 
 
 def test_no_answer_is_said_in_words(second, place, capsys):

@@ -149,9 +149,20 @@ def test_a_file_of_another_form_is_refused(tmp_path, text, message):
         ([qa("x"), qa("x")], "question 2: id 'x' occurs a second time"),
         ([qa("x", [(1, 2)])], r"\(id x\): has no text 'text'"),
         ([qa("x", [("a", "b")])], r"\(id x\): has no number 'answer_start'"),
+        ([qa("x", [("a\ud800", 1)])], "text holds '.ud800' at character 1"),
+        ([qa("\udc00")], "question 1: id holds '.udc00'"),
         ([qa("x", is_impossible=0)], "is_impossible must be true or false"),
     ],
-    ids=["id", "question", "twice", "text", "start", "impossible"],
+    ids=[
+        "id",
+        "question",
+        "twice",
+        "text",
+        "start",
+        "half",
+        "half_id",
+        "impossible",
+    ],
 )
 def test_what_is_wrong_with_a_question_is_said(tmp_path, qas, message):
     path = write(tmp_path / "a.json", *qas)
