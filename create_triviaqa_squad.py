@@ -1,17 +1,26 @@
-"""Makes SQuAD's JSON of TriviaQA's Wikipedia files, to train on both.
+"""Makes SQuAD's JSON of TriviaQA's Wikipedia files, to train on it.
 
-As the paper does before it trains on SQuAD 1.1 (section 4.2): the first 400
-words of every page that holds an answer there.
+As the paper does (section 4.2): the first 400 words of every page that holds
+an answer there.
 
     python create_triviaqa_squad.py \
         --input_file=triviaqa-rc/qa/wikipedia-train.json \
         --evidence_dir=triviaqa-rc/evidence/wikipedia \
         --output_file=triviaqa-train.json
+
+The paper trains on it before it trains on SQuAD 1.1:
+
+    python run_squad.py --do_train --train_file=triviaqa-train.json \
+        --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=triviaqa ...
+    python run_squad.py --do_train --train_file=train-v1.1.json \
+        --init_checkpoint=triviaqa --output_dir=squad ...
+
+Both at once, in one order of all questions, is one run:
+
     python run_squad.py --train_file=triviaqa-train.json,train-v1.1.json ...
 """
 
 import dataclasses
-import json
 import os
 
 import tensorflow_setup  # noqa: F401
@@ -43,10 +52,12 @@ def main(config: TriviaqaConfig) -> None:
         config.input_file, config.evidence_dir, max_words=config.max_words
     )
     os.makedirs(os.path.dirname(config.output_file) or ".", exist_ok=True)
-    report.write_text(config.output_file, json.dumps(made) + "\n")
+    report.write_text(config.output_file, triviaqa.to_json(made))
     print(
         f"{config.output_file}: {counts.kept} pages with an answer, of "
-        f"{counts.pages} that {counts.questions} questions name"
+        f"{counts.pages} that {counts.questions} questions name; "
+        f"{counts.missing} are not there, {counts.without_answer} have no "
+        f"answer in their first {config.max_words} words"
     )
 
 

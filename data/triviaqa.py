@@ -9,18 +9,25 @@ The paper (section 4.2) forms documents of the first 400 tokens and keeps those
 with at least one of the provided answers.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from absl import logging
 
 import errors
 from data import input_files, squad
 
 _SPACE = re.compile(r"\S+")
+_FIELDS = {
+    "QuestionId": str,
+    "Question": str,
+    "EntityPages": list,
+    "Answer": dict,
+}
+_KINDS = {str: "text", list: "list", dict: "object"}
 
 
 class Counts(NamedTuple):
@@ -46,7 +53,7 @@ def convert(
       max_words: of a page, from its beginning.
 
     Raises:
-      InputError: a file is not TriviaQA's, or no page is there.
+      InputError: a file is not TriviaQA's, or no page with an answer is there.
     """
     values = input_files.read_json(input_files.find(path))
     questions = values.get("Data") if isinstance(values, dict) else None
@@ -63,7 +70,7 @@ def convert(
                 missing += 1
                 continue
             context = first_words(text, max_words)
-            answer = find_alias(context, _aliases(where, question))
+            answer = find_alias(context, _aliases(question))
             if answer is None:
                 without += 1
                 continue
@@ -78,8 +85,16 @@ def convert(
             made = articles.setdefault(page, _article(page, context))
             made["paragraphs"][0]["qas"].append(qa)
     counts = Counts(len(questions), pages, missing, without, kept)
-    _report(path, evidence_dir, counts)
+    _check(path, evidence_dir, counts)
     return {"version": "TriviaQA", "data": list(articles.values())}, counts
+
+
+def to_json(made: dict[str, Any]) -> str:
+    """Returns a text with one article a line, that people can look into."""
+    lines = ",\n".join(json.dumps(article) for article in made["data"])
+    return (
+        f'{{"version": {json.dumps(made["version"])}, "data": [\n{lines}\n]}}\n'
+    )
 
 
 def first_words(text: str, count: int) -> str:
@@ -120,9 +135,12 @@ def _article(page: str, context: str) -> dict[str, Any]:
 
 def _pages(where: str, question: Any) -> Iterator[str]:
     """Yields the names of a question's pages, each once."""
-    for name in ("QuestionId", "Question", "EntityPages", "Answer"):
-        if not isinstance(question, dict) or name not in question:
-            raise errors.InputError(f"{where}: has no {name!r}, as TriviaQA's")
+    for name, kind in _FIELDS.items():
+        value = question.get(name) if isinstance(question, dict) else None
+        if not isinstance(value, kind):
+            raise errors.InputError(
+                f"{where}: has no {_KINDS[kind]} {name!r}, as TriviaQA's"
+            )
     seen = set()
     for page in question["EntityPages"]:
         name = page.get("Filename") if isinstance(page, dict) else None
@@ -139,32 +157,32 @@ def _pages(where: str, question: Any) -> Iterator[str]:
             yield name
 
 
-def _aliases(where: str, question: dict) -> list[str]:
+def _aliases(question: dict[str, Any]) -> list[str]:
     answer = question["Answer"]
-    if not isinstance(answer, dict):
-        raise errors.InputError(f"{where}: 'Answer' must be an object")
     texts = [answer.get("Value"), answer.get("NormalizedValue")]
     for name in ("Aliases", "NormalizedAliases"):
-        texts += answer.get(name) or []
+        found = answer.get(name)
+        texts += found if isinstance(found, list) else []
     return [text for text in texts if isinstance(text, str)]
 
 
 def _read(path: str) -> str | None:
-    if not tf.io.gfile.exists(path):
+    """Returns a page's text, None if there is no such file."""
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         return None
     with tf.io.gfile.GFile(path, "rb") as file:
         return file.read().decode("utf-8", "ignore")
 
 
-def _report(path: str, evidence_dir: str, counts: Counts) -> None:
+def _check(path: str, evidence_dir: str, counts: Counts) -> None:
+    """Refuses a result that nothing can be learned from."""
     if counts.pages and counts.missing == counts.pages:
         raise errors.InputError(
             f"--evidence_dir={evidence_dir}: none of the {counts.pages} pages "
             f"that {path} names is there"
         )
-    logging.info(
-        "%s: %d questions with %d pages: %d are missing, %d have no answer in "
-        "their beginning, %d are kept",
-        path,
-        *counts,
-    )
+    if not counts.kept:
+        raise errors.InputError(
+            f"{path}: none of {counts.questions} questions has its answer in "
+            f"the beginning of one of their {counts.pages} pages"
+        )

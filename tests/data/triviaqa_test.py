@@ -86,7 +86,13 @@ def test_the_command_writes_what_run_squad_reads(place, capsys):
     config_flags.run(
         create_triviaqa_squad.TriviaqaConfig, create_triviaqa_squad.main, argv
     )
-    assert "3 pages with an answer, of 5" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "3 pages with an answer, of 5" in shown
+    assert "1 are not there, 1 have no answer" in shown
+    # One article a line, between those that open and close the list.
+    lines = output.read_text().splitlines()
+    articles = [json.loads(line.removesuffix(",")) for line in lines[1:-1]]
+    assert [article["title"] for article in articles] == ["A", "B"]
     other = place / "squad.json"
     qa = {"id": "1", "question": "?", "answers": []}
     qa["answers"] = [{"text": "b", "answer_start": 2}]
@@ -114,9 +120,36 @@ def test_what_the_user_can_mend_is_named(place):
     with pytest.raises(errors.InputError, match="has no list 'Data'"):
         triviaqa.convert(str(bad), str(place))
     bad.write_text('{"Data": [{"Question": "?"}]}')
-    with pytest.raises(errors.InputError, match="question 1: has no 'Que"):
+    with pytest.raises(errors.InputError, match="1: has no text 'QuestionId'"):
         triviaqa.convert(str(bad), str(place))
     made = question(1, ["../secret"], "x")
     bad.write_text(json.dumps({"Data": [made]}))
     with pytest.raises(errors.InputError, match="outside of the evidence"):
         triviaqa.convert(str(bad), str(place))
+    for name, value, kind in (
+        ("EntityPages", None, "list"),
+        ("Question", None, "text"),
+        ("Answer", "x", "object"),
+    ):
+        made = question(1, ["A.txt"], "x") | {name: value}
+        bad.write_text(json.dumps({"Data": [made]}))
+        with pytest.raises(errors.InputError, match=f"no {kind} '{name}'"):
+            triviaqa.convert(str(bad), str(place))
+
+
+def test_a_folder_is_no_page_and_an_alias_may_be_missing(place):
+    (place / "wikipedia" / "sub").mkdir()
+    made = question(1, ["sub", "A.txt"], "Sunset")
+    made["Answer"] |= {"Aliases": None, "NormalizedAliases": "b"}
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    _, counts = triviaqa.convert(
+        str(place / "qa.json"), str(place / "wikipedia")
+    )
+    assert (counts.missing, counts.kept) == (1, 1)
+
+
+def test_a_file_without_any_answer_is_refused(place):
+    made = question(1, ["A.txt"], "Berlin")
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    with pytest.raises(errors.InputError, match="none of 1 questions has its"):
+        triviaqa.convert(str(place / "qa.json"), str(place / "wikipedia"))
