@@ -1,23 +1,23 @@
-"""What fine-tuning runners do alike: the runs of a grid, the best is kept.
+"""What fine-tuning runners do alike: what a job is, and how a model is asked.
 
 A runner says what its task is; a job trains, asks and restores its models:
 
     job = Job(config=..., start=..., strategy=..., task=..., make_model=...,
               features=..., judge=..., data_settings=...)
-    fitted, step = train(job, results, save_model)     # or load(job)
+    fitted, step = finetuning_grid.train(job, results, save_model)
+    fitted, step = load(job)                           # or that
     values = fitted.judge().values
     logits = fitted.predict("test", batch_size)["logits"]
 """
 
 import dataclasses
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-from absl import logging
 
+import errors
 import tensorflow_setup  # noqa: F401
 from data import length_groups
 from data.features import Features
@@ -57,6 +57,8 @@ class Job:
         the order is added here.
       num_examples: that make an epoch, where features are parts of examples;
         None if every row of them is one.
+      load_beside: assigns to a model what lies in a directory besides its
+        weights, and returns the paths of those variables.
     """
 
     config: finetuning_config.FinetuningConfig
@@ -68,6 +70,7 @@ class Job:
     judge: Callable[["Fitted"], Judgment]
     data_settings: Mapping[str, Any]
     num_examples: int | None = None
+    load_beside: Callable[[Any, str], Collection[str]] | None = None
 
     @property
     def lengths(self) -> list[int]:
@@ -120,6 +123,30 @@ class Fitted:
         finetuning.warm_start(
             self.model, job.start, reinit_layers=job.config.reinit_layers
         )
+        self._load_beside(job.start.init_checkpoint)
+
+    def assign(self, weights: str | None) -> None:
+        """Assigns the weights of a model that was trained for the task.
+
+        Raises:
+          InputError: there are none, or a part of the model is missing.
+        """
+        model_files.require_weights(weights)
+        report = model_files.warm_start(self.model, weights)
+        found = self._load_beside(weights)
+        missing = [path for path in report.initialized if path not in found]
+        if missing:
+            raise errors.InputError(
+                f"{weights} has not been trained for this task: "
+                f"{', '.join(missing)} are missing; --do_train"
+            )
+
+    def _load_beside(self, weights: str | None) -> Collection[str]:
+        if weights is None or self.job.load_beside is None:
+            return ()
+        is_directory = os.path.isdir(weights)
+        directory = weights if is_directory else os.path.dirname(weights)
+        return self.job.load_beside(self.model, directory)
 
     def predict(
         self, features: Features, batch_size: int
@@ -232,44 +259,6 @@ def open_files(
     )
 
 
-def train(
-    job: Job, results: grid.Results, save_model: Callable[[Any], None]
-) -> tuple[Fitted, int]:
-    """Trains the grid; returns the best model and its step.
-
-    Args:
-      job: what is trained.
-      results: gets what every run ends with.
-      save_model: writes a model into output_dir; called with the best so far.
-    """
-    config = job.config
-    runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
-    if len(runs) > 1:
-        for run in runs:
-            _reuse(job, run, results)
-    kept = grid.kept(config.output_dir)  # Now: a chief writes it anew later.
-    is_reused = set(results.values)
-    fitted, last = None, None
-    for run in runs:
-        if run not in is_reused:
-            fitted = None  # Two models need not fit at a time.
-            fitted, last = _finish(job, run, results, save_model), run
-    best = results.best_run
-    if best in is_reused and not best.is_that_of(kept):
-        # A grid of other runs has kept another, and no checkpoints.
-        logging.info("%s is trained once more: it is the best", best.name)
-        fitted = None
-        fitted, last = _finish(job, best, results, save_model), best
-    if len(runs) > 1:
-        is_chief = assembly.is_chief(job.strategy)
-        shown = results.write() if is_chief else results.text()
-        sys.stdout.write(shown + "\n")
-    if fitted is None or last != best:
-        fitted = job.fit(config.random_seed)
-        model_files.warm_start(fitted.model, config.output_dir)
-    return fitted, results.best["step"]
-
-
 def load(job: Job) -> tuple[Fitted, int]:
     """Loads what --output_dir or --init_checkpoint holds, and its step.
 
@@ -286,57 +275,5 @@ def load(job: Job) -> tuple[Fitted, int]:
         step = training.restore(config, fitted.model, config.output_dir)
         if step is not None:
             return fitted, step
-    weights = config.output_dir if is_here else job.start.init_checkpoint
-    model_files.require_weights(weights)
-    model_files.require_all(
-        model_files.warm_start(fitted.model, weights), weights
-    )
+    fitted.assign(config.output_dir if is_here else job.start.init_checkpoint)
     return fitted, kept["step"] if kept is not None else 0
-
-
-def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
-    """Takes over what a run has ended with, if it has."""
-    done = run.result()
-    if done is not None:
-        run.check(done, {**job.config.outcome, **job.all_data_settings})
-        results.add(run, done)
-
-
-def _finish(
-    job: Job,
-    run: grid.Run,
-    results: grid.Results,
-    save_model: Callable[[Any], None],
-) -> Fitted:
-    """Trains a run to its end, and keeps its model if it is the best."""
-    config = job.config
-    fitted = job.fit(run.random_seed)
-    done = _train_one(fitted, run, judge=config.is_grid)
-    is_chief = assembly.is_chief(job.strategy)
-    if results.add(run, done):
-        save_model(fitted.model)
-        if is_chief:
-            results.keep(run)
-    if is_chief:
-        run.finish(done)
-        if config.is_grid:
-            training.remove_checkpoints(run.directory)
-    return fitted
-
-
-def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
-    """Returns what the run ends with: step, seconds, values."""
-    started = time.monotonic()
-    step = fitted.train(run)
-    # Of a run that was stopped and had ended already when it was resumed.
-    before = (run.result() or {"seconds": 0.0})["seconds"]
-    seconds = before + time.monotonic() - started
-    values = dict(fitted.judge().values) if judge else {}
-    job = fitted.job
-    settings = {**job.config.outcome, **job.all_data_settings}
-    return {
-        "step": step,
-        "seconds": seconds,
-        "values": values,
-        "settings": settings,
-    }

@@ -25,6 +25,7 @@ import dataclasses
 import functools
 from typing import Literal
 
+import finetuning_grid
 import finetuning_job
 import tensorflow_setup  # noqa: F401
 from data.features import Features
@@ -98,7 +99,7 @@ def main(config: ClassifierConfig) -> None:
     files = finetuning_job.open_files(config, job)
     record = sentence_results.Record(files, task)
     if config.do_train:
-        fitted, step = finetuning_job.train(
+        fitted, step = finetuning_grid.train(
             job, files.results, record.save_model
         )
     else:

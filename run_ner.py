@@ -27,10 +27,12 @@ Killed and started again, training goes on from its last checkpoint.
 
 import dataclasses
 import functools
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import errors
 import feature_job
+import finetuning_grid
 import finetuning_job
 import ner_job
 import tensorflow_setup  # noqa: F401
@@ -163,16 +165,12 @@ def main(config: NerConfig) -> None:
     files = finetuning_job.open_files(config, job)
     record = ner_results.Record(files, data)
     if config.do_train:
-        fitted, step = finetuning_job.train(
+        fitted, step = finetuning_grid.train(
             job, files.results, record.save_model
         )
         ner_job.save_true_case(config, data)
     else:
         fitted, step = finetuning_job.load(job)
-    if ner_job.uses_crf(config):
-        here = tagging_crf.is_here(config.output_dir)
-        folder = config.output_dir if here else config.init_checkpoint
-        tagging_crf.load(fitted.model, data.labels, folder)
     if config.do_eval:
         record.evaluation(fitted.judge(), step)
     if config.do_predict:
@@ -225,8 +223,19 @@ def open_job(
         features=features,
         judge=judge,
         data_settings=settings,
+        load_beside=functools.partial(_load_crf, data.labels),
     )
     return data, job
+
+
+def _load_crf(
+    labels: Sequence[str], model: Any, directory: str
+) -> Sequence[str]:
+    """Assigns a CRF's scores, if a model has one and the directory as well."""
+    is_crf = isinstance(model, crf.CrfTaggingModel)
+    if not is_crf or not tagging_crf.is_here(directory):
+        return ()
+    return tagging_crf.load(model, labels, directory)
 
 
 def open_data(

@@ -25,6 +25,7 @@ Killed and started again, training goes on from its last checkpoint.
 
 import dataclasses
 
+import finetuning_grid
 import finetuning_job
 import squad_job
 import tensorflow_setup  # noqa: F401
@@ -126,7 +127,7 @@ def main(config: SquadConfig) -> None:
         threshold=sets.threshold,
     )
     if config.do_train:
-        fitted, step = finetuning_job.train(
+        fitted, step = finetuning_grid.train(
             job, files.results, record.save_model
         )
     else:

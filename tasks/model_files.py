@@ -114,15 +114,6 @@ def warm_start(
     return report
 
 
-def require_all(report: stored_weights.Report, where: str) -> None:
-    """Refuses to evaluate a model of which a part is random."""
-    if report.initialized:
-        raise errors.InputError(
-            f"{where} has not been trained for this task: "
-            f"{', '.join(report.initialized)} are missing; --do_train"
-        )
-
-
 def is_here(directory: str) -> bool:
     """Tells whether a run has left its model in a directory."""
     return os.path.exists(os.path.join(directory, model_directory.WEIGHTS))

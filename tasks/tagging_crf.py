@@ -53,8 +53,8 @@ def is_here(directory: str | None) -> bool:
 
 def load(
     model: crf.CrfTaggingModel, labels: Sequence[str], directory: str
-) -> None:
-    """Sets the CRF's scores from crf.json."""
+) -> list[str]:
+    """Sets the CRF's scores from crf.json; returns the variables' paths."""
     path = os.path.join(directory, NAME)
     with open(path, encoding="utf-8") as file:
         values = json.load(file)
@@ -62,6 +62,7 @@ def load(
         raise errors.InputError(f"{path}: has other labels than config.json")
     for name in _PARTS:
         getattr(model, name).assign(np.array(values[name], np.float32))
+    return [getattr(model, name).path for name in _PARTS]
 
 
 def best_tags(
