@@ -3,10 +3,12 @@
     "Jim Henson (U.S.) died." -> Jim | Henson | ( | U.S. | ) | died | .
 
 Words are split as in CoNLL-2003: marks at either end are words of their own,
-but for the period of an abbreviation.
+but for the period of an abbreviation, as are 's, 're, n't and their like behind
+a word. A combining mark belongs to what it stands upon.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from data import conll, corpus
 from data import sentences as sentence_splitting
 
 _ABBREVIATION = re.compile(r"(?:\w\.)+|(?:Mr|Mrs|Ms|Dr|St|Prof|Inc|Co|Corp)\.")
+_CLITIC = re.compile("(?:n['\u2019]t|['\u2019](?:s|d|m|re|ve|ll))$", re.I)
 _PARTS = re.compile(r"\w(?:.*\w)?|[^\w\s]", re.DOTALL)
 
 
@@ -97,13 +100,22 @@ def _words(text: str, begin: int, end: int):
     """Yields the characters of each word of a sentence."""
     for match in re.compile(r"\S+").finditer(text, begin, end):
         start, stop = match.span()
+        if _CLITIC.fullmatch(match[0]):  # Of text that is split already.
+            yield start, stop
+            continue
         # Marks in front, the word with what stands inside of it, marks behind.
         for part in _PARTS.finditer(text, start, stop):
             first, last = part.span()
             longer = text[first : last + 1]
             if last < stop and _ABBREVIATION.fullmatch(longer):
                 last += 1
-            if first < start:  # The period that belonged to the word before.
+            while last < stop and unicodedata.category(text[last])[0] == "M":
+                last += 1
+            if first < start:  # What belonged to the word before.
                 continue
             start = last
+            clitic = _CLITIC.search(text[first:last])
+            if clitic and clitic.start():
+                yield first, first + clitic.start()
+                first += clitic.start()
             yield first, last

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import errors
-from data import conll, tagging, tagging_text, tokenization, vocabulary
+from data import conll, tagging, tokenization, vocabulary
 
 TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b ##c \u4e00 .".split()
 UNK, CLS, SEP = 1, 2, 3
@@ -195,26 +195,3 @@ def test_context_needs_documents(tokenizer):
     found = sentences([["a"]], has_documents=False)
     with pytest.raises(errors.InputError, match="words.txt: .*-DOCSTART-"):
         encode(tokenizer, found, max_seq_length=8, document_context=True)
-
-
-def test_raw_text_becomes_words_with_their_places():
-    lines = ["Jim Henson (U.S.), aged 53, died.  He's gone!", "", "1996-08-22"]
-    text = tagging_text.split("text", lines)
-    assert list(text.sentences.words) == (
-        "Jim Henson ( U.S. ) , aged 53 , died . He's gone ! 1996-08-22".split()
-    )
-    assert text.sentences.row_splits.tolist() == [0, 11, 14, 15]
-    assert text.sentences.documents.tolist() == [0, 2, 3]
-    for i, word in enumerate(text.sentences.words):
-        line = lines[text.numbers[i]]
-        assert line[text.starts[i] : text.ends[i]] == word
-
-
-def test_no_character_of_raw_text_but_space_is_lost():
-    rng = random.Random(0)
-    alphabet = "ab .,()'\"-\u4e00\u200b\u0301\ufffd\t\u00a0$!"
-    for _ in range(300):
-        line = "".join(rng.choices(alphabet, k=rng.randrange(40)))
-        text = tagging_text.split("text", [line])
-        joined = "".join(text.sentences.words)
-        assert joined == "".join(line.split())
