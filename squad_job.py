@@ -94,6 +94,7 @@ class Work:
             self.tokenizer,
             sizes(self.config),
             self.config.output_dir if keeps else None,
+            name_all=self.config.verbose_logging,
         )
 
     @functools.cached_property

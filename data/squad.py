@@ -203,17 +203,20 @@ def _warn(path, several, left_out, name_all) -> None:
             several,
         )
     if left_out:
-        shown = left_out if name_all else left_out[:_NAMED]
-        named = "; ".join(f"{i}: {why}" for i, why in shown)
-        more = "; ..." if len(left_out) > len(shown) else ""
         logging.warning(
             "%s: %d questions are left out, their answers are not in the "
-            "text: %s%s",
+            "text: %s",
             path,
             len(left_out),
-            named,
-            more,
+            name(left_out, name_all=name_all),
         )
+
+
+def name(rows: Sequence[tuple[str, str]], *, name_all: bool) -> str:
+    """Returns ids and what is said of each, of the first ones or of all."""
+    shown = rows if name_all else rows[:_NAMED]
+    named = "; ".join(f"{number}: {why}" for number, why in shown)
+    return named + ("; ..." if len(rows) > len(shown) else "")
 
 
 def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:

@@ -235,6 +235,37 @@ def answer_pieces(
     )
 
 
+def not_learned(
+    found: squad.Questions, windows: Windows
+) -> list[tuple[str, str]]:
+    """Returns ids of questions whose answer no window has, and why.
+
+    As released, their windows are learned all the same, as if the answer were
+    elsewhere in the paragraph.
+
+    Args:
+      found: questions to learn from.
+      windows: of them, made for training.
+    """
+    is_inside = windows.features.dense["start_positions"][:, 0] > 0
+    has_window, has_answer = np.zeros((2, len(found)), bool)
+    has_window[windows.questions] = True
+    has_answer[windows.questions[is_inside]] = True
+    first, _ = answer_pieces(windows.documents, found)
+    rows = []
+    for number in np.flatnonzero(~has_answer):
+        question = found.questions[number]
+        reason = "no window has all of its answer"
+        if not has_window[number]:
+            reason = "its paragraph has no piece"
+        elif question.is_impossible:
+            continue
+        elif first[number] < 0:
+            reason = "its answer has no piece"
+        rows.append((question.id, reason))
+    return rows
+
+
 def _positions(documents, found, numbers, bounds, shift) -> dict:
     """Returns where windows have their answers, 0 if they have not all of it.
 

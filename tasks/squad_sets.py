@@ -3,6 +3,9 @@
 import dataclasses
 from typing import Any
 
+from absl import logging
+
+import errors
 from data import example_records, schema, squad, squad_windows, tokenization
 from data.features import Features
 from data.squad_windows import Windows
@@ -24,6 +27,8 @@ def training_features(
     tokenizer: tokenization.Tokenizer,
     sizes: Sizes,
     records_dir: str | None,
+    *,
+    name_all: bool = False,
 ) -> Features:
     """Returns the windows of a training set, from its records if current.
 
@@ -32,22 +37,40 @@ def training_features(
       tokenizer: of the model.
       sizes: of windows.
       records_dir: where records are kept, or None for nowhere.
+      name_all: whether to name all questions whose answer no window has.
+
+    Raises:
+      InputError: there is no window.
     """
 
     def make() -> Features:
         made = squad_windows.make(
             tokenizer, found, is_training=True, **dataclasses.asdict(sizes)
         )
+        lost = squad_windows.not_learned(found, made)
+        if lost:
+            logging.warning(
+                "%s: the answers to %d questions cannot be learned: %s",
+                found.path,
+                len(lost),
+                squad.name(lost, name_all=name_all),
+            )
         return made.features
 
     if records_dir is None:
-        return make()
-    return example_records.prepare(
-        f"{records_dir}/{_TRAIN}",
-        schema.question_answering(sizes.max_seq_length, is_training=True),
-        _records_job(found, tokenizer, sizes),
-        make,
-    )
+        features = make()
+    else:
+        features = example_records.prepare(
+            f"{records_dir}/{_TRAIN}",
+            schema.question_answering(sizes.max_seq_length, is_training=True),
+            _records_job(found, tokenizer, sizes),
+            make,
+        )
+    if not len(features):
+        raise errors.InputError(
+            f"--train_file={found.path}: no paragraph has a piece to learn from"
+        )
+    return features
 
 
 def prediction_windows(

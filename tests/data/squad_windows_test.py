@@ -227,6 +227,36 @@ def test_impossible_questions_point_at_the_first_place(tokenizer):
     assert dense["end_positions"].tolist() == [[0]]
 
 
+def test_questions_whose_answer_no_window_has_are_told(tokenizer):
+    contexts = ["the man " * 20, "a \u200b b", "\u200b"]
+    made = [
+        squad.Question(id=number, text="who?", paragraph=paragraph, **more)
+        for number, paragraph, more in (
+            ("fits", 0, {"span": (0, 7)}),
+            ("long", 0, {"span": (0, 159)}),
+            ("none", 0, {"is_impossible": True}),
+            ("unseen", 1, {"span": (2, 3)}),
+            ("empty", 2, {"span": (0, 1)}),
+            ("nowhere", 2, {"is_impossible": True}),
+        )
+    ]
+    found = squad.Questions(path="", contexts=contexts, questions=made)
+    windows = cut(tokenizer, found, is_training=True)
+    assert squad_windows.not_learned(found, windows) == [
+        ("long", "no window has all of its answer"),
+        ("unseen", "its answer has no piece"),
+        ("empty", "its paragraph has no piece"),
+        ("nowhere", "its paragraph has no piece"),
+    ]
+
+
+def test_a_set_without_any_window_has_no_records_to_learn(tokenizer):
+    found = questions(["\u200b"], spans=[(0, 1)])
+    windows = cut(tokenizer, found, is_training=True)
+    assert len(windows) == 0
+    assert len(windows.features) == 0
+
+
 def test_records_hold_the_released_features_and_are_reused(tokenizer, tmp_path):
     found = questions(["the man " * 20], spans=[(0, 3)])
     made = cut(tokenizer, found, is_training=True).features

@@ -1,0 +1,109 @@
+"""Proves that run_squad.py loses no question silently, whatever its files hold.
+
+python -m pytest tests/run_squad_input_test.py
+"""
+
+import json
+
+import pytest
+import squad_runs
+from squad_runs import read, run
+
+
+def save(path, *rows):
+    """Rows are id, paragraph, and the answer's text and place, if any."""
+    paragraphs = [
+        {
+            "context": context,
+            "qas": [
+                {
+                    "id": number,
+                    "question": "Who?",
+                    "answers": [
+                        {"text": text, "answer_start": start}
+                        for text, start in answers
+                    ],
+                }
+            ],
+        }
+        for number, context, *answers in rows
+    ]
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return squad_runs.save_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def learned(place, tmp_path_factory):
+    """A run on two files at once, one with answers that no window has."""
+    long = " ".join(["W1"] * 60)
+    other = save(
+        place / "other.json",
+        ("fits", "w1 Anna w2", ("Anna", 3)),
+        ("long", long, (long, 0)),
+        ("unseen", "w1 \u200b w2", ("\u200b", 3)),
+        ("empty", "\u200b", ("\u200b", 0)),
+        ("elsewhere", "w1 w2", ("Anna", 0)),
+    )
+    files = f"{place / 'train1.json'},{other}"
+    return files, run(
+        place,
+        "learned",
+        "--do_train",
+        train_file=files,
+        num_train_epochs=2,
+    )
+
+
+def test_two_files_are_learned_at_once(learned):
+    files, folder = learned
+    card = (folder / "README.md").read_text()
+    # Of 205 questions the answer to one is not in the text.
+    assert "204 questions of train1.json, SHA-256" in card
+    assert "other.json, SHA-256" in card
+    note = read(folder, "train.tf_record.json")
+    assert note["job"]["questions"] == 204
+    assert len(note["job"]["texts"]) == 2
+
+
+def test_answers_that_no_window_has_are_counted_and_named(
+    learned, place, caplog
+):
+    files, _ = learned
+    run(
+        place,
+        "again",
+        "--do_train",
+        "--write_records=False",
+        train_file=files,
+        num_train_epochs=0.3,
+    )
+    assert "elsewhere: 'Anna' is not at character 0" in caplog.text
+    assert "the answers to 3 questions cannot be learned: long: no window" in (
+        caplog.text
+    )
+    assert "unseen: its answer has no piece" in caplog.text
+    assert "empty: its paragraph has no piece" in caplog.text
+
+
+def test_questions_without_a_window_are_answered_too(learned, place):
+    path = save(place / "blank.json", ("x", "\u200b", ("a", 0)), ("y", "  "))
+    flags = {"init_checkpoint": learned[1], "predict_file": path}
+    folder = run(place, "blank", "--do_predict", **flags)
+    assert read(folder, "predictions.json") == {"x": "empty", "y": "empty"}
+    folder = run(
+        place, "blank2", "--do_predict", "--version_2_with_negative", **flags
+    )
+    assert read(folder, "predictions.json") == {"x": "", "y": ""}
+
+
+def test_nothing_to_learn_is_refused(place, capsys):
+    path = save(place / "nothing.json", ("x", "\u200b", ("\u200b", 0)))
+    with pytest.raises(SystemExit) as caught:
+        run(place, "nothing", "--do_train", train_file=path)
+    assert caught.value.code == 2
+    assert "no paragraph has a piece" in capsys.readouterr().err
