@@ -24,9 +24,8 @@ from data import conll, tagging, tagging_case, tagging_text
 from data.features import Features
 from data.tokenization import Tokenizer
 from modeling import crf
-from tasks import ner_data, ner_results, report, tagging_crf
+from tasks import entity_text, ner_data, ner_results, report, tagging_crf
 from tasks import tagging as tagging_task
-from tasks import tagging_text as entity_text
 
 TEST = ner_data.TEST
 ENTITIES = "entities.jsonl"
@@ -143,7 +142,8 @@ def find_entities(
     numbers = [data.labels.index(t) for t in tags]
     shares = scipy.special.softmax(logits.astype(np.float64), axis=1)
     shares = shares[np.arange(len(numbers)), numbers]
-    return text, entity_text.lines(text, tags, shares)
+    found = entity_text.lines(text, tags, shares, is_plain=data.is_plain)
+    return text, found
 
 
 def talk(

@@ -6,21 +6,24 @@
     rejects VBZ I-VP O
 
 Columns are separated by tabs if the first line of a word has one, else by
-spaces. Empty lines end sentences; -DOCSTART- begins a document and is no word.
-In files with tabs, lines that begin with # and have none are comments.
+spaces; the file may end in .gz or .bz2. Empty lines end sentences; -DOCSTART-
+begins a document and is no word. In files with tabs, lines that begin with #
+and have none are comments.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 import errors
-from data import conll_tags
+from data import conll_tags, corpus
 
 DOCUMENT = "-DOCSTART-"
+# What follows may be separated otherwise than columns: "-DOCSTART- (1 EU)".
+_OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +84,7 @@ def read(
     """Reads a file.
 
     Args:
-      path: of the file, UTF-8.
+      path: of the file, UTF-8, perhaps compressed.
       word_column: counted from 0, or from -1 backwards.
       tag_column: likewise; None for none, as in a file of one column.
 
@@ -188,6 +191,8 @@ def encode_tags(
     """
     numbers = {label: i for i, label in enumerate(labels)}
     ours = conll_tags.scheme_of(labels)
+    if scheme == conll_tags.PLAIN:  # Of whatever form its tags are.
+        ours = conll_tags.PLAIN
     types(sentences, scheme)  # Refuses what is no tag.
     converted = convert(sentences, _tags(sentences), ours)
     for i, tag in enumerate(converted):
@@ -212,10 +217,9 @@ def _tags(sentences: Sentences) -> Sequence[str]:
 
 
 def _decode(path: str) -> str:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
+    data = b"".join(block.data for block in corpus.read_blocks([path]))
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise errors.InputError(f"{path}:{line}: is not UTF-8") from None
@@ -245,7 +249,7 @@ def _lines(text: str, separator: str | None) -> Iterable[_Line]:
             if separator
             else [cell for cell in line.split(" ") if cell]
         )
-        opens = cells[0] == DOCUMENT
+        opens = _OPENING.match(line) is not None
         yield _Line(number, cells, opens, begins or opens)
         begins = opens
 

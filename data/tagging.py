@@ -43,7 +43,7 @@ def encode(
         0 gives each sentence one.
     """
     room = max_seq_length - _SPECIAL
-    ids, splits = _pieces(tokenizer, sentences, max(1, room // 2))
+    ids, splits = _pieces(tokenizer, sentences, room)
     if document_context:
         check_documents(sentences)
     windows = find_windows(
@@ -110,13 +110,13 @@ def _middles(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yields words [0, 1) around which to lay a window inside of [2, 3)."""
     rows = sentences.row_splits
-    bounds = rows
+    bounds = np.arange(len(rows))
     if document_context:
-        bounds = rows[sentences.documents]
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
-        inner = rows[(rows > low) & (rows < high)] if document_context else ()
+        bounds = sentences.documents
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        low, high = rows[first], rows[last]
         begin = low
-        for end in (*inner, high):
+        for end in rows[first + 1 : last + 1]:
             length = splits[end] - splits[begin]
             if end < high and length < doc_stride:
                 continue

@@ -29,6 +29,7 @@ _NAMES = {
     DEV: ("eng.testa", "dev.txt", "valid.txt", "dev.conll"),
     TEST: ("eng.testb", "test.txt", "test.conll"),
 }
+_COMPRESSED = ("", ".gz", ".bz2")
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
 
@@ -70,7 +71,8 @@ class NerData:
     @functools.cached_property
     def is_plain(self) -> bool:
         """Whether tags mean no spans."""
-        return conll_tags.scheme_of(self.labels) == conll_tags.PLAIN
+        known = (self.scheme, conll_tags.scheme_of(self.labels))
+        return conll_tags.PLAIN in known
 
     def scheme_of(self, split: str) -> str:
         """Returns the scheme of a set; without tags, what conlleval reads."""
@@ -195,7 +197,8 @@ def _find(
         return files[split]
     if data_dir is None:
         return None
-    paths = [os.path.join(data_dir, name) for name in _NAMES[split]]
+    names = [name + end for name in _NAMES[split] for end in _COMPRESSED]
+    paths = [os.path.join(data_dir, name) for name in names]
     return next((path for path in paths if os.path.exists(path)), None)
 
 

@@ -18,7 +18,7 @@ PANELS = (
 )
 _WORST = 25
 _GROUPS = 5
-_NONE = "none"
+_NONE = "\n"  # Stands in no file.
 _SPAN = '<span style="background:hsl({},70%,85%);padding:0 .2em">{}</span>'
 _TYPE = "<sub>{}</sub>"
 
@@ -93,8 +93,12 @@ def _confusions(judged: Judged) -> str:
     found = judged.types(judged.predicted)
     counts = Counter(zip(true, found, strict=True))
     kinds = sorted({*true, *found})
-    header = ["true type", *(f"called {kind}" for kind in kinds)]
-    rows = [[a, *(counts[a, b] for b in kinds)] for a in kinds]
+    names = ["none" if kind == _NONE else kind for kind in kinds]
+    header = ["true type", *(f"called {name}" for name in names)]
+    rows = [
+        [name, *(counts[a, b] for b in kinds)]
+        for name, a in zip(names, kinds, strict=True)
+    ]
     return report.table(header, rows)
 
 

@@ -3,6 +3,9 @@
 python -m pytest tests/data/conll_test.py
 """
 
+import bz2
+import gzip
+
 import numpy as np
 import pytest
 
@@ -110,6 +113,28 @@ def test_tabs_comments_and_chosen_columns(read):
     )
 
 
+def test_documents_of_tab_files_may_be_separated_by_spaces(read):
+    """As in AIDA; its first line says nothing of the columns."""
+    found = read("-DOCSTART- (1 EU)\nEU\tB\n\n-DOCSTART- (2 Rare)\tO\nx\tI\n")
+    assert list(found.words) == ["EU", "x"]
+    assert found.documents.tolist() == [0, 1, 2]
+    assert "".join(conll.write(found, [found.tags])).startswith(
+        "-DOCSTART-\tO\n\nEU\tB\n\n-DOCSTART-\tO\n"
+    )
+    assert list(read("-DOCSTART-s O\n").words) == ["-DOCSTART-s"]
+    assert list(read("\u2028\n").words) == ["\u2028"]
+
+
+@pytest.mark.parametrize("kind", [gzip, bz2], ids=["gz", "bz2"])
+def test_compressed_files_are_read(tmp_path, kind):
+    path = tmp_path / ("words.gz" if kind is gzip else "words.bz2")
+    path.write_bytes(kind.compress(b"a O\nb I-X\n"))
+    assert list(conll.read(str(path)).words) == ["a", "b"]
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(errors.InputError, match="cut off or damaged"):
+        conll.read(str(path))
+
+
 def test_a_file_of_words_has_no_tags(read):
     found = read("Jim\nsings\n")
     assert found.tags is None
@@ -160,6 +185,13 @@ def test_tags_are_encoded_in_the_models_scheme(read):
     labels = conll_tags.labels(conll.types(found, "iob1"), "iobes")
     ids = conll.encode_tags(found, "iob1", labels)
     assert [labels[i] for i in ids] == IOBES
+
+
+def test_plain_tags_may_look_like_others(read):
+    found = read("a B-X\nb O\nc I-X\n")
+    labels = conll_tags.labels(conll.types(found, "plain"), "plain")
+    assert labels == ["B-X", "I-X", "O"]
+    assert conll.encode_tags(found, "plain", labels).tolist() == [0, 2, 1]
 
 
 def test_the_real_files_have_their_known_sizes(shared_data):

@@ -89,8 +89,18 @@ def test_a_word_of_more_than_a_hundred_pieces_loses_its_end(tokenizer, context):
     places = tagging.word_places(features)
     assert features.ragged["label_ids"][places].tolist() == [0, 1, 2, 3, 4]
     assert features.lengths.max() <= 32
-    # Half a window at most, so that there is room for a neighbor.
-    assert max(np.sum(row == 8) for row in rows(features, "input_ids")) == 14
+    # A window's 30 pieces, of which the first is another, and no piece less.
+    assert max(np.sum(row == 8) for row in rows(features, "input_ids")) == 29
+
+
+@pytest.mark.parametrize("context", [False, True], ids=["none", "maximal"])
+def test_a_word_that_fits_is_whole(tokenizer, context, caplog):
+    found = sentences([["a", "a" + "b" * 29, "c"]])
+    features = encode(
+        tokenizer, found, max_seq_length=32, document_context=context
+    )
+    assert np.sum(features.ragged["input_ids"] == 8) == 29
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("length", [3, 4, 8, 24, 64])

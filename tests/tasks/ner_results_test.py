@@ -87,6 +87,27 @@ def test_a_wrong_tag_is_counted_once(tmp_path):
     assert found.values["precision"] == 1
 
 
+@pytest.mark.parametrize("tags", ["none O none", "B-none I-none O"])
+def test_a_tag_may_be_called_none(tmp_path, tags):
+    data = open_file(tmp_path, tags.split())
+    logits, found = perfect(data)
+    found[2] = {"none": "O", "O": "B-none"}[found[2]]
+    judged = ner_results.judge(data, "test", logits, found).judged
+    shown = dict(ner_report.sections(judged))
+    assert "<sub>none</sub>" in shown["Worst sentences"]
+
+
+def test_prefixed_tags_are_plain_if_told(tmp_path):
+    data = open_file(tmp_path, "B-X O I-X".split(), tag_scheme="plain")
+    assert data.labels == ["B-X", "I-X", "O"]
+    logits, tags = perfect(data)
+    tags[2] = "B-X"
+    found = ner_results.judge(data, "test", logits, tags)
+    assert found.judged.predicted == ["B-X", "O", "B-X"]
+    assert found.values["accuracy"] == pytest.approx(2 / 3)
+    assert "f1_macro" in found.values
+
+
 def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
     data = open_file(tmp_path, ["S-PER", "S-PER"], "iobes")
     found = ner_results.judge(data, "test", *perfect(data))

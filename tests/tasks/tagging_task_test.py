@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from data.features import Features
-from data.tagging_text import split
 from modeling import models
 from modeling.config import BertConfig
-from tasks import tagging, tagging_text
+from tasks import tagging
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -79,25 +78,6 @@ def test_logits_of_words_come_in_their_order_from_any_batches():
     for order in ([[0, 2], [1]], [[1], [2, 0]], [[2], [1], [0]]):
         found = tagging.word_logits(features, 2, map(rows, order))
         np.testing.assert_array_equal(found, flat[np.array(labels) == 0])
-
-
-def test_entities_have_their_characters_and_probability():
-    text = split("text", ["So Jim Henson died.", "", "Jim, Rome"])
-    tags = "O B-PER I-PER O O B-PER O B-LOC".split()
-    shares = np.array([1, 0.5, 0.5, 1, 1, 0.9, 1, 0.8])
-    found = tagging_text.lines(text, tags, shares)
-    assert [len(line) for line in found] == [1, 0, 2]
-    assert found[0] == [
-        {
-            "type": "PER",
-            "start": 3,
-            "end": 13,
-            "text": "Jim Henson",
-            "probability": 0.25,
-        }
-    ]
-    marked = tagging_text.marked(text.texts[2], found[2])
-    assert marked == "[Jim PER], [Rome LOC]"
 
 
 def test_the_attention_of_the_pretraining_is_kept():

@@ -17,7 +17,11 @@ _DIGITS = 6
 
 
 def lines(
-    text: Text, tags: Sequence[str], probabilities: np.ndarray
+    text: Text,
+    tags: Sequence[str],
+    probabilities: np.ndarray,
+    *,
+    is_plain: bool = False,
 ) -> list[list[dict[str, Any]]]:
     """Returns the entities of every line, in order.
 
@@ -25,8 +29,8 @@ def lines(
       text: the lines and their words.
       tags: W of them.
       probabilities: float [W], of each word's tag; an entity has the product.
+      is_plain: whether tags mean no spans, and every word is an entity.
     """
-    is_plain = conll_tags.scheme_of(tags) == conll_tags.PLAIN
     found: list[list[dict[str, Any]]] = [[] for _ in text.texts]
     rows = text.sentences.row_splits.tolist()
     for first, last in zip(rows, rows[1:], strict=False):
