@@ -126,10 +126,12 @@ def open_inputs(
 def main(config: PretrainingConfig) -> None:
     """Reads, builds, trains if asked, evaluates if asked, saves the model."""
     bert_config = BertConfig.from_json_file(config.bert_config_file)
-    data = open_inputs(config, bert_config)
     task = pretraining.PretrainingTask(config.objective)
     model_files.check_output_dir(config.output_dir, bert_config)
+    pretraining_data.find_shards(config.input_file, config.eval_file)
+    # Shards without a manifest are read, for which a device is taken into use.
     strategy = assembly.make_strategy(config)
+    data = open_inputs(config, bert_config)
     assembly.check_batch_sizes(
         config,
         strategy,

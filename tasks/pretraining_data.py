@@ -157,10 +157,7 @@ def open_inputs(
     Raises:
       InputError: nothing matches, or something does not fit.
     """
-    flags = {"input_file": input_file}
-    if eval_file is not None:
-        flags["eval_file"] = eval_file
-    paths = {flag: _expand(flag, value) for flag, value in flags.items()}
+    paths = find_shards(input_file, eval_file)
     tokenizer = find_tokenizer(paths["input_file"], vocab_file)
     specs = [pretraining_phases.PhaseSpec(max_seq_length, num_train_steps)]
     if phases:
@@ -211,6 +208,18 @@ def _open(
         schema=manifest.record_schema(paths, *lengths),
         counts=counts,
     )
+
+
+def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
+    """Returns the shards of each flag that is given; touches no device.
+
+    Raises:
+      InputError: nothing matches.
+    """
+    flags = {"input_file": input_file}
+    if eval_file is not None:
+        flags["eval_file"] = eval_file
+    return {flag: _expand(flag, value) for flag, value in flags.items()}
 
 
 def _expand(flag: str, patterns: str) -> list[str]:

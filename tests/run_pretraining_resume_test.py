@@ -8,40 +8,24 @@ pytest tests/run_pretraining_resume_test.py
 """
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
+import pretraining_runs
 import pytest
 import tensorflow as tf
 
-from data import records, schema
 from training import metric_writer, preemption
 
-CONFIG = {
-    "vocab_size": 60,
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "max_position_embeddings": 32,
-    "type_vocab_size": 2,
-    "initializer_range": 0.02,
-}
-PHASES = ((16, 3, 400), (32, 5, 200))
+PHASES = "16:400,32:200"
 FLAGS = {
     "bert_config_file": "config.json",
     "input_file": "*.tfrecord",
     "do_train": "true",
     "do_eval": "true",
-    "phases": ",".join(f"{length}:{steps}" for length, _, steps in PHASES),
+    "phases": PHASES,
     "train_batch_size": 4,
     "learning_rate": 1e-3,
     "num_warmup_steps": 50,
@@ -53,55 +37,16 @@ FLAGS = {
 }
 
 
-def write_shards(folder):
-    draw = np.random.RandomState(1)
-    for length, predictions, _ in PHASES:
-        for shard in range(3):
-            count = 20 + shard
-            size = (count, length)
-            places = (count, predictions)
-            columns = {
-                "input_ids": draw.randint(5, 60, size),
-                "input_mask": np.ones(size, int),
-                "segment_ids": draw.randint(0, 2, size),
-                "masked_lm_positions": draw.randint(0, length, places),
-                "masked_lm_ids": draw.randint(5, 60, places),
-                "masked_lm_weights": draw.randint(0, 2, places) * 1.0,
-                "next_sentence_labels": draw.randint(0, 2, (count, 1)),
-            }
-            kind = schema.pretraining(length, predictions)
-            path = folder / f"{length}-{shard}.tfrecord"
-            with records.ShardWriter(str(path)) as writer:
-                writer.write(records.encode(kind, columns))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("resume")
-    write_shards(path)
-    (path / "config.json").write_text(json.dumps(CONFIG))
+    pretraining_runs.write_inputs(path)
     return path
 
 
-def start(repository, folder, name, **changed):
+def start(folder, name, **changed):
     flags = {**FLAGS, "output_dir": name, **changed}
-    return subprocess.Popen(
-        [
-            sys.executable,
-            str(repository / "run_pretraining.py"),
-            *(f"--{flag}={value}" for flag, value in flags.items()),
-        ],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )
-
-
-def finish(process):
-    _, err = process.communicate(timeout=240)
-    return process.returncode, err
+    return pretraining_runs.start(folder, **flags)
 
 
 def steps_done(output_dir):
@@ -119,7 +64,7 @@ def stop_at(process, output_dir, step, number):
     while steps_done(output_dir) < step and process.poll() is None:
         time.sleep(0.002)
     process.send_signal(number)
-    return finish(process)[0]
+    return pretraining_runs.finish(process)[0]
 
 
 def tensors(output_dir):
@@ -141,10 +86,8 @@ def metrics(output_dir):
 
 
 @pytest.mark.slow
-def test_a_killed_run_of_two_phases_ends_like_one_left_alone(
-    repository, folder
-):
-    alone = start(repository, folder, "alone")
+def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
+    alone = start(folder, "alone")
     seed = random.randrange(2**32)
     draw = random.Random(seed)
     killed = folder / "killed"
@@ -153,12 +96,12 @@ def test_a_killed_run_of_two_phases_ends_like_one_left_alone(
         (draw.randrange(420, 550), signal.SIGKILL, -signal.SIGKILL),
     ]
     for step, number, code in moments:
-        process = start(repository, folder, "killed")
+        process = start(folder, "killed")
         assert stop_at(process, killed, step, number) == code, seed
-    code, err = finish(start(repository, folder, "killed"))
+    code, err = pretraining_runs.finish(start(folder, "killed"))
     assert code == 0, err[-3000:]
     assert "resuming from" in err
-    code, err = finish(alone)
+    code, err = pretraining_runs.finish(alone)
     assert code == 0, err[-3000:]
     expected, found = tensors(folder / "alone"), tensors(killed)
     assert expected["global_step"] == 600

@@ -1,0 +1,78 @@
+"""Tiny shards without a manifest, and run_pretraining.py as a process.
+
+As google-research/bert leaves them: nothing beside the shards says what they
+hold.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+from data import records, schema
+
+RUNNER = pathlib.Path(__file__).resolve().parent.parent / "run_pretraining.py"
+CONFIG = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+}
+LENGTHS = {16: 3, 32: 5}  # Sequence length -> predictions.
+
+
+def write_inputs(folder, **changed):
+    """Writes three shards of each length and config.json."""
+    config = {**CONFIG, **changed}
+    (folder / "config.json").write_text(json.dumps(config))
+    draw = np.random.RandomState(1)
+    for length, predictions in LENGTHS.items():
+        for shard in range(3):
+            count = 20 + shard
+            size = (count, length)
+            places = (count, predictions)
+            columns = {
+                "input_ids": draw.randint(5, 60, size),
+                "input_mask": np.ones(size, int),
+                "segment_ids": draw.randint(0, 2, size),
+                "masked_lm_positions": draw.randint(0, length, places),
+                "masked_lm_ids": draw.randint(5, 60, places),
+                "masked_lm_weights": draw.randint(0, 2, places) * 1.0,
+                "next_sentence_labels": draw.randint(0, 2, (count, 1)),
+            }
+            kind = schema.pretraining(length, predictions)
+            path = folder / f"{length}-{shard}.tfrecord"
+            with records.ShardWriter(str(path)) as writer:
+                writer.write(records.encode(kind, columns))
+
+
+def start(folder, **flags):
+    """Starts a run in a folder."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            str(RUNNER),
+            *(f"--{flag}={value}" for flag, value in flags.items()),
+        ],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+
+
+def finish(process):
+    """Waits; returns the exit code and what was logged."""
+    _, err = process.communicate(timeout=240)
+    return process.returncode, err

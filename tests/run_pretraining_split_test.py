@@ -1,0 +1,113 @@
+"""Proves that flags of the hardware change nothing of what is trained.
+
+The same few steps on shards without a manifest, which are read before anything
+is known of them: in one piece, in two accumulated ones, on two replicas, with
+activations computed twice, in half precision, by the clock.
+
+pytest tests/run_pretraining_split_test.py
+"""
+
+import json
+
+import pretraining_runs
+import pytest
+
+import run_pretraining
+from training import config_flags
+
+NAMES = ("loss", "masked_lm_loss", "next_sentence_accuracy", "grad_norm")
+
+
+def flags(folder, name):
+    return {
+        "bert_config_file": folder / "config.json",
+        "input_file": folder / "16-*.tfrecord",
+        "output_dir": folder / name,
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": 16,
+        "max_predictions_per_seq": 3,
+        "train_batch_size": 8,
+        "eval_batch_size": 4,
+        "max_eval_steps": 2,
+        "num_train_steps": 5,
+        "num_warmup_steps": 1,
+        "learning_rate": 1e-2,
+        "log_every_steps": 1,
+        "precision": "float32",
+    }
+
+
+def run(folder, name, **changed):
+    """Runs in this process; returns the lines of metrics."""
+    given = {**flags(folder, name), **changed}
+    argv = [f"--{flag}={value}" for flag, value in given.items()]
+    config_flags.run(
+        run_pretraining.PretrainingConfig,
+        run_pretraining.main,
+        ["run_pretraining.py", *argv],
+    )
+    return metrics(folder / name)
+
+
+def metrics(directory):
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def assert_same(lines, expected, tolerance=1e-4):
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
+    for line, reference in zip(lines, expected, strict=True):
+        for name in (f"train/{name}" for name in NAMES):
+            assert line[name] == pytest.approx(reference[name], rel=tolerance)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("split")
+    pretraining_runs.write_inputs(
+        path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return run(folder, "plain")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gradient_accumulation_steps": 2},
+        {"recompute": True},
+        {"iterations_per_loop": 1},
+    ],
+    ids=["accumulation", "recompute", "single_steps"],
+)
+def test_the_flag_gives_the_same_losses(folder, plain, changed):
+    (name,) = changed
+    assert_same(run(folder, name, **changed), plain)
+
+
+def test_float16_gives_nearly_the_same_losses_and_skips_nothing(folder, plain):
+    lines = run(folder, "float16", precision="float16")
+    assert_same(lines, plain, tolerance=0.02)
+    assert lines[-1]["train/skipped_steps"] == 0
+
+
+def test_more_hours_than_needed_change_only_the_plan(folder, plain):
+    lines = run(folder, "hours", max_train_hours=1)
+    assert_same(lines, plain)
+    assert lines[-1]["train/planned_steps"] == 5
+
+
+@pytest.mark.slow
+def test_two_replicas_give_the_same_losses(folder, plain):
+    """In a process of its own, whose devices are not in use yet."""
+    given = flags(folder, "replicas")
+    process = pretraining_runs.start(folder, **given, num_replicas=2)
+    code, err = pretraining_runs.finish(process)
+    assert code == 0, err[-3000:]
+    assert "2 replica(s)" in err
+    assert_same(metrics(folder / "replicas"), plain)
