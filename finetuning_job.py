@@ -249,12 +249,15 @@ def open_files(
     config: finetuning_config.FinetuningConfig, job: Job
 ) -> run_files.RunFiles:
     """Says where the files go that a job leaves."""
+    results = grid.Results(config.output_dir)
+    if not config.do_train:
+        results.read()
     return run_files.RunFiles(
         output_dir=config.output_dir,
         tokenizer=job.start.tokenizer,
         settings=dataclasses.asdict(config),
         given=config_flags.given(config),
-        results=grid.Results(config.output_dir),
+        results=results,
         is_chief=assembly.is_chief(job.strategy),
     )
 

@@ -20,6 +20,7 @@ from tasks import report
 
 RESULT = "result.json"
 KEPT = "kept.json"
+_GRID_RESULTS = "grid_results"
 _SCORE = "score"
 
 
@@ -85,16 +86,7 @@ def plan(
     if len(runs) == 1:
         (rate, seed) = runs[0]
         return [Run(learning_rate=rate, random_seed=seed, directory=output_dir)]
-    return [
-        Run(
-            learning_rate=rate,
-            random_seed=seed,
-            directory=os.path.join(
-                output_dir, "runs", f"lr{rate:g}_seed{seed}"
-            ),
-        )
-        for rate, seed in runs
-    ]
+    return [_run(rate, seed, output_dir) for rate, seed in runs]
 
 
 def best(results: Mapping[Run, Mapping[str, float]]) -> Run:
@@ -169,6 +161,18 @@ class Results:
         """Writes nothing yet; `output_dir` is that of the whole grid."""
         self._output_dir = output_dir
         self._runs: dict[Run, Mapping[str, Any]] = {}
+        self._is_over = False
+
+    def read(self) -> None:
+        """Reads what an earlier command's grid ended with, for the report."""
+        path = os.path.join(self._output_dir, f"{_GRID_RESULTS}.json")
+        self._is_over = True
+        for row in (_read(path) or {"runs": ()})["runs"]:
+            rate, seed = row["learning_rate"], row["random_seed"]
+            run = _run(rate, seed, self._output_dir)
+            done = run.result()
+            if done is not None:
+                self._runs[run] = done
 
     def __len__(self) -> int:
         """Returns how many runs have ended."""
@@ -191,7 +195,9 @@ class Results:
 
     @property
     def seconds(self) -> float | None:
-        """How long all of them trained; None if none has."""
+        """How long all of them trained; None if this command trains none."""
+        if self._is_over:
+            return None
         seconds = [done["seconds"] for done in self._runs.values()]
         return sum(seconds) if seconds else None
 
@@ -241,10 +247,20 @@ class Results:
             "summary": summary(self.values),
             "runs": runs,
         }
-        path = os.path.join(self._output_dir, "grid_results")
+        path = os.path.join(self._output_dir, _GRID_RESULTS)
         report.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
         report.write_text(f"{path}.txt", shown + "\n")
         return shown
+
+
+def _run(rate: float, seed: int, output_dir: str) -> Run:
+    """Returns one of several runs, with its folder."""
+    name = f"lr{rate:g}_seed{seed}"
+    return Run(
+        learning_rate=rate,
+        random_seed=seed,
+        directory=os.path.join(output_dir, "runs", name),
+    )
 
 
 def _statistics(rate: str, values, names) -> list[list]:

@@ -80,6 +80,8 @@ def test_a_smaller_grid_ends_with_the_model_that_it_reports(place):
     )
     assert tiny_runs.eval_results(other)["eval_loss"] == pytest.approx(loss)
     assert tiny_runs.eval_results(other)["global_step"] == kept["step"]
+    page = (folder / "report.html").read_text()
+    assert "All runs" in page and "<svg" in page
 
 
 def test_training_ends_early_and_keeps_the_best(place):
