@@ -144,7 +144,11 @@ def open_sets(config: Any, stored: squad_settings.Settings | None) -> Sets:
     if config.do_train:
         train = squad.read(config.train_file)
         squad.check_version(
-            train, "train_file", with_negative=with_negative, must_say=True
+            train,
+            "train_file",
+            with_negative=with_negative,
+            must_say=True,
+            is_given=config.version_2_with_negative is not None,
         )
         train = squad.for_training(train, name_all=config.verbose_logging)
     if config.predict_file:

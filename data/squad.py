@@ -26,10 +26,13 @@ _NAMED = 5  # Of the questions that are left out, so many are named.
 
 
 class Answer(NamedTuple):
-    """What a person answered, and where it begins, in characters."""
+    """What a person answered, and where it begins, in characters.
+
+    Files to be scored by need not say where, and then it is None.
+    """
 
     text: str
-    start: int
+    start: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,21 +129,33 @@ def read(paths: str) -> Questions:
 
 
 def check_version(
-    found: Questions, flag: str, *, with_negative: bool, must_say: bool = False
+    found: Questions,
+    flag: str,
+    *,
+    with_negative: bool,
+    must_say: bool = False,
+    is_given: bool = True,
 ) -> None:
     """Refuses SQuAD 2.0 where 1.1 is meant, and the other way around.
 
     Args:
       found: as read.
       flag: what named the file.
-      with_negative: --version_2_with_negative.
+      with_negative: --version_2_with_negative, or as the model was trained.
       must_say: whether questions must then say if they are impossible, as
         those to learn from must.
+      is_given: whether the flag says it, and not what is stored.
     """
     if with_negative and must_say and not found.has_impossible:
+        because = "--version_2_with_negative"
+        if not is_given:
+            because = (
+                "the model was trained with --version_2_with_negative, and "
+                "=False is not given"
+            )
         raise errors.InputError(
-            f"--version_2_with_negative: no question of --{flag}={found.path} "
-            "says is_impossible, as all of SQuAD 2.0 do"
+            f"{because}: no question of --{flag}={found.path} says "
+            "is_impossible, as all of SQuAD 2.0 do"
         )
     first = next((q for q in found.questions if q.is_impossible), None)
     if first is not None and not with_negative:
@@ -183,6 +198,8 @@ def for_training(found: Questions, *, name_all: bool = False) -> Questions:
         span = find_answer(found.contexts[question.paragraph], answer)
         if span is None:
             reason = f"{answer.text!r} is not at character {answer.start}"
+            if answer.start is None:
+                reason = f"{answer.text!r} has no answer_start"
             left_out.append((question.id, reason))
         else:
             kept.append(dataclasses.replace(question, span=span))
@@ -225,9 +242,11 @@ def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:
     As released it may also stand elsewhere within the words that it is said
     to touch, and in other spacing.
     """
-    end = answer.start + len(answer.text)
-    if not answer.text.strip() or not 0 <= answer.start < len(context):
+    if answer.start is None or not answer.text.strip():
         return None
+    if not 0 <= answer.start < len(context):
+        return None
+    end = answer.start + len(answer.text)
     if context[answer.start : end] == answer.text:
         return answer.start, end
     start, end = _whole_words(context, answer.start, min(end, len(context)))
@@ -287,9 +306,8 @@ def _question(place: str, given: Any, paragraph: int) -> Question:
 
 def _answer(place: str, given: Any) -> Answer:
     text = _get(place, given, "text", str)
-    # Scores need no places, and some people's files have none.
     if "answer_start" not in given:
-        return Answer(text, -1)
+        return Answer(text, None)
     return Answer(text, _get(place, given, "answer_start", int))
 
 

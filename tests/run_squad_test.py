@@ -183,6 +183,13 @@ def test_what_is_stored_with_a_model_outlives_later_runs(second, place):
     assert read(second, "predictions.json") == answers
 
 
+def test_a_setting_that_is_not_given_is_not_blamed(second, place, capsys):
+    with pytest.raises(SystemExit):
+        run(place, "blamed", "--do_train", init_checkpoint=second)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "the model was trained with --version_2_with_negative" in error
+
+
 def test_training_ends_with_a_threshold_wherever_one_can_be_found(place):
     flags = {"version": 2, "num_train_epochs": 0.5}
     switches = ("--do_train", "--version_2_with_negative")

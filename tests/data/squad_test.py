@@ -118,7 +118,28 @@ def test_only_files_of_2_0_say_what_is_impossible(tmp_path):
         squad.check_version(
             old, "train_file", with_negative=True, must_say=True
         )
+    with pytest.raises(errors.InputError, match="^the model was trained with"):
+        squad.check_version(
+            old,
+            "train_file",
+            with_negative=True,
+            must_say=True,
+            is_given=False,
+        )
     assert [q.span for q in squad.for_training(new).questions] == [(0, 4), None]
+
+
+def test_an_answer_that_says_no_place_is_scored_and_not_learned(
+    tmp_path, caplog
+):
+    made = qa("none") | {"answers": [{"text": "text"}]}
+    path = write(tmp_path / "a.json", made, qa("good", [("text", 5)]))
+    found = squad.read(path)
+    assert found.questions[0].answers == [squad.Answer("text", None)]
+    assert found.has_answers
+    assert squad.for_training(found).left_out == [
+        ("none", "'text' has no answer_start")
+    ]
 
 
 @pytest.mark.parametrize(
