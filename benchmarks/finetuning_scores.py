@@ -47,6 +47,9 @@ class Config:
     learning_rate: float = field("Peak.", 5e-5)
     num_train_epochs: float = field("Times that every example is seen.", 3.0)
     train_batch_size: int = field("Examples per step.", 32)
+    bias_correction: bool = field(
+        "Of ours: PyTorch's AdamW has it, the released one has not.", False
+    )
     num_seeds: int = field("Runs of each, seeds 1, 2, ...", 5)
     num_peer_seeds: int | None = field("Runs of the peer, if others.", None)
     peer_seed: int = field("Used by itself.", 0)
@@ -68,6 +71,7 @@ def ours(config: Config) -> list[dict[str, float]]:
             "learning_rate",
             "num_train_epochs",
             "train_batch_size",
+            "bias_correction",
             "num_seeds",
         )
     }

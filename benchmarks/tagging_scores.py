@@ -43,6 +43,9 @@ class Config:
     learning_rate: float = field("Peak.", 5e-5)
     num_train_epochs: float = field("Times that all is seen.", 3.0)
     train_batch_size: int = field("Sentences per step.", 32)
+    bias_correction: bool = field(
+        "Of ours: PyTorch's AdamW has it, the released one has not.", False
+    )
     document_context: Literal["none", "maximal"] = field("Of ours.", "none")
     doc_stride: int = field("Of ours; see run_ner.py.", 0)
     num_seeds: int = field("Runs of each, seeds 1, 2, ...", 3)
@@ -58,6 +61,7 @@ def run_ours(config: Config, seed: int, folder: str) -> None:
             "learning_rate",
             "num_train_epochs",
             "train_batch_size",
+            "bias_correction",
             "document_context",
             "doc_stride",
         )
