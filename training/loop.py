@@ -21,6 +21,7 @@ from training import (
     metric_writer,
     optimizers,
     precision,
+    preemption,
     run,
 )
 from training import step as steps
@@ -98,25 +99,29 @@ def train(
     step, state = _begin(saver, variables, options, run_clock, warm_start)
     _check_all_go_on_from(step, strategy, output_dir)
     end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
-    if step >= end or state.get("is_stopped"):
+    owes = options.eval_every and state.get("owes_evaluation", False)
+    if (step >= end and not owes) or state.get("is_stopped"):
         _say_finished(output_dir, step, end)
         return step
-    going = run.Run(
-        strategy=strategy,
-        options=options,
-        optimizer=optimizer,
-        loss_scale=loss_scale,
-        run_clock=run_clock,
-        variables=variables,
-        saver=saver,
-        best=_best(output_dir, options, strategy),
-        writer=_writer(output_dir, step, end, strategy),
-        step=step,
-        interval=state.get("interval", {}),
-        best_value=state.get("best"),
-        best_step=state.get("best_step", 0),
-    )
-    _run_phases(going, phases, task, model)
+    with preemption.Preemption() as preempted:
+        going = run.Run(
+            strategy=strategy,
+            options=options,
+            optimizer=optimizer,
+            loss_scale=loss_scale,
+            run_clock=run_clock,
+            variables=variables,
+            saver=saver,
+            best=_best(output_dir, options, strategy),
+            writer=_writer(output_dir, step, end, strategy, owes),
+            preempted=preempted,
+            step=step,
+            interval=state.get("interval", {}),
+            best_value=state.get("best"),
+            best_step=state.get("best_step", 0),
+            owes_evaluation=owes,
+        )
+        _run_phases(going, phases, task, model)
     going.writer.close()
     return step
 
@@ -166,12 +171,15 @@ def _say_finished(output_dir, step, end) -> None:
     logging.info(text, output_dir, step, end)
 
 
-def _writer(output_dir, step, end, strategy) -> metric_writer.MetricWriter:
+def _writer(
+    output_dir, step, end, strategy, owes_evaluation
+) -> metric_writer.MetricWriter:
     return metric_writer.MetricWriter(
         output_dir,
         first_step=step,
         num_steps=end,
         is_chief=strategies.is_chief(strategy),
+        evaluates_again=owes_evaluation,
     )
 
 
@@ -188,6 +196,8 @@ def _run_phases(going: run.Run, phases, task, model) -> None:
     begins = 0
     for phase in phases:
         ends = begins + phase.num_steps
+        if begins < going.step <= ends:
+            going.pay(phase, begins)
         if going.step < ends:
             if begins and going.step == begins:
                 # What is held out has changed as well.

@@ -38,6 +38,7 @@ class MetricWriter:
         first_step: int = 0,
         num_steps: int | None = None,
         is_chief: bool = True,
+        evaluates_again: bool = False,
     ):
         """Opens the sinks.
 
@@ -46,6 +47,8 @@ class MetricWriter:
             first_step: the step that the run resumes from.
             num_steps: the last step, for the progress bar.
             is_chief: whether this process writes.
+            evaluates_again: whether that step's evaluation will be written
+                anew; a line of it goes as well.
         """
         self._path = os.path.join(output_dir, _FILE)
         self._is_chief = is_chief
@@ -54,7 +57,7 @@ class MetricWriter:
         if not is_chief:
             return
         tf.io.gfile.makedirs(output_dir)
-        _drop_lines_after(self._path, first_step)
+        _drop_lines_after(self._path, first_step, evaluates_again)
         self._events = tf.summary.create_file_writer(output_dir)
         if num_steps and sys.stderr.isatty():
             self._bar = tqdm.tqdm(
@@ -95,12 +98,18 @@ def _short(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
-def _drop_lines_after(path: str, step: int) -> None:
+def _drop_lines_after(path: str, step: int, evaluates_again: bool) -> None:
     if not tf.io.gfile.exists(path):
         return
     with tf.io.gfile.GFile(path) as file:
         lines = file.read().splitlines()
     kept = [line for line in lines if _step_of(line) <= step]
+    if evaluates_again:
+        kept = [
+            line
+            for line in kept
+            if _step_of(line) < step or '"eval/' not in line
+        ]
     if kept != lines:
         checkpoints.write_text(path, "".join(f"{line}\n" for line in kept))
 

@@ -3,14 +3,20 @@
 A machine that is taken away sends SIGTERM: the run saves and exits with
 EXIT_CODE, which says "run the same command again" (75 is EX_TEMPFAIL of
 sysexits.h). The first Ctrl-C saves and exits with 130; a second one does not
-wait.
+wait. What changes no weights, an evaluation, is left at once.
 """
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 EXIT_CODE = 75
+
+
+class Interrupted(BaseException):
+    """Leaves what may be left unfinished; no `except Exception` stops it."""
 
 
 class Preemption:
@@ -19,6 +25,7 @@ class Preemption:
     def __init__(self) -> None:
         """Notes nothing yet."""
         self.signal = 0
+        self._is_interruptible = False
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> "Preemption":
@@ -33,6 +40,17 @@ class Preemption:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Context that a signal, also an earlier one, leaves by Interrupted."""
+        self._is_interruptible = True
+        try:
+            if self.signal:
+                raise Interrupted
+            yield
+        finally:
+            self._is_interruptible = False
+
     def exit(self, number: int) -> None:
         """Ends the process as the signal asks; call after saving."""
         if number == signal.SIGINT:
@@ -43,3 +61,6 @@ class Preemption:
         if self.signal == signal.SIGINT == number:
             raise KeyboardInterrupt
         self.signal = number
+        if self._is_interruptible:
+            self._is_interruptible = False
+            raise Interrupted

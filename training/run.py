@@ -7,6 +7,7 @@ in step.py.
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,12 +65,16 @@ class Run:
     saver: checkpoints.Checkpoints
     best: checkpoints.BestCheckpoint
     writer: metric_writer.MetricWriter
+    preempted: preemption.Preemption
     step: int
     # name -> [sum, weight] since the last line of metrics. It is part of the
     # checkpoint, so that the line after a resume covers its whole interval.
     interval: dict[str, list[float]]
     best_value: float | None
     best_step: int = 0
+    # A signal came before or during this step's evaluation: it was left out,
+    # because machines are taken away within seconds; the resumed run makes it.
+    owes_evaluation: bool = False
     # Whether evaluations have ended the run early.
     is_stopped: bool = False
     # The running phase, and the steps at which it began and ends.
@@ -87,37 +92,59 @@ class Run:
         batches: Any,
     ) -> None:
         """Trains to the end of a phase, or exits on a signal."""
-        self.phase, self.first_step = phase, first_step
-        self.last_step = first_step + phase.num_steps
+        self._enter(phase, first_step)
         iterator = iter(batches)
         examples = _global_batch_size(batches, self.strategy)
         per_call, begun = 1, time.monotonic()
-        with preemption.Preemption() as preempted:
-            while self.step < self._end():
-                number = min(per_call, self._steps_to_next_action())
-                started = time.monotonic()
-                results = self._run_steps(train_step, iterator, number)
-                taken = time.monotonic() - started
-                self._note(results)
-                self.seconds += taken
-                self.timed_steps += number
-                stop, slowest, elapsed = self._agree(
-                    preempted.signal, taken / number, started + taken - begun
-                )
-                per_call = max(1, int(_SECONDS_PER_CALL / max(slowest, 1e-6)))
-                per_call = min(per_call, self.options.iterations_per_loop)
-                if self.run_clock:
-                    self.run_clock.tick(self.step, elapsed)
-                self.writer.progress(self.step)
-                self._act(examples)
-                if stop or self._is_due(self.options.save_checkpoints_steps):
-                    self._save()
-                if stop:
-                    self._settle()
-                    logging.info("step %d: saved on signal %d", self.step, stop)
-                    self.writer.close()
-                    preempted.exit(stop)
+        while self.step < self._end():
+            number = min(per_call, self._steps_to_next_action())
+            started = time.monotonic()
+            results = self._run_steps(train_step, iterator, number)
+            taken = time.monotonic() - started
+            self._note(results)
+            self.seconds += taken
+            self.timed_steps += number
+            stop, slowest, elapsed = self._agree(
+                taken / number, started + taken - begun
+            )
+            per_call = max(1, int(_SECONDS_PER_CALL / max(slowest, 1e-6)))
+            per_call = min(per_call, self.options.iterations_per_loop)
+            if self.run_clock:
+                self.run_clock.tick(self.step, elapsed)
+            self.writer.progress(self.step)
+            stop = self._act(examples, stop)
+            if stop or self._is_due(self.options.save_checkpoints_steps):
+                self._save()
+            if stop:
+                self._leave(stop)
         self._settle()
+        self._leave_if_asked()
+
+    def pay(self, phase: Phase, first_step: int) -> None:
+        """Makes the evaluation that a signal had left out.
+
+        It is saved with the next checkpoint. Saving this step again would
+        leave a moment in which its checkpoint is not whole.
+        """
+        self._enter(phase, first_step)
+        if self.owes_evaluation:
+            self._evaluate()
+            self._leave_if_asked()
+
+    def _enter(self, phase: Phase, first_step: int) -> None:
+        self.phase, self.first_step = phase, first_step
+        self.last_step = first_step + phase.num_steps
+
+    def _leave_if_asked(self) -> None:
+        stop, *_ = self._agree()
+        if stop:
+            self._leave(stop)
+
+    def _leave(self, stop: int) -> None:
+        self._settle()
+        logging.info("step %d: saved on signal %d", self.step, stop)
+        self.writer.close()
+        self.preempted.exit(stop)
 
     def _settle(self) -> None:
         """Returns when the last checkpoint stands, whoever wrote it."""
@@ -178,26 +205,46 @@ class Run:
             + (f" or look at {records}" if records else "")
         )
 
-    def _act(self, examples: int) -> None:
+    def _act(self, examples: int, stop: int) -> int:
+        """Writes metrics, evaluates; returns the signal to stop on, or 0."""
         skipped = self.loss_scale.check(self.step) if self.loss_scale else None
         if self._is_due(self.options.log_every):
             self._write_interval(examples, skipped)
         every = self.options.eval_every
-        if self.phase.evaluate and every and self._is_due(every):
-            held_out = self.phase.evaluate()
-            self.writer.write(
-                self.step, {f"eval/{k}": v for k, v in held_out.items()}
-            )
-            best = self.best.offer(
-                self.step, held_out, self.variables, self.best_value
-            )
-            if best != self.best_value:
-                self.best_value, self.best_step = best, self.step
-            waited = (self.step - self.best_step) / every
-            if self.options.patience and waited >= self.options.patience:
-                text = "step %d: no better since step %d, stopping early"
-                logging.info(text, self.step, self.best_step)
-                self.is_stopped = True
+        if not (self.phase.evaluate and every and self._is_due(every)):
+            return stop
+        if stop:
+            self.owes_evaluation = True
+            return stop
+        self._evaluate()
+        return self._agree()[0]
+
+    def _evaluate(self) -> None:
+        """Evaluates the model, and keeps it if it is the best."""
+        self.owes_evaluation = True
+        # One of several workers cannot leave: the others would wait for it.
+        is_one = not strategies.is_multi_worker(self.strategy)
+        leave = self.preempted.interruptible if is_one else nullcontext
+        try:
+            with leave():
+                held_out = self.phase.evaluate()
+        except preemption.Interrupted:
+            return
+        self.owes_evaluation = False
+        self.writer.write(
+            self.step, {f"eval/{k}": v for k, v in held_out.items()}
+        )
+        best = self.best.offer(
+            self.step, held_out, self.variables, self.best_value
+        )
+        if best != self.best_value:
+            self.best_value, self.best_step = best, self.step
+        patience = self.options.patience
+        waited = (self.step - self.best_step) / self.options.eval_every
+        if patience and waited >= patience:
+            text = "step %d: no better since step %d, stopping early"
+            logging.info(text, self.step, self.best_step)
+            self.is_stopped = True
 
     def _write_interval(self, examples: int, skipped: int | None) -> None:
         values = {
@@ -224,6 +271,7 @@ class Run:
             "best": self.best_value,
             "best_step": self.best_step,
             "is_stopped": self.is_stopped,
+            "owes_evaluation": self.owes_evaluation,
             "settings": dict(self.options.settings),
         }
         if self.run_clock:
@@ -231,9 +279,10 @@ class Run:
         self.saver.save(self.step, self.variables, state)
 
     def _agree(
-        self, signal: int, seconds: float, elapsed: float
+        self, seconds: float = 0.0, elapsed: float = 0.0
     ) -> tuple[int, float, float]:
         """Makes all workers stop at the same step and call equally long."""
+        signal = self.preempted.signal
         if not strategies.is_multi_worker(self.strategy):
             return signal, seconds, elapsed
         values = tf.constant([float(signal), seconds, elapsed, 1.0])
