@@ -103,27 +103,6 @@ def make_optimizer(
     )
 
 
-def make_schedule(
-    config: run_config.RunConfig,
-    *,
-    num_train_steps: int,
-    num_warmup_steps: int,
-    run_clock: clock.Clock | None = None,
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Makes the learning rate of every step, by steps or by the clock."""
-    if run_clock is not None:
-        return clock.TimedDecay(
-            peak=config.learning_rate,
-            warmup=num_warmup_steps / num_train_steps,
-            clock=run_clock,
-        )
-    return schedules.WarmupDecay(
-        peak=config.learning_rate,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=num_warmup_steps,
-    )
-
-
 def make_loss_scale(
     config: run_config.RunConfig,
 ) -> precision.LossScale | None:
@@ -170,15 +149,10 @@ def train(
     Returns:
         The step that the run started from.
     """
-    num_train_steps = sum(phase.num_steps for phase in phases)
+    steps = (sum(phase.num_steps for phase in phases), num_warmup_steps)
     with strategy.scope():
-        run_clock = make_clock(config, num_train_steps)
-        schedule = make_schedule(
-            config,
-            num_train_steps=num_train_steps,
-            num_warmup_steps=num_warmup_steps,
-            run_clock=run_clock,
-        )
+        run_clock = make_clock(config, steps[0])
+        schedule = _schedule(config, *steps, run_clock)
         more = optimizer_options or {}
         variables = model.trainable_variables
         optimizer = make_optimizer(config, variables, schedule, **more)
@@ -191,11 +165,7 @@ def train(
         phases=phases,
         output_dir=config.output_dir,
         options=_options(
-            config,
-            eval_every,
-            data_settings or {},
-            settings or {},
-            **(loop_options or {}),
+            config, eval_every, data_settings or {}, settings, loop_options
         ),
         loss_scale=loss_scale,
         run_clock=run_clock,
@@ -203,8 +173,23 @@ def train(
     )
 
 
+def _schedule(config, num_train_steps, num_warmup_steps, run_clock) -> Callable:
+    """Makes the learning rate of every step, by steps or by the clock."""
+    if run_clock is not None:
+        return clock.TimedDecay(
+            peak=config.learning_rate,
+            warmup=num_warmup_steps / num_train_steps,
+            clock=run_clock,
+        )
+    return schedules.WarmupDecay(
+        peak=config.learning_rate,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=num_warmup_steps,
+    )
+
+
 def _options(
-    config, eval_every, data_settings, settings, **more
+    config, eval_every, data_settings, settings, loop_options
 ) -> loop.Options:
     return loop.Options(
         seed=config.random_seed,
@@ -215,8 +200,8 @@ def _options(
         keep_checkpoint_max=config.keep_checkpoint_max,
         eval_every=eval_every,
         jit_compile=uses_xla(config),
-        settings={**config.settings(), **settings, **data_settings},
+        settings={**config.settings(), **(settings or {}), **data_settings},
         data_settings=tuple(data_settings),
         allow_changed_data=config.allow_changed_data,
-        **more,
+        **(loop_options or {}),
     )

@@ -90,12 +90,7 @@ def train(
     started from; raises SystemExit(preemption.EXIT_CODE) after SIGTERM.
     """
     variables = saved_variables(model, optimizer, loss_scale)
-    saver = checkpoints.Checkpoints(
-        output_dir,
-        keep_max=options.keep_checkpoint_max,
-        is_chief=strategies.is_chief(strategy),
-        is_asynchronous=True,
-    )
+    saver = _saver(output_dir, options, strategy)
     step, state = _begin(saver, variables, options, run_clock, warm_start)
     _check_all_go_on_from(step, strategy, output_dir)
     end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
@@ -180,6 +175,15 @@ def _writer(
         num_steps=end,
         is_chief=strategies.is_chief(strategy),
         evaluates_again=owes_evaluation,
+    )
+
+
+def _saver(output_dir, options, strategy) -> checkpoints.Checkpoints:
+    return checkpoints.Checkpoints(
+        output_dir,
+        keep_max=options.keep_checkpoint_max,
+        is_chief=strategies.is_chief(strategy),
+        is_asynchronous=True,
     )
 
 
