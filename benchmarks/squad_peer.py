@@ -5,7 +5,10 @@
 
 Windows, labels and the choice of answers are those of run_qa.py; to save time,
 batches are padded to their longest window, not to --max_seq_length. Writes
-predictions.json. Needs torch and transformers, but no room of this project.
+predictions.json; with --version_2_with_negative it holds the best answers of
+all questions, and null_odds.json by how much no answer scores better, so that
+a threshold can be found for them. Needs torch and transformers, but no room
+of this project.
 """
 
 import argparse
@@ -95,8 +98,15 @@ def pad(tokenizer, encoded, chosen: list[int]) -> dict:
     )
 
 
-def answer(options, tokenizer, model) -> dict[str, str]:
-    """Predicts with the peer as postprocess_qa_predictions does."""
+def answer(
+    options, tokenizer, model
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Predicts with the peer as postprocess_qa_predictions does.
+
+    Returns:
+      The best answer to every question, and the odds of no answer: the lowest
+      score that a window gives to it, minus that of the best answer.
+    """
     examples = rows(options.predict_file)
     encoded = tokenize(options, tokenizer, examples)
     owners = encoded["overflow_to_sample_mapping"]
@@ -123,17 +133,16 @@ def answer(options, tokenizer, model) -> dict[str, str]:
                         continue
                     span = offsets[i][0], offsets[j][1]
                     found[owner].append((float(start[i] + end[j]), span))
-    result = {}
+    answers, odds = {}, {}
     for example, spans, null in zip(examples, found, nulls, strict=True):
         best = max(spans, default=(-1e9, (0, 0)))
-        is_null = options.version_2_with_negative and null > best[0]
-        text = "" if is_null else example["context"][slice(*best[1])]
-        result[example["id"]] = text
-    return result
+        answers[example["id"]] = example["context"][slice(*best[1])]
+        odds[example["id"]] = null - best[0]
+    return answers, odds
 
 
 def main() -> None:
-    """Trains, predicts, writes predictions.json."""
+    """Trains, predicts, writes the answers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--train_file", required=True)
@@ -153,11 +162,14 @@ def main() -> None:
         options.model
     ).float()
     learn(options, tokenizer, model)
-    found = answer(options, tokenizer, model)
+    answers, odds = answer(options, tokenizer, model)
     os.makedirs(options.output_dir, exist_ok=True)
-    path = os.path.join(options.output_dir, "predictions.json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(found, file)
+    files = {"null_odds": odds} if options.version_2_with_negative else {}
+    # Last, as it says that the run is done.
+    for name, values in {**files, "predictions": answers}.items():
+        path = os.path.join(options.output_dir, f"{name}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(values, file)
 
 
 if __name__ == "__main__":

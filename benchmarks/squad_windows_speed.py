@@ -1,0 +1,67 @@
+r"""Measures how fast SQuAD is read, tokenized and cut into windows.
+
+    python benchmarks/squad_windows_speed.py --train_file=train-v1.1.json \
+        --vocab_file=vocab.txt
+
+Everything that run_squad.py does before the first step of training but for
+writing records: JSON to questions, answers to places in the text, pieces,
+windows. Prints seconds and questions per second of each part and of all.
+"""
+
+import dataclasses
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import tensorflow_setup  # noqa: F401
+from data import squad, squad_windows, tokenization, vocabulary
+from training import config_flags
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured."""
+
+    train_file: str = field("SQuAD's JSON; several files between commas.")
+    vocab_file: str = field("Of the model.")
+    do_lower_case: bool = field("Whether the model is uncased.", True)
+    max_seq_length: int = field("Pieces of a window.", 384)
+    doc_stride: int = field("Pieces from one window's start to the next.", 128)
+    max_query_length: int = field("Pieces; longer questions are cut.", 64)
+
+
+def main(config: Config) -> None:
+    """Measures once, as a run does it once."""
+    clock = [time.perf_counter()]
+    found = squad.for_training(squad.read(config.train_file))
+    clock.append(time.perf_counter())
+    tokenizer = tokenization.Tokenizer(
+        vocabulary.Vocabulary.from_file(config.vocab_file),
+        do_lower_case=config.do_lower_case,
+    )
+    windows = squad_windows.make(
+        tokenizer,
+        found,
+        max_seq_length=config.max_seq_length,
+        doc_stride=config.doc_stride,
+        max_query_length=config.max_query_length,
+        is_training=True,
+    )
+    clock.append(time.perf_counter())
+    print(f"{len(found)} questions, {len(windows)} windows")
+    for name, first, last in (
+        ("reading", 0, 1),
+        ("tokenizing and windowing", 1, 2),
+        ("all", 0, 2),
+    ):
+        seconds = clock[last] - clock[first]
+        speed = len(found) / seconds
+        print(f"{name}: {seconds:.2f} s, {speed:.0f} questions/s")
+
+
+if __name__ == "__main__":
+    config_flags.run(Config, main)
