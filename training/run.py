@@ -104,10 +104,10 @@ class Run:
             self._note(results)
             self.seconds += taken
             self.timed_steps += number
-            stop, slowest, elapsed = self._agree(
+            stop, pace, elapsed = self._agree(
                 taken / number, started + taken - begun
             )
-            per_call = max(1, int(_SECONDS_PER_CALL / max(slowest, 1e-6)))
+            per_call = max(1, int(_SECONDS_PER_CALL / max(pace, 1e-6)))
             per_call = min(per_call, self.options.iterations_per_loop)
             if self.run_clock:
                 self.run_clock.tick(self.step, elapsed)
@@ -289,7 +289,8 @@ class Run:
         total = strategies.sum_over_replicas(self.strategy, values).numpy()
         # The sum of one or several signals is not a signal: SIGTERM it is.
         stop = 0 if not total[0] else (signal or 15)
-        return stop, float(total[1]), float(total[2] / total[3])
+        # Means: they wait for each other at every step, and take equally long.
+        return stop, float(total[1] / total[3]), float(total[2] / total[3])
 
 
 def _global_batch_size(batches: Any, strategy: tf.distribute.Strategy) -> int:

@@ -129,6 +129,20 @@ def test_changed_settings_are_named_and_changed_data_is_refused(
         go(str(tmp_path))
 
 
+def test_several_workers_agree_on_the_mean_pace(monkeypatch):
+    """A sum would make 32 replicas call 32 times too few steps at once."""
+    workers = types.SimpleNamespace(
+        is_multi_worker=lambda strategy: True,
+        sum_over_replicas=lambda strategy, values: 32.0 * values,
+    )
+    monkeypatch.setattr(run, "strategies", workers)
+    preempted = types.SimpleNamespace(signal=0)
+    going = types.SimpleNamespace(strategy=None, preempted=preempted)
+    assert run.Run._agree(going, 0.5, 8.0) == (0, 0.5, 8.0)
+    preempted.signal = 2
+    assert run.Run._agree(going)[0] == 2
+
+
 def test_a_run_ends_in_the_time_given(tmp_path, monkeypatch):
     # A clock that does not depend on the machine: a call of 20 steps, which
     # asks it twice, takes 20 ms.
