@@ -114,6 +114,7 @@ class Checkpoints:
         self._point_to(step)
         tf.io.gfile.rmtree(scratch)
         self._remove_old(step)
+        self._sweep()
 
     def restore(
         self, prefix: str, variables: Mapping[str, tf.Variable]
@@ -157,6 +158,14 @@ class Checkpoints:
         for s in old[: -self._keep_max]:
             for suffix in (".index", _DATA):  # The index first: never half.
                 tf.io.gfile.remove(_path(self._directory, s) + suffix)
+
+    def _sweep(self) -> None:
+        """Removes data without an index, which a killed process left."""
+        names = set(tf.io.gfile.listdir(self._directory))
+        pattern = re.compile(rf"({re.escape(_PREFIX)}-\d+){re.escape(_DATA)}")
+        for match in filter(None, map(pattern.fullmatch, names)):
+            if f"{match[1]}.index" not in names:
+                tf.io.gfile.remove(os.path.join(self._directory, match[0]))
 
 
 class BestCheckpoint:

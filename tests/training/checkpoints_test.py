@@ -19,6 +19,20 @@ def offer(best_checkpoint, values):
     return found
 
 
+def test_data_without_an_index_is_swept_by_the_next_save(tmp_path):
+    """A process was killed while it removed an old checkpoint."""
+    saver = checkpoints.Checkpoints(str(tmp_path), keep_max=2)
+    variables = {"weight": tf.Variable([1.0, 2.0])}
+    for step in (1, 2):
+        saver.save(step, variables, {})
+    (tmp_path / "model.ckpt-1.index").unlink()
+    saver.save(3, variables, {})
+    found = {p.name for p in tmp_path.iterdir()}
+    data = ".data-00000-of-00001"
+    names = [f"model.ckpt-{s}{end}" for s in (2, 3) for end in (data, ".index")]
+    assert found == {"checkpoint", *names}
+
+
 @pytest.mark.parametrize(
     ("higher", "expected"),
     [(False, [None, 3.0, 3.0, 2.0]), (True, [None, 3.0, 3.0, 3.0])],

@@ -22,6 +22,7 @@ import toy_run
 from training import metric_writer
 
 HERE = pathlib.Path(__file__).parent
+DATA = ".data-00000-of-00001"
 # Saves, lines of metrics and evaluations fall on different steps.
 OPTIONS = {
     "steps": 45,
@@ -70,7 +71,9 @@ def leftovers(directory):
     return [
         str(p)
         for p in directory.rglob("*")
-        if p.name.startswith(".") or p.suffix == ".tmp"
+        if p.name.startswith(".")
+        or p.suffix == ".tmp"
+        or (DATA in p.name and not p.with_suffix(".index").exists())
     ]
 
 
