@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import finetuning_job
 import tensorflow_setup  # noqa: F401
@@ -18,6 +18,9 @@ from tasks import (
     ner_data,
 )
 from training import assembly
+
+if TYPE_CHECKING:
+    from run_ner import NerConfig
 
 # Flags that a tagger's weights depend on, besides data and encoder.
 _TRAINED_BY = (
@@ -46,7 +49,7 @@ class Inputs:
       layers: that any of the choices reads.
     """
 
-    config: Any
+    config: "NerConfig"
     data: ner_data.NerData
     job: finetuning_job.Job
     splits: Sequence[str]
@@ -145,6 +148,6 @@ class Inputs:
 
     def _read_as(self, split: str) -> dict[str, Any]:
         return {
-            "words": ner_data.digest(self.data.words(self.data.read(split))),
+            "words": self.data.digest_of_words(split),
             "context": dataclasses.asdict(self.config.context),
         }

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from tasks import (
 from training import config_flags, prediction
 from training import finetuning as training
 
+if TYPE_CHECKING:
+    from run_ner import NerConfig
+
 TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
 LABELS = "labels.json"
 # What decides which records a step reads, and what they hold.
@@ -50,7 +53,9 @@ def read_labels(output_dir: str) -> list[str] | None:
         return json.load(file)
 
 
-def run(config: Any, data: ner_data.NerData, job: finetuning_job.Job) -> None:
+def run(
+    config: "NerConfig", data: ner_data.NerData, job: finetuning_job.Job
+) -> None:
     """Trains and judges every choice, and writes the table."""
     layers = job.start.config.num_hidden_layers
     chosen = feature_based.choices(config.features, layers)
@@ -82,7 +87,7 @@ def run(config: Any, data: ner_data.NerData, job: finetuning_job.Job) -> None:
         sys.stdout.write(text + "\n")
 
 
-def _folder(config: Any, choice: feature_based.Choice) -> str:
+def _folder(config: "NerConfig", choice: feature_based.Choice) -> str:
     return os.path.join(config.output_dir, "features", choice.name)
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special
@@ -20,34 +20,104 @@ from absl import logging
 import errors
 import finetuning_job
 import tensorflow_setup  # noqa: F401
-from data import conll, tagging, tagging_case, tagging_text
+from data import conll, conll_tags, tagging, tagging_case, tagging_text
 from data.features import Features
 from data.tokenization import Tokenizer
-from modeling import crf
-from tasks import entity_text, ner_data, ner_results, report, tagging_crf
+from modeling import crf, models
+from modeling.config import BertConfig
+from tasks import (
+    entity_text,
+    model_files,
+    ner_data,
+    ner_results,
+    report,
+    tagging_crf,
+)
 from tasks import tagging as tagging_task
+from training import assembly
+
+if TYPE_CHECKING:
+    from run_ner import NerConfig
 
 TEST = ner_data.TEST
 ENTITIES = "entities.jsonl"
 TRUE_CASE = "true_case.json"
+_CHECKPOINT = "checkpoint"  # Of a training, finished or not.
 _STDIN = "standard input"
 
 
-def uses_crf(config: Any) -> bool:
+def weights_folder(config: "NerConfig") -> str | None:
+    """Returns where the weights of a model that is not trained now are from."""
+    checkpoint = os.path.join(config.output_dir, _CHECKPOINT)
+    if (
+        config.features != "none"
+        or os.path.exists(checkpoint)
+        or model_files.is_here(config.output_dir)
+    ):
+        return config.output_dir
+    path = config.init_checkpoint
+    if path is None or os.path.isdir(path):
+        return path
+    return os.path.dirname(path)
+
+
+def uses_crf(config: "NerConfig") -> bool:
     """Tells whether the model has a CRF, or is to have one."""
-    if config.do_train or config.crf:
+    if config.do_train:
         return config.crf
-    folders = (config.output_dir, config.init_checkpoint)
-    return any(tagging_crf.is_here(folder) for folder in folders)
+    folder = weights_folder(config)
+    if tagging_crf.is_here(folder):
+        return True
+    is_unfinished = folder == config.output_dir and not model_files.is_here(
+        folder
+    )
+    if config.crf and not is_unfinished:  # Else the checkpoint has it.
+        raise errors.InputError(
+            f"--crf: no {tagging_crf.NAME} in {folder or config.output_dir}; "
+            "it is a flag of training"
+        )
+    return config.crf
+
+
+def modeling(
+    config: BertConfig, data: ner_data.NerData, *, uses_crf: bool
+) -> dict[str, Any]:
+    """Returns the arguments of a job that say what is trained and how."""
+    count = len(data.labels)
+    if not uses_crf:
+        return {
+            "task": tagging_task.TaggingTask(),
+            "make_model": functools.partial(
+                models.TaggingModel, config, num_classes=count
+            ),
+        }
+    scheme = conll_tags.PLAIN
+    if not data.is_plain:
+        scheme = conll_tags.scheme_of(data.labels)
+
+    def load(model: crf.CrfTaggingModel, directory: str) -> list[str]:
+        if not tagging_crf.is_here(directory):
+            return []
+        return tagging_crf.load(model, data.labels, directory)
+
+    return {
+        "task": tagging_crf.CrfTask(),
+        "make_model": functools.partial(
+            crf.CrfTaggingModel,
+            config,
+            num_classes=count,
+            forbidden=tagging_crf.forbidden(data.labels, scheme),
+        ),
+        "load_beside": load,
+    }
 
 
 def with_true_case(
-    config: Any, data: ner_data.NerData, tokenizer: Tokenizer
+    config: "NerConfig", data: ner_data.NerData, tokenizer: Tokenizer
 ) -> ner_data.NerData:
     """Returns data whose lines in capitals are read otherwise, if asked to."""
-    folders = [config.output_dir, config.init_checkpoint or ""]
-    paths = [os.path.join(folder, TRUE_CASE) for folder in folders]
-    path = next((path for path in paths if os.path.exists(path)), None)
+    folder = weights_folder(config)
+    path = os.path.join(folder or "", TRUE_CASE)
     if config.do_train:
         if not config.true_case:
             return data
@@ -56,13 +126,13 @@ def with_true_case(
                 "--true_case: the model is uncased, and sees no capitals"
             )
         forms = tagging_case.learn(data.read(ner_data.TRAIN))
-    elif path is not None:
+    elif folder is not None and os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             forms = json.load(file)
     elif config.true_case:
         raise errors.InputError(
-            f"--true_case: no {TRUE_CASE} in {config.output_dir}; it is a flag "
-            "of training"
+            f"--true_case: no {TRUE_CASE} in {folder or config.output_dir}; it "
+            "is a flag of training"
         )
     else:
         return data
@@ -70,12 +140,18 @@ def with_true_case(
     return dataclasses.replace(data, words=words)
 
 
-def save_true_case(config: Any, data: ner_data.NerData) -> None:
-    """Writes the words' forms beside the model, if it was trained so."""
-    if config.do_train and config.true_case:
+def save_true_case(
+    config: "NerConfig", data: ner_data.NerData, job: finetuning_job.Job
+) -> None:
+    """Writes the words' forms beside what is trained; removes older ones."""
+    if not assembly.is_chief(job.strategy):
+        return
+    path = os.path.join(config.output_dir, TRUE_CASE)
+    if config.true_case:
         text = json.dumps(tagging_case.learn(data.read(ner_data.TRAIN)))
-        path = os.path.join(config.output_dir, TRUE_CASE)
         report.write_text(path, text + "\n")
+    elif os.path.exists(path):
+        os.remove(path)
 
 
 def tag(
@@ -100,7 +176,7 @@ def tag(
 
 
 def predict(
-    config: Any,
+    config: "NerConfig",
     data: ner_data.NerData,
     fitted: finetuning_job.Fitted,
     record: ner_results.Record,
@@ -116,13 +192,15 @@ def predict(
             record.predictions(TEST, guessed)
     if data.text is not None:
         text, found = find_entities(config, data, fitted, data.text)
-        path = os.path.join(config.output_dir, ENTITIES)
-        report.write_text(path, "".join(entity_text.json_lines(text, found)))
-        logging.info("%s: %d lines", path, len(data.text))
+        if assembly.is_chief(fitted.job.strategy):
+            path = os.path.join(config.output_dir, ENTITIES)
+            lines = entity_text.json_lines(text, found)
+            report.write_text(path, "".join(lines))
+            logging.info("%s: %d lines", path, len(data.text))
 
 
 def find_entities(
-    config: Any,
+    config: "NerConfig",
     data: ner_data.NerData,
     fitted: finetuning_job.Fitted,
     lines: Sequence[str],
@@ -147,7 +225,7 @@ def find_entities(
 
 
 def talk(
-    config: Any, data: ner_data.NerData, fitted: finetuning_job.Fitted
+    config: "NerConfig", data: ner_data.NerData, fitted: finetuning_job.Fitted
 ) -> None:
     """Shows the entities of every line that is typed, or comes by a pipe."""
     if sys.stdin.isatty():

@@ -27,8 +27,7 @@ Killed and started again, training goes on from its last checkpoint.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import errors
 import feature_job
@@ -37,9 +36,7 @@ import finetuning_job
 import ner_job
 import tensorflow_setup  # noqa: F401
 from data.features import Features
-from modeling import crf, models
 from tasks import ner_data, ner_results, tagging_crf
-from tasks import tagging as tagging_task
 from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
@@ -132,11 +129,11 @@ class NerConfig(finetuning_config.FinetuningConfig):
                     "and below 1"
                 )
         if self.features != "none" and (
-            self.interactive or self.text_file or self.is_grid
+            self.interactive or self.text_file or self.is_grid or self.crf
         ):
             raise ValueError(
                 f"--features={self.features} excludes --interactive, "
-                "--text_file and several rates or seeds"
+                "--text_file, --crf and several rates or seeds"
             )
 
     @property
@@ -158,9 +155,10 @@ class NerConfig(finetuning_config.FinetuningConfig):
 def main(config: NerConfig) -> None:
     """Opens everything, then trains, evaluates and predicts as asked."""
     data, job = open_job(config)
+    if config.do_train:
+        ner_job.save_true_case(config, data, job)
     if config.features != "none":
         feature_job.run(config, data, job)
-        ner_job.save_true_case(config, data)
         return
     files = finetuning_job.open_files(config, job)
     record = ner_results.Record(files, data)
@@ -168,7 +166,6 @@ def main(config: NerConfig) -> None:
         fitted, step = finetuning_grid.train(
             job, files.results, record.save_model
         )
-        ner_job.save_true_case(config, data)
     else:
         fitted, step = finetuning_job.load(job)
     if config.do_eval:
@@ -186,19 +183,23 @@ def open_job(
     start = finetuning_job.open_start(config)
     data = open_data(config, start.labels)
     data = ner_job.with_true_case(config, data, start.tokenizer)
+    uses_crf = ner_job.uses_crf(config)
     strategy = finetuning_job.open_strategy(
         config, start, eval_batch_size=config.eval_batch_size
     )
 
     @functools.cache
     def features(split: str) -> Features:
-        return ner_data.prepare(
+        found = ner_data.prepare(
             data,
             split,
             start.tokenizer,
             config.context,
             records_dir=config.output_dir if config.write_records else None,
         )
+        if uses_crf and split == TRAIN:
+            found = tagging_crf.with_boundaries(found, data.read(split))
+        return found
 
     def judge(fitted: finetuning_job.Fitted) -> ner_results.Judgment:
         size = config.eval_batch_size
@@ -208,34 +209,17 @@ def open_job(
 
     settings = dataclasses.asdict(config.context)
     if config.do_train:
-        settings["train_file"] = data.digest(TRAIN)
-    task, model = tagging_task.TaggingTask(), models.TaggingModel
-    if ner_job.uses_crf(config):
-        task, model = tagging_crf.CrfTask(), crf.CrfTaggingModel
+        settings["train_file"] = data.digest_of_words(TRAIN)
     job = finetuning_job.Job(
         config=config,
         start=start,
         strategy=strategy,
-        task=task,
-        make_model=functools.partial(
-            model, start.config, num_classes=len(data.labels)
-        ),
         features=features,
         judge=judge,
         data_settings=settings,
-        load_beside=functools.partial(_load_crf, data.labels),
+        **ner_job.modeling(start.config, data, uses_crf=uses_crf),
     )
     return data, job
-
-
-def _load_crf(
-    labels: Sequence[str], model: Any, directory: str
-) -> Sequence[str]:
-    """Assigns a CRF's scores, if a model has one and the directory as well."""
-    is_crf = isinstance(model, crf.CrfTaggingModel)
-    if not is_crf or not tagging_crf.is_here(directory):
-        return ()
-    return tagging_crf.load(model, labels, directory)
 
 
 def open_data(

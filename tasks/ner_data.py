@@ -64,9 +64,15 @@ class NerData:
 
     def __post_init__(self):
         """Keeps what is asked for often."""
-        for name in ("scheme_of", "label_ids", "written", "digest"):
-            cached = functools.cache(getattr(self, name))
-            object.__setattr__(self, name, cached)
+        for method in (
+            self.scheme_of,
+            self.label_ids,
+            self.written,
+            self.digest,
+            self.digest_of_words,
+        ):
+            cached = functools.cache(method)
+            object.__setattr__(self, method.__name__, cached)
 
     @functools.cached_property
     def is_plain(self) -> bool:
@@ -115,8 +121,12 @@ class NerData:
         return dataclasses.replace(sentences, tags=tags)
 
     def digest(self, split: str) -> str:
-        """Returns the digest of a set's file."""
+        """Returns the digest of what a set's file has."""
         return digest(self.read(split))
+
+    def digest_of_words(self, split: str) -> str:
+        """Returns the digest of what the model reads of a set."""
+        return digest(self.words(self.read(split)))
 
 
 def open_data(
@@ -248,7 +258,7 @@ def prepare(
         return make()
     job = {
         "task": "tagging",
-        "words": digest(sentences),
+        "words": data.digest_of_words(split),
         "labels": list(data.labels),
         "tokenizer": example_records.tokenizer_job(tokenizer),
         "context": dataclasses.asdict(context),

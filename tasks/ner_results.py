@@ -104,9 +104,12 @@ class Record:
     def save_model(self, model: Any) -> None:
         """Writes the model directory into output_dir."""
         labels = list(self._data.labels)
-        if isinstance(model, crf.CrfTaggingModel):
-            if self._files.is_chief:
+        is_crf = isinstance(model, crf.CrfTaggingModel)
+        if self._files.is_chief:
+            tagging_crf.remove(self._files.output_dir)
+            if is_crf:
                 tagging_crf.save(model, labels, self._files.output_dir)
+        if is_crf:
             model = model.tagger
         self._files.save_model(model, labels=labels)
         self._card()

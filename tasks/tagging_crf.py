@@ -4,20 +4,23 @@ crf.json beside the model holds the scores of one tag following another, which
 no other program's token classifier has a place for.
 """
 
+import dataclasses
 import json
 import os
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 import errors
+from data import conll, conll_tags
+from data import tagging as windows
+from data.features import Features
 from modeling import crf, losses
 from tasks import report, tagging
 
 NAME = "crf.json"
-_PARTS = ("transitions", "start", "end")
+_BOUNDARIES = "boundaries"
 
 
 class CrfTask(tagging.TaggingTask):
@@ -30,16 +33,50 @@ class CrfTask(tagging.TaggingTask):
         logits = model(features, dropout_seed=dropout_seed)
         labels = features["label_ids"]
         accuracy = losses.tagging_accuracy(logits, labels)
-        loss = model.sequence_loss(logits, labels)
+        loss = model.sequence_loss(logits, labels, features[_BOUNDARIES])
         return {tagging.LOSS: loss}, {"accuracy": accuracy}
+
+
+def with_boundaries(features: Features, sentences: conll.Sentences) -> Features:
+    """Adds to the features of a set where its sentences begin and end."""
+    places = windows.word_places(features)
+    rows = sentences.row_splits
+    marks = np.zeros(features.row_splits[-1], np.int32)
+    marks[places[rows[:-1]]] |= crf.BEGINS
+    marks[places[rows[1:] - 1]] |= crf.ENDS
+    ragged = {**features.ragged, _BOUNDARIES: marks}
+    return dataclasses.replace(features, ragged=ragged)
+
+
+def forbidden(labels: Sequence[str], scheme: str) -> crf.Scores:
+    """Returns which tags may not follow another, be first, be last: bool.
+
+    Args:
+      labels: C of them.
+      scheme: what they are in; plain ones may stand in any order.
+    """
+    tags = [conll_tags.split(label) for label in labels]
+    if scheme == conll_tags.PLAIN:
+        tags = [(conll_tags.OUTSIDE, "")] * len(labels)
+    goes_on = [prefix in ("I", "E") for prefix, _ in tags]
+    must_go_on = [
+        scheme == conll_tags.IOBES and prefix in ("B", "I")
+        for prefix, _ in tags
+    ]
+    transitions = [
+        [
+            (goes_on[j] or must_go_on[i])
+            and not (goes_on[j] and before in ("B", "I") and kind == tags[j][1])
+            for j in range(len(tags))
+        ]
+        for i, (before, kind) in enumerate(tags)
+    ]
+    return crf.Scores(*map(np.array, (transitions, goes_on, must_go_on)))
 
 
 def save(model: crf.CrfTaggingModel, labels: Sequence[str], directory: str):
     """Writes crf.json."""
-    values = {
-        name: keras.ops.convert_to_numpy(getattr(model, name)).tolist()
-        for name in _PARTS
-    }
+    values = {k: v.tolist() for k, v in model.scores._asdict().items()}
     text = json.dumps({"labels": list(labels), **values})
     report.write_text(os.path.join(directory, NAME), text + "\n")
 
@@ -51,6 +88,12 @@ def is_here(directory: str | None) -> bool:
     )
 
 
+def remove(directory: str) -> None:
+    """Removes the crf.json of an earlier model, if there is one."""
+    if is_here(directory):
+        os.remove(os.path.join(directory, NAME))
+
+
 def load(
     model: crf.CrfTaggingModel, labels: Sequence[str], directory: str
 ) -> list[str]:
@@ -59,10 +102,11 @@ def load(
     with open(path, encoding="utf-8") as file:
         values = json.load(file)
     if values["labels"] != list(labels):
-        raise errors.InputError(f"{path}: has other labels than config.json")
-    for name in _PARTS:
-        getattr(model, name).assign(np.array(values[name], np.float32))
-    return [getattr(model, name).path for name in _PARTS]
+        raise errors.InputError(f"{path}: has other labels than the model")
+    names = crf.Scores._fields
+    arrays = (np.array(values[name], np.float32) for name in names)
+    model.set_scores(crf.Scores(*arrays))
+    return [variable.path for variable in model.learned]
 
 
 def best_tags(
@@ -79,10 +123,10 @@ def best_tags(
       row_splits: int [N + 1], of the sentences.
       labels: C names.
     """
-    parts = [keras.ops.convert_to_numpy(getattr(model, n)) for n in _PARTS]
+    scores = model.scores
     found: list[str] = []
     for start, end in zip(row_splits[:-1], row_splits[1:], strict=True):
-        found += [labels[i] for i in viterbi(logits[start:end], *parts)]
+        found += [labels[i] for i in viterbi(logits[start:end], *scores)]
     return found
 
 

@@ -14,7 +14,7 @@ import tiny_runs
 from ner_runs import FIRST, LAST, PLACES, WORDS, run
 
 from data import conll
-from modeling import model_directory, models
+from modeling import model_directory
 from tasks import entities
 
 
@@ -196,6 +196,15 @@ BAD = {
     "no_text": (TRAIN | TEXT | {"text_file": "gone.txt"}, "gone.txt"),
     "text": (TRAIN | TEXT | {"text_file": "latin.txt"}, "latin.txt:2: is not"),
     "empty_text": (TRAIN | TEXT | {"text_file": "empty.txt"}, "has no lines"),
+    "crf_of_features": (
+        TRAIN | {"crf": True, "features": "last"},
+        "--features=last excludes",
+    ),
+    "crf_of_nothing": (
+        {"do_eval": True, "crf": True},
+        "--crf: no crf.json in",
+    ),
+    "crf_of_another": (EVAL | {"crf": True}, "--crf: no crf.json in"),
     "stride": (TRAIN | {"doc_stride": 5}, "--doc_stride needs"),
     "uncased": (TRAIN | {"true_case": True}, "--true_case: the model is"),
     "stored_labels": (EVAL | {"dev_file": "odd.txt"}, "odd.txt:2: tag 'I-ORG'"),
@@ -232,67 +241,3 @@ def test_what_is_typed_must_be_utf8(trained, place, monkeypatch, capsys):
     assert exit.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "standard input:2: is not UTF-8" in error
-
-
-def test_a_crf_is_trained_kept_and_used(place):
-    flags = {"num_train_epochs": 6}
-    folder = run(place, "crf", "--do_train", "--do_eval", "--crf", **flags)
-    values = tiny_runs.eval_results(folder)
-    assert values["eval_f1"] > 0.85
-    assert (folder / "crf.json").exists()
-    # The model beside it is a plain one, which others can load as well.
-    report = model_directory.load_weights(
-        models.TaggingModel(tiny_runs.config(WORDS), num_classes=5), str(folder)
-    )
-    assert not report.initialized and not report.left_over
-    other = run(
-        place,
-        "crf_other",
-        "--do_eval",
-        data_dir=None,
-        dev_file=place / "eng.testa",
-        init_checkpoint=folder,
-    )
-    found = tiny_runs.eval_results(other)
-    assert found["eval_f1"] == values["eval_f1"]
-    predictions = [f / "predictions_dev.txt" for f in (folder, other)]
-    assert predictions[0].read_text() == predictions[1].read_text()
-
-
-def test_lines_in_capitals_are_read_as_elsewhere(place):
-    """A cased model knows no word in capitals, but for this flag."""
-    path = place / "cased.train"
-    path.write_text((place / "eng.train").read_text() * 2)
-    capitals = place / "capitals.txt"
-    source = conll.read(str(place / "eng.testa"))
-    rows = zip(source.words, source.tags, strict=True)
-    lines = [f"{word.upper()} {tag}\n" for word, tag in rows]
-    parts = [part for part in source.split(lines) if len(part) > 1]
-    capitals.write_text("\n".join(map("".join, parts)))
-    flags = {"do_lower_case": False, "num_train_epochs": 4, "data_dir": None}
-    f1 = {}
-    for name in ("plain", "true"):
-        folder = run(
-            place,
-            f"case_{name}",
-            "--do_train",
-            train_file=path,
-            true_case=name == "true",
-            **flags,
-        )
-        run(
-            place,
-            f"case_{name}",
-            "--do_predict",
-            test_file=capitals,
-            init_checkpoint=None,
-            data_dir=None,
-        )
-        path_of = folder / "predictions_test.txt"
-        tagged = conll.read(str(path_of))
-        true = conll.read(str(path_of), tag_column=1)
-        assert all(word == word.upper() for word in tagged.words)
-        sides = (side.split(side.tags) for side in (true, tagged))
-        f1[name] = entities.score(*sides).total.f1
-    assert f1["true"] > 0.8
-    assert f1["plain"] < 0.4

@@ -8,8 +8,10 @@ import itertools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import errors
+from data import conll, conll_tags, tagging, tokenization, vocabulary
 from modeling import crf
 from modeling.config import BertConfig
 from tasks import tagging_crf
@@ -24,29 +26,36 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 LABELS = ["O", "B-X", "I-X"]
+ALONE = crf.BEGINS + crf.ENDS
 
 
 @pytest.fixture(scope="module")
 def model():
     model = crf.CrfTaggingModel(CONFIG, num_classes=3, seed=1)
     rng = np.random.default_rng(0)
-    for name in ("transitions", "start", "end"):
-        variable = getattr(model, name)
-        variable.assign(rng.standard_normal(variable.shape))
+    model.set_scores(
+        crf.Scores(*(rng.standard_normal(s) for s in ((3, 3), 3, 3)))
+    )
     return model
 
 
-def parts(model):
-    names = ("transitions", "start", "end")
-    return [keras.ops.convert_to_numpy(getattr(model, n)) for n in names]
-
-
-def score(model, logits, tags):
-    transitions, start, end = parts(model)
-    total = start[tags[0]] + end[tags[-1]]
+def score(scores, logits, tags, begins=True, ends=True):
+    transitions, start, end = scores
+    total = begins * start[tags[0]] + ends * end[tags[-1]]
     total += sum(row[tag] for row, tag in zip(logits, tags, strict=True))
     pairs = zip(tags, tags[1:], strict=False)
     return total + sum(transitions[pair] for pair in pairs)
+
+
+def cost(model, logits, tags, **ends):
+    """Minus the logarithm of the share of one sequence among all."""
+    scores = model.scores
+    everything = [
+        score(scores, logits, other, **ends)
+        for other in itertools.product(range(3), repeat=len(tags))
+    ]
+    normalizer = np.log(np.sum(np.exp(everything)))
+    return normalizer - score(scores, logits, tags, **ends)
 
 
 def test_the_loss_is_that_of_all_sequences(model):
@@ -55,39 +64,155 @@ def test_the_loss_is_that_of_all_sequences(model):
     labels = np.array(
         [[-1, 0, -1, 1, 2, -1], [-1, 2, -1, -1, -1, -1], [-1] * 6], np.int32
     )
-    expected = 0.0
-    for row, tags in zip(logits, labels, strict=True):
-        places = np.flatnonzero(tags >= 0)
-        if not len(places):
-            continue
-        everything = [
-            score(model, row[places], other)
-            for other in itertools.product(range(3), repeat=len(places))
-        ]
-        normalizer = np.log(np.sum(np.exp(everything)))
-        expected += normalizer - score(model, row[places], tags[places])
-    loss = model.sequence_loss(logits, labels)
+    boundaries = np.array(
+        [[0, crf.BEGINS, 0, 0, crf.ENDS, 0], [0, ALONE, 0, 0, 0, 0], [0] * 6]
+    )
+    expected = cost(model, logits[0, [1, 3, 4]], [0, 1, 2])
+    expected += cost(model, logits[1, [1]], [2])
+    loss = model.sequence_loss(logits, labels, boundaries)
     assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
     assert float(loss.weight) == 4
 
 
+def test_every_sentence_of_a_row_is_a_chain_of_its_own(model):
+    """One of two words, one alone, one that goes on in another row."""
+    logits = np.random.default_rng(2).standard_normal((1, 6, 3))
+    logits = logits.astype(np.float32)
+    tags = [1, 2, 0, 2, 1, 0]
+    boundaries = [crf.BEGINS, crf.ENDS, ALONE, crf.BEGINS, 0, 0]
+    expected = cost(model, logits[0, :2], tags[:2])
+    expected += cost(model, logits[0, 2:3], tags[2:3])
+    expected += cost(model, logits[0, 3:], tags[3:], ends=False)
+    loss = model.sequence_loss(
+        logits, np.array([tags], np.int32), np.array([boundaries])
+    )
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+    # The row that goes on: it does not begin there.
+    boundaries = [0, 0, crf.ENDS, ALONE, ALONE, ALONE]
+    expected = cost(model, logits[0, :3], tags[:3], begins=False)
+    for i in (3, 4, 5):
+        expected += cost(model, logits[0, [i]], [tags[i]])
+    loss = model.sequence_loss(
+        logits, np.array([tags], np.int32), np.array([boundaries])
+    )
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+
+
+def test_scores_learn_faster_but_their_gradient_is_their_own():
+    """A step of the optimizer moves them RATE times as far as it seems."""
+    model = crf.CrfTaggingModel(CONFIG, num_classes=3, seed=1)
+    logits = np.random.default_rng(4).standard_normal((1, 4, 3))
+    logits = logits.astype(np.float32)
+    labels, boundaries = np.array([[0, 1, 2, 0]]), np.array([[1, 0, 0, 2]])
+
+    def loss():
+        return model.sequence_loss(logits, labels, boundaries).sum
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    variables = [variable.value for variable in model.learned]
+    gradients = tape.gradient(value, variables)
+    zeros, small = model.scores, 1e-2
+    for part, gradient in enumerate(gradients):
+        place = (0,) * len(gradient.shape)
+        values = []
+        for sign in (1, -1):
+            moved = [np.array(x) for x in zeros]
+            moved[part][place] = sign * small
+            model.set_scores(crf.Scores(*moved))
+            values.append(float(loss()))
+        slope = (values[0] - values[1]) / (2 * small)
+        assert float(gradient[place]) == pytest.approx(slope, abs=1e-3)
+        assert abs(slope) > 0.01
+    model.set_scores(zeros)
+    model.learned[1].assign([0.01, 0, 0])
+    assert model.scores.start.tolist() == pytest.approx([1, 0, 0])
+
+
+@pytest.mark.parametrize("scheme", ["bio2", "iobes"])
+def test_what_a_scheme_forbids_is_never_predicted(scheme):
+    labels = conll_tags.labels(["X", "Y"], scheme)
+    forbidden = tagging_crf.forbidden(labels, scheme)
+    model = crf.CrfTaggingModel(
+        CONFIG, num_classes=len(labels), forbidden=forbidden
+    )
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(1, 9, 200)
+    logits = rng.standard_normal((lengths.sum(), len(labels))) * 5
+    splits = np.cumsum([0, *lengths])
+    found = tagging_crf.best_tags(model, logits, splits, labels)
+    single = [labels[i] for i in logits.argmax(axis=1)]
+    assert found != single
+    for begin, end in zip(splits, splits[1:], strict=False):
+        part = found[begin:end]
+        assert conll_tags.convert(part, scheme) == part
+        best = single[begin:end]
+        if conll_tags.convert(best, scheme) == best:
+            assert part == best
+
+
+def test_everything_a_scheme_allows_may_be_predicted():
+    for scheme in ("bio2", "iobes"):
+        labels = conll_tags.labels(["X", "Y"], scheme)
+        transitions, start, end = tagging_crf.forbidden(labels, scheme)
+        for tags in itertools.product(range(len(labels)), repeat=3):
+            names = [labels[i] for i in tags]
+            is_allowed = conll_tags.convert(names, scheme) == names
+            pairs = zip(tags, tags[1:], strict=False)
+            broken = start[tags[0]] or end[tags[-1]]
+            broken |= any(transitions[pair] for pair in pairs)
+            assert is_allowed != broken, names
+    plain = tagging_crf.forbidden(["B-X", "I-X", "O"], "plain")
+    assert not any(part.any() for part in plain)
+
+
+def test_boundaries_are_those_of_the_sentences():
+    tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] a ##b".split()
+    tokenizer = tokenization.Tokenizer(
+        vocabulary.Vocabulary.from_tokens(tokens)
+    )
+    sentences = conll.Sentences(
+        path="words.txt",
+        words=["a", "ab", "a", "ab", "a", "a"],
+        lines=np.arange(6),
+        tags=None,
+        row_splits=np.array([0, 2, 3, 6]),
+        documents=np.array([0, 3]),
+    )
+    for length, context in ((16, True), (16, False), (5, True), (5, False)):
+        features = tagging.encode(
+            tokenizer,
+            sentences,
+            None,
+            max_seq_length=length,
+            document_context=context,
+        )
+        features = tagging_crf.with_boundaries(features, sentences)
+        marks = features.ragged["boundaries"]
+        places = tagging.word_places(features)
+        assert marks[places].tolist() == [1, 2, 3, 1, 0, 2]
+        assert np.count_nonzero(marks) == 5
+        batch = features.batch(np.arange(len(features)), length)
+        assert batch["boundaries"].shape == batch["label_ids"].shape
+
+
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_the_best_sequence_is_found(model, length):
-    rng = np.random.default_rng(length)
+    rng, scores = np.random.default_rng(length), model.scores
     for _ in range(20):
         logits = rng.standard_normal((length, 3))
         best = max(
             itertools.product(range(3), repeat=length),
-            key=lambda tags: score(model, logits, tags),
+            key=lambda tags: score(scores, logits, tags),
         )
-        assert tagging_crf.viterbi(logits, *parts(model)) == list(best)
+        assert tagging_crf.viterbi(logits, *scores) == list(best)
 
 
 def test_sentences_are_decoded_each_for_itself(model):
     logits = np.random.default_rng(3).standard_normal((5, 3))
     found = tagging_crf.best_tags(model, logits, np.array([0, 2, 5]), LABELS)
     alone = [
-        tagging_crf.viterbi(part, *parts(model))
+        tagging_crf.viterbi(part, *model.scores)
         for part in (logits[:2], logits[2:])
     ]
     assert found == [LABELS[i] for part in alone for i in part]
@@ -98,8 +223,12 @@ def test_transitions_are_kept_beside_the_model(model, tmp_path):
     tagging_crf.save(model, LABELS, str(tmp_path))
     assert tagging_crf.is_here(str(tmp_path))
     other = crf.CrfTaggingModel(CONFIG, num_classes=3)
-    tagging_crf.load(other, LABELS, str(tmp_path))
-    for a, b in zip(parts(model), parts(other), strict=True):
-        np.testing.assert_array_equal(a, b)
+    found = tagging_crf.load(other, LABELS, str(tmp_path))
+    assert found == ["crf/transitions", "crf/start", "crf/end"]
+    for a, b in zip(model.scores, other.scores, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
     with pytest.raises(errors.InputError, match="other labels"):
         tagging_crf.load(other, LABELS[::-1], str(tmp_path))
+    tagging_crf.remove(str(tmp_path))
+    assert not tagging_crf.is_here(str(tmp_path))
+    assert keras.ops.shape(model.learned[0]) == (3, 3)

@@ -1,0 +1,215 @@
+"""Proves run_ner.py's --crf and --true_case: kept with the model, used there.
+
+python -m pytest tests/run_ner_extras_test.py
+"""
+
+import json
+import shutil
+
+import ner_runs
+import numpy as np
+import pytest
+import tiny_runs
+from ner_runs import WORDS, run
+
+from data import conll, conll_tags
+from modeling import model_directory, models
+from tasks import entities
+
+LABELS = "O B-LOC I-LOC B-PER I-PER".split()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A tiny encoder with its vocabulary, and data."""
+    return ner_runs.make_place(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    """A model with a CRF, from sequences of several sentences."""
+    return run(
+        place,
+        "crf",
+        "--do_train",
+        "--do_eval",
+        "--crf",
+        num_train_epochs=3,
+        document_context="maximal",
+        doc_stride=12,
+    )
+
+
+def scores(folder):
+    values = json.loads((folder / "crf.json").read_text())
+    assert values["labels"] == LABELS
+    return {k: np.array(values[k]) for k in ("transitions", "start", "end")}
+
+
+def evaluate(place, name, folder, *switches):
+    other = run(
+        place,
+        name,
+        "--do_eval",
+        *switches,
+        data_dir=None,
+        dev_file=place / "eng.testa",
+        init_checkpoint=folder,
+        document_context="maximal",
+        doc_stride=12,
+    )
+    return tiny_runs.eval_results(other), other / "predictions_dev.txt"
+
+
+def test_a_crf_learns_and_is_kept_beside_a_plain_model(trained):
+    assert tiny_runs.eval_results(trained)["eval_f1"] > 0.8
+    values = scores(trained)
+    # I-PER behind O is forbidden, and what is allowed has been learned.
+    assert values["transitions"][0, 4] == -1e4
+    allowed = values["transitions"][values["transitions"] > -1e3]
+    assert np.abs(allowed).max() > 0.3
+    # A last name needs a first one, and most often is there.
+    assert values["transitions"][3, 4] > values["transitions"][1, 2]
+    report = model_directory.load_weights(
+        models.TaggingModel(tiny_runs.config(WORDS), num_classes=5),
+        str(trained),
+    )
+    assert not report.initialized and not report.left_over
+
+
+def test_sentences_are_decoded_as_a_whole(place, trained):
+    found, predictions = evaluate(place, "other", trained)
+    values = tiny_runs.eval_results(trained)
+    assert found["eval_f1"] == values["eval_f1"]
+    mine = trained / "predictions_dev.txt"
+    assert predictions.read_text() == mine.read_text()
+    # The same weights without transitions, and with others.
+    shutil.copytree(trained, place / "strange")
+    for name in ("checkpoint", "crf.json"):
+        (place / "strange" / name).unlink()
+    single, _ = evaluate(place, "single", place / "strange")
+    record = json.loads((trained / "crf.json").read_text())
+    record["start"] = [-100.0, 100.0, 0, 0, 0]
+    (place / "strange" / "crf.json").write_text(json.dumps(record))
+    _, predictions = evaluate(place, "strange_eval", place / "strange")
+    tagged = conll.read(str(predictions))
+    for part in tagged.split(tagged.tags):
+        assert part[0] in ("I-LOC", "B-LOC")
+        iob1 = conll_tags.convert(part, "iob1")
+        assert list(part) == iob1
+    assert single["eval_f1"] > 0.5
+
+
+def test_training_goes_on_from_a_crf(place, trained):
+    folder = run(
+        place,
+        "more",
+        "--do_train",
+        "--crf",
+        init_checkpoint=trained,
+        learning_rate=1e-9,
+        num_train_epochs=0.2,
+    )
+    before, after = scores(trained), scores(folder)
+    for name in before:
+        np.testing.assert_allclose(after[name], before[name], atol=1e-4)
+
+
+def test_another_models_crf_is_not_taken(place, trained, capsys):
+    """A model that was made from one with a CRF, but trained without."""
+    folder = run(
+        place,
+        "plain",
+        "--do_train",
+        init_checkpoint=trained,
+        num_train_epochs=1,
+    )
+    assert not (folder / "crf.json").exists()
+    flags = {"init_checkpoint": trained}
+    run(place, "plain", "--do_eval", **flags)
+    with pytest.raises(SystemExit):
+        run(place, "plain", "--do_eval", "--crf", **flags)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"--crf: no crf.json in {folder}" in error
+
+
+def write_capitals(place):
+    """Writes the development set in capitals; returns its path."""
+    capitals = place / "capitals.txt"
+    source = conll.read(str(place / "eng.testa"))
+    rows = zip(source.words, source.tags, strict=True)
+    lines = [f"{word.upper()} {tag}\n" for word, tag in rows]
+    parts = [part for part in source.split(lines) if len(part) > 1]
+    capitals.write_text("\n".join(map("".join, parts)))
+    return capitals
+
+
+@pytest.fixture(scope="module")
+def cased(place):
+    """Two cased models, one of which was trained with --true_case."""
+    path = place / "cased.train"
+    path.write_text((place / "eng.train").read_text() * 2)
+    flags = {"do_lower_case": False, "num_train_epochs": 4, "data_dir": None}
+    return {
+        name: run(
+            place,
+            f"case_{name}",
+            "--do_train",
+            train_file=path,
+            true_case=name == "true",
+            **flags,
+        )
+        for name in ("plain", "true")
+    }
+
+
+def test_lines_in_capitals_are_read_as_elsewhere(place, cased):
+    """A cased model knows no word in capitals, but for this flag."""
+    capitals = write_capitals(place)
+    f1 = {}
+    for name, folder in cased.items():
+        run(
+            place,
+            f"case_{name}",
+            "--do_predict",
+            test_file=capitals,
+            init_checkpoint=None,
+            data_dir=None,
+        )
+        path = folder / "predictions_test.txt"
+        tagged = conll.read(str(path))
+        true = conll.read(str(path), tag_column=1)
+        assert all(word == word.upper() for word in tagged.words)
+        sides = (side.split(side.tags) for side in (true, tagged))
+        f1[name] = entities.score(*sides).total.f1
+    assert f1["true"] > 0.8
+    assert f1["plain"] < 0.4
+
+
+def test_another_models_words_are_not_taken(place, cased, capsys):
+    flags = {"init_checkpoint": cased["true"], "data_dir": None}
+    with pytest.raises(SystemExit):
+        run(
+            place,
+            "case_plain",
+            "--do_predict",
+            "--true_case",
+            test_file=write_capitals(place),
+            **flags,
+        )
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"--true_case: no true_case.json in {cased['plain']}" in error
+
+
+def test_a_run_is_not_resumed_with_other_words(place, capsys):
+    """The words that a step reads change with --true_case."""
+    path = place / "loud.train"
+    path.write_text((place / "eng.train").read_text() + "\nROME I-LOC\nIS O\n")
+    text = path.read_text().replace(" x ", " ")
+    path.write_text(text.replace("-DOCSTART- -X- O", "-DOCSTART- O"))
+    flags = {"data_dir": None, "train_file": path, "do_lower_case": False}
+    flags |= {"num_train_epochs": 0.2}
+    run(place, "loud", "--do_train", **flags)
+    with pytest.raises(SystemExit):
+        run(place, "loud", "--do_train", "--true_case", **flags)
+    assert "--train_file was" in capsys.readouterr().err.splitlines()[-1]
