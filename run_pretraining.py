@@ -176,7 +176,8 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
     order = (config.train_batch_size, config.random_seed)
     phases = []
     for part in data.phases:
-        flops = pretraining_cost.training_flops(model.config, *part.lengths)
+        kind = part.train.schema
+        flops = pretraining_cost.task_flops(model.config, task, kind)
         phases.append(
             loop.Phase(
                 part.num_steps,

@@ -5,11 +5,30 @@ pass: what model FLOPs utilization is measured by. Padding counts, as the
 hardware multiplies it; recomputation does not.
 """
 
+from data import schema
 from modeling.config import BertConfig
+from tasks import pretraining
+
+
+def task_flops(
+    config: BertConfig,
+    task: pretraining.PretrainingTask,
+    records: schema.Schema,
+) -> float:
+    """Returns what one record costs, by what the task predicts from it."""
+    sizes = {feature.name: feature.size for feature in records.features}
+    length, predictions = sizes["input_ids"], sizes["masked_lm_positions"]
+    if task.objective == "left_to_right":
+        predictions = length - 1
+    pairs = sizes["next_sentence_labels"] if task.predicts_next_sentence else 0
+    return training_flops(config, length, predictions, pairs)
 
 
 def training_flops(
-    config: BertConfig, max_seq_length: int, max_predictions_per_seq: int
+    config: BertConfig,
+    max_seq_length: int,
+    num_predictions: int,
+    num_pairs: int = 1,
 ) -> float:
     """Returns the operations of forward and backward for one example."""
     size, inner = config.hidden_size, config.intermediate_size
@@ -20,7 +39,7 @@ def training_flops(
     pooler = size * size + 2 * size
     multiply_adds = (
         layers * (projections + attention)
-        + max_predictions_per_seq * transform_and_scores
-        + pooler
+        + num_predictions * transform_and_scores
+        + num_pairs * pooler
     )
     return 6.0 * multiply_adds

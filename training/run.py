@@ -96,14 +96,17 @@ class Run:
         iterator = iter(batches)
         examples = _global_batch_size(batches, self.strategy)
         per_call, begun = 1, time.monotonic()
+        is_first = True
         while self.step < self._end():
             number = min(per_call, self._steps_to_next_action())
             started = time.monotonic()
             results = self._run_steps(train_step, iterator, number)
             taken = time.monotonic() - started
             self._note(results)
-            self.seconds += taken
-            self.timed_steps += number
+            if not is_first:  # That one compiles and fills what shuffles.
+                self.seconds += taken
+                self.timed_steps += number
+            is_first = False
             stop, pace, elapsed = self._agree(
                 taken / number, started + taken - begun
             )
@@ -257,11 +260,12 @@ class Run:
             values["train/skipped_steps"] = skipped
         if self.run_clock:
             values["train/planned_steps"] = self.run_clock.end
-        values["train/seconds_per_step"] = self.seconds / self.timed_steps
-        rate = examples * self.timed_steps / self.seconds
-        values["train/examples_per_second"] = rate
-        if self.phase.throughput:
-            values.update(self.phase.throughput(rate))
+        if self.timed_steps:
+            values["train/seconds_per_step"] = self.seconds / self.timed_steps
+            rate = examples * self.timed_steps / self.seconds
+            values["train/examples_per_second"] = rate
+            if self.phase.throughput:
+                values.update(self.phase.throughput(rate))
         self.writer.write(self.step, values)
         self.interval, self.seconds, self.timed_steps = {}, 0.0, 0
 

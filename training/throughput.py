@@ -1,7 +1,8 @@
 """How fast a run is: tokens per second and the share of the device's peak.
 
 Model FLOPs utilization counts the operations that the mathematics needs (not
-what recomputation adds) against the published dense peak of the devices.
+what recomputation adds) against the published dense peak of the devices. Of a
+TPU TensorFlow does not say which one it is: there the user gives the peak.
 """
 
 import dataclasses

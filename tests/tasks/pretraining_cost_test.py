@@ -8,9 +8,10 @@ import math
 import pytest
 import tensorflow as tf
 
+from data import schema
 from modeling import models
 from modeling.config import BertConfig
-from tasks import pretraining_cost
+from tasks import pretraining, pretraining_cost
 
 CONFIG = BertConfig(
     vocab_size=97,
@@ -30,15 +31,31 @@ def multiply_adds(operation) -> int:
     return math.prod(operation.outputs[0].shape.as_list()) * inner
 
 
-@pytest.mark.parametrize("length, predictions", [(16, 3), (32, 5)])
-def test_the_forward_pass_is_a_third(length, predictions):
-    model = models.PretrainingModel(CONFIG)
-    sequence = tf.TensorSpec((1, length), tf.int32)
-    names = ("input_ids", "input_mask", "segment_ids")
-    features = dict.fromkeys(names, sequence)
-    features["masked_lm_positions"] = tf.TensorSpec((1, predictions), tf.int32)
-    function = tf.function(lambda x: model(x)[:2], autograph=False)
-    graph = function.get_concrete_function(features).graph
+RECORDS = {
+    "short": schema.pretraining(16, 3),
+    "long": schema.pretraining(32, 5),
+    "packed": schema.packed_pretraining(32, 11, 4),
+}
+
+
+@pytest.mark.parametrize("objective", pretraining.OBJECTIVES)
+@pytest.mark.parametrize("records", RECORDS)
+def test_the_forward_pass_is_a_third(records, objective):
+    task = pretraining.PretrainingTask(objective)
+    model = models.PretrainingModel(
+        CONFIG,
+        attention=task.attention,
+        next_sentence=task.predicts_next_sentence,
+    )
+    specs = {
+        feature.name: tf.TensorSpec(
+            (1, *feature.shape),
+            tf.int32 if feature.dtype == "int64" else feature.dtype,
+        )
+        for feature in RECORDS[records].features
+    }
+    function = tf.function(lambda x: task.forward(model, x), autograph=False)
+    graph = function.get_concrete_function(specs).graph
     products = [
         operation
         for operation in graph.get_operations()
@@ -48,6 +65,6 @@ def test_the_forward_pass_is_a_third(length, predictions):
     ]
     assert not [x for x in graph.get_operations() if x.type == "Einsum"]
     found = 2 * sum(map(multiply_adds, products))
-    counted = pretraining_cost.training_flops(CONFIG, length, predictions)
+    counted = pretraining_cost.task_flops(CONFIG, task, RECORDS[records])
     # Three times the forward pass: the gradient of a product is two.
     assert counted == 3 * found
