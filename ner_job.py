@@ -1,7 +1,8 @@
 """Tags sets and raw text with the model of run_ner.py.
 
 output_dir/predictions_test.txt   CoNLL's columns, as conlleval reads them; with
-                                  tabs, where the file has them, by -d '\\t'
+                                  tabs, where the file has them, by -d '\\t';
+                                  IOBES as BIO2, since it knows no S-
 output_dir/entities.jsonl         of --text_file, by characters
 """
 
