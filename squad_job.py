@@ -25,7 +25,7 @@ from tasks import (
     question_answering,
     run_files,
     squad_ask,
-    squad_decoding,
+    squad_candidates,
     squad_ensemble,
     squad_predictions,
     squad_results,
@@ -216,9 +216,9 @@ def sizes(config: Any) -> squad_sets.Sizes:
     )
 
 
-def limits(config: Any, sets: Sets) -> squad_decoding.Limits:
+def limits(config: Any, sets: Sets) -> squad_candidates.Limits:
     """Returns what may be an answer."""
-    return squad_decoding.Limits(
+    return squad_candidates.Limits(
         n_best_size=config.n_best_size,
         max_answer_length=config.max_answer_length,
         exact_answers=config.exact_answers,

@@ -61,7 +61,7 @@ def make_ours(config: Config):
         finetuning,
         question_answering,
         squad_ask,
-        squad_decoding,
+        squad_candidates,
         squad_sets,
     )
 
@@ -92,7 +92,7 @@ def make_ours(config: Config):
         sizes=squad_sets.Sizes(
             max_seq_length=384, doc_stride=128, max_query_length=64
         ),
-        limits=squad_decoding.Limits(),
+        limits=squad_candidates.Limits(),
         threshold=None,
     )
     asked = rows(config)

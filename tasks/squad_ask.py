@@ -15,7 +15,7 @@ import numpy as np
 import errors
 from data import normalization, squad, squad_windows, tokenization
 from data.features import Features
-from tasks import question_answering, squad_decoding
+from tasks import question_answering, squad_candidates, squad_decoding
 from tasks.squad_decoding import Answers, Entry
 from tasks.squad_sets import Sizes
 
@@ -33,7 +33,7 @@ class Reader:
         tokenizer: tokenization.Tokenizer,
         *,
         sizes: Sizes,
-        limits: squad_decoding.Limits,
+        limits: squad_candidates.Limits,
         threshold: float | None,
     ):
         """Takes what the model is asked with.

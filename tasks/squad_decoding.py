@@ -1,45 +1,33 @@
 """Logits to lists of the best answers, as google-research/bert decodes them.
 
-    20 best starts x 20 best ends of every window, all at once; out go those
-    outside of the paragraph, those whose start has more context in another
-    window, those that end before they start or are too long
-        -> by question, the best sum of both logits first
-        -> the same text only once, 20 texts, probabilities among them
+    spans that may be answers (see squad_candidates), the best sum of both
+    logits first
+        -> their texts, as written in the paragraph; the same text only once
+        -> 20 texts, probabilities among them
 
 In SQuAD 2.0 both logits of [CLS] say that there is no answer: of a question's
 windows the one where that is least likely counts.
 
-What differs: padding cannot take the place of a piece among the 20 best, so
-that answers do not depend on how windows were batched; and a list without any
-answer, which ends the released program, says "no answer" with NO_ANSWER_ODDS.
+What differs: a list without any answer, which ends the released program, says
+"no answer" with NO_ANSWER_ODDS.
 """
 
-import dataclasses
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from data import squad, squad_windows
+from data import squad
 from data.squad_windows import Windows
-from tasks import squad_projection
+from tasks import squad_candidates, squad_projection
 from tasks.question_answering import SpanLogits
 
 # Where nothing but "no answer" can be said; JSON has no infinity.
 NO_ANSWER_ODDS = 1e6
 NOTHING = "empty"  # As released, where a 1.1 question has no candidate.
 _CHUNK = 128  # Questions that are decoded together.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What may be an answer, by the flags' names."""
-
-    exact_answers: bool = False
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    version_2_with_negative: bool = False
 
 
 class Entry(NamedTuple):
@@ -84,24 +72,27 @@ class Answers(NamedTuple):
         return "" if self.null_odds > threshold else self.best
 
 
-class Candidates(NamedTuple):
-    """C spans, those of a question together, the best first.
+class _Span(NamedTuple):
+    """One of the Candidates."""
 
-    Attributes:
-      questions: int64 [C].
-      windows: int64 [C].
-      starts: int64 [C]; places in the window.
-      ends: int64 [C].
-      start_logits: float64 [C].
-      end_logits: float64 [C].
-    """
+    question: int
+    window: int
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
 
-    questions: np.ndarray
-    windows: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    start_logits: np.ndarray
-    end_logits: np.ndarray
+
+class _Row(NamedTuple):
+    """An Entry that has no probability yet."""
+
+    text: str
+    start_logit: float
+    end_logit: float
+    span: tuple[int, int] | None
+
+
+_Null = tuple[float, float]  # Both logits of [CLS].
 
 
 def decode(
@@ -111,7 +102,7 @@ def decode(
     *,
     normalize: squad_projection.Normalize,
     pieces: Sequence[str],
-    limits: Limits,
+    limits: squad_candidates.Limits,
 ) -> list[Answers]:
     """Returns the answers to all questions, in their order.
 
@@ -123,8 +114,8 @@ def decode(
       pieces: the vocabulary.
       limits: of what may be an answer.
     """
-    nulls = null_logits(len(found), windows, logits)
-    is_start = may_start(windows)
+    nulls = squad_candidates.null_logits(len(found), windows, logits)
+    is_start = squad_candidates.may_start(windows)
     project = squad_projection.Projection(
         found,
         windows,
@@ -136,162 +127,77 @@ def decode(
     for first in range(0, len(found), _CHUNK):
         numbers = range(first, min(first + _CHUNK, len(found)))
         rows = np.searchsorted(windows.questions, [numbers.start, numbers.stop])
-        ranked = candidates(windows, logits, is_start, slice(*rows), limits)
+        ranked = squad_candidates.candidates(
+            windows, logits, is_start, slice(*rows), limits
+        )
         bounds = np.searchsorted(
             ranked.questions, range(numbers.start, numbers.stop + 1)
         )
-        for number, start, end in zip(
-            numbers, bounds, bounds[1:], strict=False
+        for number, part in zip(
+            numbers, itertools.pairwise(bounds), strict=True
         ):
-            columns = [column[start:end].tolist() for column in ranked]
-            spans = list(zip(*columns, strict=True))
-            null = nulls[number] if limits.version_2_with_negative else None
+            columns = [column[slice(*part)].tolist() for column in ranked]
+            spans = map(_Span._make, zip(*columns, strict=True))
+            null = _null(nulls[number], limits)
             result.append(_answers(number, spans, null, project, limits))
     return result
 
 
-def candidates(
-    windows: Windows,
-    logits: SpanLogits,
-    is_start: np.ndarray,
-    rows: slice,
-    limits: Limits,
-) -> Candidates:
-    """Returns all spans of some questions' windows that may be answers.
-
-    Args:
-      windows: of all questions.
-      logits: of the windows.
-      is_start: bool [T]; pieces where an answer may start.
-      rows: which windows.
-      limits: of what may be an answer.
-    """
-    if rows.start == rows.stop:
-        return Candidates(*np.zeros((4, 0), np.int64), *np.zeros((2, 0)))
-    found = _spans(windows, logits, is_start, rows, limits)
-    questions = windows.questions[found[0]]
-    # Stable, as released: of equal ones first the earlier window, then the
-    # better start.
-    order = np.lexsort((-(found[3] + found[4]), questions))
-    return Candidates(questions[order], *(x[order] for x in found))
+def _null(logits: np.ndarray, limits: squad_candidates.Limits) -> _Null | None:
+    """Returns both logits of no answer; None in 1.1 and without a window."""
+    if not limits.version_2_with_negative or not np.isfinite(logits).all():
+        return None
+    return float(logits[0]), float(logits[1])
 
 
-def null_logits(count: int, windows: Windows, logits: SpanLogits) -> np.ndarray:
-    """Returns both logits of [CLS] where no answer is least likely.
-
-    Args:
-      count: N questions.
-      windows: of them.
-      logits: of the windows.
-
-    Returns:
-      float64 [N, 2]; infinite for a question without a window.
-    """
-    first = windows.features.row_splits[:-1]
-    start = logits.start[first].astype(np.float64)
-    end = logits.end[first].astype(np.float64)
-    order = np.lexsort((start + end, windows.questions))
-    questions, rows = np.unique(windows.questions[order], return_index=True)
-    result = np.full((count, 2), math.inf)
-    result[questions, 0] = start[order[rows]]
-    result[questions, 1] = end[order[rows]]
-    return result
-
-
-def may_start(windows: Windows) -> np.ndarray:
-    """Returns bool [T]: the pieces of paragraphs in their best window."""
-    result = np.zeros(windows.features.row_splits[-1], bool)
-    result[_paragraph_places(windows)] = squad_windows.max_context(
-        windows.questions, windows.starts, windows.lengths
-    )
-    return result
-
-
-def _paragraph_places(windows: Windows) -> np.ndarray:
-    first = windows.features.row_splits[:-1] + windows.offsets
-    ends = np.cumsum(windows.lengths)
-    within = np.arange(int(windows.lengths.sum()))
-    return within + np.repeat(first - ends + windows.lengths, windows.lengths)
-
-
-def _spans(windows, logits, is_start, part, limits) -> tuple[np.ndarray, ...]:
-    """Returns window, start, end and both logits of some windows' spans."""
-    numbers = np.arange(len(windows))[part]
-    splits = windows.features.row_splits
-    begin = splits[numbers][:, None]
-    length = int(np.diff(splits)[part].max())
-    place = begin + np.arange(length)
-    is_piece = place < splits[numbers + 1][:, None]
-    place[~is_piece] = 0
-    first = windows.offsets[part][:, None]
-    after = first + windows.lengths[part][:, None]
-
-    def best(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values = np.where(is_piece, values[place], -np.inf)
-        order = np.argsort(-values, axis=1, kind="stable")
-        order = order[:, : limits.n_best_size]
-        found = np.take_along_axis(values, order, axis=1)
-        return order, found.astype(np.float64)
-
-    starts, start_logits = best(logits.start)
-    ends, end_logits = best(logits.end)
-    good_start = is_start[np.minimum(begin + starts, len(is_start) - 1)]
-    good_start &= (starts >= first) & (starts < after)
-    good_end = (ends >= first) & (ends < after)
-    length = ends[:, None, :] - starts[:, :, None] + 1
-    is_good = good_start[:, :, None] & good_end[:, None, :]
-    is_good &= (length >= 1) & (length <= limits.max_answer_length)
-    row, i, j = np.nonzero(is_good)
-    return (
-        numbers[row],
-        starts[row, i],
-        ends[row, j],
-        start_logits[row, i],
-        end_logits[row, j],
-    )
-
-
-def _answers(number, spans, null, project, limits) -> Answers:
-    """Makes the list of one question; `null` is None in 1.1."""
-    found: list[tuple[str, float, float, tuple[int, int] | None]] = []
+def _answers(
+    number: int,
+    spans: Iterable[_Span],
+    null: _Null | None,
+    project: squad_projection.Projection,
+    limits: squad_candidates.Limits,
+) -> Answers:
+    """Makes the list of one question of its spans, the best first."""
+    found: list[_Row] = []
     seen: set[str] = set()
-    null_score = math.inf if null is None else float(null[0] + null[1])
-    nothing = null is None or not math.isfinite(null_score)
-    for text, start_logit, end_logit, span in _in_order(
-        number, spans, None if nothing else null, project
-    ):
+    for row in _in_order(number, spans, null, project):
         if len(found) >= limits.n_best_size:
             break
-        if text not in seen or not text:
-            seen.add(text)
-            found.append((text, start_logit, end_logit, span))
-    if null is not None and "" not in seen:
-        logits = (0.0, 0.0) if nothing else map(float, null)
-        found.append(("", *logits, None))
+        if row.text not in seen or not row.text:
+            seen.add(row.text)
+            found.append(row)
+    if limits.version_2_with_negative and "" not in seen:
+        found.append(_Row("", *(null or (0.0, 0.0)), None))
     if not found:
-        found.append((NOTHING, 0.0, 0.0, None))
-    shares = softmax([start + end for _, start, end, _ in found])
+        found.append(_Row(NOTHING, 0.0, 0.0, None))
+    shares = softmax([row.start_logit + row.end_logit for row in found])
     entries = [
-        Entry(text, share, start, end, span)
-        for (text, start, end, span), share in zip(found, shares, strict=True)
+        Entry(row.text, share, row.start_logit, row.end_logit, row.span)
+        for row, share in zip(found, shares, strict=True)
     ]
     best = next((e for e in entries if e.text), None)
     odds = NO_ANSWER_ODDS
-    if best is not None and not nothing:
-        odds = null_score - best.start_logit - best.end_logit
+    if best is not None and null is not None:
+        odds = null[0] + null[1] - best.start_logit - best.end_logit
     return Answers(entries, odds)
 
 
-def _in_order(number, spans, null, project) -> Iterator[tuple]:
-    """Yields text, both logits and span; "" after all that are as good."""
-    for _, window, start, end, start_logit, end_logit in spans:
-        if null is not None and start_logit + end_logit < null[0] + null[1]:
-            yield "", float(null[0]), float(null[1]), None
+def _in_order(
+    number: int,
+    spans: Iterable[_Span],
+    null: _Null | None,
+    project: squad_projection.Projection,
+) -> Iterator[_Row]:
+    """Yields answers, and "" after all that are as good as no answer."""
+    for span in spans:
+        score = span.start_logit + span.end_logit
+        if null is not None and score < null[0] + null[1]:
+            yield _Row("", *null, None)
             null = None
-        text, span = project(number, window, start, end)
-        yield text, start_logit, end_logit, span
+        text, place = project(number, span.window, span.start, span.end)
+        yield _Row(text, span.start_logit, span.end_logit, place)
     if null is not None:
-        yield "", float(null[0]), float(null[1]), None
+        yield _Row("", *null, None)
 
 
 def softmax(scores: Sequence[float]) -> list[float]:

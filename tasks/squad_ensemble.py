@@ -19,6 +19,7 @@ import errors
 from data import input_files, normalization, squad, tokenization
 from data.squad_windows import Windows
 from tasks import (
+    squad_candidates,
     squad_decoding,
     squad_metrics,
     squad_predictions,
@@ -101,7 +102,7 @@ def combine(
     members: Sequence[Member],
     found: squad.Questions,
     *,
-    limits: squad_decoding.Limits,
+    limits: squad_candidates.Limits,
     threshold: float | None,
 ) -> squad_predictions.Judgment:
     """Returns the runs' common answers.
@@ -186,7 +187,7 @@ def average_logits(
 def combine_lists(
     directories: Sequence[str],
     found: squad.Questions,
-    limits: squad_decoding.Limits,
+    limits: squad_candidates.Limits,
 ) -> list[Answers]:
     """Returns answers from what every run has written.
 

@@ -10,7 +10,8 @@ import pytest
 import errors
 from data import squad
 from tasks import squad_ensemble, squad_sets, squad_settings
-from tasks.squad_decoding import NO_ANSWER_ODDS, Limits
+from tasks.squad_candidates import Limits
+from tasks.squad_decoding import NO_ANSWER_ODDS
 
 SIZES = squad_sets.Sizes(
     max_seq_length=384, doc_stride=128, max_query_length=64
