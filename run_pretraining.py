@@ -209,6 +209,8 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
             "random_seed": config.random_seed,
             "phases": config.phases,
             "input_file": [part.train.fingerprint for part in data.phases],
+            # Beside it, so that runs begun before it was compared go on.
+            "input_file contents": [p.train.contents for p in data.phases],
         },
     )
 

@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -95,6 +96,21 @@ class PretrainingData:
             f"{sum(self.counts)} records in {len(self.paths)} shard(s) "
             f"({digest[:8]})"
         )
+
+    @property
+    def contents(self) -> str:
+        """Tells this set from one of as many records that was made otherwise.
+
+        By the job in the manifest, which the records are a function of; of
+        shards without one only the size is known.
+        """
+        made = manifest.find(self.paths)
+        listed = [
+            made[path].job if path in made else tf.io.gfile.stat(path).length
+            for path in self.paths
+        ]
+        text = json.dumps(listed, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class PretrainingPhase(NamedTuple):

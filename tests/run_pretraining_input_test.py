@@ -144,6 +144,29 @@ def test_a_finished_run_says_so_and_changes_nothing(place, caplog):
     assert (place / "model" / "model.safetensors").read_bytes() == before
 
 
+def test_shards_that_were_made_anew_are_refused(place, tmp_path, capfd):
+    """As many records under the same names, but others."""
+    text = (place / "text.txt").read_text()
+    for name in ("text.txt", "vocab.txt", "bert_config.json"):
+        shutil.copy(place / name, tmp_path)
+    flags = {
+        "input_file": tmp_path / "text-*.tfrecord",
+        "output_dir": tmp_path / "model",
+        "do_eval": False,
+    }
+    _create(tmp_path, "vocab.txt", "text")
+    _run(tmp_path, **flags)
+    for path in tmp_path.glob("text-*"):
+        path.unlink()
+    (tmp_path / "text.manifest.json").unlink()
+    # Words of the same lengths in the same places.
+    (tmp_path / "text.txt").write_text(text.replace("milk", "late"))
+    _create(tmp_path, "vocab.txt", "text")
+    line = _refused(capfd, tmp_path, num_train_steps=8, **flags)
+    assert "--input_file contents was ['" in line
+    _run(tmp_path, num_train_steps=8, allow_changed_data=True, **flags)
+
+
 def test_pretraining_goes_on_from_a_model_directory(place, tmp_path, caplog):
     _run(place, output_dir=tmp_path, init_checkpoint=place / "model")
     assert "warm start" in caplog.text
