@@ -96,6 +96,11 @@ class SquadConfig(finetuning_config.FinetuningConfig):
                 "--predict_file is needed to predict, for ensembles, grids "
                 "and --eval_every_steps"
             )
+        for name in ("question", "context"):
+            text = getattr(self, name) or ""
+            # So Python keeps bytes of a command line that are not UTF-8.
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise ValueError(f"--{name}: not UTF-8 text")
         if self.question and not self.context:
             raise ValueError("--question needs --context")
         asks = self.question or self.interactive

@@ -253,7 +253,7 @@ def not_learned(
     has_answer[windows.questions[is_inside]] = True
     first, _ = answer_pieces(windows.documents, found)
     rows = []
-    for number in np.flatnonzero(~has_answer):
+    for number in np.flatnonzero(~has_answer).tolist():
         question = found.questions[number]
         reason = "no window has all of its answer"
         if not has_window[number]:

@@ -143,18 +143,18 @@ def _pages(where: str, question: Any) -> Iterator[str]:
             )
     seen = set()
     for page in question["EntityPages"]:
-        name = page.get("Filename") if isinstance(page, dict) else None
-        if not isinstance(name, str) or not name:
+        file = page.get("Filename") if isinstance(page, dict) else None
+        if not isinstance(file, str) or not file:
             raise errors.InputError(
                 f"{where}: an entity page has no 'Filename'"
             )
-        if os.path.isabs(name) or ".." in name.split("/"):
+        if os.path.isabs(file) or ".." in file.split("/"):
             raise errors.InputError(
-                f"{where}: the page {name!r} is outside of the evidence"
+                f"{where}: the page {file!r} is outside of the evidence"
             )
-        if name not in seen:
-            seen.add(name)
-            yield name
+        if file not in seen:
+            seen.add(file)
+            yield file
 
 
 def _aliases(question: dict[str, Any]) -> list[str]:

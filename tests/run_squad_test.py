@@ -280,6 +280,7 @@ def test_a_grid_keeps_the_run_with_the_best_f1(place):
         ({"max_query_length": 29}, "must be greater than --max_query_length"),
         ({"max_seq_length": 64}, "the model has only 32 positions"),
         ({"question": "Who?"}, "--question needs --context"),
+        ({"context": "caf\udce9"}, "--context: not UTF-8 text"),
         ({"version": 2}, "--version_2_with_negative is needed"),
         ({"version_2_with_negative": True}, "says is_impossible, as all of"),
         (
