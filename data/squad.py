@@ -95,15 +95,14 @@ def read(paths: str) -> Questions:
     Raises:
       InputError: the first thing that is not as it should be.
     """
-    given = paths
-    paths = ",".join(filter(None, map(str.strip, paths.split(","))))
-    if not paths:
-        raise errors.InputError(f"{given!r} names no file")
+    named = [path for path in map(str.strip, paths.split(",")) if path]
+    if not named:
+        raise errors.InputError(f"{paths!r} names no file")
     contexts: list[str] = []
     questions: list[Question] = []
-    impossible, seen = False, {}
-    for path in paths.split(","):
-        path = input_files.find(path)
+    impossible = False
+    seen: dict[str, str] = {}
+    for path in map(input_files.find, named):
         values = input_files.read_json(path)
         for where, context, asked in _paragraphs(path, values):
             contexts.append(context)
@@ -121,7 +120,7 @@ def read(paths: str) -> Questions:
     if not questions:
         raise errors.InputError(f"{paths}: holds no questions")
     return Questions(
-        path=paths,
+        path=",".join(named),
         contexts=contexts,
         questions=questions,
         has_impossible=impossible,
@@ -316,7 +315,7 @@ def _get(place: str, values: Any, name: str, kind: type) -> Any:
     if not isinstance(value, kind):
         what = {list: "list", str: "text", int: "number"}[kind]
         raise errors.InputError(f"{place}: has no {what} {name!r}")
-    if kind is str:
+    if isinstance(value, str):
         _refuse_halves(f"{place}: {name}", value)
     return value
 
