@@ -5,6 +5,7 @@ python -m pytest tests/modeling/losses_test.py
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from modeling import losses
 
@@ -66,6 +67,38 @@ def test_accuracies_count_what_is_right_and_weighted():
     assert _pair(losses.classification_accuracy(pairs, labels[:, 0])) == (1, 2)
     tags = np.array([[0, 1, -1], [-1, 0, 0]], np.int32)
     assert _pair(losses.tagging_accuracy(logits, tags)) == (3.0, 4.0)
+
+
+def test_a_tie_counts_as_a_blind_choice_would():
+    logits = np.array([[1, 3, 3], [2, 2, 2], [5, 3, 5], [7, 1, 0]], np.float32)
+    labels = np.array([1, 0, 1, 0], np.int32)
+    right = losses.classification_accuracy(logits, labels)
+    assert _pair(right) == pytest.approx((1 / 2 + 1 / 3 + 0 + 1, 4.0))
+    nothing = np.full((1, 3), np.nan, np.float32)
+    assert _pair(losses.classification_accuracy(nothing, labels[:1])) == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_over_the_vocabulary_is_probability_minus_label(dtype):
+    # Scores so far apart that a plain exponential would overflow.
+    scores = RNG.normal(size=(2, 3, 7)).astype(np.float32) * 100
+    ids = np.array([[1, 6, 0], [2, 2, 5]], np.int32)
+    weights = np.array([[1, 2, 0], [1, 0.5, 1]], np.float32)
+    logits = tf.cast(scores, dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = losses.masked_lm(logits, ids, weights)
+    found = tape.gradient(loss.sum, logits)
+    assert found.dtype == dtype
+    log_probs = _log_softmax(tf.cast(logits, tf.float32).numpy())
+    one_hot = np.eye(7)[ids]
+    expected = weights[..., None] * (np.exp(log_probs) - one_hot)
+    tolerance = 1e-6 if dtype == "float32" else 1e-2
+    np.testing.assert_allclose(
+        tf.cast(found, tf.float32), expected, atol=tolerance
+    )
+    expected = -(weights * (log_probs * one_hot).sum(-1)).sum()
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-6)
 
 
 def test_next_sentence_takes_labels_of_either_shape():
