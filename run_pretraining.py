@@ -212,7 +212,11 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
             # Beside it, so that runs begun before it was compared go on.
             "input_file contents": [p.train.contents for p in data.phases],
         },
+        loop_options={"extendable_settings": _LISTED_BY_PHASE},
     )
+
+
+_LISTED_BY_PHASE = ("phases", "input_file", "input_file contents")
 
 
 def evaluate(config, held_out, evaluator) -> dict[str, float]:

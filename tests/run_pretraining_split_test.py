@@ -102,6 +102,22 @@ def test_more_hours_than_needed_change_only_the_plan(folder, plain):
     assert lines[-1]["train/planned_steps"] == 5
 
 
+def test_a_phase_may_be_added_but_not_changed(folder, capfd):
+    given = {
+        "input_file": folder / "*.tfrecord",
+        "num_train_steps": 1,
+        "num_warmup_steps": 0,
+    }
+    run(folder, "phases", phases="16:3", **given)
+    lines = run(folder, "phases", phases="16:3,32:2", **given)
+    steps = [line["step"] for line in lines]
+    assert steps == [1, 2, 3, 4, 5]
+    with pytest.raises(SystemExit) as stopped:
+        run(folder, "phases", phases="16:2,32:4", **given)
+    assert stopped.value.code == 2
+    assert "--phases was 16:3,32:2, is 16:2,32:4" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_two_replicas_give_the_same_losses(folder, plain):
     """In a process of its own, whose devices are not in use yet."""

@@ -80,9 +80,17 @@ class Clock:
         return {"plan": list(self._plan), "seconds_used": self._used}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Goes on from a checkpoint.
+
+        A run that its time had cut off goes on if it is given more; one whose
+        plan had come to its end, a rate of 0, has nothing left to do.
+        """
         self._used_before = self._used = state["seconds_used"]
-        self._assign(*state["plan"])
+        start, done, end = state["plan"]
+        is_cut_off = start == end and done < 1.0
+        if is_cut_off and self._used < self._max_seconds:
+            end = self._num_train_steps
+        self._assign(start, done, end)
 
     def _replan(self, step: int, steps_left: int) -> None:
         start, done, end = self._plan

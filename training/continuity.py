@@ -20,6 +20,7 @@ def check(
     new: Mapping[str, Any],
     *,
     refused: Collection[str],
+    extendable: Collection[str] = (),
     is_allowed: bool = False,
 ) -> None:
     """Compares settings by flag; only what both know is compared.
@@ -29,6 +30,8 @@ def check(
         old: the settings in its checkpoint.
         new: those of now.
         refused: flags that decide which records a step reads.
+        extendable: those of them that list what is read in turn, as a list or
+            with commas; what is added at the end changes nothing before it.
         is_allowed: whether these may change as well.
 
     Raises:
@@ -36,7 +39,11 @@ def check(
     """
     changed = [k for k in new if k in old and old[k] != new[k]]
     texts = {k: f"--{k} was {_short(old[k])}, is {_short(new[k])}" for k in new}
-    wrong = [k for k in changed if k in refused]
+    wrong = [
+        k
+        for k in changed
+        if k in refused and not (k in extendable and _only_adds(old[k], new[k]))
+    ]
     if wrong and not is_allowed:
         raise errors.InputError(
             f"{', '.join(texts[k] for k in wrong)}: the run in {directory} "
@@ -49,6 +56,13 @@ def check(
             "resuming with other settings: %s",
             ", ".join(texts[k] for k in changed),
         )
+
+
+def _only_adds(old: Any, new: Any) -> bool:
+    old, new = (x.split(",") if isinstance(x, str) else x for x in (old, new))
+    if not (isinstance(old, list) and isinstance(new, list)):
+        return False
+    return new[: len(old)] == old
 
 
 def _short(value: Any) -> str:

@@ -50,7 +50,9 @@ class Options:
         settings: the run's flags as JSON values, kept in its checkpoints.
         data_settings: which of them decide what records a step reads; a
             resumed run may not change them.
-        allow_changed_data: unless so.
+        extendable_settings: which of those list what is read in turn, so that
+            a resumed run may add to the end.
+        allow_changed_data: whether it may change anything.
     """
 
     seed: int
@@ -66,6 +68,7 @@ class Options:
     jit_compile: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data_settings: Collection[str] = ()
+    extendable_settings: Collection[str] = ()
     allow_changed_data: bool = False
 
 
@@ -95,7 +98,7 @@ def train(
     _check_all_go_on_from(step, strategy, output_dir)
     end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
     owes = options.eval_every and state.get("owes_evaluation", False)
-    if (step >= end and not owes) or state.get("is_stopped"):
+    if (step >= end and not owes) or _is_stopped(step, state, options):
         _say_finished(output_dir, step, end)
         return step
     with preemption.Preemption() as preempted:
@@ -140,6 +143,7 @@ def _begin(
         state.get("settings", {}),
         options.settings,
         refused=options.data_settings,
+        extendable=options.extendable_settings,
         is_allowed=options.allow_changed_data,
     )
     logging.info("resuming from %s", latest)
@@ -159,6 +163,14 @@ def _check_all_go_on_from(step, strategy, output_dir) -> None:
             f"--output_dir={output_dir}: this worker finds step {step} there, "
             "others another: give all workers the same shared folder"
         )
+
+
+def _is_stopped(step, state, options) -> bool:
+    """Says whether it ended early, and would with the patience of now."""
+    if not (state.get("is_stopped") and options.eval_every):
+        return False
+    waited = (step - state["best_step"]) / options.eval_every
+    return 0 < options.patience <= waited
 
 
 def _say_finished(output_dir, step, end) -> None:

@@ -21,6 +21,27 @@ def run(made, step, elapsed, pace):
     return step, elapsed
 
 
+def test_a_run_that_was_cut_off_goes_on_if_it_is_given_more_time():
+    made = clock.Clock(10.0, 100)
+    made.tick(1, 1.0)
+    made.tick(20, 11.0)
+    state = made.state()
+    reached = progress(made, 20)
+    assert made.end == 20
+    assert 0.1 < reached < 0.5
+    same = clock.Clock(10.0, 100)
+    same.restore(state)
+    assert same.end == 20
+    more = clock.Clock(100.0, 100)
+    more.restore(state)
+    assert more.end == 100
+    assert progress(more, 20) == pytest.approx(reached)
+    done = clock.Clock(100.0, 100)
+    done.restore({"plan": [5, 0.5, 50], "seconds_used": 12.0})
+    assert done.end == 50
+    assert progress(done, 50) == 1.0
+
+
 def test_without_haste_progress_is_the_share_of_steps():
     made = clock.Clock(1000.0, 100)
     for step in range(1, 100):

@@ -137,6 +137,22 @@ def test_changed_settings_are_named_and_changed_data_is_refused(
         go(str(tmp_path))
 
 
+def test_a_run_that_stopped_early_goes_on_with_more_patience(
+    tmp_path, monkeypatch
+):
+    def evaluate(*args):
+        return {"loss": 1.0}
+
+    monkeypatch.setattr(toy_run.evaluation.Evaluator, "__call__", evaluate)
+    options = {"steps": 20, "eval_every": 2, "save_every": 3}
+    for patience, first, last in (2, 0, 6), (2, 6, 6), (4, 6, 10), (3, 10, 10):
+        go, *_ = toy_run.make({**options, "patience": patience})
+        assert go(str(tmp_path)) == first
+        assert metrics(tmp_path)[-1]["step"] == last
+    (index,) = (tmp_path / "best").glob("*.index")
+    assert index.name == "model.ckpt-2.index"
+
+
 def test_the_first_call_of_a_process_is_not_part_of_the_speed(
     tmp_path, monkeypatch
 ):

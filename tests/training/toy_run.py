@@ -55,6 +55,7 @@ DEFAULTS = {
     "settings": {},
     "max_seconds": None,
     "slow_save": 0.0,
+    "patience": 0,
 }
 
 
@@ -241,6 +242,7 @@ def make(options):
                 log_every=options["log_every"],
                 save_checkpoints_steps=options["save_every"],
                 eval_every=options["eval_every"],
+                patience=options["patience"],
                 jit_compile=options["jit"],
                 settings=options["settings"],
                 data_settings=("train_batch_size",),

@@ -1,0 +1,42 @@
+"""Proves which settings a resumed run may change.
+
+pytest tests/training/continuity_test.py
+"""
+
+import pytest
+
+import errors
+from training import continuity
+
+
+def check(old, new, **options):
+    continuity.check("run", {"flag": old}, {"flag": new}, **options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("16:3", "16:3,32:5"), (["a"], ["a", "b"]), ([], ["a"])],
+    ids=["commas", "list", "nothing_yet"],
+)
+def test_a_list_that_is_read_in_turn_may_grow_at_its_end(old, new):
+    check(old, new, refused=["flag"], extendable=["flag"])
+    with pytest.raises(errors.InputError, match="--flag was"):
+        check(old, new, refused=["flag"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("16:3", "16:30"),
+        ("16:3,32:5", "16:3"),
+        ("16:3", "32:5,16:3"),
+        (None, "16:3"),
+        (["a"], ["b", "a"]),
+        (1, 2),
+    ],
+    ids=["longer", "fewer", "before", "none", "list", "number"],
+)
+def test_what_was_read_already_may_not_change(old, new):
+    with pytest.raises(errors.InputError, match="would leave out records"):
+        check(old, new, refused=["flag"], extendable=["flag"])
+    check(old, new, refused=["flag"], is_allowed=True)
