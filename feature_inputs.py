@@ -32,6 +32,7 @@ _TRAINED_BY = (
     "optimizer",
     "bias_correction",
     "random_seed",
+    "precision",
     "lstm_dropout",
     "lstm_learning_rate",
 )
@@ -150,4 +151,5 @@ class Inputs:
         return {
             "words": self.data.digest_of_words(split),
             "context": dataclasses.asdict(self.config.context),
+            "precision": assembly.dtype_policy(self.config),
         }

@@ -144,8 +144,8 @@ def with_true_case(
 def save_true_case(
     config: "NerConfig", data: ner_data.NerData, job: finetuning_job.Job
 ) -> None:
-    """Writes the words' forms beside what is trained; removes older ones."""
-    if not assembly.is_chief(job.strategy):
+    """Writes the words' forms beside what was trained; removes older ones."""
+    if not (config.do_train and assembly.is_chief(job.strategy)):
         return
     path = os.path.join(config.output_dir, TRUE_CASE)
     if config.true_case:

@@ -155,10 +155,9 @@ class NerConfig(finetuning_config.FinetuningConfig):
 def main(config: NerConfig) -> None:
     """Opens everything, then trains, evaluates and predicts as asked."""
     data, job = open_job(config)
-    if config.do_train:
-        ner_job.save_true_case(config, data, job)
     if config.features != "none":
         feature_job.run(config, data, job)
+        ner_job.save_true_case(config, data, job)
         return
     files = finetuning_job.open_files(config, job)
     record = ner_results.Record(files, data)
@@ -166,6 +165,7 @@ def main(config: NerConfig) -> None:
         fitted, step = finetuning_grid.train(
             job, files.results, record.save_model
         )
+        ner_job.save_true_case(config, data, job)
     else:
         fitted, step = finetuning_job.load(job)
     if config.do_eval:

@@ -209,7 +209,10 @@ def test_a_run_is_not_resumed_with_other_words(place, capsys):
     path.write_text(text.replace("-DOCSTART- -X- O", "-DOCSTART- O"))
     flags = {"data_dir": None, "train_file": path, "do_lower_case": False}
     flags |= {"num_train_epochs": 0.2}
-    run(place, "loud", "--do_train", **flags)
+    folder = run(place, "loud", "--do_train", "--true_case", **flags)
+    before = (folder / "true_case.json").read_text()
     with pytest.raises(SystemExit):
-        run(place, "loud", "--do_train", "--true_case", **flags)
+        run(place, "loud", "--do_train", **flags)
     assert "--train_file was" in capsys.readouterr().err.splitlines()[-1]
+    # What belongs to the model that stands there is still there.
+    assert (folder / "true_case.json").read_text() == before
