@@ -39,6 +39,7 @@ class Checkpoints:
         keep_max: int = 5,
         is_chief: bool = True,
         is_asynchronous: bool = False,
+        after: "Checkpoints | None" = None,
     ):
         """Notes where; only the chief writes.
 
@@ -48,12 +49,18 @@ class Checkpoints:
             is_chief: whether this process writes.
             is_asynchronous: whether training goes on while a thread writes
                 what it has copied to the host; then call `wait` at the end.
+            after: others whose thread writes these too, so that what was
+                saved first stands first.
         """
         self._directory = directory
         self._keep_max = keep_max
         self._is_chief = is_chief
         self._is_asynchronous = is_asynchronous
-        self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
+        self._thread = (
+            after._thread
+            if after is not None
+            else futures.ThreadPoolExecutor(1, "checkpoint")
+        )
         self._writing: futures.Future | None = None
 
     def latest(self) -> str | None:
@@ -178,13 +185,28 @@ class BestCheckpoint:
         metric: str = "loss",
         higher_is_better: bool = False,
         is_chief: bool = True,
+        beside: Checkpoints | None = None,
     ):
-        """Notes where and by what."""
+        """Notes where and by what.
+
+        Args:
+            output_dir: the directory of the run.
+            metric: the name of the value that decides.
+            higher_is_better: in which direction.
+            is_chief: whether this process writes.
+            beside: the run's own; their thread then writes while training
+                goes on, and `wait` must be called at the end.
+        """
         self._directory = os.path.join(output_dir, "best")
         self._metric = metric
         self._higher_is_better = higher_is_better
+        # A checkpoint of the run that names a best one is saved after it.
         self._saver = Checkpoints(
-            self._directory, keep_max=1, is_chief=is_chief
+            self._directory,
+            keep_max=1,
+            is_chief=is_chief,
+            is_asynchronous=beside is not None,
+            after=beside,
         )
 
     def offer(
@@ -196,8 +218,8 @@ class BestCheckpoint:
     ) -> float | None:
         """Saves if it beats `best`; returns the best value from now on."""
         if self._metric not in values:
-            raise errors.InputError(
-                f"--best_metric={self._metric}: not among {sorted(values)}"
+            raise ValueError(
+                f"best_metric={self._metric!r}: not among {sorted(values)}"
             )
         value = float(values[self._metric])
         if not math.isfinite(value):
@@ -209,6 +231,10 @@ class BestCheckpoint:
         self._saver.save(step, variables, {self._metric: value})
         logging.info("step %d: best so far, %s = %g", step, self._metric, value)
         return value
+
+    def wait(self) -> None:
+        """Returns when the last save is done; raises what made it fail."""
+        self._saver.wait()
 
 
 def steps(directory: str) -> list[int]:

@@ -109,19 +109,27 @@ def train(
             loss_scale=loss_scale,
             run_clock=run_clock,
             variables=variables,
+            weights=saved_variables(model),
             saver=saver,
-            best=_best(output_dir, options, strategy),
+            best=_best(output_dir, options, strategy, saver),
             writer=_writer(output_dir, step, end, strategy, owes),
             preempted=preempted,
             step=step,
-            interval=state.get("interval", {}),
-            best_value=state.get("best"),
-            best_step=state.get("best_step", 0),
+            **_measured(state),
             owes_evaluation=owes,
         )
         _run_phases(going, phases, task, model)
     going.writer.close()
     return step
+
+
+def _measured(state) -> dict[str, Any]:
+    """Returns what a checkpoint says of metrics, as fields of a Run."""
+    return {
+        "interval": state.get("interval", {}),
+        "best_value": state.get("best"),
+        "best_step": state.get("best_step", 0),
+    }
 
 
 def _begin(
@@ -199,12 +207,13 @@ def _saver(output_dir, options, strategy) -> checkpoints.Checkpoints:
     )
 
 
-def _best(output_dir, options, strategy) -> checkpoints.BestCheckpoint:
+def _best(output_dir, options, strategy, saver) -> checkpoints.BestCheckpoint:
     return checkpoints.BestCheckpoint(
         output_dir,
         metric=options.best_metric,
         higher_is_better=options.higher_is_better,
         is_chief=strategies.is_chief(strategy),
+        beside=saver,
     )
 
 

@@ -62,6 +62,8 @@ class Run:
     loss_scale: precision.LossScale | None
     run_clock: clock.Clock | None
     variables: dict[str, tf.Variable]
+    # Those of the model alone, which `best/` holds.
+    weights: dict[str, tf.Variable]
     saver: checkpoints.Checkpoints
     best: checkpoints.BestCheckpoint
     writer: metric_writer.MetricWriter
@@ -151,6 +153,7 @@ class Run:
 
     def _settle(self) -> None:
         """Returns when the last checkpoint stands, whoever wrote it."""
+        self.best.wait()
         self.saver.wait()
         strategies.wait_for_all(self.strategy)
 
@@ -238,7 +241,7 @@ class Run:
             self.step, {f"eval/{k}": v for k, v in held_out.items()}
         )
         best = self.best.offer(
-            self.step, held_out, self.variables, self.best_value
+            self.step, held_out, self.weights, self.best_value
         )
         if best != self.best_value:
             self.best_value, self.best_step = best, self.step

@@ -3,6 +3,9 @@
 pytest tests/training/checkpoints_test.py
 """
 
+import os
+import time
+
 import pytest
 import tensorflow as tf
 
@@ -31,6 +34,26 @@ def test_data_without_an_index_is_swept_by_the_next_save(tmp_path):
     data = ".data-00000-of-00001"
     names = [f"model.ckpt-{s}{end}" for s in (2, 3) for end in (data, ".index")]
     assert found == {"checkpoint", *names}
+
+
+def test_a_save_that_names_the_best_comes_after_it(tmp_path, monkeypatch):
+    written, write = [], checkpoints.Checkpoints._write
+
+    def slow(self, step, tensors):
+        time.sleep(0.2 if self._directory.endswith("best") else 0.0)
+        write(self, step, tensors)
+        written.append(os.path.basename(self._directory))
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "_write", slow)
+    run = checkpoints.Checkpoints(str(tmp_path / "run"), is_asynchronous=True)
+    best = checkpoints.BestCheckpoint(str(tmp_path / "run"), beside=run)
+    variables = {"weight": tf.Variable([1.0, 2.0])}
+    assert best.offer(1, {"loss": 3.0}, variables, None) == 3.0
+    run.save(1, variables, {"best": 3.0})
+    assert written == []
+    run.wait()
+    assert written == ["best", "run"]
+    best.wait()
 
 
 @pytest.mark.parametrize(

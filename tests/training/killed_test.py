@@ -17,9 +17,10 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import toy_run
 
-from training import metric_writer
+from training import checkpoints, metric_writer
 
 HERE = pathlib.Path(__file__).parent
 DATA = ".data-00000-of-00001"
@@ -67,6 +68,15 @@ def metrics(directory):
     ]
 
 
+def best(directory):
+    """Returns name and contents of the best checkpoint."""
+    prefix = checkpoints.Checkpoints(str(directory / "best")).latest()
+    reader = tf.train.load_checkpoint(prefix)
+    names = set(reader.get_variable_to_shape_map()) - {"training_state"}
+    tensors = {name: np.asarray(reader.get_tensor(name)) for name in names}
+    return os.path.basename(prefix), toy_run.digest(tensors)
+
+
 def leftovers(directory):
     return [
         str(p)
@@ -104,4 +114,5 @@ def test_killed_before_every_operation_of_saving_and_at_random_moments(
     assert codes[:10] == [-signal.SIGKILL] * 10
     assert digest(tmp_path) == digest(undisturbed), seed
     assert metrics(tmp_path) == metrics(undisturbed), seed
+    assert best(tmp_path) == best(undisturbed), seed
     assert not leftovers(tmp_path)

@@ -211,7 +211,8 @@ def test_going_back_to_an_earlier_checkpoint_is_obeyed(tmp_path):
 
 
 def test_the_best_checkpoint_by_held_out_loss_is_kept(tmp_path):
-    go, *_ = toy_run.make({**QUICK, "steps": 9, "eval_every": 3, "peak": 0.03})
+    options = {**QUICK, "steps": 9, "eval_every": 3, "peak": 0.03}
+    go, model, _ = toy_run.make(options)
     go(str(tmp_path))
     held_out = {
         line["step"]: line["eval/loss"]
@@ -222,6 +223,9 @@ def test_the_best_checkpoint_by_held_out_loss_is_kept(tmp_path):
     best = min(held_out, key=held_out.get)
     (index,) = (tmp_path / "best").glob("*.index")
     assert index.name == f"model.ckpt-{best}.index"
+    names = dict(tf.train.list_variables(str(index.with_suffix(""))))
+    weights = {v.path for v in model.variables}
+    assert names.keys() == weights | {"global_step", "training_state"}
 
 
 def test_float16_trains_and_reports_skipped_steps(tmp_path):
