@@ -39,7 +39,8 @@ def predict(
     Labels are compared on the host: the model need not see them, and sets with
     and without them compile to the same program.
     """
-    unlabeled = dataclasses.replace(features, dense={})
+    ragged = {k: x for k, x in features.ragged.items() if k != "label_ids"}
+    unlabeled = dataclasses.replace(features, dense={}, ragged=ragged)
 
     def make(*, first_batch: int, part: int, num_parts: int) -> tf.data.Dataset:
         del first_batch  # A prediction always begins at the beginning.
