@@ -20,7 +20,6 @@ class Evaluator:
         model: Any,
         *,
         strategy: tf.distribute.Strategy,
-        jit_compile: bool = False,
     ):
         """Compiles nothing yet."""
         self._task = task
@@ -28,7 +27,7 @@ class Evaluator:
         self._strategy = strategy
         self._names: list[str] = []
         self._losses: list[str] = []
-        self._run = tf.function(self._batch, jit_compile=jit_compile)
+        self._run = tf.function(self._batch)
 
     def __call__(
         self, make_batches: feed.MakeBatches, *, max_steps: int | None = None

@@ -19,6 +19,7 @@ from training import (
     checkpoints,
     clock,
     feed,
+    loop_options,
     metric_writer,
     optimizers,
     precision,
@@ -57,7 +58,7 @@ class Run:
     """Where a run stands, and what it is written to."""
 
     strategy: tf.distribute.Strategy
-    options: Any  # loop.Options
+    options: loop_options.Options
     optimizer: optimizers.Optimizer
     loss_scale: precision.LossScale | None
     run_clock: clock.Clock | None
@@ -96,7 +97,6 @@ class Run:
         """Trains to the end of a phase, or exits on a signal."""
         self._enter(phase, first_step)
         iterator = iter(batches)
-        examples = _global_batch_size(batches, self.strategy)
         per_call, begun = 1, time.monotonic()
         is_first = True
         while self.step < self._end():
@@ -117,7 +117,7 @@ class Run:
             if self.run_clock:
                 self.run_clock.tick(self.step, elapsed)
             self.writer.progress(self.step)
-            stop = self._act(examples, stop)
+            stop = self._act(train_step.global_batch_size, stop)
             if stop or self._is_due(self.options.save_checkpoints_steps):
                 self._save()
             if stop:
@@ -298,9 +298,3 @@ class Run:
         stop = 0 if not total[0] else (signal or 15)
         # Means: they wait for each other at every step, and take equally long.
         return stop, float(total[1] / total[3]), float(total[2] / total[3])
-
-
-def _global_batch_size(batches: Any, strategy: tf.distribute.Strategy) -> int:
-    specs = tf.nest.flatten(batches.element_spec)
-    shape = getattr(specs[0], "_value_specs", [specs[0]])[0].shape
-    return int(shape[0] * shape[1]) * strategy.num_replicas_in_sync

@@ -82,6 +82,8 @@ class TrainStep:
         self._seed = seed
         self._loss_scale = loss_scale
         self._names: list[str] = []
+        # Known once a step has been traced.
+        self.global_batch_size = 0
         self._run = tf.function(self._steps)
         # XLA gets forward and backward. The reduce and the update stay outside:
         # merge_call cannot be traced inside a nested function, and the fused
@@ -137,6 +139,8 @@ class TrainStep:
         """
         context = tf.distribute.get_replica_context()
         merged = {k: _merge_leading(v) for k, v in features.items()}
+        rows = next(iter(merged.values())).shape[0]
+        self.global_batch_size = rows * context.num_replicas_in_sync
         weights = _all_reduce(context, dict(self._task.loss_weights(merged)))
         scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)

@@ -44,7 +44,12 @@ def create(
     """
     if name not in NAMES:
         raise errors.InputError(f"--strategy={name}: not one of {NAMES}")
-    if use_tpu or name == "tpu":
+    if use_tpu:
+        name = "tpu"
+    elif name == "auto" and _num_workers() > 1:
+        name = "multi_worker_mirrored"
+    _check_replicas(name, num_replicas)
+    if name == "tpu":
         strategy = _tpu(tpu_name or master, tpu_zone, gcp_project)
         _check_cores(strategy, num_tpu_cores)
     else:
@@ -104,9 +109,7 @@ def sum_over_replicas(
 def _on_this_machine(
     name: str, num_replicas: int | None
 ) -> tf.distribute.Strategy:
-    if name == "multi_worker_mirrored" or (
-        name == "auto" and _num_workers() > 1
-    ):
+    if name == "multi_worker_mirrored":
         if _num_workers() < 1:
             raise errors.InputError(
                 "--strategy=multi_worker_mirrored: the environment variable "
@@ -127,6 +130,22 @@ def _on_this_machine(
     return tf.distribute.MirroredStrategy(
         [f"{kind}:{i}" for i in range(wanted)]
     )
+
+
+def _check_replicas(name: str, num_replicas: int | None) -> None:
+    """Refuses a number that the strategy would not heed."""
+    if num_replicas is None:
+        return
+    if num_replicas < 1:
+        raise errors.InputError(
+            f"--num_replicas={num_replicas}: must be at least 1"
+        )
+    most = {"auto": None, "mirrored": None, "one_device": 1}.get(name, 0)
+    if most is not None and num_replicas > most:
+        raise errors.InputError(
+            f"--num_replicas={num_replicas}: --strategy={name} does not take "
+            "it, only mirrored does"
+        )
 
 
 def _make_logical_cpus(number: int) -> None:

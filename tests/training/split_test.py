@@ -107,6 +107,13 @@ def runs(tmp_path_factory):
                 "dropout": 0.5,
                 "steps": 5,
             }
+            options["overflow"] = {
+                **BASE,
+                "replicas": 2,
+                "precision": "float16",
+                "overflow": 2,
+                "steps": 6,
+            }
         processes.append(start(directory, options))
     finish(processes)
     return directory
@@ -132,6 +139,19 @@ def test_dropout_masks_differ_between_replicas_and_between_steps(runs):
 
 
 @pytest.mark.slow
+def test_an_overflow_on_one_replica_skips_the_step_on_all(runs):
+    lines = metrics(runs / "overflow", "train/skipped_steps")
+    skipped = [line["train/skipped_steps"] for line in lines]
+    assert skipped == [0, 0, 1, 1, 1, 1]
+    # That step has no loss.
+    losses, weights = read(runs / "overflow")
+    assert [line["step"] for line in losses] == [1, 2, 4, 5, 6]
+    assert np.isfinite([line["train/loss"] for line in losses]).all()
+    for name, value in weights.items():
+        assert np.isfinite(value).all(), name
+
+
+@pytest.mark.slow
 def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
     ports = []
     for _ in range(2):
@@ -143,6 +163,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
         "run": {
             **BASE,
             "strategy": "multi_worker_mirrored",
+            "replicas": None,
             "save_every": 20,
             "eval_every": 25,
             # Without waiting, the other process would find step 40.
