@@ -45,28 +45,49 @@ def die_before_operation(number):
     tf.raw_ops.SaveV2 = counted(tf.raw_ops.SaveV2)
 
 
-def die_while_training(seconds):
-    """Dies some time after the first step has begun."""
-    train = run.Run.go
+def die_inside_a_save():
+    """Dies when half of the data has been written."""
 
-    def go(*args):
-        timer = threading.Thread(
-            target=lambda: (time.sleep(seconds), die()), daemon=True
-        )
-        timer.start()
-        return train(*args)
+    def save(prefix, **kwargs):
+        with open(f"{prefix}.data-00000-of-00001.tempstate1", "wb") as file:
+            file.write(b"half")
+        die()
 
-    run.Run.go = go
+    tf.raw_ops.SaveV2 = save
+
+
+def die_after(step, seconds):
+    """Dies so long after that step, whatever is being done then."""
+    note = run.Run._note
+
+    def noted(self, results):
+        note(self, results)
+        if self.step == step:
+            timer = threading.Thread(
+                target=lambda: (time.sleep(seconds), die()), daemon=True
+            )
+            timer.start()
+
+    run.Run._note = noted
 
 
 def child(output_dir, options, point):
-    """Runs until it is killed, or to the end; returns the wait status."""
+    """Runs until it is killed, or to the end; returns the wait status.
+
+    Args:
+        output_dir: of the run.
+        options: of toy_run.
+        point: the number of an operation on files, "inside" a save, a step and
+            the seconds after it, or None, which lets it live.
+    """
     pid = os.fork()
     if pid == 0:
         if isinstance(point, int):
             die_before_operation(point)
+        elif point == "inside":
+            die_inside_a_save()
         elif point is not None:
-            die_while_training(point)
+            die_after(*point)
         try:
             toy_run.run(output_dir, options)
         finally:

@@ -1,8 +1,9 @@
 """Proves that a run that is killed ends as one that never was.
 
 Real processes die by SIGKILL: before every operation on a file that saving
-consists of, and at random moments. Weights and slots are compared by hash,
-metrics line by line. SIGTERM is in tests/run_pretraining_resume_test.py.
+consists of, inside of one, and at random moments. Weights, slots and the best
+model are compared by hash, metrics line by line. SIGTERM is in
+preemption_test.py and, by whole processes, in run_pretraining_resume_test.py.
 
 pytest tests/training/killed_test.py
 """
@@ -99,19 +100,18 @@ def test_killed_before_every_operation_of_saving_and_at_random_moments(
     tmp_path, undisturbed
 ):
     seed = random.randrange(2**32)
-    moments = [random.Random(seed + i).uniform(0.5, 2.5) for i in range(2)]
+    draw = random.Random(seed)
+    moments = [(k, draw.uniform(0.0, 0.005)) for k in (28, 35, 40)]
     finish(
         start(
             "killed_runs.py",
             tmp_path,
             json.dumps(OPTIONS),
-            json.dumps([*range(2, 12), *moments]),
+            json.dumps([*range(2, 12), "inside", *moments]),
         )
     )
     codes = json.loads((tmp_path / "kills.json").read_text())
-    assert codes[-1] == 0
-    # A run that ends before its random moment is as good as a kill after it.
-    assert codes[:10] == [-signal.SIGKILL] * 10
+    assert codes == [-signal.SIGKILL] * 14 + [0], seed
     assert digest(tmp_path) == digest(undisturbed), seed
     assert metrics(tmp_path) == metrics(undisturbed), seed
     assert best(tmp_path) == best(undisturbed), seed

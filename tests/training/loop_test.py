@@ -75,10 +75,21 @@ def test_another_model_in_output_dir_is_refused_in_one_line(tmp_path):
 
 def test_a_loss_that_is_not_finite_names_the_step(tmp_path):
     go, *_ = toy_run.make({**QUICK, "steps": 20, "poison": 8})
-    with pytest.raises(errors.InputError, match="step 8: the loss is nan"):
+    with pytest.raises(errors.InputError, match="step 8: the loss is nan") as e:
         go(str(tmp_path))
+    assert str(e.value).endswith("or look at record 64")
     assert not (tmp_path / "model.ckpt-9.index").exists()
     assert (tmp_path / "model.ckpt-6.index").exists()
+
+
+def test_the_records_of_a_bad_loss_are_counted_from_the_phase_on(tmp_path):
+    phases = [[6, 6], [9, 6]]
+    go, *_ = toy_run.make({**QUICK, "phases": phases, "poison": 8})
+    with pytest.raises(
+        errors.InputError, match="step 14: the loss is nan"
+    ) as e:
+        go(str(tmp_path))
+    assert str(e.value).endswith("or look at record 64")
 
 
 def test_checkpoints_are_tf1_files_and_old_ones_are_removed(tmp_path):

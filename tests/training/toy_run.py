@@ -51,6 +51,7 @@ DEFAULTS = {
     "clip_norm": 0.05,
     "width": WIDTH,
     "poison": -1,
+    "overflow": -1,
     "phases": None,
     "settings": {},
     "max_seconds": None,
@@ -141,8 +142,15 @@ class Task:
         }
 
 
-def batches(batch, sleep=0.0, poison=-1, number=None, length=LENGTH):
-    """Returns make_batches: batch k is a pure function of k."""
+def batches(
+    batch, sleep=0.0, poison=-1, overflow=-1, number=None, length=LENGTH
+):
+    """Returns make_batches: batch k is a pure function of k.
+
+    Batch `poison` has a weight that is not a number. In the second half of
+    batch `overflow` are weights whose gradient float16 cannot hold, although
+    they add up to nothing.
+    """
 
     def draw(k):
         if sleep:
@@ -153,6 +161,8 @@ def batches(batch, sleep=0.0, poison=-1, number=None, length=LENGTH):
         weights = weights.astype(np.float32)
         if k == poison:
             weights[0, 0] = np.nan
+        if k == overflow:
+            weights[batch // 2, :2] = 1e30, -1e30
         return ids, (ids * 3 + 1) % VOCABULARY, weights
 
     def make_batches(*, first_batch, part, num_parts):
@@ -226,11 +236,13 @@ def make(options):
                         options["batch"],
                         options["sleep"],
                         options["poison"],
+                        options["overflow"],
                         length=length,
                     ),
                     evaluate=lambda: evaluator(
                         batches(options["batch"], number=3)
                     ),
+                    describe_batch=lambda k: f"record {8 * k}",
                 )
                 for steps, length in options["phases"]
                 or [(options["steps"], LENGTH)]
