@@ -22,6 +22,9 @@ class AdamW:
 
     m = beta_1 m + (1 - beta_1) g,  v = beta_2 v + (1 - beta_2) g^2
     w = w - rate (m / (sqrt(v) + epsilon) + weight_decay w)
+
+    With `bias_correction`, m / (1 - beta_1^t) and v / (1 - beta_2^t) take the
+    places of m and v, as in PyTorch's AdamW.
     """
 
     weight_decay: float = 0.01
@@ -43,9 +46,12 @@ class AdamW:
         """Moves one variable and its two slots on the current device."""
         m, v = slots
         powers = [tf.zeros([]), tf.zeros([])]  # 1 - 0: no correction.
+        epsilon = tf.constant(self.epsilon)
         if self.bias_correction:
             t = tf.cast(step, tf.float32) + 1.0
             powers = [tf.pow(self.beta_1, t), tf.pow(self.beta_2, t)]
+            # The operation adds it to the root of v as it is, uncorrected.
+            epsilon *= tf.sqrt(1.0 - powers[1])
         if self.weight_decay and not re.search(self.no_decay, path):
             # Decay first: it uses the weights of before the step.
             variable.assign(variable * (1.0 - rate * self.weight_decay))
@@ -59,7 +65,7 @@ class AdamW:
             lr=rate,
             beta1=self.beta_1,
             beta2=self.beta_2,
-            epsilon=self.epsilon,
+            epsilon=epsilon,
             grad=gradient,
         )
 

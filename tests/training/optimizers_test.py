@@ -20,6 +20,8 @@ SHAPES = {
     "cls/predictions/output_bias": (11,),
 }
 NO_DECAY = {p for p in SHAPES if "bias" in p or "LayerNorm" in p}
+# So small that the epsilon counts.
+SMALL = {"bert/encoder/layer_0/output/dense/bias": 1e-5}
 STEPS = 100
 SCHEDULE = schedules.WarmupDecay(
     peak=0.01, num_train_steps=STEPS, num_warmup_steps=10
@@ -37,7 +39,10 @@ def draws():
     weights = {p: rng.normal(size=s) for p, s in SHAPES.items()}
     # Norms from 0.2 to 20: most steps are clipped, some are not.
     gradients = [
-        {p: rng.normal(size=s) * scale for p, s in SHAPES.items()}
+        {
+            p: rng.normal(size=s) * scale * SMALL.get(p, 1)
+            for p, s in SHAPES.items()
+        }
         for scale in np.exp(rng.uniform(-3.5, 1, STEPS))
     ]
     return weights, gradients
@@ -56,18 +61,10 @@ def numpy_run(rule, *, bias_correction, clip_norm=1.0):
             v[path] = 0.999 * v[path] + 0.001 * x**2
             m_hat, v_hat = m[path], v[path]
             rate = rate_of(step)
-            if rule == "lamb":
-                if bias_correction:
-                    m_hat = m_hat / (1 - 0.9 ** (step + 1))
-                    v_hat = v_hat / (1 - 0.999 ** (step + 1))
-                update = m_hat / (np.sqrt(v_hat) + 1e-6)
-            else:
-                scale = 1.0
-                if bias_correction:
-                    scale = np.sqrt(1 - 0.999 ** (step + 1)) / (
-                        1 - 0.9 ** (step + 1)
-                    )
-                update = scale * m_hat / (np.sqrt(v_hat) + 1e-6)
+            if bias_correction:
+                m_hat = m_hat / (1 - 0.9 ** (step + 1))
+                v_hat = v_hat / (1 - 0.999 ** (step + 1))
+            update = m_hat / (np.sqrt(v_hat) + 1e-6)
             if path not in NO_DECAY:
                 update = update + 0.01 * w
             if rule == "lamb":
