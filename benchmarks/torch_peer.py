@@ -73,6 +73,8 @@ def fit(
 ) -> None:
     """Fine-tunes with AdamW, a tenth of warm-up and linear decay.
 
+    Decay and epsilon are the released ones; PyTorch's own epsilon is 1e-8.
+
     Batches are of similar length, as Trainer's group_by_length makes them.
 
     Args:
@@ -86,7 +88,7 @@ def fit(
     """
     steps = int(len(lengths) / batch_size * epochs)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=learning_rate, weight_decay=0.01
+        model.parameters(), lr=learning_rate, weight_decay=0.01, eps=1e-6
     )
     schedule = transformers.get_linear_schedule_with_warmup(
         optimizer, int(0.1 * steps), steps
