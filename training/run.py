@@ -134,6 +134,7 @@ class Run:
         self._enter(phase, first_step)
         if self.owes_evaluation:
             self._evaluate()
+            self._settle()  # Nothing may follow that would wait.
             self._leave_if_asked()
 
     def _enter(self, phase: Phase, first_step: int) -> None:
