@@ -12,19 +12,15 @@ the bytes alone. Lines end at "\\n"; a new file does not start a new document.
 Invalid UTF-8 is ignored, as released, as long as it is little.
 """
 
-import bz2
 import collections
-import gzip
 import json
-import lzma
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
 
 import errors
-from data import sentences
+from data import input_files, sentences
 
 FORMATS = ("sentences", "paragraphs", "jsonl")
 BLOCK_BYTES = 1 << 20
@@ -79,25 +75,14 @@ def read_blocks(
 ) -> Iterator[Block]:
     """Yields the files in order, in blocks of whole lines."""
     for path in paths:
-        with tf.io.gfile.GFile(path, "rb") as raw:
-            try:
-                yield from _file_blocks(path, raw, block_bytes)
-            except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
-                raise errors.InputError(
-                    f"{path}: the compressed file is cut off or damaged"
-                ) from None
-            except OSError as error:
-                if error.errno is None:  # bz2 says "Invalid data stream".
-                    raise errors.InputError(f"{path}: {error}") from None
-                raise
+        with (
+            tf.io.gfile.GFile(path, "rb") as raw,
+            input_files.decompressed(path, raw) as reader,
+        ):
+            yield from _file_blocks(path, raw, reader, block_bytes)
 
 
-def _file_blocks(path, raw, block_bytes):
-    reader = raw
-    if path.endswith(".gz"):
-        reader = gzip.GzipFile(fileobj=raw)
-    elif path.endswith(".bz2"):
-        reader = bz2.BZ2File(raw)
+def _file_blocks(path, raw, reader, block_bytes):
     line, before, rest = 1, 0, b""
     while True:
         data = reader.read(max(block_bytes, 16))

@@ -4,11 +4,13 @@ TensorFlow, which takes seconds to start, is asked for buckets only.
 """
 
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
 import os
 import zlib
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import errors
@@ -36,13 +38,24 @@ def read(path: str) -> bytes:
     Raises:
       InputError: it is cut off or damaged.
     """
+    with _open(path) as raw, decompressed(path, raw) as reader:
+        return reader.read()
+
+
+@contextlib.contextmanager
+def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
+    """Context that reads what a file holds, by the end of its name.
+
+    Raises:
+      InputError: it is cut off or damaged, found while it is read.
+    """
     try:
-        with _open(path) as raw:
-            if path.endswith(".gz"):
-                return gzip.GzipFile(fileobj=raw).read()
-            if path.endswith(".bz2"):
-                return bz2.BZ2File(raw).read()
-            return raw.read()
+        if path.endswith(".gz"):
+            yield gzip.GzipFile(fileobj=raw)
+        elif path.endswith(".bz2"):
+            yield bz2.BZ2File(raw)
+        else:
+            yield raw
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
         raise errors.InputError(
             f"{path}: the compressed file is cut off or damaged"
