@@ -60,7 +60,7 @@ def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
     """Takes over what a run has ended with, if it has."""
     done = run.result()
     if done is not None:
-        run.check(done, {**job.config.outcome, **job.all_data_settings})
+        run.check(done, job.settings)
         results.add(run, done)
 
 
@@ -94,11 +94,9 @@ def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
     before = (run.result() or {"seconds": 0.0})["seconds"]
     seconds = before + time.monotonic() - started
     values = dict(fitted.judge().values) if judge else {}
-    job = fitted.job
-    settings = {**job.config.outcome, **job.all_data_settings}
     return {
         "step": step,
         "seconds": seconds,
         "values": values,
-        "settings": settings,
+        "settings": fitted.job.settings,
     }

@@ -90,6 +90,11 @@ class Job:
             **self.data_settings,
         }
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides how a run ends, but for its rate and seed, by flag."""
+        return {**self.config.outcome, **self.all_data_settings}
+
     def fit(self, seed: int) -> "Fitted":
         """Makes the model with the random weights of a seed."""
         with self.strategy.scope():

@@ -25,6 +25,8 @@ from absl import logging
 import errors
 
 _PREFIX = "model.ckpt"
+# Names the latest one, for TensorFlow.
+_POINTER = "checkpoint"
 _DATA = ".data-00000-of-00001"
 _STATE = "training_state"
 
@@ -154,7 +156,7 @@ class Checkpoints:
             for s in kept[-self._keep_max :]
         ]
         write_text(
-            os.path.join(self._directory, "checkpoint"), "\n".join(lines) + "\n"
+            os.path.join(self._directory, _POINTER), "\n".join(lines) + "\n"
         )
 
     def _remove_old(self, step: int) -> None:
@@ -237,6 +239,15 @@ class BestCheckpoint:
         self._saver.wait()
 
 
+def remove_all(directory: str) -> None:
+    """Removes the checkpoints of a directory, if it has any."""
+    if not tf.io.gfile.isdir(directory):
+        return
+    for name in tf.io.gfile.listdir(directory):
+        if name == _POINTER or name.startswith(f"{_PREFIX}-"):
+            tf.io.gfile.remove(os.path.join(directory, name))
+
+
 def steps(directory: str) -> list[int]:
     """Lists the steps of the whole checkpoints in a directory, rising."""
     if not tf.io.gfile.isdir(directory):
@@ -265,7 +276,7 @@ def _is_whole(prefix: str) -> bool:
 
 
 def _named(directory: str) -> str | None:
-    path = os.path.join(directory, "checkpoint")
+    path = os.path.join(directory, _POINTER)
     if not tf.io.gfile.exists(path):
         return None
     with tf.io.gfile.GFile(path) as file:

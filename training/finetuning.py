@@ -7,7 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 import errors
-from training import assembly, feed, finetuning_config, loop, run_config
+from training import (
+    assembly,
+    checkpoints,
+    feed,
+    finetuning_config,
+    loop,
+    run_config,
+)
 
 BEST = "best"  # Where the loop keeps the best checkpoint.
 # What evaluations are compared by, while training and in a grid.
@@ -121,9 +128,5 @@ def restore(
 
 def remove_checkpoints(directory: str) -> None:
     """Removes a finished run's checkpoints, which its model replaces."""
-    for name in os.listdir(directory):
-        if name == "checkpoint" or name.startswith("model.ckpt-"):
-            os.remove(os.path.join(directory, name))
-    best = os.path.join(directory, BEST)
-    if os.path.isdir(best):
-        remove_checkpoints(best)
+    for folder in (directory, os.path.join(directory, BEST)):
+        checkpoints.remove_all(folder)
