@@ -83,7 +83,9 @@ def ours(config: Config) -> list[dict[str, float]]:
     name = "grid_results.json" if config.num_seeds > 1 else "eval_results.json"
     with open(os.path.join(folder, name)) as file:
         found = json.load(file)
-    return found["runs"] if config.num_seeds > 1 else [found]
+    if config.num_seeds > 1:
+        return found["runs"]
+    return [{k.removeprefix("eval_"): value for k, value in found.items()}]
 
 
 def peer(config: Config) -> list[dict[str, float]]:
