@@ -122,7 +122,7 @@ def main(config: Config) -> None:
             )
         ratio = rates["ours"] / rates["released"]
         print(f"ratio per processor second: {ratio:.2f}")
-        started = time.process_time()
+        started = time.perf_counter()
         far = pipelines.train_batches(
             paths,
             kind,

@@ -22,6 +22,7 @@ from data.features import Features
 
 _GROUP_BATCHES = 50
 _FOREVER = 2**62
+_AHEAD = 4  # Batches that are made before they are asked for.
 FINE, COARSE, ONE = "fine", "coarse", "one"
 
 
@@ -191,7 +192,7 @@ def _batches(
 
     # In order, or the batch of a step would depend on the machine's load.
     return numbers.map(load, num_parallel_calls=2, deterministic=True).prefetch(
-        tf.data.AUTOTUNE
+        _AHEAD
     )
 
 

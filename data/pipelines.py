@@ -14,6 +14,7 @@ Records are permuted as bytes; a worker parses only its own rows of a batch.
 """
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,9 @@ _GROUP = 16
 _CHUNK = 2048
 _WINDOW = 16
 _FOREVER = 2**62
+# Not left to tf.data to find, see training.feed.
+_PARSERS = max(2, min(16, os.cpu_count() or 1))
+_AHEAD = 4  # Batches.
 
 
 def train_batches(
@@ -69,10 +73,10 @@ def train_batches(
         # In order, or the batch of a step would depend on the machine's load.
         .map(
             lambda batch: records.parse(batch[rows], schema),
-            num_parallel_calls=tf.data.AUTOTUNE,
+            num_parallel_calls=_PARSERS,
             deterministic=True,
         )
-        .prefetch(tf.data.AUTOTUNE)
+        .prefetch(_AHEAD)
     )
 
 
@@ -103,8 +107,8 @@ def eval_batches(
         tf.data.Dataset.from_tensor_slices(list(shards))
         .flat_map(_open)
         .batch(batch_size)
-        .map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
+        .map(parse, num_parallel_calls=_PARSERS, deterministic=True)
+        .prefetch(_AHEAD)
     )
 
 

@@ -36,9 +36,8 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns per-replica features [accumulation steps, micro-batch, ...].
 
-    One CPU reads the batches where they are made. A distributed iterator would
-    hand them over through threads of its own, whose end it then awaits, for
-    seconds at times.
+    One CPU reads the batches where they are made; a distributed iterator would
+    hand them over through threads of its own.
 
     Say `is_endless` where it is so: several workers need not ask each other at
     every step whether one has come to an end, and shapes stay static.
@@ -65,11 +64,22 @@ def distribute(
             batches = batches.apply(
                 tf.data.experimental.assert_cardinality(endless)
             )
-        return batches
+        return batches.with_options(_options())
 
     if strategies.is_one_cpu(strategy):
         return make_part(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(make_part)
+
+
+def _options() -> tf.data.Options:
+    """Returns options without autotuning.
+
+    The end of an iterator awaits the thread that tunes it, which at times
+    sleeps on until its next turn, after 10 ms, 20 ms, 40 ms, ..., one minute.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
 
 
 def check_batch_size(

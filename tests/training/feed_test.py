@@ -25,7 +25,6 @@ def test_one_cpu_is_given_what_a_distributed_iterator_gives(accumulation):
     mirrored = tf.distribute.MirroredStrategy(["CPU:0"])
     plain, found = first_batches(one, accumulation)
     distributed, expected = first_batches(mirrored, accumulation)
-    # The distributed one takes seconds to be torn down.
     assert isinstance(plain, tf.data.Dataset)
     assert not isinstance(distributed, tf.data.Dataset)
     assert len(found) == 3
@@ -34,6 +33,13 @@ def test_one_cpu_is_given_what_a_distributed_iterator_gives(accumulation):
         for name, value in one_batch.items():
             assert value.shape[0] == accumulation
             np.testing.assert_array_equal(value, other[name])
+
+
+def test_nothing_tunes_the_pipeline():
+    # The end of an iterator would await the thread that does, up to a minute.
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    batches = feed.distribute(strategy, toy_run.batches(8))
+    assert batches.options().autotune.enabled is False
 
 
 def test_a_batch_that_does_not_divide_is_refused():
