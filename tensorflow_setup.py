@@ -6,13 +6,15 @@ AVX2, a training step takes 0.9 of the time (docs/LOG.md).
 TF_ENABLE_ONEDNN_OPTS=0 is obeyed.
 
 The notices of the C++ runtime fill a screen on a machine without a GPU, before
-the first line of a run. TF_CPP_MIN_LOG_LEVEL=0 shows everything, e.g. why a GPU
-is not found; what really fails raises.
+the first line of a run, and those of tf.distribute one for every collective
+operation that is traced. TF_CPP_MIN_LOG_LEVEL=0 shows everything, e.g. why a
+GPU is not found; what really fails raises.
 
 Import this before anything that imports TensorFlow.
 """
 
 import importlib
+import logging
 import os
 import sys
 import tempfile
@@ -42,7 +44,15 @@ def _import_quietly(name: str) -> None:
             os.close(terminal)
 
 
+def _leave_warnings(name: str) -> None:
+    """Lets a logger say warnings, once: the root's handlers show them."""
+    logger = sys.modules[name].get_logger()
+    logger.setLevel(logging.WARNING)
+    logger.handlers.clear()
+
+
 # Processes that this one starts inherit both.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 if os.environ.setdefault(_LEVEL, "3") == "3":
     _import_quietly("tensorflow")
+    _leave_warnings("tensorflow")

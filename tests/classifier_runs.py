@@ -22,9 +22,14 @@ def sentences(seed, count):
         yield " ".join(words), label
 
 
-def make_data(place):
+def make_data(place, dropout=0.1):
     """Saves a tiny encoder with its vocabulary, and data in several forms."""
-    tiny_runs.save_encoder(place / "encoder", WORDS)
+    tiny_runs.save_encoder(
+        place / "encoder",
+        WORDS,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
     for name, seed, count in (("train", 1, 203), ("dev", 2, 41)):
         rows = list(sentences(seed, count))
         with open(place / f"{name}.csv", "w", newline="") as file:

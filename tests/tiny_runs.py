@@ -11,7 +11,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SEED = 3
 
 
-def config(words: list[str], **sizes: int) -> BertConfig:
+def config(words: list[str], **sizes: float) -> BertConfig:
     """Returns tiny hyperparameters for a vocabulary."""
     tiny = dict(
         hidden_size=16,
@@ -29,7 +29,7 @@ def save_encoder(
     words: list[str],
     *,
     attention: str = "bidirectional",
-    **sizes: int,
+    **sizes: float,
 ) -> pathlib.Path:
     """Saves random weights and their vocabulary; returns the directory."""
     encoder = models.PretrainingModel(

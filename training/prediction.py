@@ -75,9 +75,10 @@ class Predictor:
         """Traces once for all lengths, which a signature leaves open."""
         key = str(spec)
         if key not in self._compiled:
-            self._compiled[key] = tf.function(
-                self._batch, input_signature=[spec]
-            )
+            function = tf.function(self._batch, input_signature=[spec])
+            # As such it is not taken for one that is traced again and again,
+            # where a grid of runs makes one for every model.
+            self._compiled[key] = function.get_concrete_function()
         return self._compiled[key]
 
     @tf.autograph.experimental.do_not_convert

@@ -1,0 +1,61 @@
+"""Fine-tuning on two replicas: the update and the predictions of one.
+
+In processes of their own, since a process divides its processor once.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import classifier_runs
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def run(place, name, **flags):
+    given = {
+        "task_name": "csv",
+        "train_file": place / "train.csv",
+        "dev_file": place / "dev.csv",
+        "test_file": place / "dev.csv",
+        "text_column": "review",
+        "label_column": "verdict",
+        "init_checkpoint": place / "encoder",
+        "output_dir": place / name,
+        "max_seq_length": 32,
+        "learning_rate": 5e-3,
+        "precision": "float32",
+        # 41 examples: the last batch is filled up, on one replica wholly.
+        "predict_batch_size": 8,
+    } | flags
+    process = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "run_classifier.py"),
+            *(f"--{key}={value}" for key, value in given.items()),
+            *("--do_train", "--do_eval", "--do_predict"),
+        ],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stderr, np.loadtxt(place / name / "test_results.tsv")
+
+
+@pytest.mark.slow
+def test_two_replicas_train_and_predict_as_one(tmp_path):
+    classifier_runs.make_data(tmp_path, dropout=0.0)
+    _, expected = run(tmp_path, "one")
+    notices, found = run(tmp_path, "two", strategy="mirrored", num_replicas=2)
+    assert "2 replica(s)" in notices
+    assert expected.shape == (41, 2)
+    assert expected[:, 0].std() > 0.05  # It has learned to tell them apart.
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    # tf.distribute would say one line for each collective operation.
+    assert "INFO" not in notices and "all_reduce" not in notices
