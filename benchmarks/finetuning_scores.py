@@ -32,25 +32,13 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(seeds.Contest):
     """What is compared."""
 
     task_name: str = field("Of GLUE.")
     data_dir: str = field("Folder of the task's files.")
-    init_checkpoint: str = field("A model directory that both read.")
-    output_dir: str = field("Where everything goes.")
     train_file: str | None = field("In place of the released name.", None)
     dev_file: str | None = field("In place of the released name.", None)
-    peer_python: str | None = field(
-        "Python with torch and transformers; None: ours alone.", None
-    )
-    learning_rate: float = field("Peak.", 5e-5)
-    num_train_epochs: float = field("Times that every example is seen.", 3.0)
-    train_batch_size: int = field("Examples per step.", 32)
-    bias_correction: bool = field(
-        "Of ours: PyTorch's AdamW has it, the released one has not.", False
-    )
-    num_seeds: int = field("Runs of each, seeds 1, 2, ...", 5)
     num_peer_seeds: int | None = field("Runs of the peer, if others.", None)
     peer_seed: int = field("Used by itself.", 0)
 
@@ -60,23 +48,16 @@ def ours(config: Config) -> list[dict[str, float]]:
     import run_classifier
 
     folder = os.path.join(config.output_dir, "ours")
-    given = {
-        name: getattr(config, name)
-        for name in (
-            "task_name",
-            "data_dir",
-            "init_checkpoint",
-            "train_file",
-            "dev_file",
-            "learning_rate",
-            "num_train_epochs",
-            "train_batch_size",
-            "bias_correction",
-            "num_seeds",
-        )
-    }
-    given |= {"output_dir": folder, "random_seed": 1, "eval_batch_size": 32}
-    flags = [f"--{k}={v}" for k, v in given.items() if v is not None]
+    flags = config.flags(
+        "task_name",
+        "data_dir",
+        "train_file",
+        "dev_file",
+        "num_seeds",
+        output_dir=folder,
+        random_seed=1,
+        eval_batch_size=32,
+    )
     script = os.path.abspath(run_classifier.__file__)
     command = [sys.executable, script, "--do_train", "--do_eval", *flags]
     subprocess.run(command, check=True)

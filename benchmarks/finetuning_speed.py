@@ -40,7 +40,7 @@ class Config(turns.Race):
     profile: str | None = field(
         "Where to write traces of ours, in place of a comparison.", None
     )
-    work: Literal["train", "predict"] = field("Used by itself.", "train")
+    work: Literal["all", "train", "predict"] = field("Of these.", "all")
     examples: str | None = field("Used by itself.", None)
 
 
@@ -130,8 +130,9 @@ def main(config: Config) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = tokenized_task.write(folder, task, config.init_checkpoint)
         for work, split in (("train", "train"), ("predict", "dev")):
-            path = paths[split]
-            _measure(dataclasses.replace(config, work=work, examples=path))
+            if config.work in ("all", work):
+                path = paths[split]
+                _measure(dataclasses.replace(config, work=work, examples=path))
     return None
 
 

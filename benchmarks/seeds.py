@@ -1,8 +1,45 @@
 """Scores over seeds of two sides: are they within the noise of seeds?"""
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+
+from training import config_flags
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What every comparison of scores takes; SHARED are flags of runners."""
+
+    init_checkpoint: str = field("A model directory that both read.")
+    output_dir: str = field("Where everything goes.")
+    peer_python: str | None = field(
+        "Python with absl-py, torch and transformers; None: ours alone.", None
+    )
+    learning_rate: float = field("Peak.", 5e-5)
+    num_train_epochs: float = field("Times that every example is seen.", 3.0)
+    train_batch_size: int = field("Examples per step.", 32)
+    bias_correction: bool = field(
+        "Of ours: PyTorch's AdamW has it, the released one has not.", False
+    )
+    num_seeds: int = field("Runs of each, seeds 1, 2, ...", 5)
+
+    SHARED = (
+        "init_checkpoint",
+        "learning_rate",
+        "num_train_epochs",
+        "train_batch_size",
+        "bias_correction",
+    )
+
+    def flags(self, *names: str, **others: object) -> list[str]:
+        """Returns --name=value for SHARED, these fields, and others."""
+        given = {name: getattr(self, name) for name in (*self.SHARED, *names)}
+        given |= others
+        return [f"--{k}={v}" for k, v in given.items() if v is not None]
 
 
 def compare(title: str, scores: Mapping[str, Sequence[float]]) -> bool:

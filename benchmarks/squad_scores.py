@@ -32,20 +32,17 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(seeds.Contest):
     """What is compared."""
 
     train_file: str = field("SQuAD's JSON.")
     predict_file: str | None = field("SQuAD's JSON.", None)
-    init_checkpoint: str = field("A directory that transformers reads too.")
-    output_dir: str = field("Where runs go.")
     every: int = field("Of the questions to learn, one in so many.", 40)
     halves: bool = field("Learn one half of the articles of a file.", False)
     num_seeds: int = field("Runs of each, seeds 1, 2, ...", 1)
     train_batch_size: int = field("Windows.", 16)
     learning_rate: float = field("At its peak.", 1e-4)
     num_train_epochs: float = field("Times that every question is seen.", 2.0)
-    peer_python: str | None = field("Python with torch.", None)
     max_seq_length: int = field("Pieces of a window.", 384)
     doc_stride: int = field(
         "Pieces from a window to the next; to the peer, pieces of both.", 128
@@ -88,24 +85,19 @@ def run_ours(
     config: Config, train: str, predict: str, seed: int, folder: str
 ) -> None:
     """Runs run_squad.py."""
-    flags = {
-        "init_checkpoint": config.init_checkpoint,
-        "train_file": train,
-        "predict_file": predict,
-        "train_batch_size": config.train_batch_size,
-        "predict_batch_size": 16,
-        "learning_rate": config.learning_rate,
-        "num_train_epochs": config.num_train_epochs,
-        "max_seq_length": config.max_seq_length,
-        "doc_stride": config.doc_stride,
-        "random_seed": seed,
-        "output_dir": folder,
-        "do_train": True,
-        "do_predict": True,
-        "version_2_with_negative": config.halves,
-    }
-    command = [sys.executable, os.path.join(ROOT, "run_squad.py")]
-    command += [f"--{name}={value}" for name, value in flags.items()]
+    flags = config.flags(
+        "max_seq_length",
+        "doc_stride",
+        train_file=train,
+        predict_file=predict,
+        predict_batch_size=16,
+        random_seed=seed,
+        output_dir=folder,
+        do_train=True,
+        do_predict=True,
+        version_2_with_negative=config.halves,
+    )
+    command = [sys.executable, os.path.join(ROOT, "run_squad.py"), *flags]
     subprocess.run(command, check=True)
 
 

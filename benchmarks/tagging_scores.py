@@ -31,43 +31,23 @@ SPLITS = ("dev", "test")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(seeds.Contest):
     """What is compared."""
 
     data_dir: str = field("Folder of eng.train, eng.testa and eng.testb.")
-    init_checkpoint: str = field("A model directory that both read.")
-    output_dir: str = field("Where everything goes.")
-    peer_python: str | None = field(
-        "Python with torch and transformers; None: ours alone.", None
-    )
-    learning_rate: float = field("Peak.", 5e-5)
-    num_train_epochs: float = field("Times that all is seen.", 3.0)
-    train_batch_size: int = field("Sentences per step.", 32)
-    bias_correction: bool = field(
-        "Of ours: PyTorch's AdamW has it, the released one has not.", False
-    )
     document_context: Literal["none", "maximal"] = field("Of ours.", "none")
     doc_stride: int = field("Of ours; see run_ner.py.", 0)
-    num_seeds: int = field("Runs of each, seeds 1, 2, ...", 3)
 
 
 def run_ours(config: Config, seed: int, folder: str) -> None:
     """Runs run_ner.py."""
-    given = {
-        name: getattr(config, name)
-        for name in (
-            "data_dir",
-            "init_checkpoint",
-            "learning_rate",
-            "num_train_epochs",
-            "train_batch_size",
-            "bias_correction",
-            "document_context",
-            "doc_stride",
-        )
-    }
-    given |= {"output_dir": folder, "random_seed": seed}
-    flags = [f"--{k}={v}" for k, v in given.items()]
+    flags = config.flags(
+        "data_dir",
+        "document_context",
+        "doc_stride",
+        output_dir=folder,
+        random_seed=seed,
+    )
     command = [sys.executable, os.path.join(ROOT, "run_ner.py"), *flags]
     command += ["--do_train", "--do_eval", "--do_predict"]
     subprocess.run(command, check=True)

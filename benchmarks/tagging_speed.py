@@ -33,7 +33,7 @@ class Config(turns.Race):
     init_checkpoint: str = field("A model directory that both read.")
     batch_size: int = field("Sentences per step.", 32)
     steps: int = field("Batches per turn.", 20)
-    work: Literal["train", "extract"] = field("Used by itself.", "train")
+    work: Literal["all", "train", "extract"] = field("Of these.", "all")
     examples: str | None = field("Used by itself.", None)
 
 
@@ -148,6 +148,8 @@ def main(config: Config) -> None:
             turns.choose_precision(config), examples=tokenize(config, folder)
         )
         for work in ("train", "extract"):
+            if config.work not in ("all", work):
+                continue
             turns.race(
                 __file__,
                 dataclasses.replace(config, work=work),

@@ -82,8 +82,8 @@ class LayerNorm(keras.layers.Layer):
 
     def call(self, x):
         """Maps float [..., H] to the same shape in the compute dtype."""
-        # In this order of operations TensorFlow's oneDNN build replaces the
-        # whole by one kernel where no gradient needs the parts.
+        # The order of operations that TensorFlow's oneDNN build looks for, to
+        # replace the whole by one kernel (not on AVX2).
         x = ops.cast(x, "float32")
         centered = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
