@@ -39,8 +39,7 @@ def run(place, name, **flags):
             *("--do_train", "--do_eval", "--do_predict"),
         ],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=300,
     )
