@@ -29,12 +29,13 @@ def autocast(precision: str, device: str = "cpu") -> torch.autocast:
     return torch.autocast(device, dtype=torch.bfloat16, enabled=is_half)
 
 
-def step(model, loss: torch.Tensor, optimizer) -> None:
-    """Changes the weights: gradients, clipped by their global norm."""
+def step(model, loss: torch.Tensor, optimizer) -> float:
+    """Changes the weights; returns the gradients' norm before clipping."""
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
+    return norm.item()
 
 
 def training(
@@ -73,7 +74,9 @@ def fit(
 ) -> None:
     """Fine-tunes with AdamW, a tenth of warm-up and linear decay.
 
-    Decay and epsilon are the released ones; PyTorch's own epsilon is 1e-8.
+    Decay and epsilon are the released ones; PyTorch's own epsilon is 1e-8. The
+    rate decays from the end of the warm-up on, as Trainer's, and so is 1.11
+    times the released one from there.
 
     Batches are of similar length, as Trainer's group_by_length makes them.
 
