@@ -5,9 +5,10 @@
 
 Both tag the same batches from the same weights, head included: transformers
 reads the directory that our model is saved in. No dropout, float32, AdamW with
-bias correction, clipping, a tenth of warm-up. The rate is the released one; --peer_schedule=transformers gives the peer its own, which
-decays from the end of the warm-up on, not from the first step, and is 1.11
-times as high from there.
+bias correction, clipping, a tenth of warm-up. The rate is the released one;
+--peer_schedule=transformers gives the peer its own, which decays from the end
+of the warm-up on, not from the first step, and is 1.11 times as high from
+there.
 
 Prints losses and gradient norms, and the largest relative difference of
 losses; exits with 1 if it exceeds 1e-4.
