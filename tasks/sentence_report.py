@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import sklearn.metrics
+from matplotlib.figure import Figure
 
 from data import examples
 from data.examples import Examples
@@ -45,15 +46,14 @@ class Judged:
 
 def sections(judged: Judged) -> list[report.Section]:
     """Returns confusions, scores by length and the worst mistakes."""
-    shown = []
-    if judged.kind == examples.CLASSIFICATION:
-        shown.append(report.Section("Confusions", _confusions(judged)))
+    shown = [_OVERVIEWS[judged.kind](judged)]
     shown.append(report.Section("By length", _by_length(judged)))
     shown.append(report.Section("Worst mistakes", _mistakes(judged)))
     return shown
 
 
-def _confusions(judged: Judged) -> str:
+def _confusions(judged: Judged) -> report.Section:
+    """Counts what every class, or every choice's place, is called."""
     matrix = sklearn.metrics.confusion_matrix(
         judged.label_ids[:, 0],
         judged.logits.argmax(axis=1),
@@ -64,7 +64,44 @@ def _confusions(judged: Judged) -> str:
         [label, *map(int, row)]
         for label, row in zip(judged.labels, matrix, strict=True)
     ]
-    return report.table(header, rows)
+    return report.Section("Confusions", report.table(header, rows))
+
+
+def _by_label(judged: Judged) -> report.Section:
+    """Scores every label by itself, where an example has any number."""
+    decided = classification.decisions(judged.kind, judged.logits)
+    columns = sklearn.metrics.precision_recall_fscore_support(
+        judged.label_ids, decided, average=None, zero_division=0.0
+    )
+    rows = [
+        [label, int(support), int(called), *map(float, scores)]
+        for label, called, *scores, support in zip(
+            judged.labels, decided.sum(axis=0), *columns, strict=True
+        )
+    ]
+    header = ["label", "examples", "called", "precision", "recall", "f1"]
+    return report.Section("By label", report.table(header, rows))
+
+
+def _true_and_predicted(judged: Judged) -> report.Section:
+    """Draws every example of a regression."""
+    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+    axes = figure.subplots()
+    truth = judged.label_ids[:, 0]
+    axes.scatter(truth, judged.logits[:, 0], s=6, alpha=0.4)
+    axes.axline((float(truth.mean()),) * 2, slope=1, color="gray", linewidth=1)
+    axes.set_xlabel("true value", fontsize=9)
+    axes.set_ylabel("predicted", fontsize=9)
+    axes.grid(alpha=0.3)
+    return report.Section("True and predicted", report.svg(figure))
+
+
+_OVERVIEWS = {
+    examples.CLASSIFICATION: _confusions,
+    examples.MULTIPLE_CHOICE: _confusions,
+    examples.MULTI_LABEL: _by_label,
+    examples.REGRESSION: _true_and_predicted,
+}
 
 
 def _by_length(judged: Judged) -> str:
