@@ -18,6 +18,7 @@ from tasks import (
     ner_data,
 )
 from training import assembly
+from training import finetuning as training
 
 if TYPE_CHECKING:
     from run_ner import NerConfig
@@ -145,7 +146,8 @@ class Inputs:
     def lengths(self) -> list[int]:
         """The lengths that batches of sentences may have."""
         longest = max(self.sentences(s).lengths.max() for s in self.splits)
-        return length_groups.permitted_lengths(int(longest))
+        step = training.length_step(self.config, self.job.strategy)
+        return length_groups.permitted_lengths(int(longest), step)
 
     def _read_as(self, split: str) -> dict[str, Any]:
         return {

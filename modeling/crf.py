@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from modeling import models, variables
+from modeling import models, recurrence, variables
 from modeling.config import BertConfig
 from modeling.losses import Weighted
 
@@ -120,24 +120,23 @@ class CrfTaggingModel(keras.Model):
         tags = ops.one_hot(ops.maximum(label_ids, 0), classes)
         flags = [known, boundaries % 2 == BEGINS, boundaries >= ENDS]
         flags = [ops.cast(flag, "float32")[..., None] for flag in flags]
-        # Scores, tags and the three flags: [S, B, 2 C + 3].
-        steps = ops.concatenate([logits, tags, *flags], axis=-1)
-        steps = ops.transpose(steps, (1, 0, 2))
+        # Scores, tags and the three flags: [B, S, 2 C + 3].
+        places = ops.concatenate([logits, tags, *flags], axis=-1)
         weight = ops.sum(flags[0])
-        return Weighted(ops.sum(self._surprise(steps)), weight)
+        return Weighted(ops.sum(self._surprise(places)), weight)
 
-    def _surprise(self, steps):
-        """Maps [S, B, 2 C + 3] to what the rows' tags cost, [B, 1]."""
+    def _surprise(self, places):
+        """Maps [B, S, 2 C + 3] to what the rows' tags cost, [B, 1]."""
         learned = self._tensors()
-        _, batch, width = ops.shape(steps)
+        batch, _, width = ops.shape(places)
         nothing = ops.zeros((batch, (width - 3) // 2))
         zero = ops.zeros((batch, 1))
 
         def step(carry, inputs):
             return _step(learned, carry, inputs)
 
-        carry, _ = ops.scan(step, (nothing, nothing, zero, zero), steps)
-        alpha, _, cost, is_open = carry
+        start = (nothing, nothing, zero, zero)
+        alpha, _, cost, is_open = recurrence.last_carry(step, start, places)
         # The rest of a sentence that goes on elsewhere.
         return cost + is_open * ops.logsumexp(alpha, axis=1, keepdims=True)
 
@@ -173,10 +172,9 @@ def _step(scores: Scores, carry, inputs):
         tag * (logits + known + ends * scores.end), axis=1, keepdims=True
     )
     whole = ops.logsumexp(reached + scores.end, axis=1, keepdims=True)
-    after = (
+    return (
         ops.where(is_word > 0, reached, alpha),
         ops.where(is_word > 0, tag, last),
         cost + is_word * (ends * whole - gained),
         ops.where(is_word > 0, 1.0 - ends, is_open),
     )
-    return after, after

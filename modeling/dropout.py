@@ -39,7 +39,7 @@ def fold_in(seed, data: int):
     """
     # Mixing before adding: the neighbors of a counted-up seed are then not the
     # seeds of its parts.
-    return _random_words(2, seed) + ops.convert_to_tensor([0, data], "int32")
+    return _random_words((2,), seed) + ops.convert_to_tensor([0, data], "int32")
 
 
 def dropout(x, rate: float, seed):
@@ -65,19 +65,21 @@ def dropout(x, rate: float, seed):
 
 def _random_halves(size, seed):
     """Draws int16 [size]: two from each random word, which halves the cost."""
-    words = _random_words((size + 1) // 2, seed)
     # `view` needs a static last dimension, also where `size` is dynamic.
-    halves = ops.view(ops.expand_dims(words, -1), "int16")
+    words = _random_words(((size + 1) // 2, 1), seed)
+    # It reshapes; TensorFlow reshapes int32, but no other type, on the host,
+    # where the mask of a GPU would have to travel to and from.
+    halves = ops.view(ops.view(words, "uint32"), "int16")
     return ops.reshape(halves, (-1,))[:size]
 
 
-def _random_words(size, seed):
-    """Draws int32 [size], uniform."""
+def _random_words(shape, seed):
+    """Draws int32 of a shape, uniform."""
     # Without limits TensorFlow takes whole words and divides nothing.
     is_tensorflow = keras.backend.backend() == "tensorflow"
     limits = (None, None) if is_tensorflow else (_LOWEST, _HIGHEST)
     return keras.random.randint(
-        (size,), *limits, dtype="int32", seed=_FixedSeed(seed)
+        shape, *limits, dtype="int32", seed=_FixedSeed(seed)
     )
 
 

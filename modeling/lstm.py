@@ -8,7 +8,7 @@ seed generators moreover have other paths in every process.
 import keras
 from keras import ops
 
-from modeling import variables
+from modeling import recurrence, variables
 
 
 class Lstm(keras.layers.Layer):
@@ -45,13 +45,11 @@ class Lstm(keras.layers.Layer):
         x = ops.matmul(ops.reshape(x, (-1, inputs)), self.kernel) + self.bias
         x = ops.reshape(x, (batch, length, 4 * self.size))
         keep = ops.cast(mask, x.dtype)[..., None]
-        steps = ops.concatenate([x, keep], axis=-1)
-        steps = ops.transpose(steps, (1, 0, 2))  # [S, B, 4 size + 1]
+        places = ops.concatenate([x, keep], axis=-1)  # [B, S, 4 size + 1]
         start = ops.zeros((batch, self.size), x.dtype)
-        _, (states, _) = ops.scan(
-            self._step, (start, start), steps, reverse=self._backwards
+        return recurrence.outputs(
+            self._step, (start, start), places, backwards=self._backwards
         )
-        return ops.transpose(states, (1, 0, 2))
 
     def _step(self, carry, inputs):
         """Maps (h, c) [B, size] and [B, 4 size + 1] to the next two."""
@@ -63,8 +61,7 @@ class Lstm(keras.layers.Layer):
         state = ops.sigmoid(o) * ops.tanh(cell)
         state = keep * state + (1.0 - keep) * h
         cell = keep * cell + (1.0 - keep) * c
-        # Outputs look like the carry: TensorFlow's scan counts on it.
-        return (state, cell), (state, cell)
+        return state, cell
 
 
 class BidirectionalLstm(keras.layers.Layer):

@@ -6,6 +6,7 @@ python -m pytest tests/modeling/bilstm_test.py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from modeling import bilstm, lstm, scalar_mix, variables
 
@@ -24,13 +25,14 @@ def numpy(x):
     return keras.ops.convert_to_numpy(x)
 
 
-def test_both_directions_are_those_of_keras(batch):
-    x, mask = batch
+@pytest.fixture(scope="module")
+def pair(batch):
+    """Ours, and Keras's with the same weights."""
     ours = lstm.BidirectionalLstm("a", 4, 6, seed=1)
     theirs = keras.layers.Bidirectional(
         keras.layers.LSTM(6, return_sequences=True)
     )
-    theirs.build(x.shape)
+    theirs.build(batch[0].shape)
     weights = []
     for direction in ours.directions:
         bias = numpy(direction.bias) + 0.1
@@ -39,8 +41,37 @@ def test_both_directions_are_those_of_keras(batch):
         kernels = direction.kernel, direction.recurrent_kernel
         weights += [*map(numpy, kernels), bias + forget]
     theirs.set_weights(weights)
+    return ours, theirs
+
+
+def test_both_directions_are_those_of_keras(batch, pair):
+    x, mask = batch
+    ours, theirs = pair
     found, expected = numpy(ours(x, mask)), numpy(theirs(x, mask=mask))
     np.testing.assert_allclose(found[mask], expected[mask], atol=1e-6)
+
+
+def test_their_gradients_are_those_of_keras(batch, pair):
+    x, mask = tf.constant(batch[0]), tf.constant(batch[1])
+    ours, theirs = pair
+    parts = ("kernel", "recurrent_kernel", "bias")
+    mine = [getattr(d, part) for d in ours.directions for part in parts]
+    # What a place counts for, padding for nothing.
+    shares = np.random.default_rng(3).standard_normal((3, 7, 12))
+    shares = (shares * batch[1][..., None]).astype(np.float32)
+    gradients = []
+    for run, weights in (
+        (lambda: ours(x, mask), mine),
+        (lambda: theirs(x, mask=mask), theirs.weights),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(run() * shares)
+        sources = [x, *(weight.value for weight in weights)]
+        gradients.append(tape.gradient(loss, sources))
+    for found, expected in zip(*gradients, strict=True):
+        assert np.any(expected != 0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_mixed", [False, True], ids=["concat", "mix"])

@@ -11,6 +11,8 @@ from modeling import dropout
 
 SHAPE = (199, 1001)
 SIZE = 199 * 1001
+# The first random words of the seed [1, 2].
+WORDS = [1105988140, 1738052849, -335576002]
 
 
 def _mask(seed, rate=0.1):
@@ -41,6 +43,35 @@ def test_the_same_seed_gives_the_same_mask_and_another_another():
     np.testing.assert_array_equal(_mask([1, 2]), _mask([1, 2]))
     for other in ([1, 3], [2, 2], [2, 1]):
         _assert_independent(_mask([1, 2]), _mask(other))
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (3, 5, 7)])
+def test_the_mask_is_of_the_halves_of_random_words(shape):
+    """Little ends first; another order would change every run."""
+    x, seed, size = tf.ones(shape), tf.constant([1, 2]), int(np.prod(shape))
+    words = tf.random.stateless_uniform(
+        [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32
+    ).numpy()
+    assert words[:3].tolist() == WORDS
+    halves = words.astype("<i4").view("<i2")[:size].reshape(shape)
+    keep = halves >= round(0.3 * 2**16) - 2**15
+    for run in (dropout.dropout, tf.function(dropout.dropout)):
+        np.testing.assert_array_equal(run(x, 0.3, seed).numpy() > 0, keep)
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (None, None)])
+def test_no_random_word_is_reshaped_as_int32(shape):
+    """TensorFlow has kernels for that on the host alone, not on a GPU."""
+    x, seed = tf.TensorSpec(shape), tf.TensorSpec([2], tf.int32)
+    run = tf.function(lambda x, seed: dropout.dropout(x, 0.3, seed))
+    found = {}
+    for op in run.get_concrete_function(x, seed).graph.get_operations():
+        if op.type in ("Reshape", "ExpandDims", "Squeeze", "StridedSlice"):
+            # Shapes are on the host anyway.
+            if op.inputs[0].op.type != "Shape":
+                found[op.name] = op.inputs[0].dtype
+    assert {tf.uint32, tf.int16, tf.bool} <= {*found.values()}, found
+    assert tf.int32 not in found.values(), found
 
 
 def test_neighboring_elements_are_independent():
