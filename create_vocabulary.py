@@ -16,6 +16,9 @@ the tokenizer finds them, so it must later be given the same --do_lower_case.
 import dataclasses
 from typing import Literal
 
+import tensorflow_setup  # noqa: F401
+
+# isort: split
 import tensorflow as tf
 import tqdm
 from absl import logging

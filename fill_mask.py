@@ -5,15 +5,22 @@
 
     python fill_mask.py --model_dir=pretrained --input_file=lines.txt
 
-Without --text and --input_file, lines are read from the keyboard or a pipe.
+Without --text and --input_file, lines are read from the keyboard or a pipe. One
+that cannot be filled, as it has no [MASK] or too many pieces, then gets a
+message on standard error, and the next line is read; after such a line a pipe
+ends with exit code 2, though all others are answered, and the keyboard with 0.
+A --text or a line of --input_file that cannot be filled ends the program, with
+exit code 2.
 """
 
 import dataclasses
+import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import errors
 import tensorflow_setup  # noqa: F401
+from data import input_files
 from tasks import masked_words, model_files
 from training import config_flags
 
@@ -26,7 +33,9 @@ class FillMaskConfig:
 
     model_dir: str = field("Model directory of run_pretraining.py.")
     text: str | None = field("One text with [MASK] in it.", None)
-    input_file: str | None = field("A file of such texts, one a line.", None)
+    input_file: str | None = field(
+        "A file of such texts, one a line, also .gz.", None
+    )
     top_k: int = field("How many words to show for each mask.", 5)
 
     def __post_init__(self):
@@ -37,39 +46,69 @@ class FillMaskConfig:
             raise ValueError(f"--top_k={self.top_k}: must be at least 1")
 
 
-def main(config: FillMaskConfig) -> None:
-    """Fills the masks of every text and prints one line per mask."""
+def main(config: FillMaskConfig) -> int:
+    """Fills the masks of every text and prints one line per mask.
+
+    Returns:
+      The exit code: 2 if a line of a pipe could not be filled, else 0.
+
+    Raises:
+      InputError: --text or a line of --input_file cannot be filled.
+    """
     model, tokenizer = model_files.load_pretrained(config.model_dir)
     left_to_right = model.bert.attention == "left_to_right"
     filler = masked_words.MaskFiller(
         model, tokenizer, left_to_right=left_to_right
     )
+    goes_on = config.text is None and config.input_file is None
+    code = 0
     for where, text in _texts(config):
         try:
+            _require_utf8(text)
             (masks,) = filler.fill([text], top_k=config.top_k)
         except errors.InputError as error:
-            raise errors.InputError(f"{where}: {error}") from error
+            if not goes_on:
+                raise errors.InputError(f"{where}: {error}") from error
+            print(f"{where}: {error}", file=sys.stderr, flush=True)
+            code = 0 if sys.stdin.isatty() else 2
+            continue
         print(text)
         for number, candidates in enumerate(masks, 1):
             label = f"  mask {number}:" if len(masks) > 1 else " "
             words = [f"{c.token} {c.probability:.3f}" for c in candidates]
             print(label, "  ".join(words), flush=True)
+    return code
 
 
 def _texts(config: FillMaskConfig) -> Iterator[tuple[str, str]]:
-    """Yields each text and where it came from."""
+    """Yields each text and where it came from.
+
+    Bytes that are not UTF-8 become halves of surrogate pairs, as Python does
+    with those of the command line.
+    """
     if config.text is not None:
         yield "--text", config.text
         return
-    lines: Iterable[str] = sys.stdin
-    name = config.input_file or "standard input"
     if config.input_file is not None:
-        lines = open(config.input_file, encoding="utf-8")  # noqa: SIM115
-    elif sys.stdin.isatty():
-        print("Type texts with [MASK] in them; Ctrl-D ends.", file=sys.stderr)
+        name = input_files.find(config.input_file)
+        lines = io.BytesIO(input_files.read(name))
+    else:
+        name, lines = "standard input", sys.stdin.buffer
+        if sys.stdin.isatty():
+            print(
+                "Type texts with [MASK] in them; Ctrl-D ends.", file=sys.stderr
+            )
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"{name}, line {number}", line.strip()
+        text = line.decode("utf-8-sig", "surrogateescape").strip()
+        if text:
+            yield f"{name}:{number}", text
+
+
+def _require_utf8(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise errors.InputError("not UTF-8 text") from None
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ the first line of a run, and those of tf.distribute one for every collective
 operation that is traced. TF_CPP_MIN_LOG_LEVEL=0 shows everything, e.g. why a
 GPU is not found; what really fails raises.
 
+All of a program's imports take seconds, and Ctrl-C among them ends it as
+config_flags.run does later: with one line and exit code 130.
+
 Import this before anything that imports TensorFlow.
 """
 
@@ -18,8 +21,28 @@ import logging
 import os
 import sys
 import tempfile
+import types
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_former_hook = sys.excepthook
+
+
+def _end_if_interrupted(
+    kind: type[BaseException],
+    error: BaseException,
+    traceback: types.TracebackType | None,
+) -> None:
+    """Ends the process on Ctrl-C; leaves everything else to the former hook.
+
+    SystemExit of a hook is obeyed. Without it, Python would end itself by
+    SIGINT. An interpreter that somebody types into goes on.
+    """
+    if not issubclass(kind, KeyboardInterrupt) or hasattr(sys, "ps1"):
+        _former_hook(kind, error, traceback)
+        return
+    program = os.path.basename(sys.argv[0]) or "python"
+    sys.stderr.write(f"{program}: interrupted\n")
+    sys.exit(130)
 
 
 def _import_quietly(name: str) -> None:
@@ -35,6 +58,8 @@ def _import_quietly(name: str) -> None:
         os.dup2(notices.fileno(), 2)
         try:
             importlib.import_module(name)
+        except KeyboardInterrupt:
+            raise
         except BaseException:
             notices.seek(0)
             os.write(terminal, notices.read())
@@ -51,6 +76,7 @@ def _leave_warnings(name: str) -> None:
     logger.handlers.clear()
 
 
+sys.excepthook = _end_if_interrupted
 # Processes that this one starts inherit both.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 if os.environ.setdefault(_LEVEL, "3") == "3":

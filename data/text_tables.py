@@ -18,6 +18,8 @@ from data.examples import Examples
 
 FORMATS = ("csv", "tsv", "jsonl")
 _LONGEST_FIELD = 1 << 28
+# What a header of one cell may have been meant to be separated by.
+_SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
 
 
 class Row(NamedTuple):
@@ -57,20 +59,23 @@ def read_tsv(path: str) -> Iterator[Row]:
 
 def read_csv(path: str) -> Iterator[Row]:
     """Yields comma-separated rows; quoted cells may hold newlines."""
-    text = b"".join(block.data for block in corpus.read_blocks([path]))
+    data = b"".join(block.data for block in corpus.read_blocks([path]))
     csv.field_size_limit(_LONGEST_FIELD)
-    end = 0
+    end, text = 0, ""
     try:
-        file = io.StringIO(text.decode("utf-8"), newline="")
-        reader = csv.reader(file, strict=True)
+        text = data.decode("utf-8")
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         for cells in reader:
             begin, end = end + 1, reader.line_num
             yield Row(begin, cells)
     except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
+        line = data.count(b"\n", 0, error.start) + 1
         raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
     except csv.Error as error:
-        raise errors.InputError(f"{path}:{end + 1}: {error}") from None
+        header = text.lstrip().partition("\n")[0].split(",")
+        raise errors.InputError(
+            f"{path}:{end + 1}: {error}{_other_separator(header, 'csv')}"
+        ) from None
 
 
 def read_jsonl(path: str) -> Iterator[Row]:
@@ -112,7 +117,7 @@ def read_named(path: str, form: str) -> Iterator[Row]:
         if len(cells) != len(header):
             raise errors.InputError(
                 f"{path}:{line}: {len(cells)} columns, but the header "
-                f"has {len(header)}"
+                f"has {len(header)}{_other_separator(header, form)}"
             )
         yield Row(line, dict(zip(header, cells, strict=True)))
 
@@ -141,29 +146,62 @@ def read_examples(
     if not rows:
         raise errors.InputError(f"{path}: has no examples")
 
-    def column(name: str, convert: Callable = _text) -> list:
-        return [convert(path, row, name) for row in rows]
+    def column(flag: str, name: str, convert: Callable = _as_text) -> list:
+        return [
+            convert(path, row, name, require(path, row, name, form, flag))
+            for row in rows
+        ]
 
     return Examples(
         path=path,
         lines=[row.line for row in rows],
-        guids=column(id_column)
+        guids=column("--id_column", id_column)
         if id_column
         else [str(i) for i in range(len(rows))],
-        first=column(text_column),
-        second=column(text_pair_column) if text_pair_column else None,
-        labels=column(label_column, _label) if label_column else None,
+        first=column("--text_column", text_column),
+        second=column("--text_pair_column", text_pair_column)
+        if text_pair_column
+        else None,
+        labels=column("--label_column", label_column, _label)
+        if label_column
+        else None,
     )
 
 
-def require(path: str, row: Row, name: str) -> Any:
-    """Returns the cell of a named column."""
+def require(
+    path: str, row: Row, name: str, form: str = "csv", flag: str | None = None
+) -> Any:
+    """Returns the cell of a named column.
+
+    Args:
+      path: the file, for the message.
+      row: of read_named.
+      name: the column.
+      form: one of FORMATS.
+      flag: that chooses the column, if one does.
+
+    Raises:
+      InputError: there is no such column.
+    """
     if name not in row.cells:
+        names = list(row.cells)
+        chosen = f" ({flag} chooses it)" if flag else ""
         raise errors.InputError(
-            f"{path}:{row.line}: no column {name!r}, only: "
-            f"{_names(list(row.cells))}"
+            f"{path}:{row.line}: no column {name!r}, only: {_names(names)}"
+            f"{chosen}{_other_separator(names, form)}"
         )
     return row.cells[name]
+
+
+def _other_separator(header: Sequence[str], form: str) -> str:
+    """Returns what to add to a message, if one cell looks like several."""
+    found = [s for s in _SEPARATORS.get(form, "") if s in header[0]]
+    if len(header) > 1 or not found:
+        return ""
+    return (
+        f"; the header seems to be separated by {found[0]!r}, but csv wants "
+        "commas and tsv tabs (--task_name=csv|tsv)"
+    )
 
 
 def _names(names: Sequence[str]) -> str:
@@ -171,17 +209,12 @@ def _names(names: Sequence[str]) -> str:
     return shown + (", ..." if len(names) > 8 else "")
 
 
-def _text(path: str, row: Row, name: str) -> str:
-    return _as_text(path, row, name, require(path, row, name))
-
-
-def _label(path: str, row: Row, name: str) -> str | list[str]:
+def _label(path: str, row: Row, name: str, value: Any) -> str | list[str]:
     def word(value: Any) -> str:
         if isinstance(value, bool):
             return str(value).lower()
         return _as_text(path, row, name, value)
 
-    value = require(path, row, name)
     return list(map(word, value)) if isinstance(value, list) else word(value)
 
 

@@ -5,6 +5,7 @@ python -m pytest tests/create_vocabulary_test.py
 
 import gzip
 import os
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import create_vocabulary
 from data import tokenization, vocabulary
 from training import config_flags
 
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # As conftest.py sets it.
 TEXT = """The quick brown fox jumps over the lazy dog. The dog sleeps.
 \u00c9t\u00e9 \u4e2d\u56fd, \u041c\u043e\u0441\u043a\u0432\u0430!
 
@@ -90,6 +92,23 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(corpus, repository):
         )  # fmt: skip
         written.append(path.read_bytes())
     assert written[0] == written[1]
+
+
+def test_nothing_but_the_run_itself_is_on_the_screen(corpus, repository):
+    done = subprocess.run(
+        [
+            sys.executable, "create_vocabulary.py", "--vocab_size=185",
+            f"--input_file={corpus}/*.txt", f"--output_file={corpus}/vocab",
+        ],
+        cwd=repository,
+        env={k: v for k, v in os.environ.items() if k != LEVEL},
+        check=True,
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    known = re.compile(r".*%\||.* pieces? \[|\d\d:\d\d:\d\d ")
+    assert [line for line in lines if not known.match(line)] == []
 
 
 @pytest.mark.parametrize(

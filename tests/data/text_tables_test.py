@@ -86,6 +86,60 @@ def test_what_does_not_fit_is_named(tmp_path, form, text, message):
     assert str(caught.value).startswith(path + message)
 
 
+@pytest.mark.parametrize(
+    ("form", "text", "message"),
+    [
+        ("csv", "text;label\na;b\n", ":2: no column 'text'"),
+        ("csv", "text|label\na|b\n", ":2: no column 'text'"),
+        ("csv", "text\tlabel\na\tb\n", ":2: no column 'text'"),
+        ("csv", "text;label\na, b, c;d\n", ":2: 3 columns, but the header"),
+        ("csv", 'text;label\n"a;b";c\n', ":2: ',' expected after '\"'"),
+        ("csv", '"text";"label"\n"a";"b"\n', ":1: ',' expected after '\"'"),
+        ("tsv", "text;label\na;b\n", ":2: no column 'text'"),
+        ("tsv", "text,label\na,b\n", ":2: no column 'text'"),
+        ("tsv", "text,label\na\tb,c\n", ":2: 2 columns, but the header has 1"),
+    ],
+)
+def test_another_separator_is_recognized(tmp_path, form, text, message):
+    path = write(tmp_path, "train", text)
+    with pytest.raises(errors.InputError) as caught:
+        read(path, form)
+    separator = text.replace('"', "")[len("text")]
+    assert str(caught.value).startswith(path + message)
+    assert str(caught.value).endswith(
+        f"; the header seems to be separated by {separator!r}, but csv wants "
+        "commas and tsv tabs (--task_name=csv|tsv)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("csv", "words;,label\na,b\n"),
+        ("csv", '"a, b"\na\n'),
+        ("tsv", "words|\tlabel\na\tb\n"),
+        ("jsonl", '{"text;label": "a;b"}\n'),
+        ("jsonl", "{}\n"),
+    ],
+)
+def test_no_other_separator_is_seen_where_none_is(tmp_path, form, text):
+    path = write(tmp_path, "train", text)
+    with pytest.raises(errors.InputError, match="no column 'text'") as caught:
+        read(path, form)
+    assert "separated" not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["text", "text_pair", "label", "id"])
+def test_a_missing_column_is_named_with_its_flag(tmp_path, what):
+    path = write(tmp_path, "train", "text,label\na,b\n")
+    with pytest.raises(errors.InputError) as caught:
+        read(path, "csv", **{f"{what}_column": "stars"})
+    assert str(caught.value) == (
+        f"{path}:2: no column 'stars', only: 'text', 'label' "
+        f"(--{what}_column chooses it)"
+    )
+
+
 @pytest.mark.parametrize("column", ["text", "pair", "label", "labels", "id"])
 def test_half_a_character_is_refused_before_it_can_stop_the_writing(
     tmp_path, column

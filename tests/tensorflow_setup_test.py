@@ -1,0 +1,92 @@
+"""Proves that Ctrl-C among a program's imports ends it in one line.
+
+python -m pytest tests/tensorflow_setup_test.py
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+WAITS = """
+import os
+os.write(2, b"a notice\\n")
+print("waiting", flush=True)
+import time
+time.sleep(60)
+"""
+# In place of TensorFlow, which would take seconds.
+TENSORFLOW = """
+import logging
+get_logger = logging.getLogger
+"""
+
+
+@pytest.fixture
+def start(repository, tmp_path):
+    """Starts a program that imports two modules of the given sources."""
+
+    def call(tensorflow, later=""):
+        (tmp_path / "tensorflow.py").write_text(tensorflow)
+        (tmp_path / "later.py").write_text(later)
+        program = tmp_path / "program.py"
+        program.write_text("import tensorflow_setup\nimport later\n")
+        return subprocess.Popen(
+            [sys.executable, program],
+            env=os.environ
+            | {"PYTHONPATH": str(repository), "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Shells start what runs in the background deaf to it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("sources", "notices"),
+    [((WAITS,), ""), ((TENSORFLOW, WAITS), "a notice\n")],
+    ids=["tensorflow", "later"],
+)
+def test_ctrl_c_while_importing_ends_with_130_and_one_line(
+    start, sources, notices
+):
+    process = start(*sources)
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (
+        130,
+        f"{notices}program.py: interrupted\n",
+    )
+
+
+def test_another_exception_keeps_its_traceback_and_the_notices(start):
+    broken = "import os\nos.write(2, b'a notice\\n')\nraise OSError('broken')\n"
+    process = start(broken)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err.startswith("a notice\nTraceback")
+    assert err.endswith("OSError: broken\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_typed_into"), [("OSError", False), ("KeyboardInterrupt", True)]
+)
+def test_the_former_hook_is_asked_for_the_rest(start, kind, is_typed_into):
+    later = f"""
+        import sys
+        import tensorflow_setup
+        tensorflow_setup._former_hook = lambda kind, *_: print(kind.__name__)
+        if {is_typed_into}:
+            sys.ps1 = ">>> "
+        raise {kind}
+    """
+    process = start(TENSORFLOW, textwrap.dedent(later))
+    out, err = process.communicate(timeout=30)
+    assert (out, err) == (f"{kind}\n", "")
