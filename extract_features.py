@@ -13,7 +13,8 @@ Sentence embeddings, as sentence-transformers computes them:
         --output_format=npz --init_checkpoint=all-MiniLM-L6-v2 \
         --pooling=mean --normalize --max_seq_length=256
 
-Lines come out in order; memory does not grow with their number.
+Lines come out in order; memory does not grow with their number. The input may
+end in .gz or .bz2.
 """
 
 import dataclasses
@@ -82,7 +83,7 @@ class ExtractConfig(run_config.DeviceConfig, finetuning_config.EncoderConfig):
 
 def main(config: ExtractConfig) -> None:
     """Opens everything, then writes the layers of every line."""
-    feature_files.check(config.output_format)
+    feature_files.check(config.output_file, config.output_format)
     start = finetuning.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
@@ -99,8 +100,6 @@ def main(config: ExtractConfig) -> None:
         pooling=config.pooling,
         normalize=config.normalize,
     )
-    predict = open_model(config, start, task)
-    started = time.monotonic()
     blocks = feature_extraction.read_blocks(
         config.input_file,
         start.tokenizer,
@@ -112,6 +111,8 @@ def main(config: ExtractConfig) -> None:
             hidden_size=start.config.hidden_size,
         ),
     )
+    predict = open_model(config, start, task)
+    started = time.monotonic()
     with feature_files.open_writer(
         config.output_file, config.output_format, pooled=pooled
     ) as writer:
@@ -136,7 +137,7 @@ def open_model(
     task: feature_extraction.ExtractionTask,
 ) -> Predict:
     """Returns what maps features to batches of their layers."""
-    strategy = assembly.make_strategy(config)
+    strategy = assembly.make_strategy(config, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
     with strategy.scope():
         model = feature_extraction.make_encoder(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 import errors
-from data import conll_tags, corpus
+from data import conll_tags, corpus, input_files
 
 DOCUMENT = "-DOCSTART-"
 # What follows may be separated otherwise than columns: "-DOCSTART- (1 EU)".
@@ -84,13 +84,14 @@ def read(
     """Reads a file.
 
     Args:
-      path: of the file, UTF-8, perhaps compressed.
+      path: of the file, UTF-8, perhaps compressed; see input_files.find.
       word_column: counted from 0, or from -1 backwards.
       tag_column: likewise; None for none, as in a file of one column.
 
     Raises:
       InputError: in one line, with the line of the file.
     """
+    path = input_files.find(path)
     text = _decode(path)
     separator = _separator(text)
     lines = list(_lines(text, separator))

@@ -57,11 +57,20 @@ class Parsed(NamedTuple):
 
 
 def expand(patterns: str, flag: str = "input_file") -> list[str]:
-    """Returns the files of a comma-separated list of names and globs."""
+    """Returns the files of a comma-separated list of names and globs.
+
+    Raises:
+      InputError: one of them is no file's, or only that of a directory.
+    """
     paths = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
-        found = sorted(tf.io.gfile.glob(pattern))
-        found = [path for path in found if not tf.io.gfile.isdir(path)]
+        matched = sorted(tf.io.gfile.glob(pattern))
+        found = [path for path in matched if not tf.io.gfile.isdir(path)]
+        if matched and not found:
+            raise errors.InputError(
+                f"--{flag}={pattern}: is a directory: name its files, e.g. "
+                f"{pattern.rstrip('/')}/*"
+            )
         if not found:
             raise errors.InputError(f"--{flag}={pattern}: no such file")
         paths.extend(found)

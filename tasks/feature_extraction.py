@@ -5,16 +5,16 @@ pooling   none: [S, H] each; cls: the first place; mean, max: over all
           pieces, [CLS] and [SEP] among them
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 import errors
-from data import sequences, tokenization
+from data import input_files, sequences, text_tables, tokenization
 from data.features import Features
 from modeling import encoder, variables
 from modeling.config import BertConfig
@@ -133,18 +133,25 @@ def read_blocks(
     max_seq_length: int,
     block_size: int,
 ) -> Iterator[Block]:
-    """Yields the lines of a file, as `a ||| b` if they are pairs."""
-    lines: list[str] = []
-    first = 0
-    with tf.io.gfile.GFile(path, "rb") as file:
-        for line in file:
-            lines.append(line.decode("utf-8", "ignore").strip())
-            if len(lines) == block_size:
-                yield Block(first, _encode(lines, tokenizer, max_seq_length))
-                first += len(lines)
-                lines = []
-    if lines:
-        yield Block(first, _encode(lines, tokenizer, max_seq_length))
+    """Returns the lines of a file, as `a ||| b` if they are pairs.
+
+    Args:
+      path: the file, plain, .gz or .bz2; it is found now and read as the blocks
+        are taken, never as a whole.
+      tokenizer: cuts the lines.
+      max_seq_length: in pieces.
+      block_size: in lines.
+
+    Raises:
+      InputError: there is no such file, or, as it is read, a line is not UTF-8.
+    """
+    lines = text_tables.lines(input_files.find(path))
+    texts = (line.strip() for _, line in lines)
+    parts = iter(lambda: list(itertools.islice(texts, block_size)), [])
+    return (
+        Block(i * block_size, _encode(part, tokenizer, max_seq_length))
+        for i, part in enumerate(parts)
+    )
 
 
 def _encode(lines, tokenizer, max_seq_length) -> Features:

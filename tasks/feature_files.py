@@ -53,8 +53,12 @@ class Writer(Protocol):
 
 @contextlib.contextmanager
 def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
-    """Gives what writes a file; `form` is of FORMATS."""
-    check(form)
+    """Gives what writes a file; `form` is of FORMATS.
+
+    Raises:
+      InputError: see check.
+    """
+    check(path, form)
     writers = {
         "jsonl": _JsonWriter,
         "npz": _NpzWriter,
@@ -71,8 +75,18 @@ def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
             writer.finish()
 
 
-def check(form: str) -> None:
-    """Refuses what cannot be written here."""
+def check(path: str, form: str) -> None:
+    """Refuses what cannot be written here.
+
+    Raises:
+      InputError: the path is a directory's, or a package is missing.
+    """
+    if tf.io.gfile.isdir(path):
+        raise errors.InputError(
+            f"--output_file={path}: is a directory, not a file"
+        )
+    if not os.path.basename(path):
+        raise errors.InputError(f"--output_file={path}: names no file")
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise errors.InputError(
             "--output_format=parquet needs pyarrow: pip install .[parquet]"

@@ -3,6 +3,8 @@
 python -m pytest tests/extract_features_test.py
 """
 
+import bz2
+import gzip
 import importlib.util
 import json
 import os
@@ -14,8 +16,9 @@ import tensorflow as tf
 import tiny_runs
 from pyarrow import parquet
 
+import errors
 import extract_features
-from data import tokenization, vocabulary
+from data import corpus, tokenization, vocabulary
 from modeling import models
 from tasks import feature_extraction, feature_files
 
@@ -30,7 +33,7 @@ def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("features")
     tiny_runs.save_encoder(place / "encoder", WORDS, **SIZES)
     (place / "in.txt").write_bytes(
-        b"\n".join(line.encode() for line in LINES) + b"\xff\n"
+        b"".join(line.encode() + b"\n" for line in LINES)
     )
     return place
 
@@ -85,6 +88,62 @@ def test_jsonl_is_the_released_one(place, states):
                 np.testing.assert_allclose(
                     layer["values"], layers[layer["index"]][i], atol=2e-6
                 )
+
+
+def test_every_machine_of_a_cluster_works_by_itself(place, monkeypatch):
+    expected = run(place, "alone.jsonl", layers="-1").read_bytes()
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    assert run(place, "one.jsonl", layers="-1").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    "ending, pack", [(".gz", gzip.compress), (".bz2", bz2.compress)]
+)
+def test_compressed_text_is_read_as_text(place, tmp_path, ending, pack):
+    (tmp_path / f"in.txt{ending}").write_bytes(
+        pack((place / "in.txt").read_bytes())
+    )
+    expected = run(place, "plain.jsonl", layers="-1").read_bytes()
+    for name in (f"in.txt{ending}", "in.txt"):
+        file = tmp_path / name
+        path = run(place, "packed.jsonl", layers="-1", input_file=file)
+        assert path.read_bytes() == expected
+
+
+def test_a_line_that_is_not_utf_8_is_named_when_it_is_reached(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"a\r\n\n b \n\xe9\n")
+    tokenizer = tokenization.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
+    blocks = feature_extraction.read_blocks(
+        str(path), tokenizer, max_seq_length=16, block_size=2
+    )
+    block = next(blocks)
+    assert block.first == 0
+    assert block.features.ragged["input_ids"].tolist() == [2, 5, 3, 2, 3]
+    with pytest.raises(errors.InputError, match="in.txt:4: not UTF-8 text"):
+        next(blocks)
+
+
+def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
+    path = tmp_path / "in.txt.gz"
+    count = 3 * corpus.BLOCK_BYTES
+    path.write_bytes(gzip.compress(b"a\n" * (count // 2)))
+    taken = []
+    blocks = corpus.read_blocks
+
+    def read_blocks(paths):
+        for block in blocks(paths):
+            taken.append(block)
+            yield block
+
+    monkeypatch.setattr(corpus, "read_blocks", read_blocks)
+    tokenizer = tokenization.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
+    found = feature_extraction.read_blocks(
+        str(path), tokenizer, max_seq_length=16, block_size=10
+    )
+    assert [next(found).first for _ in range(3)] == [0, 10, 20]
+    assert len(taken) == 1
 
 
 def test_the_default_layers_are_the_last_four(place):
@@ -224,9 +283,10 @@ BAD = {
     "layers": ({"layers": "-1,4"}, "--layers=-1,4: the model has 4 layers"),
     "twice": ({"layers": "1,1"}, "one occurs twice"),
     "number": ({"layers": "last"}, "'last' is no whole number"),
-    "input": ({"input_file": "/nowhere.txt"}, "/nowhere.txt"),
+    "input": ({"input_file": "/nowhere.txt"}, "/nowhere.txt: no such file"),
+    "folder": ({"input_file": "/"}, "/: is a directory, not a file"),
     "length": ({"max_seq_length": 64}, "--max_seq_length=64: the model has"),
-    "empty": ({"input_file": os.devnull}, "has no lines"),
+    "empty": ({"input_file": os.devnull}, f"{os.devnull}: has no lines"),
 }
 
 
@@ -237,3 +297,26 @@ def test_bad_input_is_one_line_and_no_file(place, capsys, flags, message):
     assert caught.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not list(place.glob("*bad.jsonl*"))
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        pytest.param("folder", "is a directory, not a file", id="directory"),
+        pytest.param("new/", "names no file", id="new_directory"),
+    ],
+)
+def test_a_directory_as_output_is_refused_before_any_work(
+    place, tmp_path, capsys, name, message
+):
+    (tmp_path / "folder").mkdir()
+    path = f"{tmp_path}/{name}"
+    with pytest.raises(SystemExit) as caught:
+        run(place, "", output_file=path, init_checkpoint="/nowhere")
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"--output_file={path}: {message}" in error
+    with pytest.raises(errors.InputError, match=message):
+        with feature_files.open_writer(path, "jsonl", pooled=False):
+            raise AssertionError("nothing is written")
+    assert [x.name for x in tmp_path.iterdir()] == ["folder"]

@@ -22,6 +22,7 @@ import re
 import sys
 import types
 import typing
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -40,6 +41,9 @@ _DEFINE = {
 }
 # What tf.io.gfile and the checkpoint readers raise for the user's own files.
 _TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
+# What an OpError of any kind says of them: a full disk, a directory where a
+# file is meant.
+_TENSORFLOW_FILE_TEXTS = ("No space left on device", "Is a directory")
 
 
 def field(help: str, default: Any = REQUIRED) -> Any:
@@ -120,7 +124,8 @@ def write_run_config(config: Any, output_dir: str) -> None:
 
     tf.io.gfile.makedirs(output_dir)
     path = os.path.join(output_dir, "run_config.json")
-    temporary = f"{path}.{os.getpid()}.tmp"
+    # A number of the process would not do: other containers have the same.
+    temporary = f"{path}.{uuid.uuid4().hex[:12]}.tmp"
     with tf.io.gfile.GFile(temporary, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)
         file.write("\n")
@@ -208,7 +213,7 @@ def _is_file_error(error: Exception) -> bool:
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return False
-    if "No space left on device" in str(error):
+    if any(text in str(error) for text in _TENSORFLOW_FILE_TEXTS):
         return isinstance(error, tensorflow.errors.OpError)
     kinds = (getattr(tensorflow.errors, n) for n in _TENSORFLOW_FILE_ERRORS)
     return isinstance(error, tuple(kinds))

@@ -135,6 +135,16 @@ def test_compressed_files_are_read(tmp_path, kind):
         conll.read(str(path))
 
 
+def test_files_are_found_as_elsewhere(tmp_path):
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(b"a O\n"))
+    found = conll.read(str(tmp_path / "train.txt"))
+    assert found.path == str(tmp_path / "train.txt.gz")
+    with pytest.raises(errors.InputError, match="is a directory, not a file"):
+        conll.read(str(tmp_path))
+    with pytest.raises(errors.InputError, match="dev.txt: no such file"):
+        conll.read(str(tmp_path / "dev.txt"))
+
+
 def test_a_file_of_words_has_no_tags(read):
     found = read("Jim\nsings\n")
     assert found.tags is None

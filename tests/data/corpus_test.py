@@ -151,7 +151,19 @@ def test_names_and_globs_are_expanded_in_order(tmp_path):
     assert found == [f"{tmp_path}/{name}" for name in ("c", "b0", "b1")]
 
 
-@pytest.mark.parametrize("pattern", ["none.txt", "x*.txt", ""])
+@pytest.mark.parametrize("pattern", ["wiki", "wiki/", "wi*"])
+def test_a_directory_in_place_of_its_files_is_named(tmp_path, pattern):
+    (tmp_path / "wiki").mkdir()
+    pattern = f"{tmp_path}/{pattern}"
+    with pytest.raises(errors.InputError) as caught:
+        corpus.expand(pattern)
+    assert str(caught.value) == (
+        f"--input_file={pattern}: is a directory: name its files, e.g. "
+        f"{pattern.rstrip('/')}/*"
+    )
+
+
+@pytest.mark.parametrize("pattern", ["none.txt", "x*.txt"])
 def test_patterns_without_files_are_named(tmp_path, pattern):
     with pytest.raises(errors.InputError, match="--input_file=.*no such file"):
         corpus.expand(f"{tmp_path}/{pattern}")

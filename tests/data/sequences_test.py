@@ -190,6 +190,18 @@ def test_records_are_made_again_only_when_something_changed(
     assert len(calls) == 4
 
 
+def test_a_note_that_another_worker_removes_is_none(tmp_path, monkeypatch):
+    """It was there when it was asked for."""
+    path = str(tmp_path / "train.tf_record")
+    monkeypatch.setattr(tf.io.gfile, "exists", lambda path: True)
+    example_records.remove_note(path)
+    assert example_records.read_note(path) == {}
+    example_records.write_note(path, {"job": 1})
+    assert example_records.read_note(path) == {"job": 1}
+    example_records.remove_note(path)
+    assert not list(tmp_path.iterdir())
+
+
 def rows_of(dataset, number):
     return [
         batch["label_ids"][:, 0].tolist()

@@ -8,6 +8,7 @@ import json
 from typing import Literal
 
 import pytest
+import tensorflow as tf
 from absl import logging
 
 import errors
@@ -145,13 +146,19 @@ def test_what_the_user_can_mend_is_one_line(capsys, error, code, words):
     assert words in exit_line(capsys, code, main, "--vocab_file=v")
 
 
-def test_tensorflow_file_errors_are_one_line(capsys):
+@pytest.mark.parametrize(
+    "name, words",
+    [("at/all", "at/all"), ("", "Is a directory")],
+    ids=["nothing", "directory"],
+)
+def test_tensorflow_file_errors_are_one_line(capsys, tmp_path, name, words):
     import tensorflow as tf
 
     def main(config):
-        tf.io.gfile.GFile("/nowhere/at/all").read()
+        tf.io.gfile.GFile(f"{tmp_path}/{name}").read()
 
-    assert "/nowhere" in exit_line(capsys, 2, main, "--vocab_file=v")
+    message = exit_line(capsys, 2, main, "--vocab_file=v")
+    assert str(tmp_path) in message and words in message
 
 
 def test_a_defect_of_ours_keeps_its_traceback():
@@ -184,3 +191,22 @@ def test_run_config_is_written_as_json(tmp_path):
     written = json.loads((directory / "run_config.json").read_text())
     assert Config(**written) == Config(vocab_file="v")
     assert [p.name for p in directory.iterdir()] == ["run_config.json"]
+
+
+def test_workers_with_the_same_process_number_write_beside_each_other(
+    tmp_path, monkeypatch
+):
+    """As in containers, where each has number 1."""
+    rename, hidden = tf.io.gfile.rename, []
+
+    def rename_late(source, target, overwrite):
+        hidden.append(source)
+        if len(hidden) == 1:
+            config_flags.write_run_config(Config(vocab_file="b"), str(tmp_path))
+        rename(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", rename_late)
+    config_flags.write_run_config(Config(vocab_file="a"), str(tmp_path))
+    assert len(set(hidden)) == 2
+    written = json.loads((tmp_path / "run_config.json").read_text())
+    assert Config(**written) == Config(vocab_file="a")
