@@ -10,8 +10,9 @@
     python convert_checkpoint.py --input=released/bert_model.ckpt --list
 
 Input is a TensorFlow prefix, a Hugging Face directory or cache folder, a Model
-Garden checkpoint or a model directory. All heads come along; optimizer slots
-stay behind. --check ends with code 0 if both are equal and 1 if not.
+Garden checkpoint or a model directory. All heads come along, and the files that
+say how they must be asked; optimizer slots stay behind. --check ends with code
+0 if both are equal and 1 if not.
 
 With words of one's own, and for longer texts:
 
@@ -23,11 +24,14 @@ import dataclasses
 from typing import Literal
 
 import tensorflow_setup  # noqa: F401
+from data import text_tables
 from modeling.config import BertConfig
 from tasks import (
     checkpoint_reports,
     checkpoint_sources,
     conversion,
+    file_system,
+    model_files,
     vocabulary_surgery,
 )
 from training import config_flags
@@ -57,7 +61,9 @@ class ConversionConfig:
     slim: bool = field(
         "Whether to leave out optimizer slots; only tf1 can keep them.", True
     )
-    new_words_file: str | None = field("Words to add, one a line.", None)
+    new_words_file: str | None = field(
+        "Words to add, one a line, also .gz.", None
+    )
     new_words_at: Literal["unused", "end"] = field(
         "Whether they replace [unusedN] as far as these go.", "unused"
     )
@@ -77,6 +83,9 @@ class ConversionConfig:
 
 def main(config: ConversionConfig) -> int:
     """Opens, lists if asked, compares if asked, converts if asked."""
+    file_system.refuse_remote(
+        config.output or "", "output", "copy the model from there"
+    )
     needs_data = config.output is not None or config.check is not None
     source = checkpoint_sources.read(config.input, needs_data=needs_data)
     if config.list:
@@ -100,10 +109,11 @@ def main(config: ConversionConfig) -> int:
         written = conversion.write(
             checkpoint, config.output, config.output_format
         )
-        left = ", ".join(source.others) or "nothing"
+        left = ", ".join([*source.others, *checkpoint.left_out]) or "nothing"
+        beside = "".join(f", {name}" for name in checkpoint.beside)
         print(
             f"{written}: {len(checkpoint.values)} variables "
-            f"({checkpoint.architecture}); left over: {left}"
+            f"({checkpoint.architecture}){beside}; left over: {left}"
         )
     return code
 
@@ -112,7 +122,7 @@ def _bert_config(config: ConversionConfig) -> BertConfig | None:
     """Reads --bert_config_file, if it is given."""
     if config.bert_config_file is None:
         return None
-    return BertConfig.from_json_file(config.bert_config_file)
+    return model_files.read_config(config.bert_config_file)
 
 
 def _operate(
@@ -120,10 +130,10 @@ def _operate(
 ) -> conversion.Checkpoint:
     """Adds words and positions, if asked."""
     if config.new_words_file is not None:
-        with open(config.new_words_file, encoding="utf-8") as file:
-            words = file.read().splitlines()
+        path = text_tables.find(config.new_words_file)
+        words = [line for _, line in text_tables.lines(path)]
         checkpoint = vocabulary_surgery.add_words(
-            checkpoint, words, config.new_words_file, config.new_words_at
+            checkpoint, words, path, config.new_words_at
         )
     if config.max_position_embeddings is not None:
         checkpoint = vocabulary_surgery.extend_positions(

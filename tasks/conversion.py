@@ -5,22 +5,33 @@
     tf1               bert_model.ckpt, bert_config.json, vocab.txt:
                       google-research/bert loads it; the other JSON files too
 
-Values are never computed with: 32 bits in are the same 32 bits out.
+Values are never computed with: 32 bits in are the same 32 bits out. The files
+that say how a model must be asked come along in both.
 """
 
 import dataclasses
 import os
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 import errors
 from data import tokenization
 from modeling import model_directory, stored_weights, weight_names
 from modeling.config import BertConfig
-from tasks import checkpoint_sources, tensorflow_checkpoints, tokenizer_files
+from tasks import (
+    checkpoint_sources,
+    squad_settings,
+    tagging_crf,
+    tensorflow_checkpoints,
+    tokenizer_files,
+)
 
 MODEL_DIRECTORY, TF1 = "model_directory", "tf1"
+# Without them a model runs all the same, and answers otherwise. The last one
+# is named by ner_job.py.
+BESIDE = (tagging_crf.NAME, squad_settings.FILE, "true_case.json")
 _HEADS = {
     "masked_lm": weight_names.MASKED_LM,
     "next_sentence": weight_names.NEXT_SENTENCE,
@@ -54,6 +65,8 @@ class Checkpoint:
       labels: names of the classes.
       problem_type: as transformers calls it.
       training_state: optimizer slots and the step, if they are kept.
+      beside: name -> bytes of those of BESIDE that lie beside the weights.
+      left_out: names of those that lie there and do not come along.
     """
 
     config: BertConfig
@@ -64,6 +77,8 @@ class Checkpoint:
     labels: list[str] | None
     problem_type: str | None
     training_state: dict[str, np.ndarray]
+    beside: dict[str, bytes]
+    left_out: list[str]
 
 
 def load(
@@ -80,19 +95,14 @@ def load(
       source: the checkpoint.
       config: where none lies beside it.
       do_lower_case: where nothing beside it says so.
-      drop_heads: leaves everything but encoder and pooler out.
+      drop_heads: leaves everything but encoder and pooler out, and with the
+        heads what they must be asked with.
       keep_training_state: also reads optimizer slots and the step.
 
     Raises:
       InputError: the config is missing or another model's, or a weight is.
     """
-    config = config or source.config
-    if config is None:
-        raise errors.InputError(
-            f"{source.path}: no {model_directory.RELEASED_CONFIG} beside it; "
-            "name one by --bert_config_file"
-        )
-    checkpoint_sources.check_config(source, config, "--bert_config_file")
+    config = _config(source, config)
     tensors = {
         path: tensor
         for path, tensor in source.tensors.items()
@@ -103,6 +113,7 @@ def load(
     architecture = _architecture(source, heads)
     labels, problem_type = _classes(source, architecture, tensors)
     state = source.training_state if keep_training_state else {}
+    beside = _beside(source.directory)
     return Checkpoint(
         config=config,
         values={
@@ -115,6 +126,8 @@ def load(
         labels=labels,
         problem_type=problem_type,
         training_state={name: t.read() for name, t in state.items()},
+        beside={} if drop_heads else beside,
+        left_out=list(beside) if drop_heads else [],
     )
 
 
@@ -122,18 +135,10 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     """Writes it in the given form; returns what to give as --init_checkpoint.
 
     Raises:
-      InputError: the directory holds a checkpoint already.
+      InputError: the directory holds a checkpoint already, or what another
+        one must be asked with.
     """
-    for name in (
-        model_directory.WEIGHTS,
-        f"{tensorflow_checkpoints.PREFIX}.index",
-    ):
-        path = os.path.join(directory, name)
-        if os.path.exists(path):
-            raise errors.InputError(
-                f"--output={directory}: {name} is there already; remove it or "
-                "choose another directory"
-            )
+    _refuse_another(directory, checkpoint)
     settings = {
         "architecture": checkpoint.architecture,
         "is_decoder": checkpoint.is_decoder,
@@ -141,6 +146,10 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
         "problem_type": checkpoint.problem_type,
     }
     os.makedirs(directory, exist_ok=True)
+    # Before the weights, which never are without them then.
+    for name, data in checkpoint.beside.items():
+        with open(os.path.join(directory, name), "wb") as file:
+            file.write(data)
     written = directory
     if output_format == TF1:
         written = os.path.join(directory, tensorflow_checkpoints.PREFIX)
@@ -166,6 +175,45 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
             max_length=checkpoint.config.max_position_embeddings,
         )
     return written
+
+
+def _config(
+    source: checkpoint_sources.Source, config: BertConfig | None
+) -> BertConfig:
+    """Returns the given config or the one beside it, if it is its model's."""
+    config = config or source.config
+    if config is None:
+        raise errors.InputError(
+            f"{source.path}: no {model_directory.RELEASED_CONFIG} beside it; "
+            "name one by --bert_config_file"
+        )
+    checkpoint_sources.check_config(source, config, "--bert_config_file")
+    return config
+
+
+def _beside(directory: str) -> dict[str, bytes]:
+    """Reads what the model of a directory must be asked with."""
+    found = {}
+    for name in BESIDE:
+        path = os.path.join(directory, name)
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path, "rb") as file:
+                found[name] = file.read()
+    return found
+
+
+def _refuse_another(directory: str, checkpoint: Checkpoint) -> None:
+    """Refuses a directory with files of another checkpoint."""
+    for name in (
+        model_directory.WEIGHTS,
+        f"{tensorflow_checkpoints.PREFIX}.index",
+        *(name for name in BESIDE if name not in checkpoint.beside),
+    ):
+        if os.path.exists(os.path.join(directory, name)):
+            raise errors.InputError(
+                f"--output={directory}: {name} is there already; remove it or "
+                "choose another directory"
+            )
 
 
 def _heads(tensors: dict) -> set[str]:

@@ -3,8 +3,10 @@
 python -m pytest tests/convert_checkpoint_test.py
 """
 
+import gzip
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -14,9 +16,10 @@ import safetensors.numpy
 import tensorflow as tf
 
 import convert_checkpoint
+import ner_job
 from modeling import weight_names
 from modeling.config import BertConfig
-from tasks import conversion
+from tasks import conversion, squad_settings
 from training import config_flags
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
@@ -161,6 +164,54 @@ def test_heads_can_be_left_out(run, tmp_path):
     assert len(tensors) == 39 and all(n.startswith("bert.") for n in tensors)
 
 
+@pytest.fixture
+def asked(tmp_path):
+    """A model with everything that one may have to be asked with."""
+    folder = tmp_path / "asked"
+    shutil.copytree(PRETRAINED, folder)
+    squad_settings.write(
+        str(folder), squad_settings.Settings(version_2_with_negative=True)
+    )
+    (folder / "crf.json").write_bytes(b'{"labels": ["O"]}\n')
+    (folder / "true_case.json").write_bytes(b'{"ROME": "Rome"}\n')
+    return folder
+
+
+@pytest.mark.parametrize("form", ["model_directory", "tf1"])
+def test_what_a_model_must_be_asked_with_comes_along(
+    run, asked, tmp_path, form
+):
+    assert ner_job.TRUE_CASE in conversion.BESIDE
+    output = tmp_path / "out"
+    flags = (f"--output={output}", f"--output_format={form}")
+    code, out, _ = run(f"--input={asked}", *flags)
+    assert code == 0
+    listed = "crf.json, question_answering.json, true_case.json"
+    assert f"(BertForPreTraining), {listed}; left over: nothing" in out
+    for name in conversion.BESIDE:
+        assert (output / name).read_bytes() == (asked / name).read_bytes()
+    prefix = str(output / "bert_model.ckpt")
+    found = squad_settings.find(str(tmp_path / "new"), prefix)
+    assert found.version_2_with_negative
+
+
+def test_without_heads_it_is_left_over(run, asked, tmp_path):
+    flags = (f"--output={tmp_path}/out", "--drop_heads")
+    code, out, _ = run(f"--input={asked}", *flags)
+    assert code == 0
+    listed = "crf.json, question_answering.json, true_case.json"
+    assert f"(BertModel); left over: {listed}\n" in out
+    found = {path.name for path in (tmp_path / "out").iterdir()}
+    assert not found & set(conversion.BESIDE)
+
+
+def test_no_model_is_asked_with_what_belongs_to_another(run, tmp_path):
+    (tmp_path / "crf.json").write_text("{}")
+    code, _, err = run(f"--input={PRETRAINED}", f"--output={tmp_path}")
+    assert code == 2 and "crf.json is there already" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["crf.json"]
+
+
 def test_words_and_positions_are_added_from_the_command_line(run, tmp_path):
     (tmp_path / "words.txt").write_text("slowly\nforgets\n")
     code, _, _ = run(
@@ -176,6 +227,21 @@ def test_words_and_positions_are_added_from_the_command_line(run, tmp_path):
     assert config["max_position_embeddings"] == 100
     text = (tmp_path / "out/vocab.txt").read_text()
     assert text.endswith("slowly\nforgets\n")
+
+
+def test_words_are_read_as_all_text_is(run, tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_bytes("slowly\ncaf\u00e9\n".encode("latin-1"))
+    flags = [f"--input={PRETRAINED}", f"--output={tmp_path}/out"]
+    code, _, err = run(*flags, f"--new_words_file={path}")
+    assert code == 2
+    assert err.splitlines()[-1].endswith(f"{path}:2: not UTF-8 text")
+    assert not (tmp_path / "out").exists()
+    path = tmp_path / "words.txt.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbfslowly\r\nforgets"))
+    assert run(*flags, f"--new_words_file={path}")[0] == 0
+    text = (tmp_path / "out/vocab.txt").read_text()
+    assert text.endswith("\nslowly\nforgets\n")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ner_runs import WORDS, run
 
 from data import conll, conll_tags
 from modeling import model_directory, models
-from tasks import entities
+from tasks import checkpoint_sources, conversion, entities
 
 LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 
@@ -98,6 +98,15 @@ def test_sentences_are_decoded_as_a_whole(place, trained):
         iob1 = conll_tags.convert(part, "iob1")
         assert list(part) == iob1
     assert single["eval_f1"] > 0.5
+
+
+def test_a_crf_comes_along_into_a_released_checkpoint(place, trained):
+    checkpoint = conversion.load(checkpoint_sources.read(str(trained)))
+    prefix = conversion.write(checkpoint, str(place / "tf1"), conversion.TF1)
+    found, predictions = evaluate(place, "of_tf1", prefix)
+    assert found["eval_f1"] == tiny_runs.eval_results(trained)["eval_f1"]
+    mine = trained / "predictions_dev.txt"
+    assert predictions.read_text() == mine.read_text()
 
 
 def test_training_goes_on_from_a_crf(place, trained):
