@@ -9,6 +9,7 @@ goes on where it was. What it was made from decides what of it still stands.
 """
 
 import dataclasses
+import gc
 import json
 import os
 import sys
@@ -26,10 +27,10 @@ from tasks import (
     batches,
     feature_based,
     feature_results,
+    file_system,
     grid,
     ner_data,
     ner_results,
-    report,
     tagging,
 )
 from training import config_flags, prediction
@@ -78,7 +79,7 @@ def run(
     path = os.path.join(config.output_dir, "features", LABELS)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if common.is_chief:
-        report.write_text(path, json.dumps(list(data.labels)) + "\n")
+        file_system.write_text(path, json.dumps(list(data.labels)) + "\n")
     found = {c.name: _run_choice(common, c, before[c.name]) for c in chosen}
     if common.is_chief:
         text = feature_results.write_table(
@@ -104,6 +105,7 @@ def _run_choice(
         if all(before.has(*item) for item in made_from.items()):
             return before
     os.makedirs(folder, exist_ok=True)
+    gc.collect()  # The former choice's model; see finetuning_grid.
     model = _make_model(common, choice)
     result = _fit(common, choice, model, before)
     is_kept = common.is_chief and (config.do_train or result is before)

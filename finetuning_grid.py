@@ -5,6 +5,7 @@
 A finished run is not trained again; of the others, one is in memory at a time.
 """
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -30,9 +31,8 @@ def train(
     """
     config = job.config
     runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
-    if len(runs) > 1:
-        for run in runs:
-            _reuse(job, run, results)
+    for run in runs:
+        _reuse(job, run, results, is_grid=len(runs) > 1)
     kept = grid.kept(config.output_dir)  # Now: a chief writes it anew later.
     is_reused = set(results.values)
     fitted, last = None, None
@@ -51,17 +51,24 @@ def train(
         shown = results.write() if is_chief else results.text()
         sys.stdout.write(shown + "\n")
     if fitted is None or last != best:
-        fitted = job.fit(config.random_seed)
+        fitted = None
+        fitted = _fit(job, config.random_seed)
         fitted.assign(config.output_dir)
     return fitted, results.best["step"]
 
 
-def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
-    """Takes over what a run has ended with, if it has."""
+def _reuse(
+    job: Job, run: grid.Run, results: grid.Results, *, is_grid: bool
+) -> None:
+    """Takes over what a run of a grid has ended with, if it has.
+
+    The only run of a job has its checkpoints still, and is resumed.
+    """
     done = run.result()
     if done is not None:
         run.check(done, job.settings)
-        results.add(run, done)
+        if is_grid:
+            results.add(run, done)
 
 
 def _finish(
@@ -72,7 +79,7 @@ def _finish(
 ) -> Fitted:
     """Trains a run to its end, and keeps its model if it is the best."""
     config = job.config
-    fitted = job.fit(run.random_seed)
+    fitted = _fit(job, run.random_seed)
     done = _train_one(fitted, run, judge=config.is_grid)
     is_chief = assembly.is_chief(job.strategy)
     if results.add(run, done):
@@ -84,6 +91,14 @@ def _finish(
         if config.is_grid:
             training.remove_checkpoints(run.directory)
     return fitted
+
+
+def _fit(job: Job, seed: int) -> Fitted:
+    """Makes a model where the former one, if any, has been let go."""
+    # A compiled step and what it is a method of hold each other, and with them
+    # the weights and slots: Python would free them sometime later.
+    gc.collect()
+    return job.fit(seed)
 
 
 def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
@@ -98,5 +113,5 @@ def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
         "step": step,
         "seconds": seconds,
         "values": values,
-        "settings": fitted.job.settings,
+        "settings": {**fitted.job.settings, **run.settings},
     }

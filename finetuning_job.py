@@ -21,7 +21,14 @@ import errors
 import tensorflow_setup  # noqa: F401
 from data import length_groups
 from data.features import Features
-from tasks import batches, finetuning, grid, model_files, run_files
+from tasks import (
+    batches,
+    file_system,
+    finetuning,
+    grid,
+    model_files,
+    run_files,
+)
 from training import (
     assembly,
     config_flags,
@@ -137,6 +144,7 @@ class Fitted:
           InputError: there are none, or a part of the model is missing.
         """
         model_files.require_weights(weights)
+        model_files.check_task(self.model, weights)
         report = model_files.warm_start(self.model, weights)
         found = self._load_beside(weights)
         missing = [path for path in report.initialized if path not in found]
@@ -149,7 +157,7 @@ class Fitted:
     def _load_beside(self, weights: str | None) -> Collection[str]:
         if weights is None or self.job.load_beside is None:
             return ()
-        is_directory = os.path.isdir(weights)
+        is_directory = file_system.is_folder(weights)
         directory = weights if is_directory else os.path.dirname(weights)
         return self.job.load_beside(self.model, directory)
 
@@ -215,10 +223,19 @@ class Fitted:
 def open_start(
     config: finetuning_config.FinetuningConfig,
 ) -> finetuning.Start:
-    """Finds what the flags say to start from."""
+    """Finds what the flags say to start from.
+
+    Where nothing is trained, a model in output_dir is asked, and its labels and
+    tokenizer are meant, not those of what it was trained from; see load.
+    """
+    init_checkpoint = config.init_checkpoint
+    if config.do_train:
+        model_files.check_not_the_start(config.output_dir, init_checkpoint)
+    elif model_files.is_here(config.output_dir):
+        init_checkpoint = None
     return finetuning.open_start(
         output_dir=config.output_dir,
-        init_checkpoint=config.init_checkpoint,
+        init_checkpoint=init_checkpoint,
         bert_config_file=config.bert_config_file,
         vocab_file=config.vocab_file,
         do_lower_case=config.do_lower_case,
@@ -238,7 +255,7 @@ def open_strategy(
     are those besides training's and prediction's, by flag.
     """
     model_files.check_output_dir(config.output_dir, start.config)
-    strategy = assembly.make_strategy(config)
+    strategy = assembly.make_strategy(config, config.output_dir)
     assembly.check_batch_sizes(
         config,
         strategy,
@@ -246,7 +263,7 @@ def open_strategy(
         predict_batch_size=config.predict_batch_size,
         **batch_sizes,
     )
-    config_flags.write_run_config(config, config.output_dir)
+    assembly.write_run_config(config, strategy)
     return strategy
 
 

@@ -125,12 +125,16 @@ def open_inputs(
 
 def main(config: PretrainingConfig) -> None:
     """Reads, builds, trains if asked, evaluates if asked, saves the model."""
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config = model_files.read_config(config.bert_config_file)
     task = pretraining.PretrainingTask(config.objective)
     model_files.check_output_dir(config.output_dir, bert_config)
+    if config.do_train:
+        model_files.check_not_the_start(
+            config.output_dir, config.init_checkpoint
+        )
     pretraining_data.find_shards(config.input_file, config.eval_file)
     # Shards without a manifest are read, for which a device is taken into use.
-    strategy = assembly.make_strategy(config)
+    strategy = assembly.make_strategy(config, config.output_dir)
     data = open_inputs(config, bert_config)
     assembly.check_batch_sizes(
         config,
@@ -138,7 +142,7 @@ def main(config: PretrainingConfig) -> None:
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
     )
-    config_flags.write_run_config(config, config.output_dir)
+    assembly.write_run_config(config, strategy)
     with strategy.scope():
         model = models.PretrainingModel(
             bert_config,

@@ -7,6 +7,7 @@ The second file names the texts' digest, the vocabulary, the flags; where all of
 it is as now, and the records are whole, nothing is tokenized.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -51,13 +52,11 @@ def prepare(
 
 def read_note(path: str) -> dict[str, Any]:
     """Reads what a file was made from; {} where nothing tells."""
-    if not tf.io.gfile.exists(path + SUFFIX):
-        return {}
-    with tf.io.gfile.GFile(path + SUFFIX) as file:
-        try:
+    try:
+        with tf.io.gfile.GFile(path + SUFFIX) as file:
             note = json.loads(file.read())
-        except ValueError:
-            return {}
+    except (tf.errors.NotFoundError, ValueError):
+        return {}
     return note if isinstance(note, dict) else {}
 
 
@@ -70,7 +69,8 @@ def write_note(path: str, note: Mapping[str, Any]) -> None:
 
 def remove_note(path: str) -> None:
     """Makes a file that is about to change count as unfinished."""
-    if tf.io.gfile.exists(path + SUFFIX):
+    # There may be none, or another worker has just removed it.
+    with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(path + SUFFIX)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import errors
-from tasks import report
+from tasks import file_system
 
 RESULT = "result.json"
 KEPT = "kept.json"
@@ -37,6 +37,14 @@ class Run:
         """Says in words which one it is."""
         return f"learning rate {self.learning_rate:g}, seed {self.random_seed}"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What tells it from the others, by flag."""
+        return {
+            "learning_rate": self.learning_rate,
+            "random_seed": self.random_seed,
+        }
+
     def is_that_of(self, kept: Mapping[str, Any] | None) -> bool:
         """Says whether it is the one that `kept` tells of; None may be it."""
         return kept is None or (
@@ -56,6 +64,7 @@ class Run:
         Only those that both know are compared.
         """
         old = done.get("settings", {})
+        settings = {**settings, **self.settings}
         changed = [
             f"--{name} was {old[name]}, is {value}"
             for name, value in json.loads(json.dumps(settings)).items()
@@ -70,7 +79,7 @@ class Run:
     def finish(self, done: Mapping[str, Any]) -> None:
         """Notes what the run ended with: values, step, seconds, settings."""
         path = os.path.join(self.directory, RESULT)
-        report.write_text(path, json.dumps(done, indent=2) + "\n")
+        file_system.write_text(path, json.dumps(done, indent=2) + "\n")
 
 
 def kept(output_dir: str) -> dict[str, Any] | None:
@@ -221,7 +230,7 @@ class Results:
             "step": self._runs[run]["step"],
         }
         path = os.path.join(self._output_dir, KEPT)
-        report.write_text(path, json.dumps(kept, indent=2) + "\n")
+        file_system.write_text(path, json.dumps(kept, indent=2) + "\n")
 
     def table(self) -> tuple[list[str], list[list]] | None:
         """Returns the table of more than one run."""
@@ -248,8 +257,10 @@ class Results:
             "runs": runs,
         }
         path = os.path.join(self._output_dir, _GRID_RESULTS)
-        report.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
-        report.write_text(f"{path}.txt", shown + "\n")
+        file_system.write_text(
+            f"{path}.json", json.dumps(record, indent=2) + "\n"
+        )
+        file_system.write_text(f"{path}.txt", shown + "\n")
         return shown
 
 
@@ -271,7 +282,6 @@ def _statistics(rate: str, values, names) -> list[list]:
 
 
 def _read(path: str) -> dict[str, Any] | None:
-    if not os.path.exists(path):
+    if not file_system.exists(path):
         return None
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    return json.loads(file_system.read_text(path))

@@ -3,12 +3,16 @@
 python -m pytest tests/run_classifier_grid_test.py
 """
 
+import gc
 import json
+import weakref
 
 import classifier_runs
 import numpy as np
 import pytest
 import tiny_runs
+
+import finetuning_job
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,32 @@ def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, capsys):
     assert again["runs"] == record["runs"]
     for path, text in kept.items():
         assert (path.read_bytes() == text) or path == last
+
+
+@pytest.fixture
+def without_gc():
+    """What Python frees by itself it frees at any time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_one_model_at_a_time_is_in_memory(place, monkeypatch, without_gc):
+    fit, alive, made = finetuning_job.Job.fit, [], []
+
+    def fit_and_count(job, seed):
+        alive.append(sum(held() is not None for held in made))
+        fitted = fit(job, seed)
+        made.append(weakref.ref(fitted.model))
+        made.append(weakref.ref(fitted.model.weights[0].value))
+        return fitted
+
+    monkeypatch.setattr(finetuning_job.Job, "fit", fit_and_count)
+    classifier_runs.run_csv(
+        place, "memory", "--do_train", num_train_epochs=1, num_seeds=2
+    )
+    assert len(alive) >= 2
+    assert not any(alive)
 
 
 def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(

@@ -3,8 +3,9 @@
 python -m pytest tests/run_ner_features_test.py
 """
 
-import functools
+import gc
 import json
+import weakref
 
 import ner_runs
 import pytest
@@ -42,13 +43,29 @@ def words(path):
     return list(conll.read(str(path)).words)
 
 
+@pytest.fixture
+def without_gc():
+    """What Python frees by itself it frees at any time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.mark.slow
-def test_all_six_choices_in_one_command(place, capsys, monkeypatch):
-    small = functools.partial(bilstm.BiLstmTagger, depth=1)
-    monkeypatch.setattr(bilstm, "BiLstmTagger", small)
+def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
+    tagger, alive, made = bilstm.BiLstmTagger, [], []
+
+    def make_small(**arguments):
+        alive.append(sum(held() is not None for held in made))
+        model = tagger(**arguments, depth=1)
+        made.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(bilstm, "BiLstmTagger", make_small)
     flags = SHORT | {"features": "all"}
     modes = "--do_train", "--do_eval"
     folder = run(place, "features", *modes, **flags)
+    assert len(alive) == 6 and not any(alive)  # One at a time is in memory.
     first = results(folder)
     assert list(first) == list(feature_based.CHOICES)
     for name, done in first.items():

@@ -10,21 +10,33 @@ import tensorflow as tf
 
 from training import (
     clock,
+    config_flags,
     feed,
     loop,
     optimizers,
     precision,
     run_config,
     schedules,
+    shared_folder,
     throughput,
 )
 from training import strategy as strategies
 
 
-def make_strategy(config: run_config.DeviceConfig) -> tf.distribute.Strategy:
-    """Chooses the devices; call it before anything else touches one."""
-    return strategies.create(
+def make_strategy(
+    config: run_config.DeviceConfig, output_dir: str | None
+) -> tf.distribute.Strategy:
+    """Chooses the devices; call it before anything else touches one.
+
+    `output_dir` is the folder of the run, which all workers must share; with
+    None, auto takes one machine, whatever TF_CONFIG names.
+
+    Raises:
+        InputError: the hardware is not there, or the folder is not shared.
+    """
+    strategy = strategies.create(
         config.strategy,
+        one_machine=output_dir is None,
         use_tpu=config.use_tpu,
         tpu_name=config.tpu_name,
         tpu_zone=config.tpu_zone,
@@ -33,6 +45,9 @@ def make_strategy(config: run_config.DeviceConfig) -> tf.distribute.Strategy:
         num_tpu_cores=config.num_tpu_cores,
         num_replicas=config.num_replicas,
     )
+    if output_dir is not None:
+        shared_folder.check(strategy, output_dir)
+    return strategy
 
 
 def check_batch_sizes(
@@ -56,6 +71,14 @@ def check_batch_sizes(
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Says whether this process writes the files of the run."""
     return strategies.is_chief(strategy)
+
+
+def write_run_config(
+    config: run_config.RunConfig, strategy: tf.distribute.Strategy
+) -> None:
+    """Notes the flags in output_dir: the chief's, for all workers."""
+    if is_chief(strategy):
+        config_flags.write_run_config(config, config.output_dir)
 
 
 def dtype_policy(config: run_config.DeviceConfig) -> str:

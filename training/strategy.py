@@ -17,6 +17,7 @@ NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 def create(
     name: str = "auto",
     *,
+    one_machine: bool = False,
     use_tpu: bool = False,
     tpu_name: str | None = None,
     tpu_zone: str | None = None,
@@ -30,14 +31,14 @@ def create(
     Args:
         name: one of NAMES; auto takes several workers where TF_CONFIG names
             them, else all GPUs, else the CPU.
+        one_machine: whether auto takes this one, whatever TF_CONFIG names.
         use_tpu: the same as name="tpu".
         tpu_name: the TPU's name or grpc:// address.
         tpu_zone: its zone.
         gcp_project: its project.
         master: an address in place of tpu_name.
         num_tpu_cores: only checked against what is found.
-        num_replicas: how many GPUs a mirrored strategy uses; where there is no
-            GPU, so many logical CPUs are made.
+        num_replicas: a mirrored strategy's GPUs; without any, logical CPUs.
 
     Raises:
         InputError: the hardware is not there.
@@ -46,7 +47,7 @@ def create(
         raise errors.InputError(f"--strategy={name}: not one of {NAMES}")
     if use_tpu:
         name = "tpu"
-    elif name == "auto" and _num_workers() > 1:
+    elif name == "auto" and not one_machine and _num_workers() > 1:
         name = "multi_worker_mirrored"
     _check_replicas(name, num_replicas)
     if name == "tpu":

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import errors
-from training import assembly, precision, strategy
+from training import assembly, precision, run_config, strategy
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}}'
 
@@ -36,6 +36,14 @@ def test_without_a_gpu_auto_takes_the_cpu(monkeypatch):
     assert strategy.is_chief(made)
     assert not strategy.is_multi_worker(made)
     assert not strategy.is_one_cpu(strategy.create("mirrored"))
+
+
+def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", CLUSTER)
+    config = run_config.DeviceConfig()
+    made = assembly.make_strategy(config, output_dir=None)
+    assert isinstance(made, tf.distribute.OneDeviceStrategy)
+    assert strategy.is_chief(made)
 
 
 @pytest.mark.parametrize(

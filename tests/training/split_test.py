@@ -10,10 +10,10 @@ pytest tests/training/split_test.py
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
+import clusters
 import numpy as np
 import pytest
 
@@ -153,12 +153,6 @@ def test_an_overflow_on_one_replica_skips_the_step_on_all(runs):
 
 @pytest.mark.slow
 def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
-    workers = [f"127.0.0.1:{port}" for port in ports]
     options = {
         "run": {
             **BASE,
@@ -172,19 +166,11 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
     }
     finish(
         [
-            start(
-                tmp_path,
-                options,
-                TF_CONFIG=json.dumps(
-                    {
-                        "cluster": {"worker": workers},
-                        "task": {"type": "worker", "index": index},
-                    }
-                ),
-            )
-            for index in range(2)
+            start(tmp_path, options, TF_CONFIG=text)
+            for text in clusters.tf_configs(2)
         ]
     )
+    assert not list((tmp_path / "run").glob(".*"))
     expected = read(runs / "plain_adamw")
     for index in range(2):
         name = f"final{index}.npz"

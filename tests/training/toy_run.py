@@ -29,6 +29,7 @@ from training import (
     optimizers,
     precision,
     schedules,
+    shared_folder,
     strategy,
 )
 
@@ -224,6 +225,7 @@ def make(options):
     evaluator = evaluation.Evaluator(Task(), model, strategy=scope)
 
     def go(output_dir):
+        shared_folder.check(scope, output_dir)
         return loop.train(
             Task(),
             model,
