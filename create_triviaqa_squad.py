@@ -25,7 +25,7 @@ import os
 
 import tensorflow_setup  # noqa: F401
 from data import triviaqa
-from tasks import report
+from tasks import file_system
 from training import config_flags
 
 field = config_flags.field
@@ -51,8 +51,8 @@ def main(config: TriviaqaConfig) -> None:
     made, counts = triviaqa.convert(
         config.input_file, config.evidence_dir, max_words=config.max_words
     )
-    os.makedirs(os.path.dirname(config.output_file) or ".", exist_ok=True)
-    report.write_text(config.output_file, triviaqa.to_json(made))
+    file_system.make_folder(os.path.dirname(config.output_file) or ".")
+    file_system.write_text(config.output_file, triviaqa.to_json(made))
     print(
         f"{config.output_file}: {counts.kept} pages with an answer, of "
         f"{counts.pages} that {counts.questions} questions name; "

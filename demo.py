@@ -19,7 +19,7 @@ import time
 import tensorflow_setup  # noqa: F401
 from data import docstrings
 from modeling.config import BertConfig
-from tasks import pretraining_data
+from tasks import file_system, pretraining_data
 from training import config_flags
 
 field = config_flags.field
@@ -50,6 +50,9 @@ def main(config: DemoConfig) -> None:
     """Runs every step and prints a table of what came out."""
     started = time.monotonic()
     path = _paths(config.output_dir)
+    file_system.refuse_remote(
+        config.output_dir, "output_dir", "what is there is removed"
+    )
     shutil.rmtree(config.output_dir, ignore_errors=True)
     os.makedirs(config.output_dir)
     _say("Collecting English text from the installed packages")

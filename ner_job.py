@@ -28,10 +28,10 @@ from modeling import crf, models
 from modeling.config import BertConfig
 from tasks import (
     entity_text,
+    file_system,
     model_files,
     ner_data,
     ner_results,
-    report,
     tagging_crf,
 )
 from tasks import tagging as tagging_task
@@ -52,12 +52,12 @@ def weights_folder(config: "NerConfig") -> str | None:
     checkpoint = os.path.join(config.output_dir, _CHECKPOINT)
     if (
         config.features != "none"
-        or os.path.exists(checkpoint)
+        or file_system.exists(checkpoint)
         or model_files.is_here(config.output_dir)
     ):
         return config.output_dir
     path = config.init_checkpoint
-    if path is None or os.path.isdir(path):
+    if path is None or file_system.is_folder(path):
         return path
     return os.path.dirname(path)
 
@@ -127,9 +127,8 @@ def with_true_case(
                 "--true_case: the model is uncased, and sees no capitals"
             )
         forms = tagging_case.learn(data.read(ner_data.TRAIN))
-    elif folder is not None and os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            forms = json.load(file)
+    elif folder is not None and file_system.exists(path):
+        forms = json.loads(file_system.read_text(path))
     elif config.true_case:
         raise errors.InputError(
             f"--true_case: no {TRUE_CASE} in {folder or config.output_dir}; it "
@@ -150,9 +149,9 @@ def save_true_case(
     path = os.path.join(config.output_dir, TRUE_CASE)
     if config.true_case:
         text = json.dumps(tagging_case.learn(data.read(ner_data.TRAIN)))
-        report.write_text(path, text + "\n")
-    elif os.path.exists(path):
-        os.remove(path)
+        file_system.write_text(path, text + "\n")
+    elif file_system.exists(path):
+        file_system.remove(path)
 
 
 def tag(
@@ -196,7 +195,7 @@ def predict(
         if assembly.is_chief(fitted.job.strategy):
             path = os.path.join(config.output_dir, ENTITIES)
             lines = entity_text.json_lines(text, found)
-            report.write_text(path, "".join(lines))
+            file_system.write_text(path, "".join(lines))
             logging.info("%s: %d lines", path, len(data.text))
 
 

@@ -36,7 +36,7 @@ import finetuning_job
 import ner_job
 import tensorflow_setup  # noqa: F401
 from data.features import Features
-from tasks import ner_data, ner_results, tagging_crf
+from tasks import file_system, ner_data, ner_results, tagging_crf
 from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
@@ -227,6 +227,11 @@ def open_data(
 ) -> ner_data.NerData:
     """Reads the files that the run needs, and compares their labels."""
     if config.features != "none":
+        file_system.refuse_remote(
+            config.output_dir,
+            "output_dir",
+            "--features maps activations into memory",
+        )
         known_labels = feature_job.read_labels(config.output_dir)
     files = {s: getattr(config, f"{s}_file") for s in (TRAIN, DEV, TEST)}
     data = ner_data.open_data(

@@ -19,6 +19,7 @@ from data import squad, squad_windows
 from data.features import Features
 from data.tokenization import Tokenizer
 from tasks import (
+    file_system,
     finetuning,
     grid,
     model_files,
@@ -269,14 +270,21 @@ def combine(config: Any) -> None:
     record.predictions(made)
 
 
+def _real(path: str) -> str:
+    """Returns the one path of a folder that may be named in several ways."""
+    if file_system.is_remote(path):
+        return path.rstrip("/")
+    return os.path.realpath(path)
+
+
 def _ensemble_dirs(config: Any) -> list[str]:
     """Returns the folders of runs, none of which may be written to."""
     names = [name.strip() for name in config.ensemble_dirs.split(",")]
     names = [name for name in names if name]
-    output_dir = os.path.realpath(config.output_dir)
+    output_dir = _real(config.output_dir)
     if not names:
         raise errors.InputError("--ensemble_dirs: names no folder")
-    is_member = output_dir in map(os.path.realpath, names)
+    is_member = output_dir in map(_real, names)
     if is_member or model_files.is_here(output_dir):
         raise errors.InputError(
             f"--output_dir={config.output_dir} holds a run: the answers of "

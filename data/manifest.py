@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
+VOCABULARY_SUFFIX = ".vocab.txt"  # Of the copy beside it.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

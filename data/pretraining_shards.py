@@ -82,7 +82,8 @@ def make(
     """
     pretraining_job.map_store.cache_clear()  # Of an earlier run's text.
     description = pretraining_place.describe(job)
-    words_path = manifest_path.removesuffix(manifest.SUFFIX) + ".vocab.txt"
+    prefix = manifest_path.removesuffix(manifest.SUFFIX)
+    words_path = prefix + manifest.VOCABULARY_SUFFIX
     found = pretraining_place.finished(manifest_path, description)
     _check_vocabulary(job, words_path)
     if found is not None:

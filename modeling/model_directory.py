@@ -57,7 +57,7 @@ def save(
         directory,
         model.config,
         {v.path: keras.ops.convert_to_numpy(v) for v in model.weights},
-        architecture=_architecture(model, causal),
+        architecture=architecture(model),
         is_decoder=causal,
         labels=labels,
         problem_type=problem_type,
@@ -213,8 +213,10 @@ def load_weights(model: keras.Model, directory: str) -> stored_weights.Report:
     )
 
 
-def _architecture(model: keras.Model, causal: bool) -> str:
+def architecture(model: keras.Model) -> str:
     """Names the class of transformers that has the same heads."""
+    model = getattr(model, "tagger", model)  # Under a CRF.
+    causal = model.bert.attention == "left_to_right"
     if isinstance(model, models.PretrainingModel):
         if model.next_sentence is not None:
             return "BertForPreTraining"

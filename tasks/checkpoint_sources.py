@@ -12,7 +12,6 @@ lies beside them. Of a directory that holds several kinds, safetensors count.
 """
 
 import dataclasses
-import json
 import os
 
 import tensorflow as tf
@@ -21,10 +20,27 @@ import errors
 from modeling import model_directory, safetensors_files, stored_weights
 from modeling.config import BertConfig
 from modeling.stored_weights import Matched, StoredTensor
-from tasks import model_garden, tensorflow_checkpoints, torch_files
+from tasks import (
+    file_system,
+    model_garden,
+    tensorflow_checkpoints,
+    tokenizer_files,
+    torch_files,
+)
 
 TENSORFLOW, TENSORFLOW_2 = "TensorFlow checkpoint", "Model Garden checkpoint"
 SAFETENSORS, TORCH = "safetensors", "PyTorch state dict"
+# What is read beside weights; the last three say how a model must be asked.
+_READ_BESIDE = (
+    model_directory.CONFIG,
+    model_directory.RELEASED_CONFIG,
+    tokenizer_files.VOCABULARY,
+    tokenizer_files.SETTINGS,
+    tokenizer_files.FAST,
+    "crf.json",
+    "question_answering.json",
+    "true_case.json",
+)
 # What else people have, which nothing here reads.
 _UNREADABLE = ("tf_model.h5", "flax_model.msgpack", "model.onnx")
 # Settings by which two models of the same shapes may differ, and the shapes.
@@ -47,7 +63,8 @@ class Source:
     Attributes:
       path: the file, or the prefix of the files.
       kind: one of this module's constants.
-      directory: where the config and the vocabulary lie, if anywhere.
+      directory: where the config and the vocabulary lie, if anywhere; of a
+        checkpoint in a bucket, a folder with copies of them.
       config: what lies beside the weights; None without.
       tensors: our path -> tensor in our layout.
       others: name -> tensor that BERT has no place for.
@@ -96,9 +113,10 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     if os.path.basename(path) == torch_files.NAME or path.endswith(
         (".bin", ".pt", ".pth")
     ):
-        if not os.path.exists(path):
+        if not file_system.exists(path):
             raise errors.InputError(f"{path}: no such file")
-        return _hugging_face(path, TORCH, torch_files.read(path))
+        stored = torch_files.read(file_system.local(path))
+        return _hugging_face(path, TORCH, stored)
     return _tensorflow(_prefix(path), needs_data)
 
 
@@ -157,18 +175,18 @@ def _in_directory(directory: str) -> str:
     """Finds the checkpoint of a directory."""
     for name in (safetensors_files.NAME, safetensors_files.INDEX):
         path = os.path.join(directory, name)
-        if os.path.exists(path):
+        if file_system.exists(path):
             return path
     prefix = tensorflow_checkpoints.find(directory)
     if prefix is not None:
         return prefix
     path = os.path.join(directory, torch_files.NAME)
-    if os.path.exists(path):
+    if file_system.exists(path):
         return path
     found = [
         name
         for name in _UNREADABLE
-        if os.path.exists(os.path.join(directory, name))
+        if file_system.exists(os.path.join(directory, name))
     ]
     because = f"; {found[0]} cannot be read here" if found else ""
     raise errors.InputError(
@@ -204,7 +222,7 @@ def _tensorflow(prefix: str, needs_data: bool) -> Source:
         or kind == TENSORFLOW_2
         and model_garden.is_training_state(name)
     }
-    directory = os.path.dirname(prefix) or "."
+    directory = _beside(prefix)
     names = (model_directory.RELEASED_CONFIG, model_directory.CONFIG)
     others = {k: v for k, v in matched.others.items() if k not in state}
     return Source(
@@ -222,9 +240,13 @@ def _tensorflow(prefix: str, needs_data: bool) -> Source:
 def _safetensors(path: str) -> Source:
     """Opens one file, or the parts that an index names."""
     if path.endswith(safetensors_files.INDEX):
-        stored = safetensors_files.read_directory(os.path.dirname(path) or ".")
-    elif os.path.exists(path):
-        stored = safetensors_files.read_file(path)
+        folder = os.path.dirname(path) or "."
+        parts = tf.io.gfile.glob(os.path.join(folder, "*.safetensors"))
+        names = [safetensors_files.INDEX, *map(os.path.basename, parts)]
+        folder = file_system.local_folder(folder, names)
+        stored = safetensors_files.read_directory(folder)
+    elif file_system.exists(path):
+        stored = safetensors_files.read_file(file_system.local(path))
     else:
         raise errors.InputError(f"{path}: no such file")
     return _hugging_face(path, SAFETENSORS, stored)
@@ -234,7 +256,7 @@ def _hugging_face(
     path: str, kind: str, stored: dict[str, StoredTensor]
 ) -> Source:
     """Makes a source of tensors under Hugging Face's names."""
-    directory = os.path.dirname(path) or "."
+    directory = _beside(path)
     names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
     matched: Matched = stored_weights.from_hugging_face(path, stored)
     return Source(
@@ -248,16 +270,16 @@ def _hugging_face(
     )
 
 
+def _beside(path: str) -> str:
+    """Returns the folder of a file, or of copies of what is read there."""
+    folder = os.path.dirname(path) or "."
+    return file_system.local_folder(folder, _READ_BESIDE)
+
+
 def _config(directory: str, names: tuple) -> BertConfig | None:
-    """Reads the first of these configs that there is, also from gs://."""
+    """Reads the first of these configs that there is."""
     for name in names:
         path = os.path.join(directory, name)
         if os.path.exists(path):
             return BertConfig.from_json_file(path)
-        if "://" in path and tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path) as file:
-                values = json.loads(file.read())
-            if name == model_directory.CONFIG:
-                return BertConfig.from_hugging_face(values)
-            return BertConfig.from_dict(values)
     return None

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import errors
-from tasks import grid, report
+from tasks import file_system, grid
 
 NAME = "result.json"
 TABLE = "feature_results"
@@ -58,7 +58,7 @@ class Result:
     def write(self, folder: str) -> None:
         """Writes result.json."""
         text = json.dumps(dataclasses.asdict(self), indent=2)
-        report.write_text(os.path.join(folder, NAME), text + "\n")
+        file_system.write_text(os.path.join(folder, NAME), text + "\n")
 
 
 def trained(step: int, seconds: float, settings: Mapping[str, Any]) -> Result:
@@ -121,8 +121,8 @@ def write_table(
     for choice, result in found.items():
         record[choice] = dataclasses.asdict(result)
         del record[choice]["made_from"]
-    report.write_text(f"{path}.txt", text + "\n")
-    report.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
+    file_system.write_text(f"{path}.txt", text + "\n")
+    file_system.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
     return text
 
 

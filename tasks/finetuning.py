@@ -56,7 +56,7 @@ def open_start(
       InputError: something is missing or does not fit.
     """
     source = _source(init_checkpoint, output_dir)
-    config = _config(bert_config_file, source, init_checkpoint)
+    config = _config(bert_config_file, source, init_checkpoint, output_dir)
     if max_seq_length > config.max_position_embeddings:
         raise errors.InputError(
             f"--max_seq_length={max_seq_length}: the model has only "
@@ -151,15 +151,31 @@ def _source(
         raise errors.InputError(f"{flag}: {error}") from error
 
 
-def _config(bert_config_file, source, init_checkpoint) -> BertConfig:
+def _config(
+    bert_config_file, source, init_checkpoint, output_dir
+) -> BertConfig:
     if bert_config_file is not None:
-        return BertConfig.from_json_file(bert_config_file)
+        return model_files.read_config(bert_config_file)
     if source is not None and source.config is not None:
         return source.config
-    because = f"none lies beside --init_checkpoint={init_checkpoint}"
-    if init_checkpoint is None:
-        because = "there is no --init_checkpoint that has one"
-    raise errors.InputError(f"--bert_config_file is required: {because}")
+    if init_checkpoint is not None:
+        raise errors.InputError(
+            "--bert_config_file is required: none lies beside "
+            f"--init_checkpoint={init_checkpoint}"
+        )
+    if not output_dir:
+        raise errors.InputError(
+            "neither --init_checkpoint nor --bert_config_file is given"
+        )
+    if model_files.is_begun(output_dir):
+        raise errors.InputError(
+            f"--output_dir={output_dir}: training has not ended there; the "
+            "same command goes on with it, and leaves a model"
+        )
+    raise errors.InputError(
+        f"there is no trained model in --output_dir={output_dir}, and neither "
+        "--init_checkpoint nor --bert_config_file is given"
+    )
 
 
 def _tokenizer(vocab_file, do_lower_case, source, init_checkpoint):

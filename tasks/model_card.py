@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tasks import report
+from tasks import file_system
 
 NAME = "README.md"
 
@@ -55,7 +55,9 @@ def write(
     lines += ["", "## Versions", "", *_table(("package", "version"), versions)]
     if seconds is not None:
         lines += ["", f"Training took {seconds:.0f} seconds."]
-    report.write_text(os.path.join(directory, NAME), "\n".join(lines) + "\n")
+    file_system.write_text(
+        os.path.join(directory, NAME), "\n".join(lines) + "\n"
+    )
 
 
 def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:

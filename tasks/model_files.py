@@ -9,7 +9,25 @@ import errors
 from data import tokenization
 from modeling import model_directory, models, stored_weights
 from modeling.config import BertConfig
-from tasks import checkpoint_sources, tokenizer_files
+from tasks import checkpoint_sources, file_system, tokenizer_files
+
+_TASKS = {
+    f"BertFor{name}"
+    for name in (
+        "SequenceClassification",
+        "MultipleChoice",
+        "QuestionAnswering",
+        "TokenClassification",
+    )
+}
+# In the order in which a model directory gets them.
+_MODEL = (
+    model_directory.WEIGHTS,
+    model_directory.RELEASED_CONFIG,
+    model_directory.CONFIG,
+)
+# TensorFlow's note of a run's latest checkpoint.
+_CHECKPOINT = "checkpoint"
 
 
 def load_pretrained(
@@ -46,6 +64,11 @@ def load_pretrained(
     return model, tokenizer
 
 
+def read_config(path: str) -> BertConfig:
+    """Reads what --bert_config_file names, on a disk or in a bucket."""
+    return BertConfig.from_json_file(file_system.local(path))
+
+
 def save(
     model: Any,
     tokenizer: tokenization.Tokenizer | None,
@@ -54,9 +77,10 @@ def save(
     problem_type: str | None = None,
 ) -> None:
     """Writes a model directory; without a tokenizer, says what is missing."""
-    model_directory.save(
-        model, directory, labels=labels, problem_type=problem_type
-    )
+    with file_system.whole_files(directory, _MODEL) as folder:
+        model_directory.save(
+            model, folder, labels=labels, problem_type=problem_type
+        )
     if tokenizer is None:
         logging.warning(
             "%s has no vocab.txt: no manifest beside the shards names the "
@@ -114,9 +138,14 @@ def warm_start(
     return report
 
 
+def is_begun(directory: str) -> bool:
+    """Tells whether a run has left checkpoints in a directory."""
+    return file_system.exists(os.path.join(directory, _CHECKPOINT))
+
+
 def is_here(directory: str) -> bool:
     """Tells whether a run has left its model in a directory."""
-    return os.path.exists(os.path.join(directory, model_directory.WEIGHTS))
+    return file_system.exists(os.path.join(directory, model_directory.WEIGHTS))
 
 
 def require_weights(init_checkpoint: str | None) -> None:
@@ -128,13 +157,43 @@ def require_weights(init_checkpoint: str | None) -> None:
         )
 
 
+def check_task(model: Any, weights: str) -> None:
+    """Refuses weights whose head, of the same shape, has another task."""
+    directory = file_system.local_folder(_directory(weights), _MODEL[1:])
+    if not os.path.exists(os.path.join(directory, model_directory.CONFIG)):
+        return
+    own = model_directory.architecture(model)
+    found = model_directory.read_architecture(directory)
+    if found != own and {found, own} <= _TASKS:
+        raise errors.InputError(
+            f"{weights} has been trained for another task: it is a {found}, "
+            f"not a {own}"
+        )
+
+
+def check_not_the_start(output_dir: str, init_checkpoint: str | None) -> None:
+    """Refuses to train over the only copy of what a run starts from.
+
+    A folder with a run's checkpoints is resumed, whatever it has begun with.
+    """
+    if init_checkpoint is None or is_begun(output_dir):
+        return
+    start = _directory(init_checkpoint)
+    if os.path.realpath(start) == os.path.realpath(output_dir):
+        raise errors.InputError(
+            f"--output_dir={output_dir} is where --init_checkpoint lies, which "
+            "training would write over; choose another"
+        )
+
+
 def check_output_dir(output_dir: str, config: BertConfig) -> None:
     """Refuses to write over a model of another shape."""
+    folder = file_system.local_folder(output_dir, _MODEL[1:])
     if not os.path.exists(
-        os.path.join(output_dir, model_directory.RELEASED_CONFIG)
+        os.path.join(folder, model_directory.RELEASED_CONFIG)
     ):
         return
-    found = model_directory.read_config(output_dir)
+    found = model_directory.read_config(folder)
     for name, value in config.to_dict().items():
         other = getattr(found, name)
         if other != value:
@@ -154,3 +213,9 @@ def check_vocabulary(
             f"{where}: the vocabulary has {found} entries, but the model's "
             f"vocab_size is {vocab_size}"
         )
+
+
+def _directory(weights: str) -> str:
+    """Returns where weights lie, which may be named by a file of theirs."""
+    is_folder = file_system.is_folder(weights)
+    return weights if is_folder else os.path.dirname(weights)

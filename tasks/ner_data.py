@@ -21,6 +21,7 @@ from data import (
 )
 from data.features import Features
 from data.tokenization import Tokenizer
+from tasks import file_system
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 # CoNLL-2003's names, and those that many others use.
@@ -209,7 +210,7 @@ def _find(
         return None
     names = [name + end for name in _NAMES[split] for end in _COMPRESSED]
     paths = [os.path.join(data_dir, name) for name in names]
-    return next((path for path in paths if os.path.exists(path)), None)
+    return next((path for path in paths if file_system.exists(path)), None)
 
 
 def _find_labels(sentences, scheme, model_scheme, types) -> list[str]:

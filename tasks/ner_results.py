@@ -12,9 +12,9 @@ from data import conll
 from modeling import crf
 from tasks import (
     entities,
+    file_system,
     ner_data,
     ner_report,
-    report,
     run_files,
     tagging,
     tagging_crf,
@@ -144,13 +144,13 @@ class Record:
         if sentences.tags is not None:
             columns.insert(0, sentences.tags)
         path = os.path.join(self._files.output_dir, PREDICTIONS.format(split))
-        report.write_text(path, "".join(conll.write(sentences, columns)))
+        file_system.write_text(path, "".join(conll.write(sentences, columns)))
         logging.info("%s: %d words", path, len(predicted))
 
     def _scores(self, split, found: Judgment, values) -> None:
         self.predictions(split, found.judged.predicted)
         path = os.path.join(self._files.output_dir, SCORES.format(split))
-        report.write_text(path, found.text)
+        file_system.write_text(path, found.text)
         logging.info("%s:\n%s", path, found.text.rstrip())
         self._values |= values
         self._sets.append(split)

@@ -239,9 +239,14 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
 
 
 def _expand(flag: str, patterns: str) -> list[str]:
+    """Finds the shards; what lies beside them, DIR/* may match too."""
     paths = []
     for pattern in patterns.split(","):
-        found = sorted(tf.io.gfile.glob(pattern.strip()))
+        found = [
+            path
+            for path in sorted(tf.io.gfile.glob(pattern.strip()))
+            if not path.endswith((manifest.SUFFIX, manifest.VOCABULARY_SUFFIX))
+        ]
         if not found:
             raise errors.InputError(f"--{flag}: nothing matches {pattern!r}")
         paths += found

@@ -11,12 +11,13 @@ A report is a list of sections; each task adds its own:
 import html
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
+
+from tasks import file_system
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff;
@@ -47,9 +48,9 @@ class Panel(NamedTuple):
 
 def read_metrics(path: str) -> list[dict[str, float]]:
     """Reads metrics.jsonl; [] where there is none."""
-    if not os.path.exists(path):
+    if not file_system.exists(path):
         return []
-    with open(path, encoding="utf-8") as file:
+    with open(file_system.local(path), encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
@@ -120,15 +121,7 @@ def write(path: str, title: str, sections: Sequence[Section]) -> None:
         *(f"<h2>{html.escape(s.title)}</h2>{s.body}" for s in sections),
         "</body></html>",
     ]
-    write_text(path, "\n".join(parts) + "\n")
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    os.replace(temporary, path)
+    file_system.write_text(path, "\n".join(parts) + "\n")
 
 
 def _cell(value: Any) -> str:

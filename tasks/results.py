@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from absl import logging
 
-from tasks import report
+from tasks import file_system
 
 TEXT = "eval_results.txt"
 JSON = "eval_results.json"
@@ -14,10 +14,12 @@ JSON = "eval_results.json"
 
 def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     """Writes one `name = value` line each, sorted, and the same as JSON."""
-    os.makedirs(output_dir, exist_ok=True)
+    file_system.make_folder(output_dir)
     lines = [f"{name} = {values[name]}" for name in sorted(values)]
     for line in lines:
         logging.info("  %s", line)
-    report.write_text(os.path.join(output_dir, TEXT), "\n".join(lines) + "\n")
+    file_system.write_text(
+        os.path.join(output_dir, TEXT), "\n".join(lines) + "\n"
+    )
     text = json.dumps(dict(values), indent=2, sort_keys=True) + "\n"
-    report.write_text(os.path.join(output_dir, JSON), text)
+    file_system.write_text(os.path.join(output_dir, JSON), text)

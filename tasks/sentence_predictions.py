@@ -20,7 +20,7 @@ from absl import logging
 
 from data import examples, glue
 from data.examples import Examples
-from tasks import classification, report
+from tasks import classification, file_system
 
 ARCHIVE = "submission.zip"
 _LARGEST_SCORE = 5.0  # STS-B's scale begins at 0.
@@ -49,13 +49,13 @@ def write(
     rows = [[repr(float(x)) for x in row] for row in shares]
     lines = ["\t".join(row) + "\n" for row in rows]
     path = os.path.join(output_dir, f"test_results{suffix}.tsv")
-    report.write_text(path, "".join(lines))
+    file_system.write_text(path, "".join(lines))
     named = label_names(kind, labels, logits)
     lines = [_line(["id", "label", *labels])]
     for guid, label, row in zip(texts.guids, named, rows, strict=True):
         lines.append(_line([guid, label, *(row if labels else [])]))
     path = os.path.join(output_dir, f"predictions{suffix}.tsv")
-    report.write_text(path, "".join(lines))
+    file_system.write_text(path, "".join(lines))
     logging.info("%s: %d predictions", path, len(texts))
 
 
@@ -122,8 +122,8 @@ def write_glue(
         f"{guid}\t{prediction}\n"
         for guid, prediction in zip(texts.guids, predictions, strict=True)
     ]
-    os.makedirs(directory, exist_ok=True)
-    report.write_text(os.path.join(directory, file), "".join(lines))
+    file_system.make_folder(directory)
+    file_system.write_text(os.path.join(directory, file), "".join(lines))
     _archive(directory)
 
 
@@ -140,7 +140,7 @@ def write_swag(output_dir: str, *, texts: Examples, logits: np.ndarray) -> None:
     writer.writerow(["id", "pred"])
     writer.writerows(zip(texts.guids, logits.argmax(axis=1), strict=True))
     path = os.path.join(output_dir, "swag_submission.csv")
-    report.write_text(path, file.getvalue())
+    file_system.write_text(path, file.getvalue())
 
 
 def submission_files() -> list[str]:
@@ -151,15 +151,16 @@ def submission_files() -> list[str]:
 
 def _archive(directory: str) -> None:
     paths = [os.path.join(directory, name) for name in submission_files()]
-    missing = [path for path in paths if not os.path.exists(path)]
+    missing = [path for path in paths if not file_system.exists(path)]
     if missing:
         absent = ", ".join(os.path.basename(path) for path in missing)
         logging.info("%s: still without %s", directory, absent)
         return
     archive = os.path.join(directory, ARCHIVE)
-    temporary = f"{archive}.{os.getpid()}.tmp"
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
+    with (
+        file_system.whole(archive) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file,
+    ):
         for path in paths:
-            file.write(path, os.path.basename(path))
-    os.replace(temporary, archive)
+            file.write(file_system.local(path), os.path.basename(path))
     logging.info("%s: complete", archive)

@@ -19,6 +19,7 @@ import errors
 from data import input_files, normalization, squad, tokenization
 from data.squad_windows import Windows
 from tasks import (
+    file_system,
     squad_candidates,
     squad_decoding,
     squad_metrics,
@@ -73,7 +74,7 @@ def _open_member(directory: str, sizes: squad_sets.Sizes) -> Member:
         threshold = settings.null_score_diff_threshold
     else:  # As google-research/bert leaves a run.
         path = os.path.join(directory, squad_predictions.NULL_ODDS)
-        with_negative = os.path.exists(path)
+        with_negative = file_system.exists(path)
     if tokenizer_files.is_here(directory):
         tokenizer = tokenizer_files.load(directory)
     return Member(
@@ -88,7 +89,7 @@ def _open_member(directory: str, sizes: squad_sets.Sizes) -> Member:
 def _read_sizes(directory: str, sizes: squad_sets.Sizes) -> squad_sets.Sizes:
     path = os.path.join(directory, _RUN_CONFIG)
     names = [field.name for field in dataclasses.fields(sizes)]
-    values = input_files.read_json(path) if os.path.exists(path) else {}
+    values = input_files.read_json(path) if file_system.exists(path) else {}
     if isinstance(values, dict):
         found = {n: values[n] for n in names if isinstance(values.get(n), int)}
         if len(found) == len(names):
@@ -286,7 +287,7 @@ def _merge(
 
 def _read(directory: str, name: str, kind: Any) -> dict[str, Any]:
     path = os.path.join(directory, name)
-    if not os.path.exists(path):
+    if not file_system.exists(path):
         raise errors.InputError(
             f"--ensemble_dirs: {path} is missing: run it with --do_predict"
         )

@@ -20,7 +20,7 @@ from absl import logging
 import errors
 from data import squad
 from data.squad_windows import Windows
-from tasks import report, squad_metrics
+from tasks import file_system, squad_metrics
 from tasks.question_answering import SpanLogits
 from tasks.squad_decoding import Answers, Entry
 
@@ -178,10 +178,10 @@ def write(output_dir: str, made: Judgment) -> None:
 def read_logits(directory: str, windows: Windows) -> SpanLogits | None:
     """Returns a run's logits, None if it has none of these windows."""
     path = os.path.join(directory, LOGITS)
-    if not os.path.exists(path):
+    if not file_system.exists(path):
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(file_system.local(path), allow_pickle=False) as file:
             if str(file["windows"]) != _digest(windows):
                 return None
             return SpanLogits(file["start"], file["end"])
@@ -208,17 +208,15 @@ def _digest(windows: Windows) -> str:
 
 def _write_logits(output_dir, windows, logits) -> None:
     path = os.path.join(output_dir, LOGITS)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
+    with file_system.whole(path) as temporary, open(temporary, "wb") as file:
         np.savez(
             file,
             start=logits.start,
             end=logits.end,
             windows=np.array(_digest(windows)),
         )
-    os.replace(temporary, path)
 
 
 def _write_json(directory, name, values, indent=4) -> None:
     text = json.dumps(values, indent=indent) + "\n"
-    report.write_text(os.path.join(directory, name), text)
+    file_system.write_text(os.path.join(directory, name), text)

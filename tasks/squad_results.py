@@ -9,6 +9,7 @@ from absl import logging
 from data import example_records, squad
 from modeling import model_directory
 from tasks import (
+    file_system,
     model_files,
     run_files,
     squad_predictions,
@@ -147,6 +148,6 @@ def write_scores(
         values["null_score_diff_threshold"] = made.threshold
     if step is not None:
         values["global_step"] = step
-    os.makedirs(output_dir, exist_ok=True)
+    file_system.make_folder(output_dir)
     eval_results.write_eval_results(output_dir, values)
     return values

@@ -13,7 +13,7 @@ import os
 
 import errors
 from data import input_files
-from tasks import model_files, report
+from tasks import file_system, model_files
 
 FILE = "question_answering.json"
 
@@ -34,7 +34,7 @@ class Settings:
 def write(directory: str, settings: Settings) -> None:
     """Stores settings with a model."""
     text = json.dumps(dataclasses.asdict(settings), indent=2) + "\n"
-    report.write_text(os.path.join(directory, FILE), text)
+    file_system.write_text(os.path.join(directory, FILE), text)
 
 
 def read(directory: str) -> Settings | None:
@@ -44,7 +44,7 @@ def read(directory: str) -> Settings | None:
       InputError: the file holds something else.
     """
     path = os.path.join(directory, FILE)
-    if not os.path.isfile(path):
+    if not file_system.is_file(path):
         return None
     values = input_files.read_json(path)
     try:
@@ -73,7 +73,7 @@ def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
         found = read(output_dir)
     if found is None and init_checkpoint is not None:
         directory = init_checkpoint
-        if not os.path.isdir(directory):
+        if not file_system.is_folder(directory):
             directory = os.path.dirname(directory)
         found = read(directory)
     return found

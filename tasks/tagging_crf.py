@@ -17,7 +17,7 @@ from data import conll, conll_tags
 from data import tagging as windows
 from data.features import Features
 from modeling import crf, losses
-from tasks import report, tagging
+from tasks import file_system, tagging
 
 NAME = "crf.json"
 _BOUNDARIES = "boundaries"
@@ -78,12 +78,12 @@ def save(model: crf.CrfTaggingModel, labels: Sequence[str], directory: str):
     """Writes crf.json."""
     values = {k: v.tolist() for k, v in model.scores._asdict().items()}
     text = json.dumps({"labels": list(labels), **values})
-    report.write_text(os.path.join(directory, NAME), text + "\n")
+    file_system.write_text(os.path.join(directory, NAME), text + "\n")
 
 
 def is_here(directory: str | None) -> bool:
     """Tells whether a model directory has a CRF."""
-    return directory is not None and os.path.exists(
+    return directory is not None and file_system.exists(
         os.path.join(directory, NAME)
     )
 
@@ -91,7 +91,7 @@ def is_here(directory: str | None) -> bool:
 def remove(directory: str) -> None:
     """Removes the crf.json of an earlier model, if there is one."""
     if is_here(directory):
-        os.remove(os.path.join(directory, NAME))
+        file_system.remove(os.path.join(directory, NAME))
 
 
 def load(
@@ -99,8 +99,7 @@ def load(
 ) -> list[str]:
     """Sets the CRF's scores from crf.json; returns the variables' paths."""
     path = os.path.join(directory, NAME)
-    with open(path, encoding="utf-8") as file:
-        values = json.load(file)
+    values = json.loads(file_system.read_text(path))
     if values["labels"] != list(labels):
         raise errors.InputError(f"{path}: has other labels than the model")
     names = crf.Scores._fields

@@ -19,6 +19,7 @@ from absl import logging
 import errors
 from data import tokenization, vocabulary
 from modeling.config import read_json
+from tasks import file_system
 
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
@@ -60,7 +61,7 @@ def load(
 def is_here(directory: str) -> bool:
     """Tells whether a directory has a vocabulary in either form."""
     return any(
-        os.path.isfile(os.path.join(directory, name))
+        file_system.is_file(os.path.join(directory, name))
         for name in (VOCABULARY, FAST)
     )
 
@@ -136,16 +137,16 @@ def save(
         "sep_token": "[SEP]",
         "mask_token": "[MASK]",
     }
-    _write(os.path.join(directory, VOCABULARY), "\n".join(tokens) + "\n")
-    _write(
-        os.path.join(directory, SETTINGS), json.dumps(settings, indent=2) + "\n"
-    )
+    path = os.path.join(directory, VOCABULARY)
+    file_system.write_text(path, "\n".join(tokens) + "\n")
+    path = os.path.join(directory, SETTINGS)
+    file_system.write_text(path, json.dumps(settings, indent=2) + "\n")
 
 
 def _vocabulary(directory: str) -> vocabulary.Vocabulary:
     """Reads vocab.txt, or the same from tokenizer.json."""
     path = os.path.join(directory, VOCABULARY)
-    if os.path.isfile(path):
+    if file_system.is_file(path):
         return vocabulary.Vocabulary.from_file(path)
     values = _read_object(directory, FAST)
     path = os.path.join(directory, FAST)
@@ -188,16 +189,9 @@ def _guess_case(directory: str, words: vocabulary.Vocabulary) -> bool:
 def _read_object(directory: str, name: str) -> dict:
     """Reads a JSON object; a missing file is an empty one."""
     path = os.path.join(directory, name)
-    if not os.path.isfile(path):
+    if not file_system.is_file(path):
         return {}
-    values = read_json(path)
+    values = read_json(file_system.local(path))
     if not isinstance(values, dict):
         raise errors.InputError(f"{path}: not a JSON object")
     return values
-
-
-def _write(path: str, text: str) -> None:
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    os.replace(temporary, path)

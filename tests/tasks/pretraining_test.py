@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+import errors
 from modeling import models
 from modeling.config import BertConfig
-from tasks import pretraining
+from tasks import pretraining, pretraining_data
 
 CONFIG = BertConfig(
     vocab_size=30,
@@ -141,3 +142,12 @@ def test_left_to_right_loss_sees_no_future():
 def test_an_unknown_objective_names_the_flag():
     with pytest.raises(ValueError, match="--objective=mlm"):
         pretraining.PretrainingTask("mlm")
+
+
+def test_what_lies_beside_shards_is_no_shard(tmp_path):
+    for name in ("a-0.tfrecord", "a.manifest.json", "a.vocab.txt"):
+        (tmp_path / name).write_text("")
+    found = pretraining_data.find_shards(f"{tmp_path}/*", None)
+    assert found == {"input_file": [f"{tmp_path}/a-0.tfrecord"]}
+    with pytest.raises(errors.InputError, match="nothing matches"):
+        pretraining_data.find_shards(f"{tmp_path}/a.*", None)

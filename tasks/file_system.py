@@ -1,0 +1,184 @@
+"""Files of runs: on a disk, or in a bucket, as far as tf.io.gfile knows.
+
+    write_text("gs://bucket/out/kept.json", text)   whole or not at all
+    read_text("gs://bucket/out/kept.json")
+    local("gs://bucket/out/config.json")   -> /tmp/.../gs/bucket/out/config.json
+
+What reads and writes only disks gets copies; they last as long as the process.
+TensorFlow, which takes seconds to start, is asked for buckets only.
+"""
+
+import contextlib
+import functools
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import errors
+
+# path -> length and time of the copy that was made of it.
+_COPIED: dict[str, tuple[int, int]] = {}
+
+
+def is_remote(path: str) -> bool:
+    """Tells whether a path is not one of this machine's disks."""
+    return "://" in path
+
+
+def refuse_remote(path: str, flag: str, because: str) -> None:
+    """Refuses a path for what only a disk can do."""
+    if is_remote(path):
+        raise errors.InputError(
+            f"--{flag}={path}: must be on a disk: {because}"
+        )
+
+
+def exists(path: str) -> bool:
+    """Tells whether there is a file or a folder."""
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def is_file(path: str) -> bool:
+    """Tells whether there is a file."""
+    if is_remote(path):
+        return _gfile().exists(path) and not _gfile().isdir(path)
+    return os.path.isfile(path)
+
+
+def is_folder(path: str) -> bool:
+    """Tells whether there is a folder."""
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder and those above it, as far as they are missing."""
+    if is_remote(path):
+        _gfile().makedirs(path)
+    else:
+        os.makedirs(path, exist_ok=True)
+
+
+def remove(path: str) -> None:
+    """Removes a file."""
+    if is_remote(path):
+        _gfile().remove(path)
+    else:
+        os.remove(path)
+
+
+def read_text(path: str) -> str:
+    """Returns what a file of UTF-8 holds.
+
+    Raises:
+      InputError: there is no such file in a bucket.
+      OSError: it cannot be read on this disk.
+    """
+    with open(local(path), encoding="utf-8") as file:
+        return file.read()
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file whole or not at all."""
+    with whole(path) as temporary:
+        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+
+
+@contextlib.contextmanager
+def whole(path: str) -> Iterator[str]:
+    """Gives a name on this disk to write; the whole file becomes `path`."""
+    if not is_remote(path):
+        temporary = f"{path}.{os.getpid()}.tmp"
+        yield temporary
+        os.replace(temporary, path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = os.path.join(folder, os.path.basename(path))
+        yield temporary
+        send(temporary, path)
+
+
+@contextlib.contextmanager
+def whole_files(folder: str, names: Sequence[str]) -> Iterator[str]:
+    """Gives a folder on this disk to write files to, which go to `folder`.
+
+    Args:
+      folder: is given itself if it is on this disk.
+      names: of the files, in the order in which they appear there.
+    """
+    if not is_remote(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        yield temporary
+        make_folder(folder)
+        for name in names:
+            send(os.path.join(temporary, name), os.path.join(folder, name))
+
+
+def send(source: str, path: str) -> None:
+    """Copies a file of this disk to a remote place, whole or not at all."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    _gfile().copy(source, temporary, overwrite=True)
+    _gfile().rename(temporary, path, overwrite=True)
+
+
+def local(path: str) -> str:
+    """Returns a file's name on this disk: its own, or that of a copy.
+
+    Raises:
+      InputError: there is no such file in a bucket.
+    """
+    if not is_remote(path):
+        return path
+    if not is_file(path):
+        raise errors.InputError(f"{path}: no such file")
+    found = _gfile().stat(path)
+    stamp = (found.length, found.mtime_nsec)
+    copy = _copy_of(path)
+    # Not every file system knows times.
+    if not found.mtime_nsec or _COPIED.get(path) != stamp:
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        _gfile().copy(path, f"{copy}.tmp", overwrite=True)
+        os.replace(f"{copy}.tmp", copy)
+        _COPIED[path] = stamp
+    return copy
+
+
+def local_folder(folder: str, names: Sequence[str]) -> str:
+    """Returns a folder on this disk with those of the files that there are.
+
+    Args:
+      folder: is returned as it is if it is on this disk.
+      names: of the files to copy if it is not.
+    """
+    if not is_remote(folder):
+        return folder
+    copy = _copy_of(folder)
+    os.makedirs(copy, exist_ok=True)
+    for name in names:
+        path = os.path.join(folder, name)
+        if is_file(path):
+            local(path)
+        elif _COPIED.pop(path, None):
+            os.remove(_copy_of(path))
+    return copy
+
+
+def _copy_of(path: str) -> str:
+    """Returns where a copy lies; its name still tells what it is of."""
+    scheme, rest = path.split("://", 1)
+    rest = os.path.normpath(f"/{rest}").lstrip("/")
+    return os.path.join(_copies().name, scheme, rest)
+
+
+@functools.cache
+def _copies() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="copies-")
+
+
+def _gfile() -> Any:
+    import tensorflow as tf  # Here, as it takes seconds.
+
+    return tf.io.gfile

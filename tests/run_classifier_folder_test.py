@@ -1,0 +1,129 @@
+"""A folder that holds a model already: what is refused, what is asked.
+
+python -m pytest tests/run_classifier_folder_test.py
+"""
+
+import hashlib
+import io
+import shutil
+import sys
+
+import classifier_runs
+import ner_runs
+import pytest
+import tiny_runs
+
+import run_ner
+
+TRAIN = ("--do_train", "--do_eval")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("folder")
+    classifier_runs.make_data(place)
+    classifier_runs.run_csv(place, "done", *TRAIN, num_train_epochs=1)
+    return place
+
+
+def refusal(capsys, run, *arguments, **flags):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        run(*arguments, **flags)
+    assert caught.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_finished_run_refuses_other_settings(place, capsys):
+    for flags, message in (
+        ({"learning_rate": 1e-3}, "--learning_rate was 0.005, is 0.001"),
+        ({"random_seed": 7}, "--random_seed was 12345, is 7"),
+        ({"init_checkpoint": place / "done"}, "--init_checkpoint was "),
+        ({"layer_decay": 0.9}, "--layer_decay was 1.0, is 0.9"),
+    ):
+        flags = {"num_train_epochs": 1} | flags
+        error = refusal(
+            capsys, classifier_runs.run_csv, place, "done", *TRAIN, **flags
+        )
+        assert message in error
+        assert "has ended already; take another --output_dir" in error
+    before = tiny_runs.eval_results(place / "done")
+    classifier_runs.run_csv(place, "done", *TRAIN, num_train_epochs=1)
+    assert tiny_runs.eval_results(place / "done") == before
+
+
+def test_a_model_is_asked_by_its_own_labels(place):
+    """Not by those of the model that it was trained from."""
+    for name in ("train", "dev"):
+        text = (place / f"{name}.csv").read_text()
+        text = text.replace(",no\n", ",bad\n").replace(",yes\n", ",good\n")
+        text = text.replace(",no\r\n", ",bad\r\n")
+        text = text.replace(",yes\r\n", ",good\r\n")
+        (place / f"named_{name}.csv").write_text(text)
+    start = {"init_checkpoint": place / "done", "num_train_epochs": 1}
+    classifier_runs.run_csv(
+        place,
+        "named",
+        *TRAIN,
+        train_file=place / "named_train.csv",
+        dev_file=place / "named_dev.csv",
+        **start,
+    )
+    folder = classifier_runs.run_csv(
+        place,
+        "named",
+        "--do_predict",
+        train_file=None,
+        dev_file=None,
+        test_file=place / "dev.csv",
+        **start,
+    )
+    header, *rows = (folder / "predictions.tsv").read_text().splitlines()
+    assert header.split("\t") == ["id", "label", "bad", "good"]
+    assert {row.split("\t")[1] for row in rows} <= {"bad", "good"}
+
+
+def test_a_tagger_is_not_made_of_a_classifier(place, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a good w1\n"))
+    error = refusal(
+        capsys,
+        tiny_runs.run,
+        run_ner,
+        run_ner.NerConfig,
+        "--interactive",
+        output_dir=place / "done",
+        max_seq_length=32,
+    )
+    assert "has been trained for another task" in error
+    assert "BertForSequenceClassification, not a BertForTokenClassif" in error
+
+
+def test_a_model_is_not_trained_where_it_lies(place, capsys):
+    """A directory as others publish it: no bert_config.json, no run."""
+    folder = shutil.copytree(place / "encoder", place / "published")
+    (folder / "bert_config.json").unlink()
+    weights = folder / "model.safetensors"
+    before = hashlib.sha256(weights.read_bytes()).digest()
+    error = refusal(
+        capsys,
+        classifier_runs.run_csv,
+        place,
+        "published",
+        *TRAIN,
+        init_checkpoint=place / "." / "published",
+    )
+    assert "is where --init_checkpoint lies" in error
+    assert hashlib.sha256(weights.read_bytes()).digest() == before
+
+
+def test_a_folder_without_a_model_is_named(tmp_path, capsys):
+    run = {"init_checkpoint": None, "data_dir": None}
+    asked = (ner_runs.run, tmp_path, "nothing", "--interactive")
+    error = refusal(capsys, *asked, **run)
+    assert f"no trained model in --output_dir={tmp_path}/nothing" in error
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "checkpoint").write_text("")
+    error = refusal(
+        capsys, ner_runs.run, tmp_path, "begun", "--interactive", **run
+    )
+    assert "training has not ended there" in error
