@@ -134,7 +134,9 @@ class Checkpoints:
             InputError: the checkpoint is of another model or optimizer.
         """
         try:
-            reader = tf.train.load_checkpoint(prefix)
+            # tf.train.load_checkpoint would first ask whether the prefix is a
+            # folder, to which ram:// says yes.
+            reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             shapes = reader.get_variable_to_shape_map()
             _check_same_model(prefix, shapes, variables)
             for name, variable in variables.items():
