@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import bilstm, crf, models
+from modeling import bilstm, crf
 from modeling.config import BertConfig
 from tasks import tagging, tagging_crf
 from training import feed, optimizers, schedules, step
@@ -32,12 +32,6 @@ def make_crf():
     return crf.CrfTaggingModel(CONFIG, num_classes=CLASSES, seed=1)
 
 
-def make_bilstm():
-    return models.TaggingModel(
-        CONFIG, num_classes=CLASSES, bilstm_size=5, seed=1
-    )
-
-
 def make_reader_of_activations():
     return bilstm.BiLstmTagger(
         num_layers=LAYERS,
@@ -52,7 +46,6 @@ def make_reader_of_activations():
 
 TAGGERS = {
     "crf": (make_crf, tagging_crf.CrfTask),
-    "bilstm": (make_bilstm, tagging.TaggingTask),
     "features": (make_reader_of_activations, tagging.TaggingTask),
 }
 
@@ -118,7 +111,7 @@ def train(tagger, *, accumulation, jit_compile):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tagger", "accumulation"), [("crf", 2), ("bilstm", 1), ("features", 1)]
+    ("tagger", "accumulation"), [("crf", 2), ("features", 1)]
 )
 def test_steps_of_varying_length_are_those_without_xla(tagger, accumulation):
     (expected, weights), (found, compiled) = (
