@@ -11,7 +11,6 @@ A runner says what its task is; a job trains, asks and restores its models:
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -157,9 +156,7 @@ class Fitted:
     def _load_beside(self, weights: str | None) -> Collection[str]:
         if weights is None or self.job.load_beside is None:
             return ()
-        is_directory = file_system.is_folder(weights)
-        directory = weights if is_directory else os.path.dirname(weights)
-        return self.job.load_beside(self.model, directory)
+        return self.job.load_beside(self.model, file_system.folder_of(weights))
 
     def predict(
         self, features: Features, batch_size: int

@@ -42,24 +42,20 @@ if TYPE_CHECKING:
 
 TEST = ner_data.TEST
 ENTITIES = "entities.jsonl"
-TRUE_CASE = "true_case.json"
-_CHECKPOINT = "checkpoint"  # Of a training, finished or not.
+TRUE_CASE = ner_data.TRUE_CASE
 _STDIN = "standard input"
 
 
 def weights_folder(config: "NerConfig") -> str | None:
     """Returns where the weights of a model that is not trained now are from."""
-    checkpoint = os.path.join(config.output_dir, _CHECKPOINT)
     if (
         config.features != "none"
-        or file_system.exists(checkpoint)
+        or model_files.is_begun(config.output_dir)
         or model_files.is_here(config.output_dir)
     ):
         return config.output_dir
     path = config.init_checkpoint
-    if path is None or file_system.is_folder(path):
-        return path
-    return os.path.dirname(path)
+    return None if path is None else file_system.folder_of(path)
 
 
 def uses_crf(config: "NerConfig") -> bool:

@@ -8,7 +8,6 @@ combine(config)                             # --ensemble_dirs
 
 import dataclasses
 import functools
-import os
 import sys
 from typing import Any
 
@@ -270,21 +269,14 @@ def combine(config: Any) -> None:
     record.predictions(made)
 
 
-def _real(path: str) -> str:
-    """Returns the one path of a folder that may be named in several ways."""
-    if file_system.is_remote(path):
-        return path.rstrip("/")
-    return os.path.realpath(path)
-
-
 def _ensemble_dirs(config: Any) -> list[str]:
     """Returns the folders of runs, none of which may be written to."""
     names = [name.strip() for name in config.ensemble_dirs.split(",")]
     names = [name for name in names if name]
-    output_dir = _real(config.output_dir)
+    output_dir = file_system.real(config.output_dir)
     if not names:
         raise errors.InputError("--ensemble_dirs: names no folder")
-    is_member = output_dir in map(_real, names)
+    is_member = output_dir in map(file_system.real, names)
     if is_member or model_files.is_here(output_dir):
         raise errors.InputError(
             f"--output_dir={config.output_dir} holds a run: the answers of "

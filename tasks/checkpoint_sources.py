@@ -30,16 +30,13 @@ from tasks import (
 
 TENSORFLOW, TENSORFLOW_2 = "TensorFlow checkpoint", "Model Garden checkpoint"
 SAFETENSORS, TORCH = "safetensors", "PyTorch state dict"
-# What is read beside weights; the last three say how a model must be asked.
+# What is read beside weights.
 _READ_BESIDE = (
     model_directory.CONFIG,
     model_directory.RELEASED_CONFIG,
     tokenizer_files.VOCABULARY,
     tokenizer_files.SETTINGS,
     tokenizer_files.FAST,
-    "crf.json",
-    "question_answering.json",
-    "true_case.json",
 )
 # What else people have, which nothing here reads.
 _UNREADABLE = ("tf_model.h5", "flax_model.msgpack", "model.onnx")

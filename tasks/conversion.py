@@ -13,7 +13,6 @@ import dataclasses
 import os
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 import errors
@@ -22,6 +21,8 @@ from modeling import model_directory, stored_weights, weight_names
 from modeling.config import BertConfig
 from tasks import (
     checkpoint_sources,
+    file_system,
+    ner_data,
     squad_settings,
     tagging_crf,
     tensorflow_checkpoints,
@@ -29,9 +30,8 @@ from tasks import (
 )
 
 MODEL_DIRECTORY, TF1 = "model_directory", "tf1"
-# Without them a model runs all the same, and answers otherwise. The last one
-# is named by ner_job.py.
-BESIDE = (tagging_crf.NAME, squad_settings.FILE, "true_case.json")
+# Without them a model runs all the same, and answers otherwise.
+BESIDE = (tagging_crf.NAME, squad_settings.FILE, ner_data.TRUE_CASE)
 _HEADS = {
     "masked_lm": weight_names.MASKED_LM,
     "next_sentence": weight_names.NEXT_SENTENCE,
@@ -113,7 +113,7 @@ def load(
     architecture = _architecture(source, heads)
     labels, problem_type = _classes(source, architecture, tensors)
     state = source.training_state if keep_training_state else {}
-    beside = _beside(source.directory)
+    beside = _beside(os.path.dirname(source.path))
     return Checkpoint(
         config=config,
         values={
@@ -196,8 +196,8 @@ def _beside(directory: str) -> dict[str, bytes]:
     found = {}
     for name in BESIDE:
         path = os.path.join(directory, name)
-        if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path, "rb") as file:
+        if file_system.exists(path):
+            with open(file_system.local(path), "rb") as file:
                 found[name] = file.read()
     return found
 

@@ -51,6 +51,16 @@ def is_folder(path: str) -> bool:
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
+def folder_of(weights: str) -> str:
+    """Returns where weights lie, which a file of theirs may name."""
+    return weights if is_folder(weights) else os.path.dirname(weights)
+
+
+def real(path: str) -> str:
+    """Returns the one path of what may be named in several ways."""
+    return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
+
+
 def make_folder(path: str) -> None:
     """Makes a folder and those above it, as far as they are missing."""
     if is_remote(path):

@@ -47,10 +47,7 @@ class Run:
 
     def is_that_of(self, kept: Mapping[str, Any] | None) -> bool:
         """Says whether it is the one that `kept` tells of; None may be it."""
-        return kept is None or (
-            kept["learning_rate"] == self.learning_rate
-            and kept["random_seed"] == self.random_seed
-        )
+        return kept is None or self.settings.items() <= kept.items()
 
     def result(self) -> dict | None:
         """Returns what the run ended with, None if it has not."""
@@ -224,11 +221,7 @@ class Results:
 
     def keep(self, run: Run) -> None:
         """Notes that output_dir has the model of a run."""
-        kept = {
-            "learning_rate": run.learning_rate,
-            "random_seed": run.random_seed,
-            "step": self._runs[run]["step"],
-        }
+        kept = {**run.settings, "step": self._runs[run]["step"]}
         path = os.path.join(self._output_dir, KEPT)
         file_system.write_text(path, json.dumps(kept, indent=2) + "\n")
 
@@ -244,12 +237,7 @@ class Results:
         """Writes grid_results.json and .txt; returns the latter's text."""
         shown = self.text()
         runs = [
-            {
-                "learning_rate": run.learning_rate,
-                "random_seed": run.random_seed,
-                **values,
-            }
-            for run, values in self.values.items()
+            {**run.settings, **values} for run, values in self.values.items()
         ]
         record = {
             "best": self.best_run.name,

@@ -159,7 +159,9 @@ def require_weights(init_checkpoint: str | None) -> None:
 
 def check_task(model: Any, weights: str) -> None:
     """Refuses weights whose head, of the same shape, has another task."""
-    directory = file_system.local_folder(_directory(weights), _MODEL[1:])
+    directory = file_system.local_folder(
+        file_system.folder_of(weights), _MODEL[1:]
+    )
     if not os.path.exists(os.path.join(directory, model_directory.CONFIG)):
         return
     own = model_directory.architecture(model)
@@ -178,8 +180,8 @@ def check_not_the_start(output_dir: str, init_checkpoint: str | None) -> None:
     """
     if init_checkpoint is None or is_begun(output_dir):
         return
-    start = _directory(init_checkpoint)
-    if os.path.realpath(start) == os.path.realpath(output_dir):
+    start = file_system.folder_of(init_checkpoint)
+    if file_system.real(start) == file_system.real(output_dir):
         raise errors.InputError(
             f"--output_dir={output_dir} is where --init_checkpoint lies, which "
             "training would write over; choose another"
@@ -213,9 +215,3 @@ def check_vocabulary(
             f"{where}: the vocabulary has {found} entries, but the model's "
             f"vocab_size is {vocab_size}"
         )
-
-
-def _directory(weights: str) -> str:
-    """Returns where weights lie, which may be named by a file of theirs."""
-    is_folder = file_system.is_folder(weights)
-    return weights if is_folder else os.path.dirname(weights)

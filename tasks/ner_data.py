@@ -24,6 +24,7 @@ from data.tokenization import Tokenizer
 from tasks import file_system
 
 TRAIN, DEV, TEST = "train", "dev", "test"
+TRUE_CASE = "true_case.json"  # Beside a model: how words are written.
 # CoNLL-2003's names, and those that many others use.
 _NAMES = {
     TRAIN: ("eng.train", "train.txt", "train.conll"),

@@ -72,8 +72,5 @@ def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
     if model_files.is_here(output_dir):
         found = read(output_dir)
     if found is None and init_checkpoint is not None:
-        directory = init_checkpoint
-        if not file_system.is_folder(directory):
-            directory = os.path.dirname(directory)
-        found = read(directory)
+        found = read(file_system.folder_of(init_checkpoint))
     return found
