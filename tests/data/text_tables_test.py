@@ -58,6 +58,15 @@ def test_blank_lines_between_rows_of_several_columns_hold_nothing(
     assert (found.first, found.lines) == (["a", "c"], [4, 7])
 
 
+def refusal(tmp_path, form, text):
+    """What is said of a training file behind its path."""
+    path = write(tmp_path, "train", text)
+    with pytest.raises(errors.InputError) as caught:
+        read(path, form)
+    assert str(caught.value).startswith(path)
+    return str(caught.value).removeprefix(path)
+
+
 @pytest.mark.parametrize(
     ("form", "text", "message"),
     [
@@ -80,10 +89,7 @@ def test_blank_lines_between_rows_of_several_columns_hold_nothing(
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, form, text, message):
-    path = write(tmp_path, "train", text)
-    with pytest.raises(errors.InputError) as caught:
-        read(path, form)
-    assert str(caught.value).startswith(path + message)
+    assert refusal(tmp_path, form, text).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +107,10 @@ def test_what_does_not_fit_is_named(tmp_path, form, text, message):
     ],
 )
 def test_another_separator_is_recognized(tmp_path, form, text, message):
-    path = write(tmp_path, "train", text)
-    with pytest.raises(errors.InputError) as caught:
-        read(path, form)
+    error = refusal(tmp_path, form, text)
     separator = text.replace('"', "")[len("text")]
-    assert str(caught.value).startswith(path + message)
-    assert str(caught.value).endswith(
+    assert error.startswith(message)
+    assert error.endswith(
         f"; the header seems to be separated by {separator!r}, but csv wants "
         "commas and tsv tabs (--task_name=csv|tsv)"
     )
