@@ -5,8 +5,9 @@
 Columns are counted from 0, from the end where negative. Nothing is quoted; the
 files come with byte-order marks, with a header or without. All rows of a file
 are equally wide; one that is not is an InputError, for its last column would
-be another. MRPC can also be read from Microsoft's own msr_paraphrase files, of
-which dev_ids.tsv takes the development set.
+be another. A labeled file can be predicted like a test set. MRPC can also be
+read from Microsoft's own msr_paraphrase files, of which dev_ids.tsv takes the
+development set.
 """
 
 import dataclasses
@@ -16,28 +17,17 @@ import tensorflow as tf
 from absl import logging
 
 import errors
-from data import examples, text_tables
+from data import examples, glue_layouts, text_tables
 from data.examples import Examples
+from data.glue_layouts import Columns
 from data.text_tables import Row
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 _BINARY = ("0", "1")
 _NLI = ("contradiction", "entailment", "neutral")
 _TWO_WAY = ("entailment", "not_entailment")
+_PARAPHRASES = "msr_paraphrase"
 _NAMED_ROWS = 3  # Of those that are left out, so many are named.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Where the files of one split have what."""
-
-    first: int
-    second: int | None = None
-    label: int | None = None
-    guid: int | None = None  # None numbers the examples.
-    has_header: bool = True
-    # Rows are kept whose column, the first number, holds this text.
-    only: tuple[int, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,48 +50,37 @@ class GlueTask:
     has_cut_rows: bool = False
 
 
-def _columns(train: Columns, test: Columns) -> dict[str, Columns]:
-    return {TRAIN: train, DEV: train, TEST: test}
+def _columns(labeled: Columns, test: Columns) -> dict[str, Columns]:
+    return {TRAIN: labeled, DEV: labeled, TEST: test}
 
 
-def _sentence_pairs(labels: tuple[str, ...], name: str) -> GlueTask:
-    """A task whose files are: index, sentence1, sentence2, label."""
-    pair = Columns(first=1, second=2, guid=0)
+def _sentence_pairs(
+    name: str, labels: tuple[str, ...], first: str, second: str
+) -> GlueTask:
     return GlueTask(
         folder=name,
         labels=labels,
-        columns=_columns(dataclasses.replace(pair, label=3), pair),
+        columns=_columns(*glue_layouts.sentence_pairs(first, second)),
         submission=f"{name}.tsv",
     )
 
-
-_MRPC = Columns(first=3, second=4)
-_MNLI = Columns(first=8, second=9, guid=0)
-_MNLI_LABELED = dataclasses.replace(_MNLI, label=-1)
-_STSB = Columns(first=7, second=8, guid=0)
 
 TASKS = {
     "cola": GlueTask(
         folder="CoLA",
         metrics=("matthews_correlation", "accuracy"),
-        columns=_columns(
-            Columns(first=3, label=1, has_header=False),
-            Columns(first=1, guid=0),
-        ),
+        columns=_columns(*glue_layouts.COLA),
         submission="CoLA.tsv",
     ),
     "sst-2": GlueTask(
         folder="SST-2",
-        columns=_columns(Columns(first=0, label=1), Columns(first=1, guid=0)),
+        columns=_columns(*glue_layouts.SST2),
         submission="SST-2.tsv",
     ),
     "mrpc": GlueTask(
         folder="MRPC",
         metrics=("f1", "accuracy"),
-        columns=_columns(
-            dataclasses.replace(_MRPC, label=0),
-            dataclasses.replace(_MRPC, guid=0),
-        ),
+        columns=_columns(*glue_layouts.MRPC),
         submission="MRPC.tsv",
     ),
     "sts-b": GlueTask(
@@ -109,16 +88,13 @@ TASKS = {
         labels=(),
         kind=examples.REGRESSION,
         metrics=("pearson", "spearman"),
-        columns=_columns(dataclasses.replace(_STSB, label=9), _STSB),
+        columns=_columns(*glue_layouts.STSB),
         submission="STS-B.tsv",
     ),
     "qqp": GlueTask(
         folder="QQP",
         metrics=("f1", "accuracy"),
-        columns=_columns(
-            Columns(first=3, second=4, label=5, guid=0),
-            Columns(first=1, second=2, guid=0),
-        ),
+        columns=_columns(*glue_layouts.QQP),
         submission="QQP.tsv",
         has_cut_rows=True,
     ),
@@ -132,18 +108,21 @@ TASKS = {
             TEST: "test_matched.tsv",
             "test_mismatched": "test_mismatched.tsv",
         },
-        columns=_columns(_MNLI_LABELED, _MNLI)
-        | {"dev_mismatched": _MNLI_LABELED, "test_mismatched": _MNLI},
+        columns=_columns(*glue_layouts.MNLI)
+        | {
+            "dev_mismatched": glue_layouts.MNLI[0],
+            "test_mismatched": glue_layouts.MNLI[1],
+        },
         submission="MNLI-m.tsv",
     ),
-    "qnli": _sentence_pairs(_TWO_WAY, "QNLI"),
-    "rte": _sentence_pairs(_TWO_WAY, "RTE"),
-    "wnli": _sentence_pairs(_BINARY, "WNLI"),
+    "qnli": _sentence_pairs("QNLI", _TWO_WAY, "question", "sentence"),
+    "rte": _sentence_pairs("RTE", _TWO_WAY, "sentence1", "sentence2"),
+    "wnli": _sentence_pairs("WNLI", _BINARY, "sentence1", "sentence2"),
     "ax": GlueTask(
         folder="diagnostic",
         labels=_NLI,
         files={TEST: "diagnostic.tsv"},
-        columns={TEST: Columns(first=1, second=2, guid=0)},
+        columns={TEST: glue_layouts.DIAGNOSTIC},
         submission="AX.tsv",
     ),
     "xnli": GlueTask(
@@ -155,9 +134,9 @@ TASKS = {
             TEST: "xnli.test.tsv",
         },
         columns={
-            TRAIN: Columns(first=0, second=1, label=2),
-            DEV: Columns(first=6, second=7, label=1, only=(0, "{language}")),
-            TEST: Columns(first=6, second=7, label=1, only=(0, "{language}")),
+            TRAIN: glue_layouts.XNLI_TRAIN,
+            DEV: glue_layouts.XNLI,
+            TEST: glue_layouts.XNLI,
         },
         aliases={"contradictory": "contradiction"},
     ),
@@ -198,19 +177,29 @@ def read(
     task = TASKS[name]
     if split not in task.columns:
         raise errors.InputError(f"--task_name={name}: has no {split} set")
-    columns = task.columns[split]
-    if file is None:
-        file = task.files[split].format(language=language)
-        if name == "mrpc" and _place(task, data_dir, file) is None:
-            return _paraphrases(task, split, data_dir)
-        file = _require(task, data_dir, file)
+    is_released = file is None
+    if is_released:
+        file = _released(name, split, data_dir, language)
     path = text_tables.find(file)
+    rows = [row for row in text_tables.read_tsv(path) if row.cells]
+    if not rows:
+        raise errors.InputError(f"{path}: is empty")
+    columns = glue_layouts.find(
+        path,
+        rows[0].cells,
+        list(dict.fromkeys([task.columns[split], *task.columns.values()])),
+        labels=task.labels,
+        is_released=is_released,
+    )
     cut_rows = task.has_cut_rows and split == TRAIN
-    rows = _whole_rows(path, columns, leave_out=cut_rows)
+    rows = _whole_rows(path, rows, columns, leave_out=cut_rows)
     if columns.only:
         number, text = columns.only
         text = text.format(language=language)
         rows = [row for row in rows if row.cells[number] == text]
+    is_corpus = os.path.basename(path).startswith(f"{_PARAPHRASES}_{TRAIN}")
+    if name == "mrpc" and is_corpus and split != TEST:
+        rows = _part_of_corpus(path, rows, split, data_dir)
     return _take(path, rows, columns, task.aliases)
 
 
@@ -230,55 +219,58 @@ def _place(task: GlueTask, data_dir: str, file: str) -> str | None:
     return None
 
 
-def _require(task: GlueTask, data_dir: str, file: str) -> str:
-    path = _place(task, data_dir, file)
-    if path is None:
-        raise errors.InputError(f"--data_dir={data_dir}: no {file} there")
-    return path
+def _released(name: str, split: str, data_dir: str, language: str) -> str:
+    task = TASKS[name]
+    names = [task.files[split].format(language=language)]
+    if name == "mrpc":  # Microsoft's name; dev is cut out of train.
+        names.append(f"{_PARAPHRASES}_{TEST if split == TEST else TRAIN}.txt")
+    for file in names:
+        path = _place(task, data_dir, file)
+        if path is not None:
+            return path
+    none = "neither" if len(names) > 1 else "no"
+    raise errors.InputError(
+        f"--data_dir={data_dir}: {none} {' nor '.join(names)} there"
+    )
 
 
-def _paraphrases(task: GlueTask, split: str, data_dir: str) -> Examples:
-    """Reads MRPC as Microsoft distributes it; dev is cut out of train."""
-    file = f"msr_paraphrase_{TEST if split == TEST else TRAIN}.txt"
-    path = _place(task, data_dir, file)
-    if path is None:
+def _part_of_corpus(
+    path: str, rows: list[Row], split: str, data_dir: str
+) -> list[Row]:
+    """Returns the rows of MRPC's train or dev set, which dev_ids.tsv names."""
+    for folder in filter(None, (os.path.dirname(path), data_dir)):
+        ids = _place(TASKS["mrpc"], folder, "dev_ids.tsv")
+        if ids is not None:
+            break
+    else:
         raise errors.InputError(
-            f"--data_dir={data_dir}: neither {task.files[split]} nor "
-            f"{file} there"
+            f"{path}: no dev_ids.tsv beside it, which tells the development "
+            "set from the training set"
         )
-    # Test rows are numbered, as they are in GLUE's file of them.
-    columns = _MRPC if split == TEST else task.columns[split]
-    rows = _whole_rows(path, columns)
-    if split != TEST:
-        ids = _require(task, data_dir, "dev_ids.tsv")
-        held_out = {tuple(row.cells[:2]) for row in text_tables.read_tsv(ids)}
-        wanted = split == DEV
-        rows = [
-            row for row in rows if (tuple(row.cells[1:3]) in held_out) == wanted
-        ]
-    return _take(path, rows, columns, task.aliases)
+    held_out = {tuple(row.cells[:2]) for row in text_tables.read_tsv(ids)}
+    wanted = split == DEV
+    return [
+        row for row in rows if (tuple(row.cells[1:3]) in held_out) == wanted
+    ]
 
 
 def _whole_rows(
-    path: str, columns: Columns, *, leave_out: bool = False
+    path: str, rows: list[Row], columns: Columns, *, leave_out: bool
 ) -> list[Row]:
-    """Reads the rows below the header, all of the header's width.
+    """Returns the rows below the header, all of the header's width.
 
     Args:
       path: the file.
+      rows: all that it has.
       columns: what must be there; without a header, the first row is as wide
         as all must be.
       leave_out: names rows of another width in the log and goes on.
     """
-    rows = [row for row in text_tables.read_tsv(path) if row.cells]
-    if not rows:
-        raise errors.InputError(f"{path}: is empty")
     width = len(rows[0].cells)
-    needed = [columns.first, columns.second, columns.label, columns.guid]
-    number = 1 + max(n for n in needed if n is not None)
-    if width < number:
+    if width < columns.least_width:
         raise errors.InputError(
-            f"{path}:{rows[0].line}: {width} columns, but {number} are needed"
+            f"{path}:{rows[0].line}: {width} columns, but "
+            f"{columns.least_width} are needed"
         )
     whole = [row for row in rows if len(row.cells) == width]
     cut = [row for row in rows if len(row.cells) != width]
