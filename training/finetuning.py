@@ -17,6 +17,7 @@ from training import (
 )
 
 BEST = "best"  # Where the loop keeps the best checkpoint.
+Diverged = loop.Diverged
 # What evaluations are compared by, while training and in a grid.
 SCORE = "score"
 
@@ -124,6 +125,11 @@ def restore(
         if step is not None:
             return step
     return loop.restore_model(model, output_dir)
+
+
+def seconds(output_dir: str) -> float:
+    """Returns how long a run has trained, by all processes that did."""
+    return loop.seconds(output_dir)
 
 
 def remove_checkpoints(directory: str) -> None:

@@ -5,6 +5,7 @@ and started again, it goes on from its last checkpoint and ends with the same
 weights. What happens inside a step is in step.py.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from training import step as steps
 from training import strategy as strategies
 
 Phase = run.Phase
+Diverged = run.Diverged
 Options = loop_options.Options
 
 
@@ -51,6 +53,7 @@ def train(
     weights and is called by a fresh run only. Returns the step that the run
     started from; raises SystemExit(preemption.EXIT_CODE) after SIGTERM.
     """
+    started = time.monotonic()
     variables = saved_variables(model, optimizer, loss_scale)
     saver = _saver(output_dir, options, strategy)
     step, state = _begin(saver, variables, options, run_clock, warm_start)
@@ -74,6 +77,7 @@ def train(
             writer=_writer(output_dir, step, end, strategy, owes),
             preempted=preempted,
             step=step,
+            started=started,
             **_measured(state),
             owes_evaluation=owes,
         )
@@ -88,6 +92,7 @@ def _measured(state) -> dict[str, Any]:
         "interval": state.get("interval", {}),
         "best_value": state.get("best"),
         "best_step": state.get("best_step", 0),
+        "seconds_before": state.get("seconds", 0.0),
     }
 
 
@@ -230,3 +235,16 @@ def restore_model(model: Any, directory: str) -> int | None:
     if latest is None:
         return None
     return saver.restore(latest, saved_variables(model))[0]
+
+
+def seconds(directory: str) -> float:
+    """Returns how long training took until the last checkpoint.
+
+    Of one that does not tell it is 0.
+    """
+    saver = checkpoints.Checkpoints(directory)
+    latest = saver.latest()
+    if latest is None:
+        return 0.0
+    _, state = saver.restore(latest, {})
+    return state.get("seconds", 0.0)

@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +30,23 @@ from training import strategy as strategies
 
 # A call of the compiled loop takes no longer, so that a signal is seen soon.
 _SECONDS_PER_CALL = 2.0
+
+
+class Diverged(errors.InputError):
+    """Reports a loss that is not finite: the run ends, and would again.
+
+    Attributes:
+        reason: what was found, and what may help.
+        step: that came to it.
+        seconds: of training until then.
+    """
+
+    def __init__(self, found: str, advice: str, *, step: int, seconds: float):
+        """Puts the message together."""
+        super().__init__(f"{found}; the last checkpoint is intact; {advice}")
+        self.reason = f"{found}; {advice}"
+        self.step = step
+        self.seconds = seconds
 
 
 class Phase(NamedTuple):
@@ -75,6 +92,10 @@ class Run:
     interval: dict[str, list[float]]
     best_value: float | None
     best_step: int = 0
+    # When this process began, and how long those before it trained until the
+    # checkpoint that it goes on from.
+    started: float = 0.0
+    seconds_before: float = 0.0
     # A signal came before or during this step's evaluation: it was left out,
     # because machines are taken away within seconds; the resumed run makes it.
     owes_evaluation: bool = False
@@ -202,19 +223,38 @@ class Run:
                     entry[1] += weight
             self.step += 1
 
-    def _stop_at(self, step: int, loss: float, norm: float) -> None:
+    def _stop_at(self, step: int, loss: float, norm: float) -> NoReturn:
         describe = self.phase.describe_batch
         records = describe(step - self.first_step) if describe else ""
-        self.saver.wait()
-        raise errors.InputError(
+        self._diverge(
             f"step {step}: the loss is {loss:g} and the norm of the gradients "
-            f"{norm:g}; the last checkpoint is intact; lower --learning_rate"
-            + (f" or look at {records}" if records else "")
+            f"{norm:g}",
+            "lower --learning_rate"
+            + (f" or look at {records}" if records else ""),
+            step,
         )
+
+    def _diverge(self, found: str, advice: str, step: int) -> NoReturn:
+        self.best.wait()
+        self.saver.wait()
+        self.writer.close()
+        raise Diverged(found, advice, step=step, seconds=self._elapsed())
+
+    def _skipped_steps(self) -> int | None:
+        if self.loss_scale is None:
+            return None
+        try:
+            return self.loss_scale.check(self.step)
+        except errors.InputError as error:
+            found, _, advice = str(error).rpartition(": ")
+            self._diverge(found, advice, self.step)
+
+    def _elapsed(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
 
     def _act(self, examples: int, stop: int) -> int:
         """Writes metrics, evaluates; returns the signal to stop on, or 0."""
-        skipped = self.loss_scale.check(self.step) if self.loss_scale else None
+        skipped = self._skipped_steps()
         if self._is_due(self.options.log_every):
             self._write_interval(examples, skipped)
         every = self.options.eval_every
@@ -281,6 +321,7 @@ class Run:
             "is_stopped": self.is_stopped,
             "owes_evaluation": self.owes_evaluation,
             "settings": dict(self.options.settings),
+            "seconds": self._elapsed(),
         }
         if self.run_clock:
             state["clock"] = self.run_clock.state()
