@@ -34,7 +34,7 @@ format: install-dev
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests
 
 demo: install
 	$(BIN)/python demo.py --output_dir=$(DEMO_DIR)

@@ -14,6 +14,7 @@ import pytest
 import tiny_runs
 
 import run_ner
+from modeling import model_directory
 
 TRAIN = ("--do_train", "--do_eval")
 
@@ -22,7 +23,7 @@ TRAIN = ("--do_train", "--do_eval")
 def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("folder")
     classifier_runs.make_data(place)
-    classifier_runs.run_csv(place, "done", *TRAIN, num_train_epochs=1)
+    classifier_runs.run_csv(place, "done", *TRAIN)
     return place
 
 
@@ -41,15 +42,39 @@ def test_a_finished_run_refuses_other_settings(place, capsys):
         ({"init_checkpoint": place / "done"}, "--init_checkpoint was "),
         ({"layer_decay": 0.9}, "--layer_decay was 1.0, is 0.9"),
     ):
-        flags = {"num_train_epochs": 1} | flags
         error = refusal(
             capsys, classifier_runs.run_csv, place, "done", *TRAIN, **flags
         )
         assert message in error
         assert "has ended already; take another --output_dir" in error
     before = tiny_runs.eval_results(place / "done")
-    classifier_runs.run_csv(place, "done", *TRAIN, num_train_epochs=1)
+    classifier_runs.run_csv(place, "done", *TRAIN)
     assert tiny_runs.eval_results(place / "done") == before
+
+
+def test_an_own_table_finds_its_labels_and_predicts_without_them(place):
+    folder = place / "done"
+    assert model_directory.read_labels(str(folder)) == ["no", "yes"]
+    values = tiny_runs.eval_results(folder)
+    assert values["eval_accuracy"] > 0.9
+    assert "eval_f1_macro" in values
+    (place / "new.csv").write_text("id,review\nfirst,good w1\nsecond,bad w2\n")
+    classifier_runs.run_csv(
+        place,
+        "done",
+        "--do_predict",
+        train_file=None,
+        dev_file=None,
+        init_checkpoint=None,
+        test_file=place / "new.csv",
+        id_column="id",
+    )
+    rows = (folder / "predictions.tsv").read_text().splitlines()
+    assert rows[0] == "id\tlabel\tno\tyes"
+    assert [row.split("\t")[:2] for row in rows[1:]] == [
+        ["first", "yes"],
+        ["second", "no"],
+    ]
 
 
 def test_a_model_is_asked_by_its_own_labels(place):

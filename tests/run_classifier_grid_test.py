@@ -22,7 +22,8 @@ def place(tmp_path_factory):
     return place
 
 
-GRID = {"learning_rate": "1e-6,5e-3", "num_seeds": 2, "num_train_epochs": 3}
+# The best one is not the last: the model to be asked is loaded in the end.
+GRID = {"learning_rate": "5e-3,1e-5,1e-6", "num_train_epochs": 3}
 
 
 def run_grid(place, **flags):
@@ -31,10 +32,38 @@ def run_grid(place, **flags):
     )
 
 
-def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, capsys):
-    folder = run_grid(place)
+@pytest.fixture(scope="module")
+def grid(place):
+    """A grid's folder, and how many models were alive at every fit."""
+    fit, alive, made = finetuning_job.Job.fit, [], []
+
+    def fit_and_count(job, seed):
+        alive.append(sum(held() is not None for held in made))
+        fitted = fit(job, seed)
+        made.append(weakref.ref(fitted.model))
+        made.append(weakref.ref(fitted.model.weights[0].value))
+        return fitted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetuning_job.Job, "fit", fit_and_count)
+        gc.disable()  # What Python frees by itself it frees at any time.
+        try:
+            folder = run_grid(place)
+        finally:
+            gc.enable()
+    return folder, alive
+
+
+def test_one_model_at_a_time_is_in_memory(grid):
+    _, alive = grid
+    assert len(alive) == 4  # Three runs, and the best of them once more.
+    assert not any(alive)
+
+
+def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, grid, capsys):
+    folder, _ = grid
     record = json.loads((folder / "grid_results.json").read_text())
-    assert len(record["runs"]) == 4
+    assert len(record["runs"]) == 3
     assert "0.005" in record["best"]
     scores = [r["accuracy"] for r in record["runs"]]
     found = record["summary"]["accuracy"]
@@ -45,48 +74,21 @@ def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, capsys):
     assert tiny_runs.eval_results(folder)["eval_accuracy"] == pytest.approx(
         max(scores)
     )
-    assert "median" in capsys.readouterr().out
     # As if it had been interrupted before the last run.
-    last = folder / "runs" / "lr0.005_seed12346" / "result.json"
+    last = folder / "runs" / "lr1e-06_seed12345" / "result.json"
     kept = {p: p.read_bytes() for p in folder.glob("runs/*/result.json")}
     last.unlink()
     run_grid(place)
+    assert "median" in capsys.readouterr().out
     again = json.loads((folder / "grid_results.json").read_text())
     assert again["runs"] == record["runs"]
     for path, text in kept.items():
         assert (path.read_bytes() == text) or path == last
 
 
-@pytest.fixture
-def without_gc():
-    """What Python frees by itself it frees at any time."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def test_one_model_at_a_time_is_in_memory(place, monkeypatch, without_gc):
-    fit, alive, made = finetuning_job.Job.fit, [], []
-
-    def fit_and_count(job, seed):
-        alive.append(sum(held() is not None for held in made))
-        fitted = fit(job, seed)
-        made.append(weakref.ref(fitted.model))
-        made.append(weakref.ref(fitted.model.weights[0].value))
-        return fitted
-
-    monkeypatch.setattr(finetuning_job.Job, "fit", fit_and_count)
-    classifier_runs.run_csv(
-        place, "memory", "--do_train", num_train_epochs=1, num_seeds=2
-    )
-    assert len(alive) >= 2
-    assert not any(alive)
-
-
 def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
-    place, capsys
+    place, grid, capsys
 ):
-    run_grid(place)
     with pytest.raises(SystemExit) as caught:
         run_grid(place, num_train_epochs=2)
     assert caught.value.code == 2
@@ -94,14 +96,15 @@ def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
     assert "--num_train_epochs was 3.0, is 2.0" in error
 
 
-def test_a_smaller_grid_ends_with_the_model_that_it_reports(place):
-    folder = run_grid(place)
+def test_a_smaller_grid_ends_with_the_model_that_it_reports(place, grid):
+    folder, _ = grid
     before = json.loads((folder / "kept.json").read_text())
     assert before["learning_rate"] == 5e-3
-    run_grid(place, learning_rate="1e-6", num_seeds=2)
+    run_grid(place, learning_rate="1e-5,1e-6")
     kept = json.loads((folder / "kept.json").read_text())
-    assert kept["learning_rate"] == 1e-6
+    assert kept["learning_rate"] < 5e-3
     record = json.loads((folder / "grid_results.json").read_text())
+    assert f"rate {kept['learning_rate']:g}, " in record["best"]
     loss = tiny_runs.eval_results(folder)["eval_loss"]
     assert loss == pytest.approx(record["summary"]["loss"]["best"])
     # And the model of the folder is that one, for whoever asks it later.

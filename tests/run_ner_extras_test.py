@@ -134,6 +134,7 @@ def test_another_models_crf_is_not_taken(place, trained, capsys):
         num_train_epochs=1,
     )
     assert not (folder / "crf.json").exists()
+    assert not (folder / "true_case.json").exists()
     flags = {"init_checkpoint": trained}
     run(place, "plain", "--do_eval", **flags)
     with pytest.raises(SystemExit):
@@ -153,23 +154,24 @@ def write_capitals(place):
     return capitals
 
 
+CASED = {"do_lower_case": False, "num_train_epochs": 4, "data_dir": None}
+
+
 @pytest.fixture(scope="module")
 def cased(place):
-    """Two cased models, one of which was trained with --true_case."""
+    """A cased model that was trained with --true_case, and one without it.
+
+    Only one line of the training set is in capitals: but for what lies beside
+    them, both are the same.
+    """
     path = place / "cased.train"
-    path.write_text((place / "eng.train").read_text() * 2)
-    flags = {"do_lower_case": False, "num_train_epochs": 4, "data_dir": None}
-    return {
-        name: run(
-            place,
-            f"case_{name}",
-            "--do_train",
-            train_file=path,
-            true_case=name == "true",
-            **flags,
-        )
-        for name in ("plain", "true")
-    }
+    text = (place / "eng.train").read_text() * 2
+    path.write_text(f"{text}ROME x I-LOC\nIS x O\n")
+    switches = ("--do_train", "--true_case")
+    true = run(place, "case_true", *switches, train_file=path, **CASED)
+    plain = shutil.copytree(true, place / "case_plain")
+    (plain / "true_case.json").unlink()
+    return {"plain": plain, "true": true}
 
 
 def test_lines_in_capitals_are_read_as_elsewhere(place, cased):
@@ -210,18 +212,13 @@ def test_another_models_words_are_not_taken(place, cased, capsys):
     assert f"--true_case: no true_case.json in {cased['plain']}" in error
 
 
-def test_a_run_is_not_resumed_with_other_words(place, capsys):
+def test_a_run_is_not_resumed_with_other_words(place, cased, capsys):
     """The words that a step reads change with --true_case."""
-    path = place / "loud.train"
-    path.write_text((place / "eng.train").read_text() + "\nROME I-LOC\nIS O\n")
-    text = path.read_text().replace(" x ", " ")
-    path.write_text(text.replace("-DOCSTART- -X- O", "-DOCSTART- O"))
-    flags = {"data_dir": None, "train_file": path, "do_lower_case": False}
-    flags |= {"num_train_epochs": 0.2}
-    folder = run(place, "loud", "--do_train", "--true_case", **flags)
-    before = (folder / "true_case.json").read_text()
+    path = cased["true"] / "true_case.json"
+    before = path.read_text()
+    flags = CASED | {"train_file": place / "cased.train"}
     with pytest.raises(SystemExit):
-        run(place, "loud", "--do_train", **flags)
+        run(place, "case_true", "--do_train", **flags)
     assert "--train_file was" in capsys.readouterr().err.splitlines()[-1]
     # What belongs to the model that stands there is still there.
-    assert (folder / "true_case.json").read_text() == before
+    assert path.read_text() == before

@@ -3,9 +3,11 @@
 python -m pytest tests/run_ner_features_test.py
 """
 
+import functools
 import gc
 import json
 import weakref
+from unittest import mock
 
 import ner_runs
 import pytest
@@ -30,9 +32,14 @@ def place(tmp_path_factory):
     return place
 
 
-def run(place, name, *switches, **flags):
+def run(place, name, *switches, has_lstms=False, **flags):
+    """Runs; most of what is proved needs no LSTM, which is slow to trace."""
     flags = {"init_checkpoint": place / "deep", "features": "last"} | flags
-    return ner_runs.run(place, name, *switches, **flags)
+    make = bilstm.BiLstmTagger
+    if not has_lstms:
+        make = functools.partial(make, depth=0)
+    with mock.patch.object(bilstm, "BiLstmTagger", make):
+        return ner_runs.run(place, name, *switches, **flags)
 
 
 def results(folder):
@@ -55,13 +62,13 @@ def without_gc():
 def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
     tagger, alive, made = bilstm.BiLstmTagger, [], []
 
-    def make_small(**arguments):
+    def make_and_count(**arguments):
         alive.append(sum(held() is not None for held in made))
-        model = tagger(**arguments, depth=1)
+        model = tagger(**arguments)
         made.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(bilstm, "BiLstmTagger", make_small)
+    monkeypatch.setattr(bilstm, "BiLstmTagger", make_and_count)
     flags = SHORT | {"features": "all"}
     modes = "--do_train", "--do_eval"
     folder = run(place, "features", *modes, **flags)
@@ -162,6 +169,7 @@ def test_a_tagger_is_never_taken_for_another(
 
 def test_a_tagger_learns_from_activations(place):
     flags = {"features": "concat_last_four", "lstm_size": 24}
+    flags["has_lstms"] = True
     folder = run(
         place,
         "frozen",

@@ -5,6 +5,8 @@ python -m pytest tests/data/docstrings_test.py
 
 import json
 
+import pytest
+
 from data import docstrings
 
 MODULE = '''
@@ -49,23 +51,30 @@ def test_files_that_do_not_parse_are_passed_over(tmp_path):
     assert not list(docstrings.documents(sorted(tmp_path.iterdir())))
 
 
-def test_collected_corpora_are_documents_of_paragraphs(tmp_path):
-    counts = docstrings.collect(str(tmp_path), num_characters=400_000)
-    train = (tmp_path / "train.txt").read_text().split("\n\n")
-    held_out = (tmp_path / "heldout.txt").read_text().split("\n\n")
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    """A folder of corpora, and how many documents they have."""
+    folder = tmp_path_factory.mktemp("corpora")
+    return folder, docstrings.collect(str(folder), num_characters=400_000)
+
+
+def test_collected_corpora_are_documents_of_paragraphs(collected):
+    folder, counts = collected
+    train = (folder / "train.txt").read_text().split("\n\n")
+    held_out = (folder / "heldout.txt").read_text().split("\n\n")
     assert (len(train) - 1, len(held_out) - 1) == counts
     assert counts.train > 15 * counts.held_out > 0
     assert not set(train[:-1]) & set(held_out[:-1])
 
 
-def test_labeled_paragraphs_are_those_of_their_own_corpus(tmp_path):
-    docstrings.collect(str(tmp_path), num_characters=400_000)
+def test_labeled_paragraphs_are_those_of_their_own_corpus(collected):
+    folder, _ = collected
     for name in ("train", "heldout"):
-        text = (tmp_path / f"{name}.txt").read_text().splitlines()
-        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        text = (folder / f"{name}.txt").read_text().splitlines()
+        lines = (folder / f"{name}.jsonl").read_text().splitlines()
         labeled = [json.loads(line) for line in lines]
         assert {line["text"] for line in labeled} <= set(text)
         assert {line["package"] for line in labeled} <= set(docstrings.PACKAGES)
     # Every package has modules to train on.
-    train = (tmp_path / "train.jsonl").read_text()
+    train = (folder / "train.jsonl").read_text()
     assert all(f'"package": "{x}"' in train for x in docstrings.PACKAGES)

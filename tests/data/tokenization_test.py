@@ -34,6 +34,16 @@ EVERY_CODE_POINT = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared_tokenizers():
+    """Here every tokenizer makes its own graph."""
+
+
+@pytest.fixture(scope="module")
+def uncased(tiny):
+    return tokenization.Tokenizer(tiny)
+
+
 @pytest.fixture(scope="module")
 def tiny(repository):
     path = repository / "tests" / "testdata" / "tiny_vocab.txt"
@@ -132,34 +142,29 @@ def test_released_pieces_on_every_code_point(shared_data, name):
     tokens = np.array(tokenizer.vocabulary.tokens, object)
     digest = hashlib.sha256()
     code_points = [*range(0xD800), *range(0xE000, 0x110000)]
-    for first in range(0, len(code_points), 100000):
-        texts = [
-            ("ab" + chr(code_point) + "cd").encode()
-            for code_point in code_points[first : first + 100000]
-        ]
-        ids, splits = tokenizer.encode(texts)
-        dataset = tf.data.Dataset.from_tensors(texts)
-        (inside,) = dataset.map(tokenizer.encode_graph)
+    texts = [f"ab{chr(code_point)}cd".encode() for code_point in code_points]
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(100000)
+    encoded = dataset.map(tokenizer.encode_graph)
+    for batch, inside in tf.data.Dataset.zip(dataset, encoded):
+        ids, splits = tokenizer.encode(batch.numpy().tolist())
         np.testing.assert_array_equal(inside.values, ids)
         np.testing.assert_array_equal(inside.row_splits, splits)
         pieces = tokens[ids].tolist()
-        for start, end in zip(splits[:-1], splits[1:], strict=True):
+        for start, end in itertools.pairwise(splits.tolist()):
             digest.update((" ".join(pieces[start:end]) + "\n").encode())
     assert digest.hexdigest() == EVERY_CODE_POINT[name]
 
 
-def test_a_batch_spread_over_threads_keeps_its_order(tiny, golden):
-    tokenizer = tokenization.Tokenizer(tiny)
+def test_a_batch_spread_over_threads_keeps_its_order(uncased, golden):
     texts = [row["text"] for row in golden] * 100
     pieces = [row["uncased"] for row in golden] * 100
-    assert tokenizer.tokenize(texts) == pieces
+    assert uncased.tokenize(texts) == pieces
 
 
-def test_an_exported_graph_tokenizes_by_itself(tiny, golden, tmp_path):
-    tokenizer = tokenization.Tokenizer(tiny)
+def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
     module = tf.Module()
     module.encode = tf.function(
-        lambda texts: tokenizer.encode_graph(texts).to_tensor(-1),
+        lambda texts: uncased.encode_graph(texts).to_tensor(-1),
         input_signature=[tf.TensorSpec([None], tf.string)],
     )
     tf.saved_model.save(module, str(tmp_path))
@@ -171,8 +176,7 @@ def test_an_exported_graph_tokenizes_by_itself(tiny, golden, tmp_path):
         assert pieces == given["uncased"]
 
 
-def test_invalid_bytes_are_ignored(tiny):
-    tokenizer = tokenization.Tokenizer(tiny)
+def test_invalid_bytes_are_ignored(uncased):
     broken = [
         b"un\xffaffable",
         b"he\xc3llo",
@@ -181,25 +185,24 @@ def test_invalid_bytes_are_ignored(tiny):
         b"he\xf4\x90\x80\x80llo\xe4",
     ]
     sound = [text.decode("utf-8", "ignore") for text in broken]
-    assert tokenizer.tokenize(broken) == tokenizer.tokenize(sound)
-    assert tokenizer.tokenize(broken)[1] == ["hello"]
+    assert uncased.tokenize(broken) == uncased.tokenize(sound)
+    assert uncased.tokenize(broken)[1] == ["hello"]
 
 
-def test_a_lone_surrogate_makes_its_word_unknown(tiny):
-    pieces = tokenization.Tokenizer(tiny).tokenize(["a\ud800 fox", "\udfff"])
+def test_a_lone_surrogate_makes_its_word_unknown(uncased):
+    pieces = uncased.tokenize(["a\ud800 fox", "\udfff"])
     assert pieces == [["[UNK]", "fox"], ["[UNK]"]]
 
 
-def test_empty_batches_and_texts(tiny):
-    tokenizer = tokenization.Tokenizer(tiny)
-    assert tokenizer.encode([]).row_splits.tolist() == [0]
-    assert tokenizer.tokenize(["", " ", "\u200b"]) == [[], [], []]
-    assert tokenizer.encode_with_offsets([]).row_splits.tolist() == [0]
-    assert tokenizer.encode_with_offsets(["", "\u0301"]).starts.tolist() == []
+def test_empty_batches_and_texts(uncased):
+    assert uncased.encode([]).row_splits.tolist() == [0]
+    assert uncased.tokenize(["", " ", "\u200b"]) == [[], [], []]
+    assert uncased.encode_with_offsets([]).row_splits.tolist() == [0]
+    assert uncased.encode_with_offsets(["", "\u0301"]).starts.tolist() == []
 
 
-def test_arrays_have_the_promised_types(tiny):
-    encoding = tokenization.Tokenizer(tiny).encode(["the fox"] * 3)
+def test_arrays_have_the_promised_types(uncased):
+    encoding = uncased.encode(["the fox"] * 3)
     assert encoding.ids.dtype == np.int32
     assert encoding.row_splits.dtype == np.int64
     assert encoding.row_splits.tolist() == [0, 2, 4, 6]
@@ -231,9 +234,8 @@ def covered(tokenizer, text):
     ]
 
 
-def test_offsets_name_characters_of_the_original(tiny):
-    tokenizer = tokenization.Tokenizer(tiny)
-    assert covered(tokenizer, "  Una\u200bffable, \ufeffCafe\u0301!") == [
+def test_offsets_name_characters_of_the_original(uncased):
+    assert covered(uncased, "  Una\u200bffable, \ufeffCafe\u0301!") == [
         ("una", "Una"),
         ("##ffa", "ffa"),
         ("##ble", "ble"),
@@ -242,7 +244,7 @@ def test_offsets_name_characters_of_the_original(tiny):
         ("!", "!"),
     ]
     # One syllable of Hangul becomes three characters, [UNK] covers its word.
-    assert covered(tokenizer, "x\U0001f680y \ud55c \u4e2d") == [
+    assert covered(uncased, "x\U0001f680y \ud55c \u4e2d") == [
         ("[UNK]", "x\U0001f680y"),
         ("\u1112", "\ud55c"),
         ("##\u1161", "\ud55c"),
@@ -250,18 +252,17 @@ def test_offsets_name_characters_of_the_original(tiny):
         ("\u4e2d", "\u4e2d"),
     ]
     long = "a" * 201
-    assert covered(tokenizer, f"{long} fox") == [
+    assert covered(uncased, f"{long} fox") == [
         ("[UNK]", long),
         ("fox", "fox"),
     ]
 
 
-def test_offsets_of_any_mixture_cover_what_the_pieces_spell(tiny):
-    tokenizer = tokenization.Tokenizer(tiny)
+def test_offsets_of_any_mixture_cover_what_the_pieces_spell(uncased, tiny):
     words = normalization.Normalization().words
     texts = random_text.texts(1000, seed=2)
-    encoding = tokenizer.encode(texts)
-    with_offsets = tokenizer.encode_with_offsets(texts)
+    encoding = uncased.encode(texts)
+    with_offsets = uncased.encode_with_offsets(texts)
     np.testing.assert_array_equal(encoding.ids, with_offsets.ids)
     np.testing.assert_array_equal(encoding.row_splits, with_offsets.row_splits)
     rows = np.repeat(np.arange(1000), np.diff(encoding.row_splits))
@@ -283,10 +284,9 @@ def test_offsets_of_any_mixture_cover_what_the_pieces_spell(tiny):
     assert found > 500
 
 
-def test_decode_joins_continuations(tiny):
-    tokenizer = tokenization.Tokenizer(tiny)
-    ids = tokenizer.encode(["Unaffable, hello"]).ids
-    assert tokenizer.decode(ids) == "unaffable , hello"
+def test_decode_joins_continuations(uncased):
+    ids = uncased.encode(["Unaffable, hello"]).ids
+    assert uncased.decode(ids) == "unaffable , hello"
 
 
 def run_main(monkeypatch, arguments, text=b""):

@@ -1,11 +1,11 @@
 """Kills runs of toy_run.py again and again: a process of killed_test.py.
 
-    python tests/training/killed_runs.py OUTPUT_DIR OPTIONS POINTS
+    python tests/training/killed_runs.py DIRECTORY OPTIONS POINTS
 
 POINTS is a JSON list. A number n kills the process just before its n-th
 operation on a file (of any save), a fraction kills it after so many seconds of
-training, and a run to the end follows. Children are forked from here, so that
-each one starts in a second.
+training, and a run to the end follows. Another run is left alone. Children are
+forked from here, so that each one starts in a second.
 """
 
 import json
@@ -97,14 +97,14 @@ def child(output_dir, options, point):
 
 
 def main():
-    """Writes the exit codes to kills.json."""
+    """Trains DIRECTORY/undisturbed and /killed; notes all exit codes."""
     flags.FLAGS.mark_as_parsed()
-    output_dir, options, points = sys.argv[1:]
-    codes = [
-        child(output_dir, json.loads(options), point)
-        for point in (*json.loads(points), None)
-    ]
-    with open(os.path.join(output_dir, "kills.json"), "w") as file:
+    directory, options, points = sys.argv[1:]
+    options = json.loads(options)
+    codes = [child(os.path.join(directory, "undisturbed"), options, None)]
+    for point in (*json.loads(points), None):
+        codes.append(child(os.path.join(directory, "killed"), options, point))
+    with open(os.path.join(directory, "kills.json"), "w") as file:
         json.dump(codes, file)
 
 

@@ -88,16 +88,9 @@ def leftovers(directory):
     ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("undisturbed")
-    finish(start("toy_run.py", directory, json.dumps({"run": OPTIONS})))
-    return directory / "run"
-
-
 @pytest.mark.slow
 def test_killed_before_every_operation_of_saving_and_at_random_moments(
-    tmp_path, undisturbed
+    tmp_path,
 ):
     seed = random.randrange(2**32)
     draw = random.Random(seed)
@@ -111,8 +104,9 @@ def test_killed_before_every_operation_of_saving_and_at_random_moments(
         )
     )
     codes = json.loads((tmp_path / "kills.json").read_text())
-    assert codes == [-signal.SIGKILL] * 14 + [0], seed
-    assert digest(tmp_path) == digest(undisturbed), seed
-    assert metrics(tmp_path) == metrics(undisturbed), seed
-    assert best(tmp_path) == best(undisturbed), seed
-    assert not leftovers(tmp_path)
+    assert codes == [0] + [-signal.SIGKILL] * 14 + [0], seed
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    assert digest(killed) == digest(undisturbed), seed
+    assert metrics(killed) == metrics(undisturbed), seed
+    assert best(killed) == best(undisturbed), seed
+    assert not leftovers(killed)
