@@ -107,7 +107,8 @@ def encode_labels(
         raise errors.InputError(f"{examples.path}: has no labels")
     if kind == REGRESSION:
         return _encode_values(examples)
-    numbers = {label: i for i, label in enumerate(labels)}
+    # Whoever stored them, they are found without the spaces around them.
+    numbers = {label.strip(): i for i, label in enumerate(labels)}
     if kind == MULTI_LABEL:
         rows = np.zeros((len(examples), len(labels)), np.int64)
     else:
@@ -156,7 +157,7 @@ def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
         elif not given.strip():
             raise errors.InputError(f"{examples.where(i)}: the label is empty")
         else:
-            yield [given]
+            yield [given.strip()]
 
 
 def _sorted(labels: Iterable[str]) -> list[str]:

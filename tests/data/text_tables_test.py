@@ -8,7 +8,7 @@ import json
 import pytest
 
 import errors
-from data import text_tables
+from data import examples, text_tables
 
 
 def write(folder, name, text):
@@ -164,6 +164,23 @@ def test_half_a_character_is_refused_before_it_can_stop_the_writing(
     assert str(caught.value) == (
         f"{path}:2: {column!r} holds '\\udc00', which is no character"
     )
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+def test_spaces_around_a_label_make_no_other_class(tmp_path, form):
+    texts = ["yes", "no", "yes ", " no", "\u00a0yes"]
+    if form == "jsonl":
+        rows = [json.dumps({"text": "a", "label": label}) for label in texts]
+    else:
+        separator = "," if form == "csv" else "\t"
+        rows = [f"a{separator}{label}" for label in texts]
+        rows.insert(0, f"text{separator}label")
+    found = read(write(tmp_path, "train", "\n".join(rows)), form)
+    kind = examples.CLASSIFICATION
+    assert examples.find_labels(found, kind) == ["no", "yes"]
+    for labels in (["no", "yes"], [" no", "yes "]):
+        ids = examples.encode_labels(found, kind, labels)
+        assert ids[:, 0].tolist() == [1, 0, 1, 0, 1]
 
 
 def test_a_list_of_labels_is_written_as_single_labels_are(tmp_path):
