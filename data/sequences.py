@@ -10,6 +10,7 @@ time; where both are equally long, from the second.
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from data import tokenization
 from data.features import Features
@@ -24,6 +25,7 @@ def encode(
     *,
     max_seq_length: int,
     num_choices: int = 0,
+    name: str | None = None,
 ) -> Features:
     """Returns the input_ids and segment_ids of N sequences.
 
@@ -35,8 +37,10 @@ def encode(
       second: N texts, or None for single sentences.
       max_seq_length: the longest sequence, all three special tokens included.
       num_choices: how many sequences make an example; see Features.
+      name: of the set; with it, the log tells how many sequences are cut.
     """
     ids, segments, totals = [], [], []
+    num_cut = 0
     for start in range(0, len(first), _CHUNK):
         end = start + _CHUNK
         a = tokenizer.encode(first[start:end])
@@ -45,9 +49,13 @@ def encode(
             b = tokenization.Encoding(np.zeros(0, np.int32), empty)
         else:
             b = tokenizer.encode(second[start:end])
-        joined = _join(tokenizer.vocabulary, a, b, max_seq_length)
+        *joined, is_cut = _join(tokenizer.vocabulary, a, b, max_seq_length)
+        num_cut += np.count_nonzero(is_cut)
         for parts, part in zip((ids, segments, totals), joined, strict=True):
             parts.append(part)
+    if name and num_cut:
+        text = "%s: %d of %d texts have more than %d pieces and are cut"
+        logging.warning(text, name, num_cut, len(first), max_seq_length)
     return Features(
         row_splits=np.concatenate([[0], np.cumsum(np.concatenate(totals))]),
         ragged={
@@ -72,10 +80,12 @@ def truncated_lengths(
 
 
 def _join(vocabulary, first, second, max_seq_length):
-    """Returns ids [T], segments [T] and the length of each sequence [N]."""
+    """Returns ids [T], segments [T], each one's length and is_cut [N]."""
     a, b = np.diff(first.row_splits), np.diff(second.row_splits)
     has_second = (b > 0).astype(np.int64)
-    a, b = truncated_lengths(a, b, max_seq_length - 2 - has_second)
+    room = max_seq_length - 2 - has_second
+    is_cut = a + b > room
+    a, b = truncated_lengths(a, b, room)
     has_second = (b > 0).astype(np.int64)
     totals = a + b + 2 + has_second
     starts = np.cumsum(totals) - totals
@@ -87,7 +97,7 @@ def _join(vocabulary, first, second, max_seq_length):
     pieces = _ranges(second.row_splits[:-1], b)
     ids[_ranges(begins, b)] = second.ids[pieces]
     segments[_ranges(begins, b + has_second)] = 1
-    return ids, segments, totals
+    return ids, segments, totals, is_cut
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -241,6 +241,8 @@ def prepare(
 ) -> Features:
     """Returns the features of a set; test sets get a dummy label, as released.
 
+    How many texts are cut is logged when records are made, not used again.
+
     Args:
       task: what the set is of.
       split: which set.
@@ -258,6 +260,7 @@ def prepare(
             texts.second,
             max_seq_length=max_seq_length,
             num_choices=choices,
+            name=f"{split} set",
         )
         return dataclasses.replace(
             made, dense={"label_ids": _label_ids(task, split)}

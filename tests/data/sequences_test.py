@@ -94,6 +94,26 @@ def test_chunks_do_not_change_the_result(tokenizer, monkeypatch):
         np.testing.assert_array_equal(values, parts.ragged[name])
 
 
+def test_cut_texts_are_counted_once_for_a_set(tokenizer, caplog, monkeypatch):
+    monkeypatch.setattr(sequences, "_CHUNK", 2)
+    first = ["w1 w2 w3", "w1 w2", "w1 w2", "w1 w2 w3 w4", "w1", "w1"]
+    second = ["", "w1", "w1 w2", "", "", "w1 w2 w3 w4"]
+
+    def warnings(length, **options):
+        caplog.clear()
+        with caplog.at_level("WARNING", logger="absl"):
+            sequences.encode(
+                tokenizer, first, second, max_seq_length=length, **options
+            )
+        return caplog.messages
+
+    assert warnings(6, name="dev set") == [
+        "dev set: 2 of 6 texts have more than 6 pieces and are cut"
+    ]
+    assert warnings(8, name="dev set") == []
+    assert warnings(6) == []
+
+
 def test_a_batch_is_padded_to_its_length(tokenizer):
     made = sequences.encode(
         tokenizer, ["w1 w2", "w3"], ["w4", ""], max_seq_length=8
