@@ -1,14 +1,18 @@
 """SQuAD's scores, digit for digit those of the official scripts.
 
-    python -m tasks.squad_metrics dev.json predictions.json [null_odds.json]
+    python -m tasks.squad_metrics dev.json predictions.json \
+        [null_odds.json [threshold]]
 
 prints them as one JSON object with the official names. Which script is meant,
 that of 1.1 or of 2.0, is told by the file: only questions of 2.0 say
-is_impossible. With null_odds.json, the best thresholds are found as well. It
-starts without TensorFlow.
+is_impossible. With null_odds.json, whatever is predicted counts as no answer
+where the odds exceed the threshold, 1 unless it is given, as the official
+--na-prob-thresh is; and the best thresholds are found, as if none were
+applied. It starts without TensorFlow.
 """
 
 import json
+import math
 import re
 import string
 import sys
@@ -23,6 +27,8 @@ from data import input_files, squad
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_USAGE = "DATA.json PREDICTIONS.json [NULL_ODDS.json [THRESHOLD]]"
+_THRESHOLD = 1.0  # The official script's.
 
 
 class Scores(NamedTuple):
@@ -123,13 +129,30 @@ def score_all(
 
 
 def evaluate(
-    found: squad.Questions, predictions: Mapping[str, str]
+    found: squad.Questions,
+    predictions: Mapping[str, str],
+    *,
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float = _THRESHOLD,
 ) -> dict[str, float]:
-    """Returns the scores under the official names, in percent."""
+    """Returns the scores under the official names, in percent.
+
+    Args:
+      found: questions with answers.
+      predictions: what is answered.
+      null_odds: where `predictions` are what is answered below a threshold,
+        in 2.0; without them they are what is answered in the end.
+      threshold: of these odds.
+    """
     scores = score_all(found, predictions)
     if not found.has_impossible:
         return _means(scores, "exact_match", "f1")
     has_answer = [bool(q.answers) for q in found.questions]
+    for place, question in enumerate(found.questions):
+        odds = (null_odds or {}).get(question.id, threshold)
+        if odds > threshold and question.id in predictions:
+            right = float(not has_answer[place])
+            scores[place] = Scores(right, right)
     result = {**_means(scores, "exact", "f1"), "total": len(scores)}
     for name, kind in (("HasAns", True), ("NoAns", False)):
         part = [
@@ -225,16 +248,20 @@ def _sum(values: Iterable[float]) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the scores of a file of predictions."""
-    if len(arguments) not in (2, 3):
-        usage = "DATA.json PREDICTIONS.json [NULL_ODDS.json]"
-        sys.stderr.write(f"python -m tasks.squad_metrics {usage}\n")
+    if not 2 <= len(arguments) <= 4:
+        sys.stderr.write(f"python -m tasks.squad_metrics {_USAGE}\n")
         return 2
     try:
+        threshold = _threshold(arguments[3]) if arguments[3:] else _THRESHOLD
         found = squad.read(arguments[0])
         predictions = read_json(arguments[1], str)
-        values = evaluate(found, predictions)
-        if found.has_impossible and len(arguments) == 3:
+        odds = None
+        if found.has_impossible and arguments[2:]:
             odds = read_json(arguments[2], (int, float))
+        values = evaluate(
+            found, predictions, null_odds=odds, threshold=threshold
+        )
+        if odds is not None:
             best = best_thresholds(found, predictions, odds)
             values |= threshold_keys(best)
     except (errors.InputError, OSError) as error:
@@ -242,6 +269,16 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     print(json.dumps(values))
     return 0
+
+
+def _threshold(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise errors.InputError(f"THRESHOLD: {text!r} is no number")
+    return value
 
 
 if __name__ == "__main__":

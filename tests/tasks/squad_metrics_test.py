@@ -155,7 +155,7 @@ def test_official_predictions_score_as_officially(
     assert list(values.items()) == list(expected[name].items())
 
 
-def test_the_command_prints_one_json_object(tmp_path, repository):
+def test_the_command_prints_one_json_object(tmp_path, repository, capsys):
     qas = [
         {"id": "1", "question": "?", "answers": [], "is_impossible": True},
         {
@@ -171,18 +171,42 @@ def test_the_command_prints_one_json_object(tmp_path, repository):
     )
     (tmp_path / "p.json").write_text('{"1": "x", "2": "cat"}')
     (tmp_path / "o.json").write_text('{"1": 1.5, "2": -1}')
+    files = [str(tmp_path / f"{name}.json") for name in "dpo"]
     result = subprocess.run(
-        [sys.executable, "-m", "tasks.squad_metrics"]
-        + [str(tmp_path / f"{name}.json") for name in "dpo"],
+        [sys.executable, "-m", "tasks.squad_metrics", *files],
         cwd=repository,
         capture_output=True,
         text=True,
         check=True,
     )
     values = json.loads(result.stdout)
-    assert values["exact"] == 50.0
-    assert values["best_exact"] == 100.0
+    # The official script's, whose --na-prob-thresh is 1 unless it is given.
+    assert values["exact"] == values["best_exact"] == 100.0
     assert values["best_exact_thresh"] == -1
+    for given, exact in (([files[2], "1.5"], 50.0), ([], 50.0)):
+        assert squad_metrics.main([*files[:2], *given]) == 0
+        assert json.loads(capsys.readouterr().out)["exact"] == exact
+
+
+def test_above_the_threshold_there_is_no_answer():
+    """As the official script's apply_no_ans_threshold has it."""
+    found = questions(
+        ("1", ["cat"]), ("2", []), ("3", []), ("4", ["."]), impossible=True
+    )
+    given = {"1": "cat", "2": "x", "4": ""}
+    values = squad_metrics.evaluate(found, given)
+    assert (values["HasAns_f1"], values["NoAns_f1"]) == (100.0, 0.0)
+    odds = {"1": 1.0, "2": 1.5, "3": 9.0, "4": 2.0}
+    for threshold, has_answer, none in (
+        (1.0, 50.0, 50.0),
+        (1.5, 50.0, 0.0),
+        (-5, 0.0, 50.0),
+    ):
+        values = squad_metrics.evaluate(
+            found, given, null_odds=odds, threshold=threshold
+        )
+        assert values["HasAns_exact"] == values["HasAns_f1"] == has_answer
+        assert values["NoAns_exact"] == values["NoAns_f1"] == none
 
 
 def test_unusable_files_are_named(tmp_path, capsys):
@@ -200,6 +224,8 @@ def test_unusable_files_are_named(tmp_path, capsys):
     assert squad_metrics.main(["only one"]) == 2
     assert squad_metrics.main([str(path), str(path)]) == 2
     assert "malformed JSON" in capsys.readouterr().err
+    assert squad_metrics.main([*[str(path)] * 3, "high"]) == 2
+    assert "THRESHOLD: 'high' is no number" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
