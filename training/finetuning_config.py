@@ -4,6 +4,7 @@ Names and defaults are google-research/bert's where it has them.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from training import config_flags, run_config
@@ -97,6 +98,10 @@ class FinetuningConfig(run_config.RunConfig, EncoderConfig):
             run_config.require(self, "bilstm_size", minimum=0)
         # Room for [CLS], a piece, [SEP].
         run_config.require(self, "max_seq_length", minimum=3)
+        for f in dataclasses.fields(FinetuningConfig):
+            value = getattr(self, f.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"--{f.name}={value}: must be a finite number")
         if not self.num_train_epochs > 0:
             raise ValueError(
                 f"--num_train_epochs={self.num_train_epochs}: must be above 0"

@@ -66,8 +66,8 @@ class RunConfig(DeviceConfig):
         "Resume although batch size, seed or input are not the run's.", False
     )
     max_train_hours: float | None = field(
-        "End in so many hours: the learning rate reaches 0 then, or after all "
-        "steps, whichever comes first.",
+        "End in so many hours, in a grid each run: the learning rate reaches "
+        "0 then, or after all steps, whichever comes first.",
         None,
     )
     peak_tflops: float | None = field(
