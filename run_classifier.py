@@ -62,8 +62,8 @@ class ClassifierConfig(finetuning_config.FinetuningConfig):
     problem_type: (
         Literal["classification", "regression", "multi_label"] | None
     ) = field(
-        "Of your own files; without it, what the model was trained for, else "
-        "classification.",
+        "Of your own files; without it, what --init_checkpoint was trained "
+        "for, else classification.",
         None,
     )
     language: str = field("Of XNLI.", "zh")
@@ -81,6 +81,8 @@ class ClassifierConfig(finetuning_config.FinetuningConfig):
     def __post_init__(self):
         """Refuses combinations that cannot be meant."""
         super().__post_init__()
+        given = config_flags.given(self)
+        sentence_tasks.refuse_idle_flags(self.task_name, given)
         if not (self.do_train or self.do_eval or self.do_predict):
             raise ValueError(
                 "at least one of --do_train, --do_eval and --do_predict must "
@@ -168,11 +170,12 @@ def open_task(
     config: ClassifierConfig, start: finetuning.Start
 ) -> sentence_tasks.SentenceTask:
     """Opens the task's files, and reads those that the run needs."""
-    known = None
-    if not config.do_train:
-        known = model_labels.Known(
-            labels=start.labels, problem_type=start.problem_type
-        )
+    known: model_labels.Known | None = model_labels.Known(
+        labels=start.labels, problem_type=start.problem_type
+    )
+    problem_type = config.problem_type
+    if config.do_train:  # For other labels, and for what it is told to be.
+        problem_type, known = problem_type or known.kind, None
     task = sentence_tasks.open_task(
         config.task_name,
         data_dir=config.data_dir,
@@ -186,7 +189,7 @@ def open_task(
             label=config.label_column,
             id=config.id_column,
         ),
-        problem_type=config.problem_type,
+        problem_type=problem_type,
         language=config.language,
         known=known,
     )

@@ -6,7 +6,7 @@ all that follows is the same.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -36,6 +36,22 @@ _METRICS = {
 _SELECTED_BY = {examples.REGRESSION: ("pearson", "spearman")}
 # As google-research/bert names them.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
+# Flags that other tasks have no use for.
+_ONLY_FOR = {
+    **dict.fromkeys(
+        (
+            "text_column",
+            "text_pair_column",
+            "label_column",
+            "id_column",
+            "problem_type",
+        ),
+        text_tables.FORMATS,
+    ),
+    "language": ("xnli",),
+    "glue_submission": [k for k, t in glue.TASKS.items() if t.submission],
+    "wnli_majority": ("wnli",),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,6 +105,25 @@ class SentenceTask:
         if self.kind == examples.MULTI_LABEL:
             return schema.labels(len(self.labels))
         return schema.LABEL
+
+
+def refuse_idle_flags(task_name: str, given: Iterable[str]) -> None:
+    """Refuses flags that the task would do nothing with.
+
+    Args:
+      task_name: as in open_task, which refuses unknown ones.
+      given: the flags that a user has set.
+    """
+    name = glue.name_of(task_name) or task_name.lower()
+    if name not in (*glue.TASKS, "swag", *text_tables.FORMATS):
+        return
+    for flag in given:
+        tasks = _ONLY_FOR.get(flag, (name,))
+        if name not in tasks:
+            raise errors.InputError(
+                f"--{flag} is not for --task_name={task_name}, only for: "
+                f"{', '.join(tasks)}"
+            )
 
 
 def open_task(

@@ -1,0 +1,130 @@
+"""Proves that run_classifier.py refuses flags that it could not obey.
+
+python -m pytest tests/run_classifier_flags_test.py
+"""
+
+import json
+
+import pytest
+import tiny_runs
+
+import run_classifier
+from data import examples
+from tasks import finetuning, model_labels
+from training import config_flags
+
+CONFIG = run_classifier.ClassifierConfig
+SUBMITTED = "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax"
+OWN = "csv, tsv, jsonl"
+
+
+def parse(*switches, **flags):
+    given = {"output_dir": "nowhere", "task_name": "csv"} | flags
+    argv = ["run_classifier.py", *switches]
+    return config_flags.parse(
+        CONFIG, argv + [f"--{name}={value}" for name, value in given.items()]
+    )
+
+
+def refusal(capsys, *switches, **flags):
+    given = {"output_dir": "nowhere", "task_name": "csv"} | flags
+    with pytest.raises(SystemExit) as caught:
+        tiny_runs.run(run_classifier, CONFIG, *switches, **given)
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line.partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    ("task", "flag", "value", "takers"),
+    [
+        ("csv", "glue_submission", "out", SUBMITTED),
+        ("tsv", "glue_submission", "out", SUBMITTED),
+        ("jsonl", "glue_submission", "out", SUBMITTED),
+        ("swag", "glue_submission", "out", SUBMITTED),
+        ("XNLI", "glue_submission", "out", SUBMITTED),
+        ("mrpc", "wnli_majority", True, "wnli"),
+        ("csv", "wnli_majority", True, "wnli"),
+        ("MRPC", "problem_type", "regression", OWN),
+        ("sst2", "text_column", "review", OWN),
+        ("mnli", "text_pair_column", "other", OWN),
+        ("swag", "label_column", "stars", OWN),
+        ("xnli", "id_column", "id", OWN),
+        ("csv", "language", "de", "xnli"),
+    ],
+)
+def test_a_flag_of_other_tasks_is_refused(capsys, task, flag, value, takers):
+    line = refusal(capsys, "--do_predict", task_name=task, **{flag: value})
+    expected = f"--{flag} is not for --task_name={task}, only for: {takers}"
+    assert line == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "flags"),
+    [
+        ("AX", {"glue_submission": "out"}),
+        ("wnli", {"glue_submission": "out", "wnli_majority": True}),
+        ("csv", {"problem_type": "multi_label", "text_pair_column": "b"}),
+        ("JSONL", {"id_column": "id", "label_column": "c"}),
+        ("xnli", {"language": "de"}),
+        # As every task has them who says nothing.
+        ("mrpc", {"text_column": "text", "language": "zh"}),
+    ],
+)
+def test_flags_are_taken_where_they_are_of_use(task, flags):
+    config = parse("--do_predict", task_name=task, **flags)
+    for name, value in flags.items():
+        assert getattr(config, name) == value
+
+
+def test_an_unknown_task_is_not_told_of_its_flags():
+    config = parse("--do_eval", task_name="nonsense", id_column="id")
+    assert config.id_column == "id"
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "num_train_epochs",
+        "warmup_proportion",
+        "layer_decay",
+        "max_train_hours",
+    ],
+)
+def test_infinite_numbers_are_refused(capsys, flag, value):
+    line = refusal(capsys, "--do_train", **{flag: value})
+    assert line.startswith(f"--{flag}={value}: ")
+
+
+def opened(folder, trained_for, *switches, **flags):
+    """The task of an own table, begun with a model of some type."""
+    path = folder / "train.jsonl"
+    labels = ["1", "0", "2.5"]
+    rows = [json.dumps({"text": "a", "label": label}) for label in labels]
+    path.write_text("\n".join(rows))
+    start = finetuning.Start(
+        config=None,
+        tokenizer=None,
+        attention="bidirectional",
+        bilstm_size=0,
+        labels=["LABEL_0"],
+        problem_type=trained_for,
+        init_checkpoint=None,
+    )
+    config = parse(*switches, task_name="jsonl", train_file=path, **flags)
+    return run_classifier.open_task(config, start)
+
+
+def test_training_goes_on_with_what_the_model_was_trained_for(tmp_path):
+    for kind in (examples.REGRESSION, examples.MULTI_LABEL, None):
+        stored = model_labels.PROBLEM_TYPES[kind] if kind else None
+        task = opened(tmp_path, stored, "--do_train")
+        assert task.kind == (kind or examples.CLASSIFICATION)
+    assert task.labels == ["0", "1", "2.5"]
+
+
+def test_training_is_for_what_it_is_told_to_be(tmp_path):
+    flags = {"problem_type": "classification"}
+    task = opened(tmp_path, "regression", "--do_train", **flags)
+    assert task.kind == examples.CLASSIFICATION
