@@ -12,6 +12,7 @@ is 0 where the last batch is filled up.
 """
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -174,9 +175,17 @@ def _batches(
     names = sorted(example)
     varies = ("input_mask", *features.ragged)
     static = lengths[0] if len(lengths) == 1 else None
+    # TensorFlow keeps what it calls as long as the process lives; what that
+    # reads, of which this has nothing but shapes, lives as long as the dataset.
+    source = _Source(make)
+    alive = weakref.ref(source)
+    blank = [_blank(example[name][mine]) for name in names]
 
     def convert(number):
-        batch = make(number)
+        source = alive()
+        if source is None:
+            return blank  # Made ahead for an iterator that is gone.
+        batch = source.make(number)
         return [batch[name][mine] for name in names]
 
     def load(number):
@@ -191,9 +200,22 @@ def _batches(
         return result
 
     # In order, or the batch of a step would depend on the machine's load.
-    return numbers.map(load, num_parallel_calls=2, deterministic=True).prefetch(
-        _AHEAD
-    )
+    batches = numbers.map(load, num_parallel_calls=2, deterministic=True)
+    batches = batches.prefetch(_AHEAD)
+    batches.source = source
+    return batches
+
+
+class _Source:
+    """What makes a dataset's batches."""
+
+    def __init__(self, make: Callable[[int], dict[str, np.ndarray]]):
+        self.make = make
+
+
+def _blank(values: np.ndarray) -> np.ndarray:
+    """Returns zeros of a shape, which take no memory."""
+    return np.broadcast_to(np.zeros((), values.dtype), values.shape)
 
 
 def _permutation(count: int, *words: int) -> np.ndarray:
