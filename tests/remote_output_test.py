@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny_runs
 
 import run_pretraining
-from tasks import file_system, model_files
+from tasks import model_files
 
 BUCKET = "ram://bucket"
 
@@ -110,8 +110,15 @@ def test_a_classifier_lies_in_the_bucket_with_all_that_it_needs(place):
 
 
 def test_a_grid_in_the_bucket_goes_on_where_it_was(place, capsys):
-    ours = f"{BUCKET}/grid"
-    flags = {"num_seeds": 2, "num_train_epochs": 1}
+    """Its weights, config and vocabulary are each named by a file there."""
+    ours, encoder = f"{BUCKET}/grid", f"{BUCKET}/encoder"
+    flags = {
+        "init_checkpoint": f"{encoder}/model.safetensors",
+        "bert_config_file": f"{encoder}/bert_config.json",
+        "vocab_file": f"{encoder}/vocab.txt",
+        "num_seeds": 2,
+        "num_train_epochs": 1,
+    }
     run(place, ours, "--do_train", "--do_eval", **flags)
     assert {
         "kept.json",
@@ -126,20 +133,6 @@ def test_a_grid_in_the_bucket_goes_on_where_it_was(place, capsys):
     run(place, ours, "--do_train", "--do_eval", **flags)
     assert json.loads(read(f"{ours}/grid_results.json")) == results
     assert read(f"{ours}/runs/lr0.005_seed12346/result.json") == before
-
-
-def test_a_config_and_a_vocabulary_are_read_from_the_bucket(place):
-    encoder = f"{BUCKET}/encoder"
-    run(
-        place,
-        f"{BUCKET}/named",
-        "--do_train",
-        init_checkpoint=f"{encoder}/model.safetensors",
-        bert_config_file=f"{encoder}/bert_config.json",
-        vocab_file=f"{encoder}/vocab.txt",
-        num_train_epochs=1,
-    )
-    assert file_system.exists(f"{BUCKET}/named/model.safetensors")
 
 
 def test_a_missing_config_in_the_bucket_is_named(place, capsys):

@@ -19,7 +19,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
 CONFIG = dict(
     vocab_size=len(SPECIAL + WORDS),
     hidden_size=16,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=2,
     intermediate_size=32,
     max_position_embeddings=40,
@@ -146,35 +146,30 @@ def test_a_finished_run_says_so_and_changes_nothing(place, caplog):
 
 def test_shards_that_were_made_anew_are_refused(place, tmp_path, capfd):
     """As many records under the same names, but others."""
-    text = (place / "text.txt").read_text()
-    for name in ("text.txt", "vocab.txt", "bert_config.json"):
-        shutil.copy(place / name, tmp_path)
-    flags = {
-        "input_file": tmp_path / "text-*.tfrecord",
-        "output_dir": tmp_path / "model",
-        "do_eval": False,
-    }
-    _create(tmp_path, "vocab.txt", "text")
-    _run(tmp_path, **flags)
-    for path in tmp_path.glob("text-*"):
+    folder = shutil.copytree(place, tmp_path / "copy")
+    for path in folder.glob("text-*"):
         path.unlink()
-    (tmp_path / "text.manifest.json").unlink()
+    (folder / "text.manifest.json").unlink()
     # Words of the same lengths in the same places.
-    (tmp_path / "text.txt").write_text(text.replace("milk", "late"))
-    _create(tmp_path, "vocab.txt", "text")
-    line = _refused(capfd, tmp_path, num_train_steps=8, **flags)
+    text = (folder / "text.txt").read_text()
+    (folder / "text.txt").write_text(text.replace("milk", "late"))
+    _create(folder, "vocab.txt", "text")
+    flags = {"num_train_steps": 8, "do_eval": False}
+    line = _refused(capfd, folder, **flags)
     assert "--input_file contents was ['" in line
-    _run(tmp_path, num_train_steps=8, allow_changed_data=True, **flags)
+    _run(folder, allow_changed_data=True, **flags)
 
 
-def test_pretraining_goes_on_from_a_model_directory(place, tmp_path, caplog):
-    _run(place, output_dir=tmp_path, init_checkpoint=place / "model")
-    assert "warm start" in caplog.text
-
-
-@pytest.mark.parametrize("objective", ["masked_lm", "left_to_right"])
-def test_the_other_arms_train_on_the_same_shards(place, tmp_path, objective):
-    _run(place, output_dir=tmp_path, objective=objective)
+@pytest.mark.parametrize(
+    ("objective", "start"), [("masked_lm", "model"), ("left_to_right", None)]
+)
+def test_the_other_arms_train_on_the_same_shards(
+    place, tmp_path, caplog, objective, start
+):
+    """One of them goes on from a model directory."""
+    start = start and place / start
+    _run(place, output_dir=tmp_path, objective=objective, init_checkpoint=start)
+    assert ("warm start" in caplog.text) == (start is not None)
     text = (tmp_path / "eval_results.txt").read_text()
     assert "masked_lm_loss" in text
     assert "next_sentence" not in text
