@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -174,10 +174,17 @@ def _record(
     files = dataclasses.replace(
         finetuning_job.open_files(config, common.job),
         output_dir=folder,
-        given=config_flags.given(config) | {"features": choice.name},
+        given=_given(config) | {"features": choice.name},
         results=results,
     )
     return ner_results.Record(files, common.data)
+
+
+def _given(config: "NerConfig") -> dict[str, Any]:
+    """Returns the flags for a card: of both rates the one that is used."""
+    given = config_flags.given(config)
+    given.pop("learning_rate", None)
+    return given | {"lstm_learning_rate": config.lstm_learning_rate}
 
 
 def _judge(

@@ -41,6 +41,17 @@ from training import config_flags, finetuning_config, run_config
 
 field = config_flags.field
 TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
+# What would change nothing of a tagger of features.
+_NOT_OF_FEATURES = (
+    "interactive",
+    "text_file",
+    "crf",
+    "eval_every_steps",
+    "early_stopping_patience",
+    "reinit_layers",
+    "layer_decay",
+    "bilstm_size",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,12 +139,24 @@ class NerConfig(finetuning_config.FinetuningConfig):
                     f"--{name}={getattr(self, name)}: must be at least {low:g} "
                     "and below 1"
                 )
-        if self.features != "none" and (
-            self.interactive or self.text_file or self.is_grid or self.crf
-        ):
+        if self.text_file and not self.do_predict:
+            raise ValueError("--text_file needs --do_predict")
+        self._check_features()
+
+    def _check_features(self) -> None:
+        """Refuses what would be of no effect with --features, or without."""
+        given = config_flags.given(self)
+        if self.features == "none":
+            unused = [name for name in given if name.startswith("lstm_")]
+            if unused:
+                raise ValueError(f"--{', --'.join(unused)}: needs --features")
+            return
+        unused = [f"--{name}" for name in _NOT_OF_FEATURES if name in given]
+        if self.is_grid:
+            unused.append("several rates or seeds")
+        if unused:
             raise ValueError(
-                f"--features={self.features} excludes --interactive, "
-                "--text_file, --crf and several rates or seeds"
+                f"--features={self.features} excludes {', '.join(unused)}"
             )
 
     @property
