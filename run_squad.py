@@ -96,13 +96,7 @@ class SquadConfig(finetuning_config.FinetuningConfig):
                 "--predict_file is needed to predict, for ensembles, grids "
                 "and --eval_every_steps"
             )
-        for name in ("question", "context"):
-            text = getattr(self, name) or ""
-            # So Python keeps bytes of a command line that are not UTF-8.
-            if any("\ud800" <= char <= "\udfff" for char in text):
-                raise ValueError(f"--{name}: not UTF-8 text")
-        if self.question and not self.context:
-            raise ValueError("--question needs --context")
+        self._refuse_half_questions()
         asks = self.question or self.interactive
         if not (self.do_train or predicts or asks):
             raise ValueError(
@@ -113,6 +107,17 @@ class SquadConfig(finetuning_config.FinetuningConfig):
             raise ValueError(
                 "--ensemble_dirs only combines what runs have left"
             )
+
+    def _refuse_half_questions(self) -> None:
+        for name in ("question", "context"):
+            text = getattr(self, name) or ""
+            # So Python keeps bytes of a command line that are not UTF-8.
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise ValueError(f"--{name}: not UTF-8 text")
+        if self.question and not self.context:
+            raise ValueError("--question needs --context")
+        if self.context and not (self.question or self.interactive):
+            raise ValueError("--context needs --question or --interactive")
 
 
 def main(config: SquadConfig) -> None:
