@@ -117,8 +117,9 @@ class Work:
             with_negative=self.sets.with_negative,
             threshold=self.sets.threshold,
             otherwise=self.sets.known_threshold or 0.0,
-            windows=self.windows,
-            logits=logits,
+            source=squad_predictions.Source(
+                self.windows, sizes(self.config), logits
+            ),
         )
 
 
@@ -253,7 +254,7 @@ def combine(config: Any) -> None:
         limits=limits(config, sets),
         threshold=sets.threshold,
     )
-    # What another ensemble reads, of which this one is a member.
+    # The windows are the members', whatever the flags say.
     told = dataclasses.replace(config, **dataclasses.asdict(members[0].sizes))
     config_flags.write_run_config(told, config.output_dir)
     files = run_files.RunFiles(

@@ -3,8 +3,9 @@
 Where all runs have left the logits of the very same windows, the logits are
 averaged and decoded. Otherwise, e.g. where vocabularies differ, lists of the
 best answers are combined: a text's probability is the mean over all runs, 0
-where a list lacks it. Sizes of windows, tokenizer and settings are those that
-the runs have left beside their answers.
+where a list lacks it. Lists of 2.0 are read as 1.1 without "no answer"; one
+that says nothing else does not count. Sizes of windows, tokenizer and settings
+are those that the runs have left beside their answers.
 """
 
 import dataclasses
@@ -29,10 +30,12 @@ from tasks import (
     tokenizer_files,
 )
 from tasks.question_answering import SpanLogits
-from tasks.squad_decoding import NO_ANSWER_ODDS, Answers, Entry
+from tasks.squad_decoding import NO_ANSWER_ODDS, NOTHING, Answers, Entry
 
 _RUN_CONFIG = "run_config.json"
 _NUMBERS = ("probability", "start_logit", "end_logit")
+_Listed = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
+_SILENCE: list[_Listed] = [(NOTHING, 1.0, 0.0, 0.0)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,6 +90,10 @@ def _open_member(directory: str, sizes: squad_sets.Sizes) -> Member:
 
 
 def _read_sizes(directory: str, sizes: squad_sets.Sizes) -> squad_sets.Sizes:
+    written = squad_predictions.read_sizes(directory)
+    if written is not None:
+        return written
+    # Logits of earlier versions do not tell.
     path = os.path.join(directory, _RUN_CONFIG)
     names = [field.name for field in dataclasses.fields(sizes)]
     values = input_files.read_json(path) if file_system.exists(path) else {}
@@ -117,11 +124,12 @@ def combine(
     """
     directories = [member.directory for member in members]
     windows = _common_windows(members, found)
-    logits = None
+    logits, source = None, None
     if windows is not None:
         logits = average_logits(directories, windows)
     if logits is not None:
         logging.info("the logits of %d runs are averaged", len(members))
+        source = squad_predictions.Source(windows, members[0].sizes, logits)
         answers = _decode(members[0].tokenizer, found, windows, logits, limits)
     else:
         logging.info("the lists of %d runs are combined", len(members))
@@ -133,8 +141,7 @@ def combine(
         with_negative=limits.version_2_with_negative,
         threshold=threshold,
         otherwise=float(np.mean(known)) if known else 0.0,
-        windows=windows if logits is not None else None,
-        logits=logits,
+        source=source,
     )
 
 
@@ -219,7 +226,10 @@ def combine_lists(
                     for values, directory in zip(odds, directories, strict=True)
                 ]
             )
-        result.append(Answers(_merge(parts, limits.n_best_size), null))
+        if not limits.version_2_with_negative:
+            parts = [rows for rows in map(_answering, parts) if rows]
+        merged = _merge(parts or [_SILENCE], limits.n_best_size)
+        result.append(Answers(merged, null))
     return result
 
 
@@ -237,8 +247,8 @@ def mean_odds(odds: Sequence[float]) -> float:
 
 def _rows(
     number: str, values: Mapping[str, Any], directory: str
-) -> list[tuple[str, float, float, float]]:
-    """Returns text, probability and both logits of a list's entries."""
+) -> list[_Listed]:
+    """Returns a list's entries."""
     rows = []
     for place, entry in enumerate(_of(number, values, directory), 1):
         row = _row(entry)
@@ -257,7 +267,7 @@ def _rows(
     return rows
 
 
-def _row(entry: Any) -> tuple[str, float, float, float] | None:
+def _row(entry: Any) -> _Listed | None:
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         return None
     numbers = [entry.get(name) for name in _NUMBERS]
@@ -266,9 +276,16 @@ def _row(entry: Any) -> tuple[str, float, float, float] | None:
     return (entry["text"], *map(float, numbers))
 
 
-def _merge(
-    parts: Sequence[list[tuple[str, float, float, float]]], n_best_size: int
-) -> list[Entry]:
+def _answering(rows: Sequence[_Listed]) -> list[_Listed]:
+    """Returns a list of 2.0 as one of 1.1: without "", the shares scaled."""
+    kept = [row for row in rows if row[0]]
+    if len(kept) == len(rows):
+        return kept
+    total = sum(share for _, share, *_ in kept) or 1.0
+    return [(text, share / total, *rest) for text, share, *rest in kept]
+
+
+def _merge(parts: Sequence[Sequence[_Listed]], n_best_size: int) -> list[Entry]:
     texts: dict[str, list[tuple[float, ...]]] = {}
     for rows in parts:
         for text, *numbers in rows:

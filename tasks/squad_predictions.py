@@ -3,16 +3,20 @@
 predictions.json         id -> text, "" for no answer
 nbest_predictions.json   id -> texts with probability and both logits
 null_odds.json           id -> odds of no answer; SQuAD 2.0 only
-predict_logits.npz       all logits, for ensembles
+predict_logits.npz       all logits and the windows' sizes, for ensembles
+
+None of an earlier set's is left beside them.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -20,7 +24,7 @@ from absl import logging
 import errors
 from data import squad
 from data.squad_windows import Windows
-from tasks import file_system, squad_metrics
+from tasks import file_system, squad_metrics, squad_sets
 from tasks.question_answering import SpanLogits
 from tasks.squad_decoding import Answers, Entry
 
@@ -28,6 +32,29 @@ PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 LOGITS = "predict_logits.npz"
+# Raised by what is no such file, a part of one, or none of arrays.
+_DAMAGED = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    zipfile.BadZipFile,
+)
+
+
+class Source(NamedTuple):
+    """What answers were read from.
+
+    Attributes:
+      windows: of the questions.
+      sizes: of the windows.
+      logits: of the windows.
+    """
+
+    windows: Windows
+    sizes: squad_sets.Sizes
+    logits: SpanLogits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +68,7 @@ class Judgment:
       answers: of them.
       threshold: null odds above which nothing is answered; None in 1.1.
       threshold_found: whether it is the best one for these questions.
-      windows: of the questions, if known.
-      logits: of the windows.
+      source: what the answers were read from, if it was not lists.
     """
 
     values: Mapping[str, float]
@@ -50,8 +76,7 @@ class Judgment:
     answers: Sequence[Answers]
     threshold: float | None
     threshold_found: bool = False
-    windows: Windows | None = None
-    logits: SpanLogits | None = None
+    source: Source | None = None
 
     @property
     def predictions(self) -> dict[str, str]:
@@ -71,8 +96,7 @@ def judge(
     with_negative: bool,
     threshold: float | None = None,
     otherwise: float = 0.0,
-    windows: Windows | None = None,
-    logits: SpanLogits | None = None,
+    source: Source | None = None,
 ) -> Judgment:
     """Scores answers, if it is known what is right.
 
@@ -82,8 +106,7 @@ def judge(
       with_negative: whether there may be no answer, as in SQuAD 2.0.
       threshold: above which there is none; None finds the best.
       otherwise: the threshold where none can be found.
-      windows: kept.
-      logits: kept.
+      source: kept.
     """
     best: dict[str, squad_metrics.Threshold] = {}
     if with_negative and found.has_impossible:
@@ -100,8 +123,7 @@ def judge(
         answers=answers,
         threshold=threshold if with_negative else None,
         threshold_found=finds,
-        windows=windows,
-        logits=logits,
+        source=source,
     )
     if not found.has_answers:
         if any(question.answers for question in found.questions):
@@ -159,7 +181,7 @@ def _to_apply(
 
 
 def write(output_dir: str, made: Judgment) -> None:
-    """Writes all files of answers."""
+    """Writes all files of answers; removes those that these have not."""
     ids = [question.id for question in made.found.questions]
     lists = {
         number: [_entry(entry) for entry in answers.entries]
@@ -170,22 +192,52 @@ def write(output_dir: str, made: Judgment) -> None:
     if made.threshold is not None:
         odds = [answers.null_odds for answers in made.answers]
         _write_json(output_dir, NULL_ODDS, dict(zip(ids, odds, strict=True)))
-    if made.logits is not None:
-        _write_logits(output_dir, made.windows, made.logits)
+    else:
+        discard(output_dir, NULL_ODDS)
+    if made.source is not None:
+        _write_logits(output_dir, made.source)
+    else:
+        discard(output_dir, LOGITS)
     logging.info("%s: %d questions answered", output_dir, len(ids))
+
+
+def discard(output_dir: str, *names: str) -> None:
+    """Removes files that tell of other answers, as far as there are any."""
+    for name in names:
+        path = os.path.join(output_dir, name)
+        if file_system.exists(path):
+            file_system.remove(path)
 
 
 def read_logits(directory: str, windows: Windows) -> SpanLogits | None:
     """Returns a run's logits, None if it has none of these windows."""
+    digest = _digest(windows)
+    with _open_logits(directory) as file:
+        if file is None or str(file["windows"]) != digest:
+            return None
+        return SpanLogits(file["start"], file["end"])
+
+
+def read_sizes(directory: str) -> squad_sets.Sizes | None:
+    """Returns those of the windows of a run's logits, None if it tells none."""
+    names = [field.name for field in dataclasses.fields(squad_sets.Sizes)]
+    with _open_logits(directory) as file:
+        if file is None or not set(names) <= set(file):
+            return None
+        return squad_sets.Sizes(**{name: int(file[name]) for name in names})
+
+
+@contextlib.contextmanager
+def _open_logits(directory: str) -> Iterator[Mapping[str, np.ndarray] | None]:
+    """Gives a run's arrays by their names, None where it has left none."""
     path = os.path.join(directory, LOGITS)
     if not file_system.exists(path):
-        return None
+        yield None
+        return
     try:
         with np.load(file_system.local(path), allow_pickle=False) as file:
-            if str(file["windows"]) != _digest(windows):
-                return None
-            return SpanLogits(file["start"], file["end"])
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            yield file
+    except _DAMAGED as error:
         raise errors.InputError(f"{path}: cannot be read: {error}") from None
 
 
@@ -206,14 +258,15 @@ def _digest(windows: Windows) -> str:
     return sha.hexdigest()
 
 
-def _write_logits(output_dir, windows, logits) -> None:
+def _write_logits(output_dir: str, source: Source) -> None:
     path = os.path.join(output_dir, LOGITS)
     with file_system.whole(path) as temporary, open(temporary, "wb") as file:
         np.savez(
             file,
-            start=logits.start,
-            end=logits.end,
-            windows=np.array(_digest(windows)),
+            start=source.logits.start,
+            end=source.logits.end,
+            windows=np.array(_digest(source.windows)),
+            **dataclasses.asdict(source.sizes),
         )
 
 

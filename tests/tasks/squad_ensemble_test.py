@@ -5,6 +5,7 @@ python -m pytest tests/tasks/squad_ensemble_test.py
 
 import json
 
+import numpy as np
 import pytest
 
 import errors
@@ -74,6 +75,33 @@ def test_no_answer_stays_in_a_list_that_is_cut(leave):
     assert answers.null_odds == -0.5
 
 
+def test_lists_of_2_0_are_lists_of_1_1_without_no_answer(leave):
+    nothing = entry("", 0.9, 9.0, 9.0)
+    rows = [nothing, entry("a", 0.06, 4.0, 2.0), entry("b", 0.04, 1.0, 1.0)]
+    old = [entry("b", 0.7, 3.0, 2.0), entry("c", 0.3, 0.0, 0.0)]
+    runs = [leave("new", rows, odds=3.0), leave("old", old)]
+    runs.append(leave("silent", [nothing], odds=9.0))
+    (answers,) = squad_ensemble.combine_lists(runs, FOUND, Limits())
+    rows = [tuple(entry)[:2] for entry in answers.entries]
+    assert rows == [
+        ("b", pytest.approx((0.4 + 0.7) / 2)),
+        ("a", pytest.approx(0.6 / 2)),
+        ("c", pytest.approx(0.3 / 2)),
+    ]
+    # As released, where nothing is left.
+    (answers,) = squad_ensemble.combine_lists(runs[2:], FOUND, Limits())
+    assert [tuple(e)[:2] for e in answers.entries] == [("empty", 1.0)]
+    # Where "no answer" has it all, the order of the others is kept.
+    sure = [
+        entry("", 1.0, 900, 0),
+        entry("x", 0.0, 1, 1),
+        entry("y", 0.0, 0, 0),
+    ]
+    run = leave("sure", sure, odds=900.0)
+    (answers,) = squad_ensemble.combine_lists([run], FOUND, Limits())
+    assert [e.text for e in answers.entries] == ["x", "y"]
+
+
 def test_a_run_with_nothing_else_to_say_has_one_voice():
     none = NO_ANSWER_ODDS
     assert squad_ensemble.mean_odds([-4.0, 1.0, 6.0]) == 1.0
@@ -124,3 +152,11 @@ def test_a_run_tells_of_itself(leave, tmp_path, caplog):
         squad_sets.Sizes(**stored),
     ]
     assert "old/run_config.json does not say its sizes" in caplog.text
+    # What is written beside the logits is surer.
+    own = {"max_seq_length": 48, "doc_stride": 16, "max_query_length": 8}
+    np.savez(tmp_path / "ours" / "predict_logits.npz", **own)
+    (member,) = squad_ensemble.open_members([ours], sizes=SIZES)
+    assert member.sizes == squad_sets.Sizes(**own)
+    np.savez(tmp_path / "ours" / "predict_logits.npz", start=[0.0])
+    (member,) = squad_ensemble.open_members([ours], sizes=SIZES)
+    assert member.sizes == squad_sets.Sizes(**stored)

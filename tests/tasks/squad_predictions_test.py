@@ -1,13 +1,20 @@
-"""Proves which threshold is applied, found and stored for SQuAD 2.0.
+"""Proves which threshold answers are given by, and which files they leave.
 
 python -m pytest tests/tasks/squad_predictions_test.py
 """
 
+import dataclasses
+
+import numpy as np
 import pytest
 
-from data import squad
-from tasks import squad_predictions
+import errors
+from data import features, squad, squad_windows
+from tasks import squad_predictions, squad_sets
+from tasks.question_answering import SpanLogits
 from tasks.squad_decoding import Answers, Entry
+
+SIZES = squad_sets.Sizes(max_seq_length=32, doc_stride=8, max_query_length=4)
 
 
 def questions(*answers, has_impossible=True):
@@ -105,3 +112,58 @@ def test_otherwise_the_stored_one_is_applied(found, scored, caplog):
     assert scored is None or scored in made.values
     warned = caplog.text.count("0.5 is applied and none is stored")
     assert warned == (scored is not None)
+
+
+@pytest.fixture
+def windows():
+    """Two windows of one question each."""
+    none = np.zeros(2, np.int64)
+    splits = np.array([0, 3, 6])
+    return squad_windows.Windows(
+        questions=np.arange(2),
+        starts=none,
+        lengths=none,
+        offsets=none,
+        documents=None,
+        features=features.Features(
+            row_splits=splits, ragged={"input_ids": np.arange(6)}
+        ),
+    )
+
+
+def test_logits_are_left_with_the_sizes_of_their_windows(tmp_path, windows):
+    assert squad_predictions.read_sizes(str(tmp_path)) is None
+    logits = SpanLogits(np.arange(6.0), np.ones(6))
+    made = squad_predictions.judge(
+        questions("cat", ""),
+        answered(("cat", -3.0), ("x", 1.0)),
+        with_negative=True,
+        source=squad_predictions.Source(windows, SIZES, logits),
+    )
+    squad_predictions.write(str(tmp_path), made)
+    assert squad_predictions.read_sizes(str(tmp_path)) == SIZES
+    found = squad_predictions.read_logits(str(tmp_path), windows)
+    np.testing.assert_array_equal(found, logits)
+    other = dataclasses.replace(
+        windows,
+        features=dataclasses.replace(
+            windows.features, ragged={"input_ids": np.ones(6)}
+        ),
+    )
+    assert squad_predictions.read_logits(str(tmp_path), other) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x", b"\x93NUMPY"])
+def test_damaged_logits_are_named(tmp_path, content, windows):
+    path = tmp_path / "predict_logits.npz"
+    path.write_bytes(content)
+    for read in (
+        squad_predictions.read_sizes,
+        lambda folder: squad_predictions.read_logits(folder, windows),
+    ):
+        with pytest.raises(errors.InputError, match="npz: cannot be read: "):
+            read(str(tmp_path))
+    with open(path, "wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(errors.InputError, match="npz: cannot be read: "):
+        squad_predictions.read_sizes(str(tmp_path))
