@@ -22,6 +22,8 @@ from tasks import results as eval_results
 from tasks.squad_predictions import Judgment
 
 _TITLE = "BERT that answers questions from a paragraph"
+# What tells of the answers beside it how good they are.
+_SCORES = (eval_results.TEXT, eval_results.JSON, "report.html")
 
 
 class Record:
@@ -69,8 +71,15 @@ class Record:
         self._card({}, None)
 
     def threshold(self, made: Judgment) -> None:
-        """Stores a threshold with the model, if one was found for it."""
-        if self._files.is_chief and made.threshold_found:
+        """Stores a threshold with the model, if one was found for it.
+
+        A model that was trained to answer always remains one, although it was
+        judged once as if there might be no answer.
+        """
+        if not self._files.is_chief or not made.threshold_found:
+            return
+        stored = squad_settings.read(self._files.output_dir)
+        if stored is not None and stored.version_2_with_negative:
             self._store(made.threshold)
 
     def predictions(self, made: Judgment, step: int | None = None) -> None:
@@ -78,6 +87,8 @@ class Record:
         if not self._files.is_chief:
             return
         output_dir = self._files.output_dir
+        if not made.values:
+            squad_predictions.discard(output_dir, *_SCORES)
         squad_predictions.write(output_dir, made)
         if model_files.is_here(output_dir):
             self.threshold(made)

@@ -4,7 +4,8 @@
         {"version_2_with_negative": true, "null_score_diff_threshold": -1.25}
 
 It belongs to the weights beside it: training writes it, predicting adds a
-threshold that was found, and no flag of a later run changes it.
+threshold that was found to those of 2.0, and no flag of a later run changes
+it.
 """
 
 import dataclasses
