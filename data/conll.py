@@ -101,6 +101,10 @@ def read(
     word, tag = _columns(path, rows[0], word_column, tag_column)
     for line in rows:
         _check_columns(path, line, rows[0])
+        if tag is not None and not line.cells[tag].strip():
+            raise errors.InputError(
+                f"{path}:{line.number}: column --tag_column={tag} is empty"
+            )
     sentences, documents = _bounds(lines)
     return Sentences(
         path=path,
@@ -188,7 +192,8 @@ def encode_tags(
       labels: of the model, in whatever scheme.
 
     Raises:
-      InputError: a tag is of another type, with its line.
+      InputError: a tag is of another type, or its label is missing, with its
+        line.
     """
     numbers = {label: i for i, label in enumerate(labels)}
     ours = conll_tags.scheme_of(labels)
@@ -198,17 +203,22 @@ def encode_tags(
     converted = convert(sentences, _tags(sentences), ours)
     for i, tag in enumerate(converted):
         if tag not in numbers:
-            kind = "tags" if ours == conll_tags.PLAIN else "types"
             raise errors.InputError(
-                f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} is none of "
-                f"the model's {kind}: {', '.join(_known(labels, ours))}"
+                f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} "
+                + _unknown(tag, labels, ours)
             )
     return np.array([numbers[tag] for tag in converted])
 
 
-def _known(labels, scheme) -> list[str]:
+def _unknown(tag, labels, scheme) -> str:
+    """Says what a model lacks for a tag in its scheme."""
     kinds = {conll_tags.type_of(label, scheme) for label in labels}
-    return sorted(kind for kind in kinds if kind)
+    kind = conll_tags.type_of(tag, scheme)
+    if kind is None or kind in kinds:
+        return f"needs label {tag!r}, but the model has {', '.join(labels)}"
+    known = ", ".join(sorted(kind for kind in kinds if kind))
+    name = "tags" if scheme == conll_tags.PLAIN else "types"
+    return f"is none of the model's {name}: {known}"
 
 
 def _tags(sentences: Sentences) -> Sequence[str]:

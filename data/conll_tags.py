@@ -117,11 +117,21 @@ def labels(types: Iterable[str], scheme: str) -> list[str]:
 
 
 def scheme_of(names: Sequence[str]) -> str:
-    """Returns the scheme of a model's labels: bio2, iobes or plain."""
-    prefixes = {split(name)[0] for name in names}
+    """Returns the scheme of a model's labels.
+
+    One that was trained on IOB1 can be told by what it has not: a B- of every
+    type, as no two spans of some are ever neighbors.
+    """
+    parts = [split(name) for name in names]
+    prefixes = {prefix for prefix, _ in parts}
     if "" in prefixes:
         return PLAIN
-    return IOBES if prefixes & {"E", "S"} else BIO2
+    if prefixes & {"E", "S"}:
+        return IOBES
+    begins, inside = (
+        {kind for prefix, kind in parts if prefix == p} for p in "BI"
+    )
+    return BIO2 if inside <= begins else IOB1
 
 
 def type_of(tag: str, scheme: str) -> str | None:

@@ -228,6 +228,8 @@ def _find_labels(sentences, scheme, model_scheme, types) -> list[str]:
     if not kinds:
         raise errors.InputError(f"{sentences.path}: no word has a tag but O")
     logging.info("%s: %s, %s", sentences.path, found, ", ".join(kinds))
+    if found == conll_tags.PLAIN and len(kinds) == 1:
+        logging.warning("%s: all words are %s", sentences.path, kinds[0])
     return conll_tags.labels(types or kinds, model_scheme)
 
 

@@ -53,10 +53,11 @@ def forbidden(labels: Sequence[str], scheme: str) -> crf.Scores:
 
     Args:
       labels: C of them.
-      scheme: what they are in; plain ones may stand in any order.
+      scheme: what they are in; plain ones may stand in any order, and so
+        may IOB1's.
     """
     tags = [conll_tags.split(label) for label in labels]
-    if scheme == conll_tags.PLAIN:
+    if scheme in (conll_tags.PLAIN, conll_tags.IOB1):
         tags = [(conll_tags.OUTSIDE, "")] * len(labels)
     goes_on = [prefix in ("I", "E") for prefix, _ in tags]
     must_go_on = [

@@ -169,8 +169,23 @@ def test_columns_that_are_no_tags_can_be_left_out(read):
         pytest.param("a O\n\xe9 O\n".encode("latin-1"), {}, ":2: is not UTF-8"),
         pytest.param("\na O\n", {"tag_column": 2}, ":2: .*--tag_column=2"),
         pytest.param("a O\n", {"word_column": -1}, ":1: .*are the same"),
+        pytest.param(
+            "a\tB-X\nb\t\n", {}, ":2: column --tag_column=-1 is empty"
+        ),
+        pytest.param(
+            "a\tO\t \n", {"tag_column": 2}, ":1: .*--tag_column=2 is empty"
+        ),
     ],
-    ids=["columns", "no_words", "empty", "encoding", "no_column", "same"],
+    ids=[
+        "columns",
+        "no_words",
+        "empty",
+        "encoding",
+        "no_column",
+        "same",
+        "tab_at_the_end",
+        "blank_tag",
+    ],
 )
 def test_bad_files_get_one_line(read, text, options, message):
     with pytest.raises(errors.InputError, match=message) as caught:
@@ -202,6 +217,12 @@ def test_plain_tags_may_look_like_others(read):
     labels = conll_tags.labels(conll.types(found, "plain"), "plain")
     assert labels == ["B-X", "I-X", "O"]
     assert conll.encode_tags(found, "plain", labels).tolist() == [0, 2, 1]
+
+
+def test_lines_may_end_in_a_tab_where_the_tag_is_elsewhere(read):
+    text = "-DOCSTART-\n\na\tx\tB-X\t\nb\tx\tO\t\n"
+    assert read(text, tag_column=2).tags == ["B-X", "O"]
+    assert read(text, tag_column=None).tags is None
 
 
 def test_the_real_files_have_their_known_sizes(shared_data):

@@ -45,6 +45,17 @@ def test_compressed_files_are_found_by_their_usual_names(folder):
     assert data.has("test") and not data.has("dev")
 
 
+def test_a_training_set_with_a_single_plain_tag_is_warned_of(folder, caplog):
+    (folder / "train.txt.gz").unlink()
+    for text, warnings in (("a NN\nb NN\n", 1), ("a NN\nb VB\n", 0)):
+        (folder / "train.txt").write_text(text)
+        caplog.clear()
+        with caplog.at_level("WARNING", logger="absl"):
+            open_folder(folder)
+        assert len(caplog.messages) == warnings
+        assert all("all words are NN" in line for line in caplog.messages)
+
+
 @pytest.mark.parametrize(
     "tagged, used, message",
     [
