@@ -11,7 +11,7 @@ never taken for one that was trained otherwise.
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import errors
@@ -20,7 +20,8 @@ from tasks import file_system, grid
 NAME = "result.json"
 TABLE = "feature_results"
 TRAIN = "train"
-_SCORES = ("precision", "recall", "f1")
+_OF_SPANS = ("precision", "recall", "f1")
+_OF_PLAIN_TAGS = ("accuracy", "f1_macro")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ def write_table(
       splits: the sets that may have scores, in the order of the columns.
     """
     shown = [s for s in splits if any(r.values.get(s) for r in found.values())]
-    pairs = [(s, name) for s in shown for name in _SCORES]
+    pairs = [(s, n) for s in shown for n in _scores(found.values(), s)]
     rows = [
         [choice, *_cells(result, pairs), f"{result.seconds:.0f}"]
         for choice, result in found.items()
@@ -124,6 +125,12 @@ def write_table(
     file_system.write_text(f"{path}.txt", text + "\n")
     file_system.write_text(f"{path}.json", json.dumps(record, indent=2) + "\n")
     return text
+
+
+def _scores(results: Iterable[Result], split: str) -> tuple[str, ...]:
+    """Returns the names of a set's columns."""
+    has_spans = any(_OF_SPANS[-1] in r.values.get(split, {}) for r in results)
+    return _OF_SPANS if has_spans else _OF_PLAIN_TAGS
 
 
 def _cells(result: Result, pairs) -> list[str]:
