@@ -24,8 +24,10 @@ import tensorflow as tf
 
 import errors
 from data import records
+from tasks import file_system
 
 FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
+_OF_DISKS = ("npz", "parquet")  # Elsewhere they are copied as a whole.
 _COPY = 1 << 22
 
 
@@ -68,7 +70,9 @@ def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
     folder = os.path.dirname(path)
     if folder:
         tf.io.gfile.makedirs(folder)
-    with records.hidden_name(path) as hidden:
+    is_copied = form in _OF_DISKS and file_system.is_remote(path)
+    whole = file_system.whole if is_copied else records.hidden_name
+    with whole(path) as hidden:
         with contextlib.ExitStack() as stack:
             writer = writers[form](hidden, pooled, stack)
             yield writer
