@@ -77,8 +77,7 @@ def train(
             writer=_writer(output_dir, step, end, strategy, owes),
             preempted=preempted,
             step=step,
-            started=started,
-            **_measured(state),
+            **_measured(state, started),
             owes_evaluation=owes,
         )
         _run_phases(going, phases, task, model)
@@ -86,12 +85,13 @@ def train(
     return step
 
 
-def _measured(state) -> dict[str, Any]:
-    """Returns what a checkpoint says of metrics, as fields of a Run."""
+def _measured(state, started) -> dict[str, Any]:
+    """Returns what is known of metrics and time, as fields of a Run."""
     return {
         "interval": state.get("interval", {}),
         "best_value": state.get("best"),
         "best_step": state.get("best_step", 0),
+        "started": started,
         "seconds_before": state.get("seconds", 0.0),
     }
 
