@@ -61,6 +61,7 @@ class Job:
       judge: asks a model about the development sets.
       data_settings: what decides which records a step reads, by flag; that of
         the order is added here.
+      judged_on: tells the development sets from any others, by flag.
       num_examples: that make an epoch, where features are parts of examples;
         None if every row of them is one.
       load_beside: assigns to a model what lies in a directory besides its
@@ -75,6 +76,7 @@ class Job:
     features: Callable[[str], Features]
     judge: Callable[["Fitted"], Judgment]
     data_settings: Mapping[str, Any]
+    judged_on: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     num_examples: int | None = None
     load_beside: Callable[[Any, str], Collection[str]] | None = None
 
@@ -99,7 +101,8 @@ class Job:
     @property
     def settings(self) -> dict[str, Any]:
         """What decides how a run ends, but for its rate and seed, by flag."""
-        return {**self.config.outcome, **self.all_data_settings}
+        judged_on = self.judged_on if self.config.needs_evaluation else {}
+        return {**self.config.outcome, **self.all_data_settings, **judged_on}
 
     def fit(self, seed: int) -> "Fitted":
         """Makes the model with the random weights of a seed."""
@@ -248,8 +251,9 @@ def open_strategy(
 ) -> Any:
     """Makes the devices ready, as the last thing before work begins.
 
-    Checks what they must fit, and notes the flags in output_dir. `batch_sizes`
-    are those besides training's and prediction's, by flag.
+    Checks what they must fit, and notes the flags in output_dir, but for those
+    of a question to what was trained there: training's stay. `batch_sizes` are
+    those besides training's and prediction's, by flag.
     """
     model_files.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config, config.output_dir)
@@ -260,7 +264,8 @@ def open_strategy(
         predict_batch_size=config.predict_batch_size,
         **batch_sizes,
     )
-    assembly.write_run_config(config, strategy)
+    if config.do_train or run_files.training_flags(config.output_dir) is None:
+        assembly.write_run_config(config, strategy)
     return strategy
 
 
@@ -268,14 +273,16 @@ def open_files(
     config: finetuning_config.FinetuningConfig, job: Job
 ) -> run_files.RunFiles:
     """Says where the files go that a job leaves."""
-    results = grid.Results(config.output_dir)
+    results, trained_with = grid.Results(config.output_dir), None
     if not config.do_train:
         results.read()
+        trained_with = run_files.training_flags(config.output_dir)
     return run_files.RunFiles(
         output_dir=config.output_dir,
         tokenizer=job.start.tokenizer,
         settings=dataclasses.asdict(config),
         given=config_flags.given(config),
+        trained_with=trained_with,
         results=results,
         is_chief=assembly.is_chief(job.strategy),
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,12 @@ def _compare(
     return scores.values() | {"score": scores.total.f1}, scores.text()
 
 
+def _named(values: Mapping[str, float], step: int) -> dict[str, float]:
+    """Returns metrics by the names that google-research/bert gives them."""
+    named = {f"eval_{name}": value for name, value in values.items()}
+    return named | {"global_step": step, "loss": values["loss"]}
+
+
 class Record:
     """Writes all files that remain of a job."""
 
@@ -98,11 +104,10 @@ class Record:
         """Writes nothing yet."""
         self._files = files
         self._data = data
-        self._values: dict[str, float] = {}
-        self._sets = [ner_data.TRAIN]
+        self._has_card = False
 
     def save_model(self, model: Any) -> None:
-        """Writes the model directory into output_dir."""
+        """Writes the model directory into output_dir, and begins its card."""
         labels = list(self._data.labels)
         is_crf = isinstance(model, crf.CrfTaggingModel)
         if self._files.is_chief:
@@ -111,15 +116,20 @@ class Record:
                 tagging_crf.save(model, labels, self._files.output_dir)
         if is_crf:
             model = model.tagger
-        self._files.save_model(model, labels=labels)
-        self._card()
+        weights = self._files.save_model(model, labels=labels)
+        self._has_card = True
+        if weights is None:
+            return
+        self._begin_card(weights)
+        done = self._files.results.best
+        if done["values"]:  # Of a grid, whose runs were all evaluated.
+            self._judge_card(ner_data.DEV, _named(done["values"], done["step"]))
 
     def evaluation(self, found: Judgment, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
         if not self._files.is_chief:
             return
-        values = {f"eval_{name}": x for name, x in found.values.items()}
-        values |= {"global_step": step, "loss": found.values["loss"]}
+        values = _named(found.values, step)
         eval_results.write_eval_results(self._files.output_dir, values)
         self._scores(ner_data.DEV, found, values)
         self._files.report(
@@ -152,19 +162,22 @@ class Record:
         path = os.path.join(self._files.output_dir, SCORES.format(split))
         file_system.write_text(path, found.text)
         logging.info("%s:\n%s", path, found.text.rstrip())
-        self._values |= values
-        self._sets.append(split)
-        self._card()
+        if self._files.is_trained and not self._has_card:
+            self._begin_card(None)  # Of a tagger that is no model directory.
+            self._has_card = True
+        self._judge_card(split, values)
 
-    def _card(self) -> None:
-        if self._files.results.seconds is None:
-            return  # Nothing was trained, and its data need not be there.
-        self._files.card(
+    def _begin_card(self, weights: str | None) -> None:
+        self._files.begin_card(
             "BERT that tags words",
-            data={split: self._describe(split) for split in self._sets},
-            metrics=self._values,
-            labels=list(self._data.labels),
+            data={ner_data.TRAIN: self._describe(ner_data.TRAIN)},
+            labels=self._data.labels,
+            weights=weights,
         )
+
+    def _judge_card(self, split: str, values: Mapping[str, float]) -> None:
+        data = {split: self._describe(split)}
+        self._files.judge_card(split, data=data, metrics=values)
 
     def _describe(self, split: str) -> str:
         sentences = self._data.read(split)

@@ -1,12 +1,27 @@
 """The files that every fine-tuning run leaves: model, card, report."""
 
 import dataclasses
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+
 from data import tokenization
-from tasks import grid, model_card, model_files, report
+from tasks import file_system, grid, model_card, model_files, report
+
+_RUN_CONFIG = "run_config.json"
+
+
+def training_flags(output_dir: str) -> dict[str, Any] | None:
+    """Returns the flags that a folder was trained with, None if it was not."""
+    path = os.path.join(output_dir, _RUN_CONFIG)
+    if not file_system.exists(path):
+        return None
+    flags = json.loads(file_system.read_text(path))
+    return flags if flags.get("do_train") else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,6 +33,8 @@ class RunFiles:
       tokenizer: what text is read with; None where no model is written.
       settings: all flags.
       given: those that differ from their defaults.
+      trained_with: all flags of an earlier command that trained, if this one
+        does not.
       results: of the grid's runs.
       is_chief: whether this process writes; the others' calls do nothing.
     """
@@ -26,8 +43,14 @@ class RunFiles:
     tokenizer: tokenization.Tokenizer | None = None
     settings: Mapping[str, Any]
     given: Mapping[str, Any]
+    trained_with: Mapping[str, Any] | None = None
     results: grid.Results
     is_chief: bool = True
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether this command trains."""
+        return self.results.seconds is not None
 
     def save_model(
         self,
@@ -35,37 +58,56 @@ class RunFiles:
         *,
         labels: list[str] | None = None,
         problem_type: str | None = None,
-    ) -> None:
-        """Writes the model directory; see model_files.save."""
-        if self.is_chief:
-            model_files.save(
-                model,
-                self.tokenizer,
-                self.output_dir,
-                labels=labels,
-                problem_type=problem_type,
-            )
+    ) -> str | None:
+        """Writes the model directory; see model_files.save.
 
-    def card(
+        Returns:
+          What tells the model from others, for its card to begin with; None if
+          the card that lies there is of this very model, and stays.
+        """
+        if not self.is_chief:
+            return None
+        model_files.save(
+            model,
+            self.tokenizer,
+            self.output_dir,
+            labels=labels,
+            problem_type=problem_type,
+        )
+        weights = _digest(model)
+        known = model_card.weights_of(self.output_dir)
+        return None if weights == known else weights
+
+    def begin_card(
         self,
         title: str,
         *,
         data: Mapping[str, str],
-        metrics: Mapping[str, float],
-        labels: list[str] | None = None,
+        labels: Sequence[str] | None = None,
+        weights: str | None = None,
     ) -> None:
-        """Writes the model card, if a model was trained; see model_card."""
-        seconds = self.results.seconds
-        if self.is_chief and seconds is not None:
-            model_card.write(
+        """Writes the card of a model that was trained; see model_card."""
+        if self.is_chief and self.is_trained:
+            model_card.begin(
                 self.output_dir,
                 title,
                 data=data,
-                metrics=metrics,
-                settings=self.given,
-                seconds=seconds,
+                flags=self.given,
+                seconds=self.results.seconds,
                 labels=labels,
+                weights=weights,
             )
+
+    def judge_card(
+        self, name: str, *, data: Mapping[str, str], metrics: Mapping
+    ) -> None:
+        """Puts an evaluation in the card of the model that was asked.
+
+        It is that of output_dir, if there is one.
+        """
+        is_here = self.is_trained or model_files.is_here(self.output_dir)
+        if self.is_chief and is_here:
+            model_card.judge(self.output_dir, name, data=data, metrics=metrics)
 
     def report(
         self,
@@ -96,8 +138,22 @@ class RunFiles:
         curves = report.curves(report.read_metrics(path), panels)
         shown.append(report.Section("Learning curves", curves))
         shown += sections
-        flags = [[name, str(value)] for name, value in self.settings.items()]
-        table = report.table(["flag", "value"], flags)
-        shown.append(report.Section("Flags", table))
+        if self.trained_with is None:
+            shown.append(_flags("Flags", self.settings))
+        else:
+            shown.append(_flags("Training", self.trained_with))
+            shown.append(_flags("Flags", self.given))
         path = os.path.join(self.output_dir, "report.html")
         report.write(path, title, shown)
+
+
+def _flags(title: str, flags: Mapping[str, Any]) -> report.Section:
+    rows = [[name, str(value)] for name, value in flags.items()]
+    return report.Section(title, report.table(["flag", "value"], rows))
+
+
+def _digest(model: Any) -> str:
+    sha = hashlib.sha256()
+    for variable in model.weights:
+        sha.update(keras.ops.convert_to_numpy(variable).tobytes())
+    return sha.hexdigest()

@@ -83,22 +83,32 @@ class Record:
         self._task = task
 
     def save_model(self, model: Any) -> None:
-        """Writes the model directory into output_dir."""
-        self._files.save_model(
+        """Writes the model directory into output_dir, and begins its card."""
+        labels = _stored_labels(self._task)
+        weights = self._files.save_model(
             model,
-            labels=_stored_labels(self._task),
+            labels=labels,
             problem_type=model_labels.PROBLEM_TYPES[self._task.kind],
         )
-        self._card({})
+        if weights is None:
+            return
+        self._files.begin_card(
+            f"BERT for the task {self._task.name}",
+            data={sentence_tasks.TRAIN: self._describe(sentence_tasks.TRAIN)},
+            labels=labels,
+            weights=weights,
+        )
+        done = self._files.results.best
+        if done["values"]:  # Of a grid, whose runs were all evaluated.
+            self._judge_card(_named(done["values"], done["step"]))
 
     def evaluation(self, found: Judgment, step: int) -> None:
         """Writes eval_results.txt, report.html and the model card."""
         if not self._files.is_chief:
             return
-        values = {f"eval_{name}": x for name, x in found.values.items()}
-        values |= {"global_step": step, "loss": found.values["loss"]}
+        values = _named(found.values, step)
         eval_results.write_eval_results(self._files.output_dir, values)
-        self._card(values)
+        self._judge_card(values)
         self._files.report(
             f"Task {self._task.name}",
             values=values,
@@ -106,17 +116,9 @@ class Record:
             sections=sentence_report.sections(found.judged),
         )
 
-    def _card(self, values: Mapping[str, float]) -> None:
-        sets = [sentence_tasks.TRAIN]
-        sets += self._task.dev_splits if values else ()
-        if self._files.results.seconds is None:
-            return  # Nothing was trained, and its data need not be there.
-        self._files.card(
-            f"BERT for the task {self._task.name}",
-            data={split: self._describe(split) for split in sets},
-            metrics=values,
-            labels=_stored_labels(self._task),
-        )
+    def _judge_card(self, values: Mapping[str, float]) -> None:
+        data = {split: self._describe(split) for split in self._task.dev_splits}
+        self._files.judge_card(sentence_tasks.DEV, data=data, metrics=values)
 
     def predictions(
         self,
@@ -167,6 +169,12 @@ class Record:
         name = os.path.basename(texts.path)
         digest = example_records.digest(texts.path)
         return f"{len(texts)} examples of {name}, SHA-256 {digest}"
+
+
+def _named(values: Mapping[str, float], step: int) -> dict[str, float]:
+    """Returns metrics by the names that google-research/bert gives them."""
+    named = {f"eval_{name}": value for name, value in values.items()}
+    return named | {"global_step": step, "loss": values["loss"]}
 
 
 def _stored_labels(task: sentence_tasks.SentenceTask) -> list[str] | None:

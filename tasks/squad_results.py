@@ -1,13 +1,11 @@
 """What remains of a question answering run: model, answers, scores, report."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
 
-from data import example_records, squad
-from modeling import model_directory
+from data import squad
 from tasks import (
     file_system,
     model_files,
@@ -58,17 +56,17 @@ class Record:
         """
         if not self._files.is_chief:
             return
-        before = self._weights()
-        self._files.save_model(model)
-        if squad_settings.read(self._files.output_dir) is not None:
-            if before == self._weights():
-                logging.info(
-                    "%s: the model is as it was, and so is its threshold",
-                    self._files.output_dir,
-                )
-                return
+        weights = self._files.save_model(model)
+        is_told = squad_settings.read(self._files.output_dir) is not None
+        if weights is None and is_told:
+            logging.info(
+                "%s: the model is as it was, and so is its threshold",
+                self._files.output_dir,
+            )
+            return
         self._store(self._threshold)
-        self._card({}, None)
+        if weights is not None:
+            self._begin_card(weights)
 
     def threshold(self, made: Judgment) -> None:
         """Stores a threshold with the model, if one was found for it.
@@ -97,7 +95,7 @@ class Record:
         if not made.values:
             return
         values = write_scores(output_dir, made, step)
-        self._card(values, made.found)
+        self._judge_card(values, made.found)
         self._files.report(
             _TITLE,
             values=values,
@@ -116,14 +114,6 @@ class Record:
                 max_length=self._files.settings["max_seq_length"],
             )
 
-    def _weights(self) -> str | None:
-        """Returns what tells the model from any other; None without one."""
-        if not model_files.is_here(self._files.output_dir):
-            return None
-        return example_records.digest(
-            os.path.join(self._files.output_dir, model_directory.WEIGHTS)
-        )
-
     def _store(self, threshold: float | None) -> None:
         settings = squad_settings.Settings(
             version_2_with_negative=self._with_negative,
@@ -131,30 +121,32 @@ class Record:
         )
         squad_settings.write(self._files.output_dir, settings)
 
-    def _card(
-        self, values: Mapping[str, float], judged: squad.Questions | None
+    def _begin_card(self, weights: str) -> None:
+        data = {"train": squad_sets.describe(self._trained_on)}
+        self._files.begin_card(_TITLE, data=data, weights=weights)
+        done = self._files.results.best
+        if done["values"]:  # Of a grid, whose runs were all evaluated.
+            values = _named(done["values"]) | {"global_step": done["step"]}
+            self._judge_card(values, None)
+
+    def _judge_card(
+        self, values: Mapping[str, float], found: squad.Questions | None
     ) -> None:
-        sets = {"train": self._trained_on, "dev": judged}
-        self._files.card(
-            _TITLE,
-            data={
-                name: squad_sets.describe(found)
-                for name, found in sets.items()
-                if found is not None
-            },
-            metrics=values,
-        )
+        data = {} if found is None else {"dev": squad_sets.describe(found)}
+        self._files.judge_card("dev", data=data, metrics=values)
+
+
+def _named(values: Mapping[str, float]) -> dict[str, float]:
+    named = {f"eval_{name}": value for name, value in values.items()}
+    named.pop("eval_score")
+    return named
 
 
 def write_scores(
     output_dir: str, made: Judgment, step: int | None
 ) -> dict[str, float]:
     """Writes eval_results.txt and returns what it holds."""
-    values = {
-        f"eval_{name}": value
-        for name, value in made.values.items()
-        if name != "score"
-    }
+    values = _named(made.values)
     if made.threshold is not None:
         values["null_score_diff_threshold"] = made.threshold
     if step is not None:
