@@ -3,19 +3,20 @@
     fitted, step = train(job, results, save_model)
 
 A finished run is not trained again; of the others, one is in memory at a time.
+One that diverges is finished, and the grid goes on without it.
 """
 
 import gc
+import math
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from absl import logging
 
 from finetuning_job import Fitted, Job
-from tasks import grid
-from training import assembly
+from tasks import grid, model_card
+from training import assembly, config_flags
 from training import finetuning as training
 
 
@@ -34,22 +35,22 @@ def train(
     for run in runs:
         _reuse(job, run, results, is_grid=len(runs) > 1)
     kept = grid.kept(config.output_dir)  # Now: a chief writes it anew later.
-    is_reused = set(results.values)
+    is_reused = {run for run in runs if run in results}
     fitted, last = None, None
     for run in runs:
         if run not in is_reused:
             fitted = None  # Two models need not fit at a time.
             fitted, last = _finish(job, run, results, save_model), run
+    results.check()
     best = results.best_run
     if best in is_reused and not best.is_that_of(kept):
         # A grid of other runs has kept another, and no checkpoints.
         logging.info("%s is trained once more: it is the best", best.name)
         fitted = None
         fitted, last = _finish(job, best, results, save_model), best
+        results.check(best)
     if len(runs) > 1:
-        is_chief = assembly.is_chief(job.strategy)
-        shown = results.write() if is_chief else results.text()
-        sys.stdout.write(shown + "\n")
+        _tell(job, results)
     if fitted is None or last != best:
         fitted = None
         fitted = _fit(job, config.random_seed)
@@ -71,6 +72,20 @@ def _reuse(
             results.add(run, done)
 
 
+def _tell(job: Job, results: grid.Results) -> None:
+    """Shows what a grid ended with, and writes it beside the kept model."""
+    if assembly.is_chief(job.strategy):
+        shown = results.write()
+        model_card.end(
+            job.config.output_dir,
+            seconds=results.seconds,
+            flags=config_flags.given(job.config),
+        )
+    else:
+        shown = results.text()
+    sys.stdout.write(shown + "\n")
+
+
 def _finish(
     job: Job,
     run: grid.Run,
@@ -80,7 +95,7 @@ def _finish(
     """Trains a run to its end, and keeps its model if it is the best."""
     config = job.config
     fitted = _fit(job, run.random_seed)
-    done = _train_one(fitted, run, judge=config.is_grid)
+    done = _train_one(fitted, run, is_grid=config.is_grid)
     is_chief = assembly.is_chief(job.strategy)
     if results.add(run, done):
         save_model(fitted.model)
@@ -101,17 +116,35 @@ def _fit(job: Job, seed: int) -> Fitted:
     return job.fit(seed)
 
 
-def _train_one(fitted: Fitted, run: grid.Run, *, judge: bool) -> dict[str, Any]:
-    """Returns what the run ends with: step, seconds, values."""
-    started = time.monotonic()
-    step = fitted.train(run)
-    # Of a run that was stopped and had ended already when it was resumed.
-    before = (run.result() or {"seconds": 0.0})["seconds"]
-    seconds = before + time.monotonic() - started
-    values = dict(fitted.judge().values) if judge else {}
-    return {
+def _train_one(
+    fitted: Fitted, run: grid.Run, *, is_grid: bool
+) -> dict[str, Any]:
+    """Returns what the run ends with; see grid.Results.add.
+
+    Raises:
+      InputError: the only run of a job has diverged.
+    """
+    failed, values = None, {}
+    try:
+        step = fitted.train(run)
+        seconds = training.seconds(run.directory)
+    except training.Diverged as error:
+        if not is_grid:
+            raise
+        step, seconds, failed = error.step, error.seconds, error.reason
+    if is_grid and failed is None:
+        values = dict(fitted.judge().values)
+        score = values[training.SCORE]
+        if not math.isfinite(score):
+            values = {}
+            failed = f"step {step}: the score on the development set is {score}"
+    done = {
         "step": step,
         "seconds": seconds,
         "values": values,
         "settings": {**fitted.job.settings, **run.settings},
     }
+    if failed is not None:
+        logging.warning("%s: %s", run.name, failed)
+        done["failed"] = failed
+    return done

@@ -4,12 +4,14 @@
         -> out/runs/lr5e-05_seed1, out/runs/lr5e-05_seed2, ...
 
 Every finished run leaves result.json in its folder, so an interrupted grid goes
-on where it was. A grid of one run is that run, in output_dir itself. kept.json
-says which run's model lies in output_dir.
+on where it was. One that has diverged is finished as well: it would do so
+again. A grid of one run is that run, in output_dir itself. kept.json says which
+run's model lies in output_dir.
 """
 
 import dataclasses
 import json
+import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ RESULT = "result.json"
 KEPT = "kept.json"
 _GRID_RESULTS = "grid_results"
 _SCORE = "score"
+_FAILED = "failed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,7 @@ class Run:
             )
 
     def finish(self, done: Mapping[str, Any]) -> None:
-        """Notes what the run ended with: values, step, seconds, settings."""
+        """Notes what the run ended with; see Results.add."""
         path = os.path.join(self.directory, RESULT)
         file_system.write_text(path, json.dumps(done, indent=2) + "\n")
 
@@ -100,7 +103,12 @@ def best(results: Mapping[Run, Mapping[str, float]]) -> Run:
 
     The only run of a job without an evaluation has no score, and needs none.
     """
-    return max(results, key=lambda run: results[run].get(_SCORE, 0.0))
+
+    def rank(run: Run) -> float:
+        score = results[run].get(_SCORE, 0.0)
+        return score if math.isfinite(score) else -math.inf
+
+    return max(results, key=rank)
 
 
 def summary(
@@ -127,12 +135,17 @@ def summary(
 
 def table(
     results: Mapping[Run, Mapping[str, float]],
+    failures: Mapping[Run, str] | None = None,
 ) -> tuple[list[str], list[list]]:
-    """Returns the header and the rows of a table of all runs and by rate."""
+    """Returns the header and the rows of a table of all runs and by rate.
+
+    Of the failures, each has a row that says how; nothing else counts them.
+    """
+    failures = failures or {}
     names = list(results[best(results)])
     header = ["learning rate", "seed", *names]
     rows: list[list] = []
-    for rate in dict.fromkeys(run.learning_rate for run in results):
+    for rate in dict.fromkeys(run.learning_rate for run in results | failures):
         part = {
             run: values
             for run, values in results.items()
@@ -141,6 +154,10 @@ def table(
         for run, values in part.items():
             cells = [values[name] for name in names]
             rows.append([f"{rate:g}", str(run.random_seed), *cells])
+        for run, how in failures.items():
+            if run.learning_rate == rate:
+                cells = [how, *[""] * (len(names) - 1)]
+                rows.append([f"{rate:g}", str(run.random_seed), *cells])
         if len(part) > 1:
             rows += _statistics(f"{rate:g}", summary(part), names)
     if len({run.learning_rate for run in results}) > 1:
@@ -166,33 +183,59 @@ class Results:
     def __init__(self, output_dir: str):
         """Writes nothing yet; `output_dir` is that of the whole grid."""
         self._output_dir = output_dir
-        self._runs: dict[Run, Mapping[str, Any]] = {}
+        self._ended: dict[Run, Mapping[str, Any]] = {}
         self._is_over = False
 
     def read(self) -> None:
-        """Reads what an earlier command's grid ended with, for the report."""
+        """Reads what an earlier command's grid ended with, for the report.
+
+        One whose best run is not the one that was kept is of another model.
+        """
         path = os.path.join(self._output_dir, f"{_GRID_RESULTS}.json")
         self._is_over = True
-        for row in (_read(path) or {"runs": ()})["runs"]:
+        record = _read(path) or {}
+        for row in (*record.get("runs", ()), *record.get(_FAILED, ())):
             rate, seed = row["learning_rate"], row["random_seed"]
             run = _run(rate, seed, self._output_dir)
             done = run.result()
             if done is not None:
-                self._runs[run] = done
+                self._ended[run] = done
+        found = kept(self._output_dir)
+        if not self.values or found not in (None, self._told(self.best_run)):
+            self._ended.clear()
+
+    def _told(self, run: Run) -> dict[str, Any]:
+        """Returns what KEPT says of a run."""
+        return {**run.settings, "step": self._ended[run]["step"]}
 
     def __len__(self) -> int:
-        """Returns how many runs have ended."""
-        return len(self._runs)
+        """Returns how many runs have ended, however they did."""
+        return len(self._ended)
+
+    def __contains__(self, run: Run) -> bool:
+        """Says whether a run has ended, however it did."""
+        return run in self._ended
 
     @property
     def values(self) -> dict[Run, Mapping[str, float]]:
-        """The metrics of every run."""
-        return {run: done["values"] for run, done in self._runs.items()}
+        """The metrics of every run that has not failed."""
+        return {
+            run: done["values"]
+            for run, done in self._ended.items()
+            if _FAILED not in done
+        }
+
+    @property
+    def failures(self) -> dict[Run, Mapping[str, Any]]:
+        """What every run that has failed ended with; "failed" says why."""
+        return {
+            run: done for run, done in self._ended.items() if _FAILED in done
+        }
 
     @property
     def best(self) -> Mapping[str, Any]:
         """What the best run ended with."""
-        return self._runs[self.best_run]
+        return self._ended[self.best_run]
 
     @property
     def best_run(self) -> Run:
@@ -204,34 +247,60 @@ class Results:
         """How long all of them trained; None if this command trains none."""
         if self._is_over:
             return None
-        seconds = [done["seconds"] for done in self._runs.values()]
+        seconds = [done["seconds"] for done in self._ended.values()]
         return sum(seconds) if seconds else None
 
     @property
     def metrics_dir(self) -> str:
         """Where the best run has its learning curves."""
-        if len(self) > 1:
-            return self.best_run.directory
-        return self._output_dir
+        return self.best_run.directory if self._ended else self._output_dir
 
     def add(self, run: Run, done: Mapping[str, Any]) -> bool:
-        """Notes what a run ended with; says whether it is the best so far."""
-        self._runs[run] = done
-        return self.best_run == run
+        """Notes what a run ended with; says whether it is the best so far.
+
+        Args:
+          run: that has ended.
+          done: values, step, seconds, settings; and why it "failed", if so.
+        """
+        self._ended[run] = done
+        return _FAILED not in done and self.best_run == run
+
+    def check(self, run: Run | None = None) -> None:
+        """Refuses to go on if a run has failed; without one, if all have.
+
+        Raises:
+          InputError: it says why the run, or the first of them, has.
+        """
+        failures = self.failures
+        if run is None and not self.values:
+            run = next(iter(failures))
+        if run in failures:
+            raise errors.InputError(f"{run.name}: {failures[run][_FAILED]}")
 
     def keep(self, run: Run) -> None:
         """Notes that output_dir has the model of a run."""
-        kept = {**run.settings, "step": self._runs[run]["step"]}
         path = os.path.join(self._output_dir, KEPT)
-        file_system.write_text(path, json.dumps(kept, indent=2) + "\n")
+        text = json.dumps(self._told(run), indent=2)
+        file_system.write_text(path, text + "\n")
+        path = os.path.join(self._output_dir, _GRID_RESULTS)
+        for old in (f"{path}.json", f"{path}.txt"):
+            if run.directory == self._output_dir and file_system.exists(old):
+                file_system.remove(old)  # Of a grid whose model is no more.
+
+    def _rows(self) -> tuple[list[str], list[list]]:
+        failures = {
+            run: f"diverged at step {done['step']}"
+            for run, done in self.failures.items()
+        }
+        return table(self.values, failures)
 
     def table(self) -> tuple[list[str], list[list]] | None:
         """Returns the table of more than one run."""
-        return table(self.values) if len(self) > 1 else None
+        return self._rows() if len(self) > 1 else None
 
     def text(self) -> str:
         """Returns the table of all runs as text."""
-        return text(*table(self.values))
+        return text(*self._rows())
 
     def write(self) -> str:
         """Writes grid_results.json and .txt; returns the latter's text."""
@@ -243,6 +312,10 @@ class Results:
             "best": self.best_run.name,
             "summary": summary(self.values),
             "runs": runs,
+            _FAILED: [
+                {**self._told(run), _FAILED: done[_FAILED]}
+                for run, done in self.failures.items()
+            ],
         }
         path = os.path.join(self._output_dir, _GRID_RESULTS)
         file_system.write_text(
