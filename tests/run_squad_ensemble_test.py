@@ -3,6 +3,8 @@
 python -m pytest tests/run_squad_ensemble_test.py
 """
 
+import json
+
 import numpy as np
 import pytest
 import squad_runs
@@ -10,6 +12,7 @@ from squad_runs import read
 
 LOGITS = "predict_logits.npz"
 SIZES = {"max_seq_length": None, "doc_stride": None, "max_query_length": None}
+OTHER_SIZES = {"max_seq_length": 24, "doc_stride": 4, "max_query_length": 8}
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +71,11 @@ def test_the_threshold_is_found_for_the_combination_and_stored(both, place):
         assert (text == "") == (odds[number] > threshold)
 
 
-def test_the_order_of_runs_does_not_matter(both, place):
+def test_neither_order_nor_later_commands_flags_matter(both, place):
+    path = place / "two_answers" / "run_config.json"
+    path.write_text(json.dumps(read(path.parent, path.name) | OTHER_SIZES))
     other = combine(place, "turned", "two_answers", "one")
+    assert (other / LOGITS).exists()
     for name in ("predictions.json", "question_answering.json"):
         assert read(other, name) == read(both, name)
 
