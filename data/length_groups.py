@@ -118,7 +118,6 @@ class Order:
         self._lengths = lengths
         self._batch_size = batch_size
         self._seed = seed
-        # Not more than an epoch, or examples would come twice in a group.
         epoch = -(-len(lengths) // batch_size)
         self._batches = min(_GROUP_BATCHES, epoch)
         self._group = functools.lru_cache(maxsize=2)(self._make_group)
@@ -140,9 +139,13 @@ class Order:
                 for epoch in np.unique(epochs)
             ]
         )
-        rows = rows[np.argsort(self._lengths[rows], kind="stable")]
-        batches = rows.reshape(self._batches, self._batch_size)
-        return batches[_permutation(len(batches), self._seed, 1, number)]
+        # Epoch by epoch: sorted together, an example of two epochs would be
+        # its own neighbor.
+        order = np.lexsort((self._lengths[rows], epochs))
+        batches = rows[order].reshape(self._batches, self._batch_size)
+        shuffled = _permutation(len(batches), self._seed, 1, number)
+        first = epochs[:: self._batch_size][shuffled]
+        return batches[shuffled[np.argsort(first, kind="stable")]]
 
     def _make_epoch(self, number: int) -> np.ndarray:
         return _permutation(len(self._lengths), self._seed, 0, number)

@@ -14,6 +14,22 @@ from data import length_groups
 from data.features import Features
 
 
+@pytest.mark.parametrize("count, batch_size", [(33, 32), (100, 32), (777, 8)])
+def test_an_epoch_ends_before_its_examples_come_again(count, batch_size):
+    """But for the batch that has the end of one and the start of the next."""
+    lengths = np.random.default_rng(0).integers(3, 60, count)
+    order = length_groups.Order(lengths, batch_size=batch_size, seed=1)
+    for epochs in (1, 2, 5):
+        batches = -(-epochs * count // batch_size)
+        rows = np.concatenate([order.batch(i) for i in range(batches)])
+        times = np.bincount(rows, minlength=count)
+        assert times.min() == epochs
+        assert times.sum() == batches * batch_size
+    if count > 10 * batch_size:  # Else the border may meet itself.
+        for i in range(batches):
+            assert len(set(order.batch(i))) == batch_size
+
+
 def make_features():
     ids = np.arange(1000, dtype=np.int32)
     return Features(row_splits=ids[::5], ragged={"input_ids": ids})
