@@ -37,6 +37,8 @@ from tasks import (
 from training import config_flags
 
 field = config_flags.field
+# What is done to a model on its way from --input to --output.
+_OPERATIONS = ("drop_heads", "new_words_file", "max_position_embeddings")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,10 +77,20 @@ class ConversionConfig:
         """Refuses combinations that cannot be meant."""
         if self.output is None and self.check is None and not self.list:
             raise ValueError("--output, --check or --list must be given")
+        if self.output is None:
+            self._refuse("--output", *_OPERATIONS)
+        if self.check is None:
+            self._refuse("--check", "tolerance")
         if not self.slim and self.output_format != conversion.TF1:
             raise ValueError("--noslim needs --output_format=tf1")
         if not self.tolerance >= 0:
             raise ValueError(f"--tolerance={self.tolerance}: must be 0 or more")
+
+    def _refuse(self, needed: str, *names: str) -> None:
+        """Refuses flags that mean nothing without another."""
+        for name in names:
+            if getattr(self, name) != getattr(ConversionConfig, name, None):
+                raise ValueError(f"--{name} needs {needed}")
 
 
 def main(config: ConversionConfig) -> int:

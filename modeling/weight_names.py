@@ -79,7 +79,7 @@ def _scores(
             f"{scope}output_weights",
             f"{hugging_face}.weight",
             f"{model_garden}/kernel",
-            (outputs, "H"),
+            (outputs, "F"),
         ),
         Row(
             f"{scope}output_bias",
@@ -287,7 +287,7 @@ def shapes(
         config: The sizes.
         *heads: MASKED_LM, NEXT_SENTENCE, CLASSIFIER, SPAN or BILSTM.
         num_classes: Of a classifier.
-        bilstm_size: U, of BILSTM.
+        bilstm_size: U, of BILSTM; score heads read 2 U then.
 
     Returns:
         One entry per variable, in the order of the table.
@@ -313,6 +313,7 @@ def _sizes(
         "I": config.intermediate_size,
         "C": num_classes,
         "2": 2,
+        "F": 2 * bilstm_size or config.hidden_size,
         "U": bilstm_size,
         "4U": 4 * bilstm_size,
         "TYPES": config.type_vocab_size,

@@ -62,6 +62,7 @@ class Checkpoint:
       tokenizer: None where the source has no vocabulary.
       architecture: the class of transformers with these heads.
       is_decoder: whether places see only those before them.
+      bilstm_size: of a BiLSTM under the head; 0 is none.
       labels: names of the classes.
       problem_type: as transformers calls it.
       training_state: optimizer slots and the step, if they are kept.
@@ -74,6 +75,7 @@ class Checkpoint:
     tokenizer: tokenization.Tokenizer | None
     architecture: str
     is_decoder: bool
+    bilstm_size: int
     labels: list[str] | None
     problem_type: str | None
     training_state: dict[str, np.ndarray]
@@ -109,7 +111,8 @@ def load(
         if path.startswith("bert/") or not drop_heads
     }
     heads = _heads(tensors)
-    _check(source.path, config, tensors, heads)
+    bilstm_size = _bilstm_size(source, tensors)
+    _check(source.path, config, tensors, heads, bilstm_size)
     architecture = _architecture(source, heads)
     labels, problem_type = _classes(source, architecture, tensors)
     state = source.training_state if keep_training_state else {}
@@ -123,6 +126,7 @@ def load(
         tokenizer=_tokenizer(source.directory, do_lower_case),
         architecture=architecture,
         is_decoder=_reads_left_to_right(source),
+        bilstm_size=bilstm_size,
         labels=labels,
         problem_type=problem_type,
         training_state={name: t.read() for name, t in state.items()},
@@ -142,6 +146,7 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     settings = {
         "architecture": checkpoint.architecture,
         "is_decoder": checkpoint.is_decoder,
+        "bilstm_size": checkpoint.bilstm_size,
         "labels": checkpoint.labels,
         "problem_type": checkpoint.problem_type,
     }
@@ -225,14 +230,30 @@ def _heads(tensors: dict) -> set[str]:
     }
 
 
-def _check(where: str, config: BertConfig, tensors: dict, heads: set) -> None:
+def _bilstm_size(source: checkpoint_sources.Source, tensors: dict) -> int:
+    """Returns the size of the BiLSTM under the head, if it comes along."""
+    if not any(row.path in tensors for row in weight_names.BILSTM):
+        return 0
+    return model_directory.read_bilstm_size(source.directory)
+
+
+def _check(
+    where: str,
+    config: BertConfig,
+    tensors: dict,
+    heads: set,
+    bilstm_size: int,
+) -> None:
     """Refuses weights that are not those of the config's model."""
     classes = 2
     if "classifier" in heads:
         weights = tensors.get("output_weights")
         classes = weights.shape[0] if weights and weights.shape else 0
+    rows = [_HEADS[name] for name in heads]
+    if bilstm_size:
+        rows.append(weight_names.BILSTM)
     shapes = weight_names.shapes(
-        config, *(_HEADS[name] for name in heads), num_classes=classes
+        config, *rows, num_classes=classes, bilstm_size=bilstm_size
     )
     stored_weights.check_encoder(where, tensors, shapes)
     for path, shape in shapes.items():
@@ -285,6 +306,8 @@ def _architecture(source: checkpoint_sources.Source, heads: set) -> str:
     declared = None
     if source.has_settings:
         declared = model_directory.read_architecture(source.directory)
+    if _bilstm_size(source, source.tensors) and heads:
+        return "BertModel"  # Of which it holds the weights, and more.
     if _ARCHITECTURES.get(declared) == heads:
         return declared
     if _reads_left_to_right(source) and heads == {"masked_lm"}:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import convert_checkpoint
 import ner_job
-from modeling import weight_names
+from modeling import model_directory, models, weight_names
 from modeling.config import BertConfig
 from tasks import conversion, squad_settings
 from training import config_flags
@@ -205,6 +205,24 @@ def test_without_heads_it_is_left_over(run, asked, tmp_path):
     assert not found & set(conversion.BESIDE)
 
 
+@pytest.mark.parametrize("size", [8, 5])
+def test_a_bilstm_comes_along(run, tmp_path, size):
+    """Also where its outputs have the size that a head without it reads."""
+    config = BertConfig.from_json_file(PRETRAINED / "bert_config.json")
+    assert config.hidden_size == 16
+    model = models.ClassificationModel(
+        config, num_classes=3, bilstm_size=size, seed=1
+    )
+    model_directory.save(model, str(tmp_path / "old"))
+    flags = (f"--output={tmp_path}/tf1", "--output_format=tf1")
+    code, out, _ = run(f"--input={tmp_path}/old", *flags)
+    assert code == 0 and "(BertModel); left over: nothing" in out
+    run(f"--input={tmp_path}/tf1", f"--output={tmp_path}/new")
+    for name in ("config.json", "model.safetensors"):
+        old, new = tmp_path / "old" / name, tmp_path / "new" / name
+        assert old.read_bytes() == new.read_bytes(), name
+
+
 def test_no_model_is_asked_with_what_belongs_to_another(run, tmp_path):
     (tmp_path / "crf.json").write_text("{}")
     code, _, err = run(f"--input={PRETRAINED}", f"--output={tmp_path}")
@@ -248,6 +266,9 @@ def test_words_are_read_as_all_text_is(run, tmp_path):
     ("flags", "message"),
     [
         ([], "--output, --check or --list must be given"),
+        (["--list", "--new_words_file=w"], "--new_words_file needs --output"),
+        (["--list", "--drop_heads"], "--drop_heads needs --output"),
+        (["--list", "--tolerance=1"], "--tolerance needs --check"),
         (["--output=x", "--noslim"], "--noslim needs --output_format=tf1"),
         (["--check=x", "--tolerance=-1"], "--tolerance=-1.0"),
         ([f"--output={PRETRAINED}"], "model.safetensors is there already"),
