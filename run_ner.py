@@ -230,9 +230,11 @@ def open_job(
             data, DEV, *ner_job.tag(data, fitted, DEV, features(DEV), size)
         )
 
-    settings = dataclasses.asdict(config.context)
+    settings, judged_on = dataclasses.asdict(config.context), {}
     if config.do_train:
         settings["train_file"] = data.digest_of_words(TRAIN)
+        if config.needs_evaluation:
+            judged_on["dev_file"] = data.digest(DEV)
     job = finetuning_job.Job(
         config=config,
         start=start,
@@ -240,6 +242,7 @@ def open_job(
         features=features,
         judge=judge,
         data_settings=settings,
+        judged_on=judged_on,
         **ner_job.modeling(start.config, data, uses_crf=uses_crf),
     )
     return data, job

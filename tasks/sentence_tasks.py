@@ -328,4 +328,14 @@ def _label_ids(task: SentenceTask, split: str) -> np.ndarray:
 
 def fingerprint(task: SentenceTask) -> dict[str, str]:
     """Tells what a run trains on from anything else, by flag."""
-    return {"task_name": task.name, "train_file": task.read(TRAIN).digest}
+    return {
+        "task_name": task.name,
+        "train_file": task.read(TRAIN).digest,
+        "problem_type": task.kind,
+    }
+
+
+def dev_fingerprint(task: SentenceTask) -> dict[str, str]:
+    """Tells what runs are judged on from anything else, by flag."""
+    digests = [task.read(split).digest for split in task.dev_splits]
+    return {"dev_file": " ".join(digests)}

@@ -41,6 +41,10 @@ def test_a_finished_run_refuses_other_settings(place, capsys):
         ({"random_seed": 7}, "--random_seed was 12345, is 7"),
         ({"init_checkpoint": place / "done"}, "--init_checkpoint was "),
         ({"layer_decay": 0.9}, "--layer_decay was 1.0, is 0.9"),
+        (
+            {"problem_type": "multi_label"},
+            "--problem_type was classification, is multi_label",
+        ),
     ):
         error = refusal(
             capsys, classifier_runs.run_csv, place, "done", *TRAIN, **flags

@@ -89,11 +89,16 @@ def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, grid, capsys):
 def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
     place, grid, capsys
 ):
-    with pytest.raises(SystemExit) as caught:
-        run_grid(place, num_train_epochs=2)
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "--num_train_epochs was 3.0, is 2.0" in error
+    other = place / "other_dev.csv"
+    other.write_text((place / "dev.csv").read_text().replace("no", "yes"))
+    for flags, message in (
+        ({"num_train_epochs": 2}, "--num_train_epochs was 3.0, is 2.0"),
+        ({"dev_file": other}, "--dev_file was "),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            run_grid(place, **flags)
+        assert caught.value.code == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_smaller_grid_ends_with_the_model_that_it_reports(place, grid):

@@ -97,21 +97,19 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, place):
     assert (trained / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("scheme", ["bio2", "iobes"])
-def test_document_context_and_every_scheme(place, trained, scheme):
+def test_document_context_and_another_scheme(place, trained):
     folder = run(
         place,
-        f"context_{scheme}",
+        "context",
         "--do_train",
         "--do_eval",
         document_context="maximal",
         doc_stride=12,
-        model_scheme=scheme,
+        model_scheme="iobes",
         num_train_epochs=6,
     )
     assert tiny_runs.eval_results(folder)["eval_f1"] > 0.85
-    labels = model_directory.read_labels(str(folder))
-    assert ("S-PER" in labels) == (scheme == "iobes")
+    assert "S-PER" in model_directory.read_labels(str(folder))
     # Most sequences are full of the document around their sentences.
     alone, within = (lengths(f) for f in (trained, folder))
     assert np.mean(alone >= 30) < 0.5 < np.mean(within >= 30)
