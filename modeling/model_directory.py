@@ -173,7 +173,7 @@ def read_labels(directory: str) -> list[str] | None:
     if labels is None:
         return None
     try:
-        return [labels[key] for key in sorted(labels, key=int)]
+        return [str(labels[key]) for key in sorted(labels, key=int)]
     except (TypeError, ValueError) as error:
         raise errors.InputError(
             f"{path}: id2label must map numbers to names"

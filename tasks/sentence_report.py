@@ -71,15 +71,15 @@ def _confusions(judged: Judged) -> report.Section:
 def _by_label(judged: Judged) -> report.Section:
     """Scores every label by itself, where an example has any number."""
     decided = classification.decisions(judged.kind, judged.logits)
-    columns = sklearn.metrics.precision_recall_fscore_support(
-        judged.label_ids, decided, average=None, zero_division=0.0
-    )
-    rows = [
-        [label, int(support), int(called), *map(float, scores)]
-        for label, called, *scores, support in zip(
-            judged.labels, decided.sum(axis=0), *columns, strict=True
+    rows = []
+    for label, truth, called in zip(
+        judged.labels, judged.label_ids.T, decided.T, strict=True
+    ):
+        *scores, _ = sklearn.metrics.precision_recall_fscore_support(
+            truth, called, average="binary", zero_division=0.0
         )
-    ]
+        counts = int(truth.sum()), int(called.sum())
+        rows.append([label, *counts, *map(float, scores)])
     header = ["label", "examples", "called", "precision", "recall", "f1"]
     return report.Section("By label", report.table(header, rows))
 

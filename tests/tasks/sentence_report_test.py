@@ -63,6 +63,19 @@ def test_classes_and_what_they_are_called():
     assert float(mistake[4]) == pytest.approx(np.log1p(np.exp(3)), rel=1e-3)
 
 
+def test_a_single_label_of_many_is_scored_by_itself():
+    made = judged(
+        "multi_label",
+        ["f1_micro"],
+        ["toxic"],
+        [[1], [0], [1]],
+        [[2], [1], [-1]],
+    )
+    assert rows(section("By label", made)) == [
+        ["toxic", "2", "2", "0.5", "0.5", "0.5"]
+    ]
+
+
 def test_places_of_choices_are_confused_too():
     made = judged(
         "multiple_choice",
