@@ -13,7 +13,6 @@ import gc
 import json
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from tasks import (
     ner_results,
     tagging,
 )
-from training import config_flags, prediction
+from training import assembly, config_flags, prediction
 from training import finetuning as training
 
 if TYPE_CHECKING:
@@ -76,6 +75,8 @@ def run(
             feature_results.check(
                 _folder(config, choice), before[choice.name], common.settings
             )
+    if config.do_train:
+        assembly.write_run_config(config, job.strategy)
     path = os.path.join(config.output_dir, "features", LABELS)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if common.is_chief:
@@ -147,9 +148,8 @@ def _fit(
             f"--features={choice.name}: {folder} has no checkpoint, and "
             "--do_train is not given"
         )
-    started = time.monotonic()
     step = _train(common, choice, model, folder)
-    seconds = time.monotonic() - started
+    seconds = training.seconds(folder)
     return feature_results.trained(step, seconds, common.settings)
 
 

@@ -34,6 +34,7 @@ def train(
     runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
     for run in runs:
         _reuse(job, run, results, is_grid=len(runs) > 1)
+    assembly.write_run_config(config, job.strategy)
     kept = grid.kept(config.output_dir)  # Now: a chief writes it anew later.
     is_reused = {run for run in runs if run in results}
     fitted, last = None, None

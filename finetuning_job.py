@@ -252,8 +252,9 @@ def open_strategy(
     """Makes the devices ready, as the last thing before work begins.
 
     Checks what they must fit, and notes the flags in output_dir, but for those
-    of a question to what was trained there: training's stay. `batch_sizes` are
-    those besides training's and prediction's, by flag.
+    of a question to what was trained there: training's stay, which are noted
+    when it begins. `batch_sizes` are those besides training's and prediction's,
+    by flag.
     """
     model_files.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config, config.output_dir)
@@ -264,7 +265,8 @@ def open_strategy(
         predict_batch_size=config.predict_batch_size,
         **batch_sizes,
     )
-    if config.do_train or run_files.training_flags(config.output_dir) is None:
+    is_trained = run_files.training_flags(config.output_dir) is not None
+    if not config.do_train and not is_trained:
         assembly.write_run_config(config, strategy)
     return strategy
 

@@ -36,6 +36,7 @@ def refusal(capsys, run, *arguments, **flags):
 
 
 def test_a_finished_run_refuses_other_settings(place, capsys):
+    flags_before = (place / "done" / "run_config.json").read_bytes()
     for flags, message in (
         ({"learning_rate": 1e-3}, "--learning_rate was 0.005, is 0.001"),
         ({"random_seed": 7}, "--random_seed was 12345, is 7"),
@@ -51,6 +52,7 @@ def test_a_finished_run_refuses_other_settings(place, capsys):
         )
         assert message in error
         assert "has ended already; take another --output_dir" in error
+    assert (place / "done" / "run_config.json").read_bytes() == flags_before
     before = tiny_runs.eval_results(place / "done")
     classifier_runs.run_csv(place, "done", *TRAIN)
     assert tiny_runs.eval_results(place / "done") == before
