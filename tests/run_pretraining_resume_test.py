@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from training import metric_writer, preemption
 
-PHASES = "16:400,32:200"
+PHASES = "16:200,32:100"
 FLAGS = {
     "bert_config_file": "config.json",
     "input_file": "*.tfrecord",
@@ -28,10 +28,10 @@ FLAGS = {
     "phases": PHASES,
     "train_batch_size": 4,
     "learning_rate": 1e-3,
-    "num_warmup_steps": 50,
-    "save_checkpoints_steps": 30,
+    "num_warmup_steps": 25,
+    "save_checkpoints_steps": 20,
     "log_every_steps": 7,
-    "eval_every_steps": 150,
+    "eval_every_steps": 75,
     "max_eval_steps": 3,
     "precision": "float32",
 }
@@ -92,8 +92,8 @@ def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
     draw = random.Random(seed)
     killed = folder / "killed"
     moments = [
-        (draw.randrange(60, 300), signal.SIGTERM, preemption.EXIT_CODE),
-        (draw.randrange(420, 550), signal.SIGKILL, -signal.SIGKILL),
+        (draw.randrange(40, 150), signal.SIGTERM, preemption.EXIT_CODE),
+        (draw.randrange(210, 270), signal.SIGKILL, -signal.SIGKILL),
     ]
     for step, number, code in moments:
         process = start(folder, "killed")
@@ -104,7 +104,7 @@ def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
     code, err = pretraining_runs.finish(alone)
     assert code == 0, err[-3000:]
     expected, found = tensors(folder / "alone"), tensors(killed)
-    assert expected["global_step"] == 600
+    assert expected["global_step"] == 300
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, f"{name} {seed}")
