@@ -181,12 +181,12 @@ def open_task(
     config: ClassifierConfig, start: finetuning.Start
 ) -> sentence_tasks.SentenceTask:
     """Opens the task's files, and reads those that the run needs."""
-    known: model_labels.Known | None = model_labels.Known(
+    known = model_labels.Known(
         labels=start.labels, problem_type=start.problem_type
     )
     problem_type = config.problem_type
     if config.do_train:  # For other labels, and for what it is told to be.
-        problem_type, known = problem_type or known.kind, None
+        problem_type = problem_type or known.kind
     task = sentence_tasks.open_task(
         config.task_name,
         data_dir=config.data_dir,
@@ -202,8 +202,11 @@ def open_task(
         ),
         problem_type=problem_type,
         language=config.language,
-        known=known,
+        known=None if config.do_train else known,
     )
+    if config.do_train:  # A head of the same classes keeps their places.
+        labels = known.in_order_if_its_own(task.labels)
+        task = dataclasses.replace(task, labels=labels)
     sentence_tasks.check(
         task,
         train=config.do_train,

@@ -60,6 +60,13 @@ class Known:
             f"{', '.join(names)}"
         )
 
+    def in_order_if_its_own(self, labels: Sequence[str]) -> Sequence[str]:
+        """Returns the same; labels of another task stay as they are."""
+        try:
+            return self.in_order(labels)
+        except errors.InputError:
+            return labels
+
 
 def kind(given: str | None, known: Known | None) -> str:
     """Returns what a user's own task is: as given, else as the model is.

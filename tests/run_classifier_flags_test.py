@@ -97,7 +97,7 @@ def test_infinite_numbers_are_refused(capsys, flag, value):
     assert line.startswith(f"--{flag}={value}: ")
 
 
-def opened(folder, trained_for, *switches, **flags):
+def opened(folder, trained_for, *switches, classes=("LABEL_0",), **flags):
     """The task of an own table, begun with a model of some type."""
     path = folder / "train.jsonl"
     labels = ["1", "0", "2.5"]
@@ -108,7 +108,7 @@ def opened(folder, trained_for, *switches, **flags):
         tokenizer=None,
         attention="bidirectional",
         bilstm_size=0,
-        labels=["LABEL_0"],
+        labels=classes,
         problem_type=trained_for,
         init_checkpoint=None,
     )
@@ -121,6 +121,14 @@ def test_training_goes_on_with_what_the_model_was_trained_for(tmp_path):
         stored = model_labels.PROBLEM_TYPES[kind] if kind else None
         task = opened(tmp_path, stored, "--do_train")
         assert task.kind == (kind or examples.CLASSIFICATION)
+    assert task.labels == ["0", "1", "2.5"]
+
+
+def test_training_keeps_the_places_of_the_same_classes(tmp_path):
+    classes = ["2.5", "0", "1"]
+    task = opened(tmp_path, None, "--do_train", classes=classes)
+    assert task.labels == classes
+    task = opened(tmp_path, None, "--do_train", classes=["0", "1", "2"])
     assert task.labels == ["0", "1", "2.5"]
 
 

@@ -37,6 +37,15 @@ def test_labels_of_another_task_are_refused():
         known(["a", "b", "c"]).in_order(NLI)
 
 
+def test_training_takes_over_the_order_of_a_head_of_the_same_classes():
+    swapped = ["NEUTRAL", "ENTAILMENT", "CONTRADICTION"]
+    found = known(swapped).in_order_if_its_own(NLI)
+    assert list(found) == [NLI[i] for i in (2, 1, 0)]
+    assert known(["a", "b", "c"]).in_order_if_its_own(NLI) == NLI
+    assert known(["a", "b"]).in_order_if_its_own(NLI) == NLI
+    assert known(None).in_order_if_its_own(()) == ()
+
+
 def test_the_kind_is_the_models_unless_it_is_told():
     several = known(None, "multi_label_classification")
     assert model_labels.kind(None, several) == examples.MULTI_LABEL
