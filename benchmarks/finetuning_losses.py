@@ -139,17 +139,12 @@ def run_peer(config: Config) -> None:
         lr=config.learning_rate,
         eps=1e-6,
     )
-    warmup, total = config.warmup, config.total_steps
-
-    def released(step: int) -> float:
-        return step / warmup if step < warmup else 1 - step / total
-
-    if config.peer_schedule == "released":
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, released)
-    else:
-        schedule = transformers.get_linear_schedule_with_warmup(
-            optimizer, warmup, total
-        )
+    schedule = torch_peer.schedule(
+        config.peer_schedule,
+        optimizer,
+        steps=config.total_steps,
+        warmup=config.warmup,
+    )
     losses, norms = [], []
     for rows in example_arrays.read(os.path.join(folder, "ours.npz"))["rows"]:
         batch = torch_peer.tensors(example_arrays.padded(arrays, rows))

@@ -127,6 +127,7 @@ def train_peer(config: Config) -> None:
         epochs=config.num_train_epochs,
         learning_rate=config.learning_rate,
         seed=config.peer_seed,
+        schedule_name=config.peer_schedule,
     )
     model.eval()
     order = np.argsort(np.diff(dev["row_splits"]), kind="stable")

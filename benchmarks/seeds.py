@@ -4,6 +4,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from training import config_flags
 
@@ -24,6 +25,9 @@ class Contest:
     train_batch_size: int = field("Examples per step.", 32)
     bias_correction: bool = field(
         "Of ours: PyTorch's AdamW has it, the released one has not.", False
+    )
+    peer_schedule: Literal["released", "transformers"] = field(
+        "How the peer's rate decays.", "transformers"
     )
     num_seeds: int = field("Runs of each, seeds 1, 2, ...", 5)
 

@@ -86,6 +86,7 @@ def learn(options, tokenizer, model) -> None:
         epochs=options.epochs * len(examples) / len(owners),
         learning_rate=options.learning_rate,
         seed=options.seed,
+        schedule_name=options.schedule,
     )
 
 
@@ -154,6 +155,7 @@ def main() -> None:
     parser.add_argument("--max_seq_length", type=int, default=384)
     parser.add_argument("--doc_stride", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--schedule", default="transformers")
     parser.add_argument("--version_2_with_negative", action="store_true")
     options = parser.parse_args()
     transformers.set_seed(options.seed)

@@ -115,6 +115,7 @@ def run_peer(
         "max_seq_length": config.max_seq_length,
         "doc_stride": config.doc_stride,
         "seed": seed,
+        "schedule": config.peer_schedule,
         "output_dir": folder,
     }
     script = os.path.join(os.path.dirname(__file__), "squad_peer.py")

@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--seed", type=int, default=12345)
+    parser.add_argument("--schedule", default="transformers")
     parser.add_argument("--predict", nargs="+", default=["dev", "test"])
     options = parser.parse_args()
     transformers.set_seed(options.seed)
@@ -142,6 +143,7 @@ def main() -> None:
         epochs=options.epochs,
         learning_rate=options.learning_rate,
         seed=options.seed,
+        schedule_name=options.schedule,
     )
     print(f"trained in {time.monotonic() - started:.1f} seconds")
     os.makedirs(options.output_dir, exist_ok=True)

@@ -63,6 +63,7 @@ def run_peer(config: Config, seed: int, folder: str) -> None:
         "epochs": config.num_train_epochs,
         "batch_size": config.train_batch_size,
         "seed": seed,
+        "schedule": config.peer_schedule,
     }
     script = os.path.join(os.path.dirname(__file__), "tagging_peer.py")
     flags = [f"--{k}={v}" for k, v in given.items()]

@@ -62,6 +62,23 @@ def training(
     return run
 
 
+def schedule(name: str, optimizer, *, steps: int, warmup: int):
+    """Returns the linear warm-up and decay of "released" or "transformers".
+
+    The released rate decays as if from step 0, that of transformers' Trainer
+    from the end of the warm-up on, and so is higher from there.
+    """
+    if name == "transformers":
+        return transformers.get_linear_schedule_with_warmup(
+            optimizer, warmup, steps
+        )
+
+    def released(step: int) -> float:
+        return step / warmup if step < warmup else 1 - step / steps
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, released)
+
+
 def fit(
     model,
     make_batch: Callable[[Sequence[int]], Mapping[str, Any]],
@@ -71,13 +88,11 @@ def fit(
     epochs: float,
     learning_rate: float,
     seed: int,
+    schedule_name: str = "transformers",
 ) -> None:
     """Fine-tunes with AdamW, a tenth of warm-up and linear decay.
 
-    Decay and epsilon are the released ones; PyTorch's own epsilon is 1e-8. The
-    rate decays from the end of the warm-up on, as Trainer's, and so is 1.11
-    times the released one from there.
-
+    Decay and epsilon are the released ones; PyTorch's own epsilon is 1e-8.
     Batches are of similar length, as Trainer's group_by_length makes them.
 
     Args:
@@ -88,13 +103,14 @@ def fit(
       epochs: how often every row is seen.
       learning_rate: at its peak.
       seed: of the order; the model has its own, see transformers.set_seed.
+      schedule_name: see schedule.
     """
     steps = int(len(lengths) / batch_size * epochs)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, weight_decay=0.01, eps=1e-6
     )
-    schedule = transformers.get_linear_schedule_with_warmup(
-        optimizer, int(0.1 * steps), steps
+    rates = schedule(
+        schedule_name, optimizer, steps=steps, warmup=int(0.1 * steps)
     )
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []
@@ -106,4 +122,4 @@ def fit(
             )
         rows, order = order[:batch_size], order[batch_size:]
         step(model, model(**make_batch(rows)).loss, optimizer)
-        schedule.step()
+        rates.step()
