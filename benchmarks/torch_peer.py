@@ -72,6 +72,8 @@ def schedule(name: str, optimizer, *, steps: int, warmup: int):
         return transformers.get_linear_schedule_with_warmup(
             optimizer, warmup, steps
         )
+    if name != "released":
+        raise ValueError(f"schedule {name!r}: released or transformers")
 
     def released(step: int) -> float:
         return step / warmup if step < warmup else 1 - step / steps
