@@ -33,7 +33,7 @@ def train(
     config = job.config
     runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
     for run in runs:
-        _reuse(job, run, results, is_grid=len(runs) > 1)
+        _reuse(job, run, results)
     assembly.write_run_config(config, job.strategy)
     kept = grid.kept(config.output_dir)  # Now: a chief writes it anew later.
     is_reused = {run for run in runs if run in results}
@@ -50,7 +50,7 @@ def train(
         fitted = None
         fitted, last = _finish(job, best, results, save_model), best
         results.check(best)
-    if len(runs) > 1:
+    if config.is_grid:
         _tell(job, results)
     if fitted is None or last != best:
         fitted = None
@@ -59,9 +59,7 @@ def train(
     return fitted, results.best["step"]
 
 
-def _reuse(
-    job: Job, run: grid.Run, results: grid.Results, *, is_grid: bool
-) -> None:
+def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
     """Takes over what a run of a grid has ended with, if it has.
 
     The only run of a job has its checkpoints still, and is resumed.
@@ -69,7 +67,7 @@ def _reuse(
     done = run.result()
     if done is not None:
         run.check(done, job.settings)
-        if is_grid:
+        if job.config.is_grid:
             results.add(run, done)
 
 
@@ -96,7 +94,7 @@ def _finish(
     """Trains a run to its end, and keeps its model if it is the best."""
     config = job.config
     fitted = _fit(job, run.random_seed)
-    done = _train_one(fitted, run, is_grid=config.is_grid)
+    done = _train_one(fitted, run)
     is_chief = assembly.is_chief(job.strategy)
     if results.add(run, done):
         save_model(fitted.model)
@@ -117,14 +115,13 @@ def _fit(job: Job, seed: int) -> Fitted:
     return job.fit(seed)
 
 
-def _train_one(
-    fitted: Fitted, run: grid.Run, *, is_grid: bool
-) -> dict[str, Any]:
+def _train_one(fitted: Fitted, run: grid.Run) -> dict[str, Any]:
     """Returns what the run ends with; see grid.Results.add.
 
     Raises:
       InputError: the only run of a job has diverged.
     """
+    is_grid = fitted.job.config.is_grid
     failed, values = None, {}
     try:
         step = fitted.train(run)

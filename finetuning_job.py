@@ -11,6 +11,7 @@ A runner says what its task is; a job trains, asks and restores its models:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -61,7 +62,8 @@ class Job:
       judge: asks a model about the development sets.
       data_settings: what decides which records a step reads, by flag; that of
         the order is added here.
-      judged_on: tells the development sets from any others, by flag.
+      judged_on: tells the development sets from any others, by flag; asked
+        only if training looks at them.
       num_examples: that make an epoch, where features are parts of examples;
         None if every row of them is one.
       load_beside: assigns to a model what lies in a directory besides its
@@ -76,7 +78,7 @@ class Job:
     features: Callable[[str], Features]
     judge: Callable[["Fitted"], Judgment]
     data_settings: Mapping[str, Any]
-    judged_on: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    judged_on: Callable[[], Mapping[str, Any]]
     num_examples: int | None = None
     load_beside: Callable[[Any, str], Collection[str]] | None = None
 
@@ -98,10 +100,10 @@ class Job:
             **self.data_settings,
         }
 
-    @property
+    @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """What decides how a run ends, but for its rate and seed, by flag."""
-        judged_on = self.judged_on if self.config.needs_evaluation else {}
+        judged_on = self.judged_on() if self.config.needs_evaluation else {}
         return {**self.config.outcome, **self.all_data_settings, **judged_on}
 
     def fit(self, seed: int) -> "Fitted":

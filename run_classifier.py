@@ -147,6 +147,7 @@ def open_job(
         lengths = features(task.dev_splits[0]).lengths
         return sentence_results.judge(task, logits, lengths)
 
+    settings = sentence_tasks.fingerprint(task) if config.do_train else {}
     job = finetuning_job.Job(
         config=config,
         start=start,
@@ -160,21 +161,10 @@ def open_job(
         ),
         features=features,
         judge=judge,
-        **_fingerprints(config, task),
+        data_settings=settings,
+        judged_on=functools.partial(sentence_tasks.dev_fingerprint, task),
     )
     return task, job
-
-
-def _fingerprints(
-    config: ClassifierConfig, task: sentence_tasks.SentenceTask
-) -> dict[str, dict[str, str]]:
-    """Tells a job what its runs train on and are judged on."""
-    if not config.do_train:
-        return {"data_settings": {}}
-    found = {"data_settings": sentence_tasks.fingerprint(task)}
-    if config.needs_evaluation:
-        found["judged_on"] = sentence_tasks.dev_fingerprint(task)
-    return found
 
 
 def open_task(

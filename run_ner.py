@@ -230,11 +230,9 @@ def open_job(
             data, DEV, *ner_job.tag(data, fitted, DEV, features(DEV), size)
         )
 
-    settings, judged_on = dataclasses.asdict(config.context), {}
+    settings = dataclasses.asdict(config.context)
     if config.do_train:
         settings["train_file"] = data.digest_of_words(TRAIN)
-        if config.needs_evaluation:
-            judged_on["dev_file"] = data.digest(DEV)
     job = finetuning_job.Job(
         config=config,
         start=start,
@@ -242,7 +240,7 @@ def open_job(
         features=features,
         judge=judge,
         data_settings=settings,
-        judged_on=judged_on,
+        judged_on=lambda: {"dev_file": data.digest(DEV)},
         **ner_job.modeling(start.config, data, uses_crf=uses_crf),
     )
     return data, job

@@ -187,7 +187,7 @@ def open_job(
         features=lambda split: work.learned,
         judge=work.judge,
         data_settings=squad_sets.fingerprint(train, sizes(config)),
-        judged_on=squad_sets.judged_on(sets.predict),
+        judged_on=lambda: squad_sets.judged_on(sets.predict),
         # As released, questions and not windows make an epoch.
         num_examples=len(train) if train else None,
     )

@@ -98,9 +98,9 @@ def fingerprint(found: squad.Questions | None, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def judged_on(found: squad.Questions | None) -> dict[str, Any]:
+def judged_on(found: squad.Questions) -> dict[str, Any]:
     """Tells what runs are judged on from anything else, by flag."""
-    return {} if found is None else {"predict_file": digests(found)}
+    return {"predict_file": digests(found)}
 
 
 def digests(found: squad.Questions) -> list[str]:
