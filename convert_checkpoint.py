@@ -88,8 +88,8 @@ class ConversionConfig:
 
     def _refuse(self, needed: str, *names: str) -> None:
         """Refuses flags that mean nothing without another."""
-        for name in names:
-            if getattr(self, name) != getattr(ConversionConfig, name, None):
+        for name in config_flags.given(self):
+            if name in names:
                 raise ValueError(f"--{name} needs {needed}")
 
 

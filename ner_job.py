@@ -146,8 +146,8 @@ def save_true_case(
     if config.true_case:
         text = json.dumps(tagging_case.learn(data.read(ner_data.TRAIN)))
         file_system.write_text(path, text + "\n")
-    elif file_system.exists(path):
-        file_system.remove(path)
+    else:
+        file_system.discard(path)
 
 
 def tag(

@@ -118,6 +118,7 @@ class Order:
         self._lengths = lengths
         self._batch_size = batch_size
         self._seed = seed
+        # More than an epoch would gain nothing, as epochs are sorted apart.
         epoch = -(-len(lengths) // batch_size)
         self._batches = min(_GROUP_BATCHES, epoch)
         self._group = functools.lru_cache(maxsize=2)(self._make_group)

@@ -113,7 +113,7 @@ def load(
     heads = _heads(tensors)
     bilstm_size = _bilstm_size(source, tensors)
     _check(source.path, config, tensors, heads, bilstm_size)
-    architecture = _architecture(source, heads)
+    architecture = _architecture(source, heads, bilstm_size)
     labels, problem_type = _classes(source, architecture, tensors)
     state = source.training_state if keep_training_state else {}
     beside = _beside(os.path.dirname(source.path))
@@ -301,12 +301,14 @@ def _classes(
     return labels, problem_type
 
 
-def _architecture(source: checkpoint_sources.Source, heads: set) -> str:
+def _architecture(
+    source: checkpoint_sources.Source, heads: set, bilstm_size: int
+) -> str:
     """Chooses the class of transformers: the declared one, if it fits."""
     declared = None
     if source.has_settings:
         declared = model_directory.read_architecture(source.directory)
-    if _bilstm_size(source, source.tensors) and heads:
+    if bilstm_size:
         return "BertModel"  # Of which it holds the weights, and more.
     if _ARCHITECTURES.get(declared) == heads:
         return declared

@@ -77,6 +77,12 @@ def remove(path: str) -> None:
         os.remove(path)
 
 
+def discard(path: str) -> None:
+    """Removes a file if there is one."""
+    if exists(path):
+        remove(path)
+
+
 def read_text(path: str) -> str:
     """Returns what a file of UTF-8 holds.
 

@@ -283,9 +283,10 @@ class Results:
         text = json.dumps(self._told(run), indent=2)
         file_system.write_text(path, text + "\n")
         path = os.path.join(self._output_dir, _GRID_RESULTS)
-        for old in (f"{path}.json", f"{path}.txt"):
-            if run.directory == self._output_dir and file_system.exists(old):
-                file_system.remove(old)  # Of a grid whose model is no more.
+        if run.directory == self._output_dir:
+            # Of a grid whose model is no more.
+            file_system.discard(f"{path}.json")
+            file_system.discard(f"{path}.txt")
 
     def _rows(self) -> tuple[list[str], list[list]]:
         failures = {

@@ -91,12 +91,6 @@ def _compare(
     return scores.values() | {"score": scores.total.f1}, scores.text()
 
 
-def _named(values: Mapping[str, float], step: int) -> dict[str, float]:
-    """Returns metrics by the names that google-research/bert gives them."""
-    named = {f"eval_{name}": value for name, value in values.items()}
-    return named | {"global_step": step, "loss": values["loss"]}
-
-
 class Record:
     """Writes all files that remain of a job."""
 
@@ -123,13 +117,15 @@ class Record:
         self._begin_card(weights)
         done = self._files.results.best
         if done["values"]:  # Of a grid, whose runs were all evaluated.
-            self._judge_card(ner_data.DEV, _named(done["values"], done["step"]))
+            self._judge_card(
+                ner_data.DEV, eval_results.named(done["values"], done["step"])
+            )
 
     def evaluation(self, found: Judgment, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
         if not self._files.is_chief:
             return
-        values = _named(found.values, step)
+        values = eval_results.named(found.values, step)
         eval_results.write_eval_results(self._files.output_dir, values)
         self._scores(ner_data.DEV, found, values)
         self._files.report(

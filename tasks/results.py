@@ -12,6 +12,12 @@ TEXT = "eval_results.txt"
 JSON = "eval_results.json"
 
 
+def named(values: Mapping[str, float], step: int) -> dict[str, float]:
+    """Returns metrics by the names that google-research/bert gives them."""
+    found = {f"eval_{name}": value for name, value in values.items()}
+    return found | {"global_step": step, "loss": values["loss"]}
+
+
 def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     """Writes one `name = value` line each, sorted, and the same as JSON."""
     file_system.make_folder(output_dir)

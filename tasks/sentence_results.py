@@ -100,13 +100,13 @@ class Record:
         )
         done = self._files.results.best
         if done["values"]:  # Of a grid, whose runs were all evaluated.
-            self._judge_card(_named(done["values"], done["step"]))
+            self._judge_card(eval_results.named(done["values"], done["step"]))
 
     def evaluation(self, found: Judgment, step: int) -> None:
         """Writes eval_results.txt, report.html and the model card."""
         if not self._files.is_chief:
             return
-        values = _named(found.values, step)
+        values = eval_results.named(found.values, step)
         eval_results.write_eval_results(self._files.output_dir, values)
         self._judge_card(values)
         self._files.report(
@@ -169,12 +169,6 @@ class Record:
         name = os.path.basename(texts.path)
         digest = example_records.digest(texts.path)
         return f"{len(texts)} examples of {name}, SHA-256 {digest}"
-
-
-def _named(values: Mapping[str, float], step: int) -> dict[str, float]:
-    """Returns metrics by the names that google-research/bert gives them."""
-    named = {f"eval_{name}": value for name, value in values.items()}
-    return named | {"global_step": step, "loss": values["loss"]}
 
 
 def _stored_labels(task: sentence_tasks.SentenceTask) -> list[str] | None:

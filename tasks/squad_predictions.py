@@ -204,9 +204,7 @@ def write(output_dir: str, made: Judgment) -> None:
 def discard(output_dir: str, *names: str) -> None:
     """Removes files that tell of other answers, as far as there are any."""
     for name in names:
-        path = os.path.join(output_dir, name)
-        if file_system.exists(path):
-            file_system.remove(path)
+        file_system.discard(os.path.join(output_dir, name))
 
 
 def read_logits(directory: str, windows: Windows) -> SpanLogits | None:

@@ -91,8 +91,7 @@ def is_here(directory: str | None) -> bool:
 
 def remove(directory: str) -> None:
     """Removes the crf.json of an earlier model, if there is one."""
-    if is_here(directory):
-        file_system.remove(os.path.join(directory, NAME))
+    file_system.discard(os.path.join(directory, NAME))
 
 
 def load(

@@ -40,6 +40,21 @@ def policy(compute_dtype: str) -> str:
     return "float32" if compute_dtype == "float32" else f"mixed_{compute_dtype}"
 
 
+class TooManySkipped(errors.InputError):
+    """Reports that hardly a step has had finite gradients for a while.
+
+    Attributes:
+        found: what was found.
+        advice: what may help.
+    """
+
+    def __init__(self, found: str, advice: str):
+        """Puts the message together."""
+        super().__init__(f"{found}: {advice}")
+        self.found = found
+        self.advice = advice
+
+
 class LossScale:
     """The dynamic loss scale of float16.
 
@@ -90,14 +105,14 @@ class LossScale:
         """Returns how many steps were skipped so far.
 
         Raises:
-            InputError: too many were skipped in a row.
+            TooManySkipped: so many in a row that the run has diverged.
         """
         value, _, skipped, total = self.state.numpy().tolist()
         if skipped >= self.max_skipped:
-            raise errors.InputError(
+            raise TooManySkipped(
                 f"step {step}: {int(skipped)} steps in a row had gradients "
-                f"that are not finite, down to a loss scale of {value:g}: "
-                "lower --learning_rate or use --precision=bfloat16"
+                f"that are not finite, down to a loss scale of {value:g}",
+                "lower --learning_rate or use --precision=bfloat16",
             )
         return int(total)
 

@@ -245,9 +245,8 @@ class Run:
             return None
         try:
             return self.loss_scale.check(self.step)
-        except errors.InputError as error:
-            found, _, advice = str(error).rpartition(": ")
-            self._diverge(found, advice, self.step)
+        except precision.TooManySkipped as error:
+            self._diverge(error.found, error.advice, self.step)
 
     def _elapsed(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
