@@ -117,6 +117,7 @@ def test_a_model_that_we_trained_has_the_losses_that_transformers_finds(
             output_dir=str(tmp_path / "out"),
             vocab_file=str(PRETRAINED / "vocab.txt"),
             do_eval=True,
+            precision="float32",
             max_seq_length=48,
             max_predictions_per_seq=6,
         )
