@@ -38,6 +38,14 @@ def gelu_erf(x):
     return (0.5 * x) * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
+def gelu_fused(x):
+    """Computes the same as gelu, as TensorFlow fuses it with a product.
+
+    It does so where no gradient is asked for; elsewhere it has more passes.
+    """
+    return ops.gelu(x, approximate=True)
+
+
 ACTIVATIONS = {
     "gelu": gelu,
     "gelu_erf": gelu_erf,
@@ -64,7 +72,9 @@ class Dense(keras.layers.Layer):
         """Maps float [..., inputs] to float [..., outputs]."""
         kernel = ops.cast(self.kernel, self.compute_dtype)
         bias = ops.cast(self.bias, self.compute_dtype)
-        return ops.matmul(x, kernel) + bias
+        # Not +: on TensorFlow, only ops.add makes of it the addition of a bias
+        # that is fused with the product and GELU.
+        return ops.add(ops.matmul(x, kernel), bias)
 
 
 class LayerNorm(keras.layers.Layer):
@@ -256,9 +266,12 @@ class FeedForward(keras.layers.Layer):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.built = True
 
-    def call(self, x):
+    def call(self, x, *, is_training: bool):
         """Maps float [T, H] to float [T, I]."""
-        return self.activation(self.dense(x))
+        activation = self.activation
+        if activation is gelu and not is_training:
+            activation = gelu_fused
+        return activation(self.dense(x))
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -299,7 +312,8 @@ class TransformerBlock(keras.layers.Layer):
             seeds = [dropout.fold_in(dropout_seed, i) for i in range(3)]
         context = self.attention(x, attention_bias, seeds[0])
         x = self.attention_output(context, x, seeds[1])
-        return self.output_dense(self.intermediate(x), x, seeds[2])
+        wide = self.intermediate(x, is_training=dropout_seed is not None)
+        return self.output_dense(wide, x, seeds[2])
 
 
 @ops.custom_gradient

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from training import allocator, feed
+from training import allocator, constants, feed
+from training import strategy as strategies
 
 _INDEX, _IS_REAL = "example_index", "is_real_example"
 
@@ -41,6 +42,7 @@ class Predictor:
         self._strategy = strategy
         self._jit_compile = jit_compile
         self._compiled: dict[str, Any] = {}
+        self._kernels: constants.Kernels | None = None
 
     def batches(
         self, make_batches: feed.MakeBatches
@@ -73,6 +75,7 @@ class Predictor:
 
     def _function(self, spec):
         """Traces once for all lengths, which a signature leaves open."""
+        self._take_kernels()
         key = str(spec)
         if key not in self._compiled:
             function = tf.function(self._batch, input_signature=[spec])
@@ -80,6 +83,14 @@ class Predictor:
             # where a grid of runs makes one for every model.
             self._compiled[key] = function.get_concrete_function()
         return self._compiled[key]
+
+    def _take_kernels(self) -> None:
+        """Makes the graphs hold the weights as they are now, on a CPU."""
+        if self._jit_compile or not strategies.is_one_cpu(self._strategy):
+            return
+        if self._kernels is None or not self._kernels.are_current():
+            self._compiled.clear()
+            self._kernels = constants.Kernels(self._model)
 
     @tf.autograph.experimental.do_not_convert
     def _batch(self, features):
@@ -93,6 +104,9 @@ class Predictor:
     def _replica_batch(self, features):
         features = {k: v[0] for k, v in features.items()}
         marks = {name: features.pop(name) for name in (_INDEX, _IS_REAL)}
+        if self._kernels is not None:
+            with self._kernels.in_graph():
+                return {**self._task.predict(self._model, features), **marks}
         predict = self._task.predict
         if self._jit_compile:
 
