@@ -4,6 +4,7 @@ Batches come sorted by length; `example_index` says which example a row is, and
 `is_real_example` is 0 where a batch is only filled up.
 """
 
+import gc
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -90,6 +91,10 @@ class Predictor:
             return
         if self._kernels is None or not self._kernels.are_current():
             self._compiled.clear()
+            self._kernels = None
+            # Graphs are parts of cycles: those of former weights, this model's
+            # or another's, would hold their constants until some time later.
+            gc.collect()
             self._kernels = constants.Kernels(self._model)
 
     @tf.autograph.experimental.do_not_convert

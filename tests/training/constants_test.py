@@ -3,6 +3,8 @@
 python -m pytest tests/training/constants_test.py
 """
 
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -82,6 +84,16 @@ def test_changed_weights_are_met_by_the_next_prediction(
     after = ask(predictor)
     np.testing.assert_allclose(after, expected(model), rtol=1e-6)
     assert (np.abs(after - before) > 0.1).any()
+
+
+def test_graphs_of_former_weights_are_freed(model, predictor):
+    ask(predictor)
+    (function,) = predictor._compiled.values()
+    graph = weakref.ref(function.graph)
+    del function
+    model.variables[0].assign(model.variables[0].numpy() + 1)
+    ask(predictor)
+    assert graph() is None
 
 
 def test_unchanged_weights_are_not_traced_again(model, predictor):
