@@ -1,4 +1,4 @@
-"""A model's matrices as constants of a graph, which a CPU multiplies faster.
+"""A model's matrices as constants of a graph, for a CPU's bfloat16 units.
 
 oneDNN brings a constant matrix into the order that its kernels want once, and
 then lets one kernel multiply, add the bias and apply GELU. A variable's it has
