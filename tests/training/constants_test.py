@@ -42,8 +42,9 @@ def make_model(policy):
     layers = [keras.layers.Dense(n, dtype=policy) for n in (2, 1)]
     made = keras.Sequential([keras.Input((3,)), *layers])
     made.dtype_policy = keras.DTypePolicy(policy)
-    # As in a trained model, no bias is zero.
-    made.set_weights([0.1 + w for w in made.get_weights()])
+    # Positive, so that nothing cancels: bfloat16 has three digits.
+    shapes = [w.shape for w in made.get_weights()]
+    made.set_weights([np.full(shape, 0.3) for shape in shapes])
     return made
 
 
