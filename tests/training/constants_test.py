@@ -70,12 +70,10 @@ def expected(model):
 
 def constant_shapes(predictor):
     (function,) = predictor._compiled.values()
-    graph = function.graph.as_graph_def()
-    inner = (node for f in graph.library.function for node in f.node_def)
     return [
-        tf.make_ndarray(node.attr["value"].tensor).shape
-        for node in (*graph.node, *inner)
-        if node.op == "Const" and node.attr["dtype"].type == tf.float32
+        tuple(op.outputs[0].shape)
+        for op in function.graph.get_operations()
+        if op.type == "Const" and op.outputs[0].dtype == tf.float32
     ]
 
 
