@@ -49,7 +49,14 @@ def training(
     if init_checkpoint is not None:
         model_files.warm_start(model, init_checkpoint)
     train_step = steps_lib.TrainStep(
-        task, model, optimizer, strategy=scope, seed=1, jit_compile=jit_compile
+        task,
+        model,
+        optimizer,
+        strategy=scope,
+        seed=1,
+        jit_compile=jit_compile,
+        # As in runs of some hundred steps.
+        compile_parts=dtype == "bfloat16" and strategy.is_one_cpu(scope),
     )
     batches = iter(feed.distribute(scope, make_batches, is_endless=True))
     first = itertools.count(0, steps)

@@ -42,6 +42,32 @@ def fold_in(seed, data: int):
     return _random_words((2,), seed) + ops.convert_to_tensor([0, data], "int32")
 
 
+def keep(x, rate: float, seed):
+    """Draws which elements of x to keep.
+
+    Args:
+        x: any dtype and shape.
+        rate: Share to drop. It is rounded to a multiple of 2^-16.
+        seed: int32 [2], or None for inference.
+
+    Returns:
+        bool, the shape of x; None where nothing is dropped.
+    """
+    threshold = _threshold(rate)
+    if seed is None or threshold == 0:
+        return None
+    halves = _random_halves(_size(x), seed)
+    return ops.reshape(halves >= threshold - 2**15, ops.shape(x))
+
+
+def apply(x, kept, rate: float):
+    """Zeroes what is not kept and scales up the rest; None keeps all."""
+    if kept is None:
+        return x
+    scale = 1.0 / (1.0 - _threshold(rate) / 2**16)
+    return ops.where(kept, x * ops.cast(scale, x.dtype), ops.zeros((), x.dtype))
+
+
 def dropout(x, rate: float, seed):
     """Zeroes a share of `rate` of the elements and scales up the others.
 
@@ -53,14 +79,11 @@ def dropout(x, rate: float, seed):
     Returns:
         float, the shape of x.
     """
-    threshold = round(rate * 2**16)
-    if seed is None or threshold == 0:
-        return x
-    keep = ops.reshape(
-        _random_halves(_size(x), seed) >= threshold - 2**15, ops.shape(x)
-    )
-    scale = 1.0 / (1.0 - threshold / 2**16)
-    return ops.where(keep, x * ops.cast(scale, x.dtype), ops.zeros((), x.dtype))
+    return apply(x, keep(x, rate, seed), rate)
+
+
+def _threshold(rate: float) -> int:
+    return round(rate * 2**16)
 
 
 def _random_halves(size, seed):

@@ -18,8 +18,8 @@ import math
 import keras
 from keras import ops
 
-from modeling import dropout, variables
-from modeling.config import LAYER_NORM_EPSILON, BertConfig
+from modeling import dropout, fusion, parts, variables
+from modeling.config import BertConfig
 
 
 def gelu(x):
@@ -70,11 +70,11 @@ class Dense(keras.layers.Layer):
 
     def call(self, x):
         """Maps float [..., inputs] to float [..., outputs]."""
-        kernel = ops.cast(self.kernel, self.compute_dtype)
-        bias = ops.cast(self.bias, self.compute_dtype)
-        # Not +: on TensorFlow, only ops.add makes of it the addition of a bias
-        # that is fused with the product and GELU.
-        return ops.add(ops.matmul(x, kernel), bias)
+        return parts.add_bias(self.product(x), self.bias)
+
+    def product(self, x):
+        """Maps the same without the bias, for who adds it in a part."""
+        return ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
 
 
 class LayerNorm(keras.layers.Layer):
@@ -92,13 +92,9 @@ class LayerNorm(keras.layers.Layer):
 
     def call(self, x):
         """Maps float [..., H] to the same shape in the compute dtype."""
-        # The order of operations that TensorFlow's oneDNN build looks for, to
-        # replace the whole by one kernel (not on AVX2).
-        x = ops.cast(x, "float32")
-        centered = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
-        scale = ops.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma
-        return ops.cast(self.beta + centered * scale, self.compute_dtype)
+        return parts.normalize(
+            x, self.gamma, self.beta, dtype=self.compute_dtype
+        )
 
 
 class Embeddings(keras.layers.Layer):
@@ -242,9 +238,17 @@ class ResidualOutput(keras.layers.Layer):
 
     def call(self, x, residual, dropout_seed=None):
         """Maps float [T, inputs] and the residual [T, H] to float [T, H]."""
-        x = self.dense(x)
-        x = dropout.dropout(x, self.rate, dropout_seed)
-        return self.layer_norm(x + residual)
+        product = self.dense.product(x)
+        return fusion.part(
+            parts.end_half_block,
+            product,
+            self.dense.bias,
+            residual,
+            self.layer_norm.gamma,
+            self.layer_norm.beta,
+            dropout.keep(product, self.rate, dropout_seed),
+            rate=self.rate,
+        )
 
 
 class FeedForward(keras.layers.Layer):
@@ -271,7 +275,12 @@ class FeedForward(keras.layers.Layer):
         activation = self.activation
         if activation is gelu and not is_training:
             activation = gelu_fused
-        return activation(self.dense(x))
+        return fusion.part(
+            parts.activate,
+            self.dense.product(x),
+            self.dense.bias,
+            activation=activation,
+        )
 
 
 class TransformerBlock(keras.layers.Layer):

@@ -22,6 +22,9 @@ from training import (
 )
 from training import strategy as strategies
 
+# For fewer, compiling parts of a step takes longer than it saves.
+_LEAST_STEPS = 200
+
 
 def make_strategy(
     config: run_config.DeviceConfig, output_dir: str | None
@@ -96,6 +99,24 @@ def uses_xla(config: run_config.DeviceConfig) -> bool:
     if config.use_xla != "auto":
         return config.use_xla == "true"
     return bool(tf.config.list_logical_devices("GPU"))
+
+
+def compiles_parts(
+    config: run_config.DeviceConfig, num_train_steps: int
+) -> bool:
+    """Says whether XLA is to compile parts of every step.
+
+    They are faster where a CPU multiplies bfloat16, whose other operations
+    TensorFlow is slow at, and equally fast in float32. Compiling takes about
+    a second for every length of sequence.
+    """
+    devices = tf.config.list_logical_devices()
+    return (
+        config.use_xla == "auto"
+        and num_train_steps >= _LEAST_STEPS
+        and all(device.device_type == "CPU" for device in devices)
+        and precision.choose(config.precision) == "bfloat16"
+    )
 
 
 def make_clock(
@@ -193,7 +214,12 @@ def train(
         phases=phases,
         output_dir=config.output_dir,
         options=_options(
-            config, eval_every, data_settings or {}, settings, loop_options
+            config,
+            settings={**(settings or {}), **(data_settings or {})},
+            data_settings=tuple(data_settings or {}),
+            eval_every=eval_every,
+            compile_parts=compiles_parts(config, steps[0]),
+            **(loop_options or {}),
         ),
         loss_scale=loss_scale,
         run_clock=run_clock,
@@ -216,9 +242,7 @@ def _schedule(config, num_train_steps, num_warmup_steps, run_clock) -> Callable:
     )
 
 
-def _options(
-    config, eval_every, data_settings, settings, loop_options
-) -> loop.Options:
+def _options(config, *, settings, **others) -> loop.Options:
     return loop.Options(
         seed=config.random_seed,
         num_accumulation_steps=config.gradient_accumulation_steps,
@@ -226,10 +250,8 @@ def _options(
         log_every=config.log_every_steps,
         save_checkpoints_steps=config.save_checkpoints_steps,
         keep_checkpoint_max=config.keep_checkpoint_max,
-        eval_every=eval_every,
         jit_compile=uses_xla(config),
-        settings={**config.settings(), **(settings or {}), **data_settings},
-        data_settings=tuple(data_settings),
+        settings={**config.settings(), **settings},
         allow_changed_data=config.allow_changed_data,
-        **(loop_options or {}),
+        **others,
     )

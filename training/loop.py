@@ -207,6 +207,7 @@ def _run_phases(going: run.Run, phases, task, model) -> None:
                 seed=going.options.seed,
                 loss_scale=going.loss_scale,
                 jit_compile=going.options.jit_compile,
+                compile_parts=going.options.compile_parts,
             )
             going.go(phase, begins, train_step, batches)
         begins = ends

@@ -22,6 +22,7 @@ class Options:
         patience: end after so many evaluations without a better one; 0 is
             never.
         jit_compile: whether XLA compiles forward and backward.
+        compile_parts: whether it compiles parts of them, not the products.
         settings: the run's flags as JSON values, kept in its checkpoints.
         data_settings: which of them decide what records a step reads; a
             resumed run may not change them.
@@ -41,6 +42,7 @@ class Options:
     higher_is_better: bool = False
     patience: int = 0
     jit_compile: bool = False
+    compile_parts: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data_settings: Collection[str] = ()
     extendable_settings: Collection[str] = ()

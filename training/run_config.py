@@ -21,7 +21,8 @@ class DeviceConfig:
         "auto",
     )
     use_xla: Literal["auto", "true", "false"] = field(
-        "auto: on GPUs and TPUs.", "auto"
+        "auto: on GPUs and TPUs, and in part on CPUs that multiply bfloat16.",
+        "auto",
     )
     strategy: Literal[
         "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from training import allocator, optimizers, precision
+from modeling import fusion
+from training import allocator, fused_parts, optimizers, precision
 
 Features = Mapping[str, tf.Tensor]
 _SUM = tf.distribute.ReduceOp.SUM
@@ -73,8 +74,9 @@ class TrainStep:
         seed: int,
         loss_scale: precision.LossScale | None = None,
         jit_compile: bool = False,
+        compile_parts: bool = False,
     ):
-        """Compiles nothing yet; loop.train says what the arguments are."""
+        """Compiles nothing yet; loop.Options says what the arguments are."""
         self._task = task
         self._model = model
         self._optimizer = optimizer
@@ -91,6 +93,7 @@ class TrainStep:
         # because each captures its own copy of the weights.
         self._jit_compile = jit_compile
         self._compiled: dict[str, Callable] = {}
+        self._compiler = fused_parts.Compiler() if compile_parts else None
 
     def __call__(
         self, batches: Iterator[Features], first_step: int, num_steps: int
@@ -201,7 +204,10 @@ class TrainStep:
     def _gradients(self, features, weights, scale, seed):
         variables = self._optimizer.variables
         with tf.GradientTape() as tape:
-            losses, metrics = self._task.forward(self._model, features, seed)
+            with fusion.compiled_by(self._compiler):
+                losses, metrics = self._task.forward(
+                    self._model, features, seed
+                )
             if set(losses) != set(weights):
                 raise ValueError(f"losses {set(losses)} != {set(weights)}")
             total = tf.add_n(

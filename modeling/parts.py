@@ -1,0 +1,62 @@
+"""What a layer does around a product with a matrix, as pure functions.
+
+Each is a whole that fusion.part may have compiled: many cheap operations on
+one tensor, which cost passes over memory rather than arithmetic.
+"""
+
+from keras import ops
+
+from modeling import dropout
+from modeling.config import LAYER_NORM_EPSILON
+
+
+def add_bias(x, bias):
+    """Adds float32 [N] to float [..., N] in the latter's dtype."""
+    # Not +: on TensorFlow, only ops.add makes of it the addition of a bias
+    # that is fused with the product and GELU.
+    return ops.add(x, ops.cast(bias, x.dtype))
+
+
+def normalize(x, gamma, beta, *, dtype):
+    """Normalizes the last axis in float32 (LayerNorm).
+
+    Args:
+        x: float [..., H].
+        gamma: float32 [H], the scale.
+        beta: float32 [H], the shift.
+        dtype: of the result.
+
+    Returns:
+        [..., H].
+    """
+    # The order of operations that TensorFlow's oneDNN build looks for, to
+    # replace the whole by one kernel (not on AVX2).
+    x = ops.cast(x, "float32")
+    centered = x - ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+    scale = ops.rsqrt(variance + LAYER_NORM_EPSILON) * gamma
+    return ops.cast(beta + centered * scale, dtype)
+
+
+def activate(product, bias, *, activation):
+    """Returns activation(product + bias): [T, I], float32 [I] -> [T, I]."""
+    return activation(add_bias(product, bias))
+
+
+def end_half_block(product, bias, residual, gamma, beta, kept, *, rate):
+    """Adds the bias, drops out, adds the residual and normalizes.
+
+    Args:
+        product: float [T, H].
+        bias: float32 [H].
+        residual: like product.
+        gamma: float32 [H].
+        beta: float32 [H].
+        kept: bool [T, H] of dropout.keep, or None.
+        rate: of dropout.
+
+    Returns:
+        Like product.
+    """
+    x = dropout.apply(add_bias(product, bias), kept, rate)
+    return normalize(x + residual, gamma, beta, dtype=product.dtype)
