@@ -18,7 +18,8 @@ import math
 import keras
 from keras import ops
 
-from modeling import dropout, fusion, parts, variables
+import fusion
+from modeling import dropout, parts, variables
 from modeling.config import BertConfig
 
 

@@ -214,12 +214,7 @@ def train(
         phases=phases,
         output_dir=config.output_dir,
         options=_options(
-            config,
-            settings={**(settings or {}), **(data_settings or {})},
-            data_settings=tuple(data_settings or {}),
-            eval_every=eval_every,
-            compile_parts=compiles_parts(config, steps[0]),
-            **(loop_options or {}),
+            config, steps[0], eval_every, data_settings, settings, loop_options
         ),
         loss_scale=loss_scale,
         run_clock=run_clock,
@@ -242,7 +237,10 @@ def _schedule(config, num_train_steps, num_warmup_steps, run_clock) -> Callable:
     )
 
 
-def _options(config, *, settings, **others) -> loop.Options:
+def _options(
+    config, num_train_steps, eval_every, data_settings, settings, loop_options
+) -> loop.Options:
+    data_settings = data_settings or {}
     return loop.Options(
         seed=config.random_seed,
         num_accumulation_steps=config.gradient_accumulation_steps,
@@ -250,8 +248,11 @@ def _options(config, *, settings, **others) -> loop.Options:
         log_every=config.log_every_steps,
         save_checkpoints_steps=config.save_checkpoints_steps,
         keep_checkpoint_max=config.keep_checkpoint_max,
+        eval_every=eval_every,
         jit_compile=uses_xla(config),
-        settings={**config.settings(), **settings},
+        compile_parts=compiles_parts(config, num_train_steps),
+        settings={**config.settings(), **(settings or {}), **data_settings},
+        data_settings=tuple(data_settings),
         allow_changed_data=config.allow_changed_data,
-        **others,
+        **(loop_options or {}),
     )

@@ -16,7 +16,7 @@ from keras import ops
 
 
 class Compiler:
-    """Compiles every part once for each shape; see modeling.fusion."""
+    """Compiles every part once for each shape; see fusion."""
 
     def __init__(self):
         """Compiles nothing yet."""

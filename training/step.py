@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from modeling import fusion
+import fusion
 from training import allocator, fused_parts, optimizers, precision
 
 Features = Mapping[str, tf.Tensor]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import fusion
 from data import examples
-from modeling import dropout, fusion, models, parts
+from modeling import dropout, models, parts
 from modeling.config import BertConfig
 from tasks import classification
 from training import (
