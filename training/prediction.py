@@ -4,10 +4,12 @@ Batches come sorted by length; `example_index` says which example a row is, and
 `is_real_example` is 0 where a batch is only filled up.
 """
 
+import collections
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +17,7 @@ import tensorflow as tf
 from training import allocator, constants, feed
 from training import strategy as strategies
 
+_In, _Out = TypeVar("_In"), TypeVar("_Out")
 _INDEX, _IS_REAL = "example_index", "is_real_example"
 
 
@@ -25,6 +28,20 @@ class Task(Protocol):
         self, model: Any, features: Mapping[str, tf.Tensor]
     ) -> Mapping[str, tf.Tensor]:
         """Returns tensors [B, ...] for a batch."""
+
+
+def _in_flight(
+    function: Callable[[_In], _Out], items: Iterable[_In], count: int
+) -> Iterator[_Out]:
+    """Maps in order, `count` calls at a time; takes few items in advance."""
+    pending: collections.deque[futures.Future[_Out]] = collections.deque()
+    with futures.ThreadPoolExecutor(count) as pool:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > count:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 class Predictor:
@@ -55,9 +72,15 @@ class Predictor:
         """
         batches = feed.distribute(self._strategy, make_batches)
         run = self._function(batches.element_spec)
-        for features in batches:
+
+        def answer(features):
             allocator.keep_freed_memory()
-            values = {k: v.numpy() for k, v in run(features).items()}
+            return {k: v.numpy() for k, v in run(features).items()}
+
+        # What one batch leaves idle on a CPU, another uses. A GPU is handed
+        # its next batch before it is done with the last one anyway.
+        is_cpu = strategies.is_one_cpu(self._strategy)
+        for values in _in_flight(answer, batches, 2 if is_cpu else 1):
             is_real = values.pop(_IS_REAL) == 1
             yield {name: value[is_real] for name, value in values.items()}
 

@@ -1,0 +1,111 @@
+"""Proves that batches answered side by side stay in order and are few.
+
+python -m pytest tests/training/prediction_test.py
+"""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training import feed, prediction
+
+SIZES = (5, 3, 4, 2, 6)
+
+
+class Task:
+    """Says how long each row is, and its sum."""
+
+    def predict(self, model, features):
+        del model
+        x = features["x"]
+        return {"sum": tf.reduce_sum(x, 1), "row": x}
+
+
+class Model:
+    """Is never called."""
+
+    compute_dtype = "float32"
+
+
+def make_batches(*, first_batch, part, num_parts):
+    del first_batch, part, num_parts
+
+    def batches():
+        for number, size in enumerate(SIZES):
+            rows = np.arange(3 * number, 3 * number + 3)
+            yield {
+                "x": np.full((3, size), number, np.float32),
+                "example_index": rows.astype(np.int32),
+                # The last batch is not full.
+                "is_real_example": (rows < 14).astype(np.int32),
+            }
+
+    return tf.data.Dataset.from_generator(
+        batches,
+        output_signature={
+            "x": tf.TensorSpec((3, None), tf.float32),
+            "example_index": tf.TensorSpec((3,), tf.int32),
+            "is_real_example": tf.TensorSpec((3,), tf.int32),
+        },
+    )
+
+
+def make_predictor():
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    return prediction.Predictor(Task(), Model(), strategy=strategy)
+
+
+def test_batches_come_in_order_with_real_examples_only():
+    found = list(make_predictor().batches(make_batches))
+    rows = np.concatenate([values["example_index"] for values in found])
+    assert rows.tolist() == list(range(14))
+    assert [values["row"].shape for values in found] == [
+        (3, 5), (3, 3), (3, 4), (3, 2), (2, 6),
+    ]  # fmt: skip
+    for number, values in enumerate(found):
+        assert (values["sum"] == number * SIZES[number]).all()
+
+
+def test_few_batches_are_read_ahead_of_who_asks(monkeypatch):
+    taken = []
+
+    def distribute(*arguments):
+        batches = real(*arguments)
+
+        class Counted:
+            element_spec = batches.element_spec
+
+            def __iter__(self):
+                for batch in batches:
+                    taken.append(len(taken))
+                    yield batch
+
+        return Counted()
+
+    real = feed.distribute
+    monkeypatch.setattr(feed, "distribute", distribute)
+    found = make_predictor().batches(make_batches)
+    next(found)
+    assert len(taken) == 3
+    before = threading.active_count()
+    found.close()
+    assert threading.active_count() < before
+
+
+def test_an_error_in_a_batch_is_that_of_the_caller():
+    class Broken(Task):
+        def predict(self, model, features):
+            wrong = tf.debugging.assert_less(features["x"], 3.0)
+            with tf.control_dependencies([wrong]):
+                return super().predict(model, features)
+
+    predictor = prediction.Predictor(
+        Broken(), Model(), strategy=tf.distribute.OneDeviceStrategy("CPU:0")
+    )
+    seen = []
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        for values in predictor.batches(make_batches):
+            seen.append(values["sum"][0])
+    assert seen == [0.0, 3.0, 8.0]
