@@ -10,6 +10,8 @@ two places share a mask and no generator holds state:
 import keras
 from keras import ops
 
+import fusion
+
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 
@@ -79,7 +81,8 @@ def dropout(x, rate: float, seed):
     Returns:
         float, the shape of x.
     """
-    return apply(x, keep(x, rate, seed), rate)
+    kept = keep(x, rate, seed)
+    return x if kept is None else fusion.part(apply, x, kept, rate=rate)
 
 
 def _threshold(rate: float) -> int:

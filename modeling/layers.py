@@ -71,10 +71,10 @@ class Dense(keras.layers.Layer):
 
     def call(self, x):
         """Maps float [..., inputs] to float [..., outputs]."""
-        return parts.add_bias(self.product(x), self.bias)
+        return fusion.part(parts.add_bias, self.product(x), self.bias)
 
     def product(self, x):
-        """Maps the same without the bias, for who adds it in a part."""
+        """Maps the same without the bias."""
         return ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
 
 
@@ -179,10 +179,8 @@ class SelfAttention(keras.layers.Layer):
     def __init__(self, path, config: BertConfig, *, make, dtype=None):
         """Makes the three projections."""
         super().__init__(name=_name(path), dtype=dtype, autocast=False)
-        self.heads, self.head_size = (
-            config.num_attention_heads,
-            config.head_size,
-        )
+        self.heads = config.num_attention_heads
+        self.head_size = config.head_size
         self.rate = config.attention_probs_dropout_prob
         size = config.hidden_size
         options = {"make": make, "dtype": self.dtype_policy}
@@ -205,13 +203,17 @@ class SelfAttention(keras.layers.Layer):
         length = ops.shape(attention_bias)[-1]
         shape = (-1, length, self.heads, self.head_size)
         # Scaling the queries is the smaller product; 1/8 for D = 64 is exact.
-        query = self.query(x) * (1.0 / math.sqrt(self.head_size))
+        query = fusion.part(
+            parts.add_bias_and_scale,
+            self.query.product(x),
+            self.query.bias,
+            scale=1.0 / math.sqrt(self.head_size),
+        )
         query = ops.transpose(ops.reshape(query, shape), (0, 2, 1, 3))
         key = ops.transpose(ops.reshape(self.key(x), shape), (0, 2, 3, 1))
         value = ops.transpose(ops.reshape(self.value(x), shape), (0, 2, 1, 3))
         scores = ops.cast(ops.matmul(query, key), "float32")  # [B, N, S, S]
-        probs = ops.softmax(scores + attention_bias, axis=-1)
-        probs = ops.cast(probs, self.compute_dtype)
+        probs = ops.cast(ops.softmax(scores + attention_bias), x.dtype)
         probs = dropout.dropout(probs, self.rate, dropout_seed)
         context = ops.matmul(probs, value)  # [B, N, S, D]
         context = ops.transpose(context, (0, 2, 1, 3))

@@ -17,6 +17,11 @@ def add_bias(x, bias):
     return ops.add(x, ops.cast(bias, x.dtype))
 
 
+def add_bias_and_scale(x, bias, *, scale):
+    """Returns (x + bias) * scale; see add_bias."""
+    return add_bias(x, bias) * scale
+
+
 def normalize(x, gamma, beta, *, dtype):
     """Normalizes the last axis in float32 (LayerNorm).
 

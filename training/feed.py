@@ -52,6 +52,7 @@ def distribute(
             num_parts=parts,
         )
 
+        @tf.autograph.experimental.do_not_convert
         def cut(features):
             return {
                 name: _cut(x, replicas, num_accumulation_steps)
