@@ -78,7 +78,9 @@ def peer(config: Config) -> list[dict[str, float]]:
     task = tokenized_task.open_task(
         config.task_name, config.data_dir, config.train_file, config.dev_file
     )
-    tokenized_task.write(folder, task, config.init_checkpoint)
+    for name, split in (("train", "train"), ("dev", task.dev_splits[0])):
+        path = os.path.join(folder, f"{name}.npz")
+        tokenized_task.write(path, task, split, config.init_checkpoint)
     truth = task.label_ids(task.dev_splits[0])
     scores = []
     for seed in range(1, (config.num_peer_seeds or config.num_seeds) + 1):

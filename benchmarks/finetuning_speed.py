@@ -5,7 +5,7 @@
 
 Both train on the task's own sentences, already tokenized, batch 32: ours in
 batches of similar length, the peer in random ones, padded to the longest of
-each; then both predict the development set. The processes take turns. Prints
+each; then both predict the test set. The processes take turns. Prints
 the medians of examples per second, and their ratios.
 """
 
@@ -36,7 +36,7 @@ class Config(turns.Race):
     init_checkpoint: str = field("A model directory that both read.")
     batch_size: int = field("Examples per step.", 32)
     steps: int = field("Steps of training per turn.", 25)
-    predictions: int = field("At most, per turn.", 1000)
+    predictions: int = field("Examples of one turn, at most.", 1000)
     profile: str | None = field(
         "Where to write traces of ours, in place of a comparison.", None
     )
@@ -128,10 +128,11 @@ def main(config: Config) -> None:
     config = turns.choose_precision(config)
     task = tokenized_task.open_task(config.task_name, config.data_dir)
     with tempfile.TemporaryDirectory() as folder:
-        paths = tokenized_task.write(folder, task, config.init_checkpoint)
-        for work, split in (("train", "train"), ("predict", "dev")):
+        splits = {"train": "train", "predict": task.test_splits[0]}
+        for work, split in splits.items():
             if config.work in ("all", work):
-                path = paths[split]
+                path = os.path.join(folder, f"{work}.npz")
+                tokenized_task.write(path, task, split, config.init_checkpoint)
                 _measure(dataclasses.replace(config, work=work, examples=path))
     return None
 

@@ -6,32 +6,31 @@ import example_arrays
 
 
 def write(
-    folder: str, task, init_checkpoint: str, *, max_seq_length: int = 128
-) -> dict[str, str]:
-    """Tokenizes both sets; returns "train" and "dev" -> the file."""
+    path: str,
+    task,
+    split: str,
+    init_checkpoint: str,
+    *,
+    max_seq_length: int = 128,
+) -> str:
+    """Tokenizes a set into a file; returns its path."""
     import finetuning_job
     from tasks import sentence_tasks
     from training import finetuning_config
 
     start = finetuning_job.open_start(
         finetuning_config.FinetuningConfig(
-            output_dir=folder, init_checkpoint=init_checkpoint
+            output_dir=os.path.dirname(path), init_checkpoint=init_checkpoint
         )
     )
-    return {
-        name: example_arrays.write(
-            os.path.join(folder, f"{name}.npz"),
-            sentence_tasks.prepare(
-                task,
-                split,
-                start.tokenizer,
-                max_seq_length=max_seq_length,
-                records_dir=None,
-            ),
-            classes=task.num_classes,
-        )
-        for name, split in (("train", "train"), ("dev", task.dev_splits[0]))
-    }
+    features = sentence_tasks.prepare(
+        task,
+        split,
+        start.tokenizer,
+        max_seq_length=max_seq_length,
+        records_dir=None,
+    )
+    return example_arrays.write(path, features, classes=task.num_classes)
 
 
 def open_task(
