@@ -48,6 +48,7 @@ _ONLY_FOR = {
         ),
         text_tables.FORMATS,
     ),
+    "data_dir": (*glue.TASKS, "swag"),
     "language": ("xnli",),
     "glue_submission": [k for k, t in glue.TASKS.items() if t.submission],
     "wnli_majority": ("wnli",),

@@ -15,6 +15,9 @@ from training import config_flags
 
 CONFIG = run_classifier.ClassifierConfig
 SUBMITTED = "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax"
+RELEASED = (
+    "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, xnli, swag"
+)
 OWN = "csv, tsv, jsonl"
 
 
@@ -51,6 +54,7 @@ def refusal(capsys, *switches, **flags):
         ("swag", "label_column", "stars", OWN),
         ("xnli", "id_column", "id", OWN),
         ("csv", "language", "de", "xnli"),
+        ("tsv", "data_dir", "glue", RELEASED),
     ],
 )
 def test_a_flag_of_other_tasks_is_refused(capsys, task, flag, value, takers):
