@@ -70,6 +70,11 @@ def apply(x, kept, rate: float):
     return ops.where(kept, x * ops.cast(scale, x.dtype), ops.zeros((), x.dtype))
 
 
+def drop(x, kept, rate: float):
+    """Applies the same as a part."""
+    return x if kept is None else fusion.part(apply, x, kept, rate=rate)
+
+
 def dropout(x, rate: float, seed):
     """Zeroes a share of `rate` of the elements and scales up the others.
 
@@ -81,8 +86,7 @@ def dropout(x, rate: float, seed):
     Returns:
         float, the shape of x.
     """
-    kept = keep(x, rate, seed)
-    return x if kept is None else fusion.part(apply, x, kept, rate=rate)
+    return drop(x, keep(x, rate, seed), rate)
 
 
 def _threshold(rate: float) -> int:

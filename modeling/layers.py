@@ -19,7 +19,7 @@ import keras
 from keras import ops
 
 import fusion
-from modeling import dropout, parts, variables
+from modeling import attention, dropout, parts, variables
 from modeling.config import BertConfig
 
 
@@ -212,10 +212,9 @@ class SelfAttention(keras.layers.Layer):
         query = ops.transpose(ops.reshape(query, shape), (0, 2, 1, 3))
         key = ops.transpose(ops.reshape(self.key(x), shape), (0, 2, 3, 1))
         value = ops.transpose(ops.reshape(self.value(x), shape), (0, 2, 1, 3))
-        scores = ops.cast(ops.matmul(query, key), "float32")  # [B, N, S, S]
-        probs = ops.cast(ops.softmax(scores + attention_bias), x.dtype)
-        probs = dropout.dropout(probs, self.rate, dropout_seed)
-        context = ops.matmul(probs, value)  # [B, N, S, D]
+        context = attention.attend(
+            query, key, value, attention_bias, dropout_seed, rate=self.rate
+        )
         context = ops.transpose(context, (0, 2, 1, 3))
         return ops.reshape(context, (-1, self.heads * self.head_size))
 

@@ -203,21 +203,21 @@ class TrainStep:
 
     def _gradients(self, features, weights, scale, seed):
         variables = self._optimizer.variables
-        with tf.GradientTape() as tape:
-            with fusion.compiled_by(self._compiler):
+        with fusion.compiled_by(self._compiler):
+            with tf.GradientTape() as tape:
                 losses, metrics = self._task.forward(
                     self._model, features, seed
                 )
-            if set(losses) != set(weights):
-                raise ValueError(f"losses {set(losses)} != {set(weights)}")
-            total = tf.add_n(
-                [
-                    _divide(loss.sum, weights[name] + loss.epsilon)
-                    for name, loss in losses.items()
-                ]
-            )
-            scaled = total * scale
-        gradients = tape.gradient(scaled, [v.value for v in variables])
+                if set(losses) != set(weights):
+                    raise ValueError(f"losses {set(losses)} != {set(weights)}")
+                total = tf.add_n(
+                    [
+                        _divide(loss.sum, weights[name] + loss.epsilon)
+                        for name, loss in losses.items()
+                    ]
+                )
+                scaled = total * scale
+            gradients = tape.gradient(scaled, [v.value for v in variables])
         self._names = ["loss", *losses, *metrics]
         self._epsilons = {k: float(v.epsilon) for k, v in losses.items()}
         row = [
