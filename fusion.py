@@ -1,8 +1,9 @@
-"""Parts of a forward pass that whoever trains may compile into one operation.
+"""Parts of a model that whoever trains may compile into one operation.
 
 A part is a pure function of tensors. By itself it runs as its operations say;
 within `compiled_by` a compiler of the caller's makes of each part one function,
-with its derivative. So the layers stay free of any backend.
+with its derivative. So the layers stay free of any backend. Gradients are to be
+taken within it too: derivatives that layers give by themselves have parts.
 """
 
 import contextlib

@@ -36,7 +36,7 @@ class Config(turns.Race):
     init_checkpoint: str = field("A model directory that both read.")
     batch_size: int = field("Examples per step.", 32)
     steps: int = field("Steps of training per turn.", 25)
-    predictions: int = field("Examples of one turn, at most.", 1000)
+    predictions: int = field("Examples to predict per turn, at most.", 1000)
     profile: str | None = field(
         "Where to write traces of ours, in place of a comparison.", None
     )

@@ -12,8 +12,8 @@ def write(
     init_checkpoint: str,
     *,
     max_seq_length: int = 128,
-) -> str:
-    """Tokenizes a set into a file; returns its path."""
+) -> None:
+    """Tokenizes a set into a file."""
     import finetuning_job
     from tasks import sentence_tasks
     from training import finetuning_config
@@ -30,7 +30,7 @@ def write(
         max_seq_length=max_seq_length,
         records_dir=None,
     )
-    return example_arrays.write(path, features, classes=task.num_classes)
+    example_arrays.write(path, features, classes=task.num_classes)
 
 
 def open_task(

@@ -192,7 +192,7 @@ def _batches(
         batch = source.make(number)
         return [batch[name][mine] for name in names]
 
-    @tf.autograph.experimental.do_not_convert  # Which takes 20 ms.
+    @tf.autograph.experimental.do_not_convert  # Converting takes 20 ms.
     def load(number):
         types = [example[name].dtype for name in names]
         values = tf.numpy_function(convert, [number], types, stateful=False)

@@ -4,13 +4,11 @@
     probs = softmax(scores), in float32; then in the dtype of the queries
     context = dropout(probs) . value
 
-Derived by a framework, softmax keeps its float32 result for the way back and
-sums over every row of it. Of that sum no more is needed than
-
-    sum over s of probs[t, s] * (gradient of probs)[t, s]
-        = context[t] . (gradient of context)[t],
-
-a product of D terms in place of S (arXiv:2205.14135, appendix B.2).
+A framework keeps softmax's float32 result for the way back, the largest tensor
+of a layer. Here the way back is by the probabilities that the products saw, in
+the dtype of the queries, and drops out of them again. All within it is summed
+in float32, of the same rounded values on both sides, so that a row that sees a
+single place has a gradient of exactly zero.
 """
 
 from keras import ops
@@ -40,20 +38,19 @@ def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
     def call(query, key, value, bias, dropout_seed):
         probs = _probabilities(query, key, bias)
         kept = dropout.keep(probs, rate, dropout_seed)
-        dropped = dropout.drop(probs, kept, rate)
-        context = ops.matmul(dropped, value)
+        context = ops.matmul(dropout.drop(probs, kept, rate), value)
 
         def gradients(*arguments, upstream=None):
             if upstream is None:  # How a backend passes it differs.
                 (upstream,) = arguments
             by_scores = fusion.part(
-                parts.by_scores,
+                parts.gradient_of_scores,
                 ops.matmul(upstream, _transposed(value)),
                 probs,
-                _dot(context, upstream),
                 kept,
                 rate=rate,
             )
+            dropped = dropout.drop(probs, kept, rate)
             return (
                 ops.matmul(by_scores, _transposed(key)),
                 ops.matmul(_transposed(query), by_scores),
@@ -64,20 +61,14 @@ def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
 
         return context, gradients
 
-    # All of them as arguments: on JAX a function with a derivative of its own
-    # may not refer to what is traced outside.
+    # All as arguments: under jax.checkpoint, a function with a derivative of
+    # its own may not refer to what is traced around it.
     return call(query, key, value, bias, dropout_seed)
 
 
 def _probabilities(query, key, bias):
     scores = ops.cast(ops.matmul(query, key), "float32")  # [B, N, S, S]
     return ops.cast(ops.softmax(scores + bias), query.dtype)
-
-
-def _dot(x, y):
-    """Multiplies row by row: [..., D] twice -> float32 [..., 1]."""
-    product = ops.cast(x, "float32") * ops.cast(y, "float32")
-    return ops.sum(product, axis=-1, keepdims=True)
 
 
 def _transposed(x):

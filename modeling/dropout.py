@@ -71,7 +71,7 @@ def apply(x, kept, rate: float):
 
 
 def drop(x, kept, rate: float):
-    """Applies the same as a part."""
+    """Does the same as a part, which may be compiled; see fusion."""
     return x if kept is None else fusion.part(apply, x, kept, rate=rate)
 
 

@@ -10,7 +10,7 @@ Between embeddings and heads the activations are matrices [T, H]: products with
 weights are then plain matrix products. Every layer takes the released name of
 its checkpoint scope as `path` and makes its variables by a `variables.Maker`.
 Variables are float32; a layer casts them to its compute dtype where it uses
-them. Softmax and LayerNorm compute in float32 whatever the compute dtype.
+them. Softmax and LayerNorm sum in float32 whatever the compute dtype.
 """
 
 import math

@@ -67,20 +67,20 @@ def end_half_block(product, bias, residual, gamma, beta, kept, *, rate):
     return normalize(x + residual, gamma, beta, dtype=product.dtype)
 
 
-def by_scores(by_dropped, probs, dot, kept, *, rate):
-    """Derives softmax and dropout by the scores; see attention.
+def gradient_of_scores(gradient, probs, kept, *, rate):
+    """Derives softmax and dropout after it by the scores; see attention.
 
     Args:
-        by_dropped: float [B, N, S, S], the gradient of what dropout left.
+        gradient: float [B, N, S, S], of what dropout left.
         probs: like it, the result of softmax.
-        dot: float32 [B, N, S, 1], the sums over rows of dropout's result
-            times its gradient.
         kept: bool [B, N, S, S] of dropout.keep, or None.
         rate: of dropout.
 
     Returns:
-        Like by_dropped.
+        Like gradient.
     """
-    by_probs = ops.cast(dropout.apply(by_dropped, kept, rate), "float32")
-    result = ops.cast(probs, "float32") * (by_probs - dot)
-    return ops.cast(result, by_dropped.dtype)
+    by_probs = ops.cast(dropout.apply(gradient, kept, rate), "float32")
+    probs = ops.cast(probs, "float32")
+    weighted = probs * by_probs
+    total = ops.sum(weighted, axis=-1, keepdims=True)
+    return ops.cast(weighted - probs * total, gradient.dtype)

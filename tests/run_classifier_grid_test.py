@@ -41,7 +41,9 @@ def grid(place):
         alive.append(sum(held() is not None for held in made))
         fitted = fit(job, seed)
         made.append(weakref.ref(fitted.model))
-        made.append(weakref.ref(fitted.model.weights[0].value))
+        value = fitted.model.weights[0].value
+        # What a graph that was left behind would hold is the handle.
+        made.extend([weakref.ref(value), weakref.ref(value.handle)])
         return fitted
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Parts of a forward pass and their derivatives, each compiled by XLA.
+"""Parts of a model and their derivatives, each compiled by XLA.
 
 XLA makes one loop of the dozen operations of a part, where TensorFlow passes
 over memory for each. Within the loop all is float32, which is more exact than

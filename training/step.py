@@ -14,7 +14,13 @@ import tensorflow as tf
 from absl import logging
 
 import fusion
-from training import allocator, fused_parts, optimizers, precision
+from training import (
+    allocator,
+    custom_gradients,
+    fused_parts,
+    optimizers,
+    precision,
+)
 
 Features = Mapping[str, tf.Tensor]
 _SUM = tf.distribute.ReduceOp.SUM
@@ -203,7 +209,11 @@ class TrainStep:
 
     def _gradients(self, features, weights, scale, seed):
         variables = self._optimizer.variables
-        with fusion.compiled_by(self._compiler):
+        # The way back has parts to compile as well; see modeling.attention.
+        with (
+            custom_gradients.forgotten(),
+            fusion.compiled_by(self._compiler),
+        ):
             with tf.GradientTape() as tape:
                 losses, metrics = self._task.forward(
                     self._model, features, seed

@@ -10,22 +10,28 @@ import tensorflow as tf
 from modeling import attention, dropout
 
 SEED = [5, 6]
-B, N, SMALL, USUAL = 3, 2, (7, 4), (64, 32)  # The last two: S and D.
+SMALL, USUAL = (3, 2, 7, 4), (3, 2, 64, 32)  # B, N, S, D
 
 
-def draw(sizes, dtype):
-    S, D = sizes  # noqa: N806
-    shapes = {"query": (S, D), "key": (D, S), "value": (S, D), "": (S, D)}
+def draw(shape, dtype, sharpness=1.0, offset=0.0):
+    """Returns inputs, the mask's bias and a gradient, rounded to bfloat16."""
+    batch, heads, length, size = shape
     rng = np.random.default_rng(0)
+
+    def normal(*shape, scale=1.0, offset=0.0):
+        values = rng.normal(size=(batch, heads, *shape)) * scale + offset
+        return tf.cast(tf.cast(values, tf.bfloat16), dtype)
+
     inputs = {
-        name: tf.constant(rng.normal(size=(B, N, *shape)), dtype)
-        for name, shape in shapes.items()
+        "query": normal(length, size, scale=sharpness * size**-0.5),
+        "key": normal(size, length),
+        "value": normal(length, size, offset=offset),
     }
-    inputs["query"] *= D**-0.5
-    mask = rng.random((B, 1, S, S)) < 0.7
+    mask = rng.random((batch, 1, length, length)) < 0.7
     mask[0, 0, 0] = False  # A row that sees nothing weighs all alike.
+    mask[0, 0, 1] = np.arange(length) == 0  # And one that sees one place.
     bias = tf.constant(np.where(mask, 0.0, -10000.0), tf.float32)
-    return inputs, bias, inputs.pop("")
+    return inputs, bias, normal(length, size, offset=offset / 3)
 
 
 def formula(inputs, bias, seed, rate):
@@ -39,14 +45,14 @@ def attend(inputs, bias, seed, rate):
     return attention.attend(**inputs, bias=bias, dropout_seed=seed, rate=rate)
 
 
-def values_and_gradients(function, dtype, seed, rate, sizes=SMALL):
-    inputs, bias, upstream = draw(sizes, dtype)
+def run(function, dtype, seed, rate, shape=SMALL, **kind):
+    """Returns the result and the gradients of queries, keys and values."""
+    inputs, bias, upstream = draw(shape, dtype, **kind)
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         result = function(inputs, bias, seed, rate)
     gradients = tape.gradient(result, inputs, upstream)
-    assert result.dtype == dtype
-    assert {x.dtype for x in gradients.values()} == {result.dtype}
+    assert {x.dtype for x in (result, *gradients.values())} == {dtype}
     return [tf.cast(x, tf.float32) for x in (result, *gradients.values())]
 
 
@@ -68,24 +74,32 @@ def error(x, exact):
 )
 def test_derivative_is_that_of_the_formula(seed, rate, is_graph):
     seed = None if seed is None else tf.constant(seed)
-    run = (
-        tf.function(values_and_gradients) if is_graph else values_and_gradients
-    )
-    ours = run(attend, tf.float32, seed, rate)
-    theirs = values_and_gradients(formula, tf.float32, seed, rate)
-    assert distance(ours, theirs) < 1e-6
+    call = tf.function(run) if is_graph else run
+    ours = call(attend, tf.float32, seed, rate)
+    assert distance(ours, run(formula, tf.float32, seed, rate)) < 1e-6
 
 
 def test_dropout_is_at_work():
-    some = values_and_gradients(attend, tf.float32, tf.constant(SEED), 0.3)
-    none = values_and_gradients(attend, tf.float32, None, 0.3)
+    some = run(attend, tf.float32, tf.constant(SEED), 0.3)
+    none = run(attend, tf.float32, None, 0.3)
     assert distance(some[:1], none[:1]) > 0.1
 
 
-def test_bfloat16_is_as_near_to_float32_as_the_formula():
-    rest = tf.constant(SEED), 0.1, USUAL
-    exact = values_and_gradients(formula, tf.float32, *rest)
-    ours = values_and_gradients(attend, tf.bfloat16, *rest)
-    theirs = values_and_gradients(formula, tf.bfloat16, *rest)
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("sharpness", [1.0, 8.0])
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_half_precision_is_as_near_to_float32(dtype, sharpness, offset):
+    """Also where heads look at one place, and values have much in common."""
+    kind = {"shape": USUAL, "sharpness": sharpness, "offset": offset}
+    rest = tf.constant(SEED), 0.1
+    exact = run(formula, tf.float32, *rest, **kind)
+    ours = run(attend, dtype, *rest, **kind)
+    theirs = run(formula, dtype, *rest, **kind)
     for x, y, z in zip(ours, theirs, exact, strict=True):
-        assert error(x, z) < 1.2 * error(y, z)
+        assert error(x, z) < 1.3 * error(y, z)
+
+
+def test_what_sees_one_place_has_no_gradient_to_its_query():
+    _, by_query, *_ = run(attend, tf.bfloat16, tf.constant(SEED), 0.3)
+    assert not np.any(by_query[0, :, 1])
+    assert np.all(np.any(by_query[1:], axis=-1))

@@ -115,6 +115,21 @@ def test_bfloat16_steps_come_near_those_of_float32():
     np.testing.assert_allclose(found.sums[:, 0], exact.sums[:, 0], rtol=0.01)
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_way_back_has_parts_too(monkeypatch, recompute):
+    seen = []
+
+    class Recorder:
+        def __call__(self, function, tensors, options):
+            seen.append(function)
+            return function(*tensors, **options)
+
+    monkeypatch.setattr(fused_parts, "Compiler", Recorder)
+    train.__wrapped__("float32", compile_parts=True, recompute=recompute)
+    assert parts.gradient_of_scores in seen
+    assert seen.count(parts.activate) == (2 if recompute else 1)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_every_argument_of_a_part_has_its_derivative(rate):
     def normal(*shape):
