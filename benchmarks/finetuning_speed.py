@@ -128,12 +128,16 @@ def main(config: Config) -> None:
     config = turns.choose_precision(config)
     task = tokenized_task.open_task(config.task_name, config.data_dir)
     with tempfile.TemporaryDirectory() as folder:
-        splits = {"train": "train", "predict": task.test_splits[0]}
-        for work, split in splits.items():
+        paths = {}  # All are written first: a file may be missing.
+        for work, split in (
+            ("train", "train"),
+            ("predict", task.test_splits[0]),
+        ):
             if config.work in ("all", work):
-                path = os.path.join(folder, f"{work}.npz")
+                path = paths[work] = os.path.join(folder, f"{work}.npz")
                 tokenized_task.write(path, task, split, config.init_checkpoint)
-                _measure(dataclasses.replace(config, work=work, examples=path))
+        for work, path in paths.items():
+            _measure(dataclasses.replace(config, work=work, examples=path))
     return None
 
 

@@ -14,7 +14,7 @@ single place has a gradient of exactly zero.
 from keras import ops
 
 import fusion
-from modeling import dropout, parts
+from modeling import derivatives, dropout, parts
 
 
 def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
@@ -34,15 +34,13 @@ def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
     if dropout_seed is None:
         return ops.matmul(_probabilities(query, key, bias), value)
 
-    @ops.custom_gradient
+    @derivatives.own_derivative
     def call(query, key, value, bias, dropout_seed):
         probs = _probabilities(query, key, bias)
         kept = dropout.keep(probs, rate, dropout_seed)
         context = ops.matmul(dropout.drop(probs, kept, rate), value)
 
-        def gradients(*arguments, upstream=None):
-            if upstream is None:  # How a backend passes it differs.
-                (upstream,) = arguments
+        def gradients(upstream):
             by_scores = fusion.part(
                 parts.gradient_of_scores,
                 ops.matmul(upstream, _transposed(value)),
@@ -61,8 +59,6 @@ def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
 
         return context, gradients
 
-    # All as arguments: under jax.checkpoint, a function with a derivative of
-    # its own may not refer to what is traced around it.
     return call(query, key, value, bias, dropout_seed)
 
 

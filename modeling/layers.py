@@ -19,7 +19,7 @@ import keras
 from keras import ops
 
 import fusion
-from modeling import attention, dropout, parts, variables
+from modeling import attention, derivatives, dropout, parts, variables
 from modeling.config import BertConfig
 
 
@@ -327,7 +327,7 @@ class TransformerBlock(keras.layers.Layer):
         return self.output_dense(wide, x, seeds[2])
 
 
-@ops.custom_gradient
+@derivatives.own_derivative
 def _times_rows(x, table):
     """Multiplies [T, H] by the transpose of [V, H].
 
@@ -335,9 +335,7 @@ def _times_rows(x, table):
     transpose, a pass over the largest matrix of the model.
     """
 
-    def gradients(*arguments, upstream=None):
-        if upstream is None:
-            (upstream,) = arguments
+    def gradients(upstream):
         by_table = ops.matmul(ops.transpose(upstream), x)
         return ops.matmul(upstream, table), by_table
 

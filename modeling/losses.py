@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from modeling import derivatives
+
 
 class Weighted(NamedTuple):
     """A mean that is not divided yet: sum / (weight + epsilon)."""
@@ -203,24 +205,22 @@ def _vocabulary_cross_entropy(logits, labels):
     pieces take 13 ms instead of 28, forward and backward.
     """
 
-    @ops.custom_gradient
-    def loss(logits):
+    @derivatives.own_derivative
+    def loss(logits, labels):
         highest = ops.max(logits, axis=-1, keepdims=True)
         powers = ops.exp(logits - highest)
         total = ops.sum(powers, axis=-1, keepdims=True)
         score = _label_scores(logits, labels) - highest[..., 0]
 
-        def gradients(*arguments, upstream=None):
-            if upstream is None:
-                (upstream,) = arguments
+        def gradients(upstream):
             scale = upstream[..., None] / total
             # p everywhere, p - 1 at the label.
             at_label = ops.exp(score) * scale[..., 0] - upstream
-            return _with_labels(powers * scale, labels, at_label)
+            return _with_labels(powers * scale, labels, at_label), None
 
         return ops.log(total[..., 0]) - score, gradients
 
-    return loss(ops.cast(logits, "float32"))
+    return loss(ops.cast(logits, "float32"), labels)
 
 
 def _label_scores(logits, labels):
