@@ -86,8 +86,13 @@ def peer(config: Config) -> list[dict[str, float]]:
     for seed in range(1, (config.num_peer_seeds or config.num_seeds) + 1):
         path = os.path.join(folder, f"logits{seed}.npy")
         if not os.path.exists(path):
-            python = config.peer_python
-            command = turns.command(__file__, config, python, peer_seed=seed)
+            command = turns.command(
+                __file__,
+                config,
+                config.peer_python,
+                peer_seed=seed,
+                precision=config.compute_dtype(),
+            )
             subprocess.run(command, check=True)
         logits = np.load(path)
         scores.append(
@@ -116,7 +121,7 @@ def train_peer(config: Config) -> None:
     transformers.set_seed(config.peer_seed)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         config.init_checkpoint, num_labels=int(train["classes"])
-    )
+    ).float()
 
     def batch(part, rows) -> dict:
         return torch_peer.tensors(example_arrays.padded(part, rows))
@@ -130,16 +135,17 @@ def train_peer(config: Config) -> None:
         learning_rate=config.learning_rate,
         seed=config.peer_seed,
         schedule_name=config.peer_schedule,
+        precision=config.precision,
     )
     model.eval()
     order = np.argsort(np.diff(dev["row_splits"]), kind="stable")
     logits = np.zeros((len(order), int(train["classes"])), np.float32)
-    with torch.inference_mode():
+    with torch.inference_mode(), torch_peer.autocast(config.precision):
         for start in range(0, len(order), 32):
             rows = order[start : start + 32]
             inputs = batch(dev, rows)
             inputs.pop("labels")
-            logits[rows] = model(**inputs).logits.numpy()
+            logits[rows] = model(**inputs).logits.float().numpy()
     path = os.path.join(folder, f"logits{config.peer_seed}.npy")
     np.save(path, logits)
 

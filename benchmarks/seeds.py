@@ -29,6 +29,9 @@ class Contest:
     peer_schedule: Literal["released", "transformers"] = field(
         "How the peer's rate decays.", "transformers"
     )
+    precision: Literal["auto", "float32", "bfloat16"] = field(
+        "Of both; auto as in the runners.", "auto"
+    )
     num_seeds: int = field("Runs of each, seeds 1, 2, ...", 5)
 
     SHARED = (
@@ -37,6 +40,7 @@ class Contest:
         "num_train_epochs",
         "train_batch_size",
         "bias_correction",
+        "precision",
     )
 
     def flags(self, *names: str, **others: object) -> list[str]:
@@ -44,6 +48,24 @@ class Contest:
         given = {name: getattr(self, name) for name in (*self.SHARED, *names)}
         given |= others
         return [f"--{k}={v}" for k, v in given.items() if v is not None]
+
+    def compute_dtype(self) -> str:
+        """Says what "auto" is on this machine: both must compute in it."""
+        from training import precision  # The peers' Python lacks TensorFlow.
+
+        return precision.choose(self.precision)
+
+    def peer_flags(self, **others: object) -> list[str]:
+        """Returns --name=value of what every script of a peer takes."""
+        given = {
+            "model": self.init_checkpoint,
+            "learning_rate": self.learning_rate,
+            "epochs": self.num_train_epochs,
+            "batch_size": self.train_batch_size,
+            "schedule": self.peer_schedule,
+            "precision": self.compute_dtype(),
+        }
+        return [f"--{k}={v}" for k, v in {**given, **others}.items()]
 
 
 def compare(title: str, scores: Mapping[str, Sequence[float]]) -> bool:

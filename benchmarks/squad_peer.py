@@ -87,6 +87,7 @@ def learn(options, tokenizer, model) -> None:
         learning_rate=options.learning_rate,
         seed=options.seed,
         schedule_name=options.schedule,
+        precision=options.precision,
     )
 
 
@@ -117,7 +118,7 @@ def answer(
     model.eval()
     for first in range(0, len(order), 16):
         chosen = order[first : first + 16]
-        with torch.inference_mode():
+        with torch.inference_mode(), torch_peer.autocast(options.precision):
             outputs = model(**pad(tokenizer, encoded, chosen))
         for row, window in enumerate(chosen):
             start = outputs.start_logits[row].float().numpy()
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--doc_stride", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schedule", default="transformers")
+    parser.add_argument("--precision", default="float32")
     parser.add_argument("--version_2_with_negative", action="store_true")
     options = parser.parse_args()
     transformers.set_seed(options.seed)

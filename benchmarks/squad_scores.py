@@ -105,22 +105,16 @@ def run_peer(
     config: Config, train: str, predict: str, seed: int, folder: str
 ) -> None:
     """Runs squad_peer.py."""
-    flags = {
-        "model": config.init_checkpoint,
-        "train_file": train,
-        "predict_file": predict,
-        "batch_size": config.train_batch_size,
-        "learning_rate": config.learning_rate,
-        "epochs": config.num_train_epochs,
-        "max_seq_length": config.max_seq_length,
-        "doc_stride": config.doc_stride,
-        "seed": seed,
-        "schedule": config.peer_schedule,
-        "output_dir": folder,
-    }
+    flags = config.peer_flags(
+        train_file=train,
+        predict_file=predict,
+        max_seq_length=config.max_seq_length,
+        doc_stride=config.doc_stride,
+        seed=seed,
+        output_dir=folder,
+    )
     script = os.path.join(os.path.dirname(__file__), "squad_peer.py")
-    command = [config.peer_python, script]
-    command += [f"--{name}={value}" for name, value in flags.items()]
+    command = [config.peer_python, script, *flags]
     command += ["--version_2_with_negative"] if config.halves else []
     subprocess.run(command, check=True)
 

@@ -89,7 +89,7 @@ def predict(model, rows, sentences, labels, path, options) -> float:
     best: dict[int, list[int]] = {}
     for start in range(0, len(rows), options.batch_size):
         numbers = order[start : start + options.batch_size]
-        with torch.inference_mode():
+        with torch.inference_mode(), torch_peer.autocast(options.precision):
             logits = model(**pad([rows[i] for i in numbers])).logits
         best |= dict(zip(numbers, logits.argmax(-1).tolist(), strict=True))
     with open(path, "w", encoding="utf-8") as file:
@@ -115,6 +115,7 @@ def main() -> None:
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--seed", type=int, default=12345)
     parser.add_argument("--schedule", default="transformers")
+    parser.add_argument("--precision", default="float32")
     parser.add_argument("--predict", nargs="+", default=["dev", "test"])
     options = parser.parse_args()
     transformers.set_seed(options.seed)
@@ -144,6 +145,7 @@ def main() -> None:
         learning_rate=options.learning_rate,
         seed=options.seed,
         schedule_name=options.schedule,
+        precision=options.precision,
     )
     print(f"trained in {time.monotonic() - started:.1f} seconds")
     os.makedirs(options.output_dir, exist_ok=True)

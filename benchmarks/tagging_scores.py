@@ -55,18 +55,10 @@ def run_ours(config: Config, seed: int, folder: str) -> None:
 
 def run_peer(config: Config, seed: int, folder: str) -> None:
     """Runs tagging_peer.py."""
-    given = {
-        "data_dir": config.data_dir,
-        "model": config.init_checkpoint,
-        "output_dir": folder,
-        "learning_rate": config.learning_rate,
-        "epochs": config.num_train_epochs,
-        "batch_size": config.train_batch_size,
-        "seed": seed,
-        "schedule": config.peer_schedule,
-    }
+    flags = config.peer_flags(
+        data_dir=config.data_dir, seed=seed, output_dir=folder
+    )
     script = os.path.join(os.path.dirname(__file__), "tagging_peer.py")
-    flags = [f"--{k}={v}" for k, v in given.items()]
     subprocess.run([config.peer_python, script, *flags], check=True)
 
 

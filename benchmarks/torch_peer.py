@@ -91,6 +91,7 @@ def fit(
     learning_rate: float,
     seed: int,
     schedule_name: str = "transformers",
+    precision: str = "float32",
 ) -> None:
     """Fine-tunes with AdamW, a tenth of warm-up and linear decay.
 
@@ -106,6 +107,7 @@ def fit(
       learning_rate: at its peak.
       seed: of the order; the model has its own, see transformers.set_seed.
       schedule_name: see schedule.
+      precision: of the products, as Trainer's --bf16 chooses it.
     """
     steps = int(len(lengths) / batch_size * epochs)
     optimizer = torch.optim.AdamW(
@@ -123,5 +125,7 @@ def fit(
                 list(map(int, lengths)), batch_size, generator=generator
             )
         rows, order = order[:batch_size], order[batch_size:]
-        step(model, model(**make_batch(rows)).loss, optimizer)
+        with autocast(precision):
+            loss = model(**make_batch(rows)).loss
+        step(model, loss, optimizer)
         rates.step()
