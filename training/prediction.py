@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from training import allocator, constants, feed
+import fusion
+from training import allocator, constants, feed, onednn
 from training import strategy as strategies
 
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
@@ -146,6 +147,8 @@ class Predictor:
                 )
                 return compiled(features)
 
-        kernels = self._kernels
-        with kernels.in_graph() if kernels else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if self._kernels is not None:
+                stack.enter_context(self._kernels.in_graph())
+                stack.enter_context(fusion.using(onednn.KERNELS))
             return {**predict(self._model, features), **marks}
