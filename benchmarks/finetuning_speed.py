@@ -35,7 +35,8 @@ class Config(turns.Race):
     data_dir: str = field("Folder of the task's files.")
     init_checkpoint: str = field("A model directory that both read.")
     batch_size: int = field("Examples per step.", 32)
-    steps: int = field("Steps of training per turn.", 25)
+    # As many as are sorted by length together: no turn has longer sentences.
+    steps: int = field("Steps of training per turn.", 50)
     predictions: int = field("Examples to predict per turn, at most.", 1000)
     profile: str | None = field(
         "Where to write traces of ours, in place of a comparison.", None
