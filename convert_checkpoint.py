@@ -1,4 +1,4 @@
-"""Converts BERT checkpoints of any origin, looks into them, compares them.
+r"""Converts BERT checkpoints of any origin, looks into them, compares them.
 
     python convert_checkpoint.py --output=bert-base \\
         --input=uncased_L-12_H-768_A-12/bert_model.ckpt

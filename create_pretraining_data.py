@@ -1,4 +1,4 @@
-"""Raw text to masked TFRecord shards for BERT's pre-training.
+r"""Raw text to masked TFRecord shards for BERT's pre-training.
 
     python create_pretraining_data.py \
       --input_file='text/*.txt.gz' --vocab_file=vocab.txt \

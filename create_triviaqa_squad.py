@@ -1,4 +1,4 @@
-"""Makes SQuAD's JSON of TriviaQA's Wikipedia files, to train on it.
+r"""Makes SQuAD's JSON of TriviaQA's Wikipedia files, to train on it.
 
 As the paper does (section 4.2): the first 400 words of every page that holds
 an answer there.

@@ -1,4 +1,4 @@
-"""Writes the activations of chosen layers, or one vector for every text.
+r"""Writes the activations of chosen layers, or one vector for every text.
 
 As in google-research/bert's README, one line of text (or "a ||| b") an input:
 

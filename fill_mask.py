@@ -1,4 +1,4 @@
-"""Ranks the words that fit a [MASK], with a pre-trained model directory.
+r"""Ranks the words that fit a [MASK], with a pre-trained model directory.
 
     python fill_mask.py --model_dir=pretrained \
         --text='The man went to the [MASK] .'

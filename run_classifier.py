@@ -1,4 +1,4 @@
-"""Trains, evaluates and predicts sentence tasks: GLUE, XNLI, SWAG, your own.
+r"""Trains, evaluates and predicts sentence tasks: GLUE, XNLI, SWAG, your own.
 
 As in google-research/bert's README (84 to 88 % on MRPC's development set):
 

@@ -1,4 +1,4 @@
-"""Trains, evaluates and predicts tags of words: entities in CoNLL's format.
+r"""Trains, evaluates and predicts tags of words: entities in CoNLL's format.
 
 As in the paper, with CoNLL-2003's files in one folder (its development F1: 96.4
 with BERT-Base cased, 96.6 with Large; test: 92.4 and 92.8):

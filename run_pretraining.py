@@ -1,4 +1,4 @@
-"""Pre-trains BERT on masked TFRecord shards, and evaluates it.
+r"""Pre-trains BERT on masked TFRecord shards, and evaluates it.
 
 On a laptop, from the shards of create_pretraining_data.py:
 

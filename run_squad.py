@@ -1,4 +1,4 @@
-"""Answers questions from a paragraph: trains, predicts, scores, can be asked.
+r"""Answers questions from a paragraph: trains, predicts, scores, can be asked.
 
 As in google-research/bert's README (F1 88.5 and exact match 81.2 on SQuAD 1.1):
 

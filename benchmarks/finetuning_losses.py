@@ -1,4 +1,4 @@
-"""Compares the losses of fine-tuning, step by step, with transformers'.
+r"""Compares the losses of fine-tuning, step by step, with transformers'.
 
     python benchmarks/finetuning_losses.py --data_file=eng.train \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch

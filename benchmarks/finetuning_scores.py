@@ -1,4 +1,4 @@
-"""Scores of a sentence task over several seeds, ours beside transformers'.
+r"""Scores of a sentence task over several seeds, ours beside transformers'.
 
     python benchmarks/finetuning_scores.py --task_name=MRPC --data_dir=MRPC \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch \

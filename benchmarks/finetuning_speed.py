@@ -1,4 +1,4 @@
-"""Measures fine-tuning and prediction, ours beside transformers + PyTorch.
+r"""Measures fine-tuning and prediction, ours beside transformers + PyTorch.
 
     python benchmarks/finetuning_speed.py --task_name=MRPC --data_dir=MRPC \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch

@@ -1,4 +1,4 @@
-"""Peak memory of create_pretraining_data.py on corpora of growing size.
+r"""Peak memory of create_pretraining_data.py on corpora of growing size.
 
     python benchmarks/pretraining_data_memory.py --input_file=books.txt.gz \
       --vocab_file=vocab.txt --megabytes 15 150 1500 --folder=/scratch

@@ -1,4 +1,4 @@
-"""Pre-training data, side by side with google-research/bert's script.
+r"""Pre-training data, side by side with google-research/bert's script.
 
     python benchmarks/pretraining_data_speed.py --reference=PATH_TO_CHECKOUT \
       --input_file=books.txt.gz --vocab_file=vocab.txt --megabytes=2

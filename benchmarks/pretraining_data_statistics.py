@@ -1,4 +1,4 @@
-"""Are the instances distributed as google-research/bert's? A table, by seeds.
+r"""Are the instances distributed as google-research/bert's? A table, by seeds.
 
     python benchmarks/pretraining_data_statistics.py \
       --reference=PATH_TO_CHECKOUT --seeds=20

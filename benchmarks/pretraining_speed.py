@@ -1,4 +1,4 @@
-"""Measures steps of BERT pre-training, ours beside transformers + PyTorch.
+r"""Measures steps of BERT pre-training, ours beside transformers + PyTorch.
 
     python benchmarks/pretraining_speed.py --size=mini --batch_size=8 \
         --peer_python=/path/to/python/with/torch/and/transformers

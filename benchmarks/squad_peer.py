@@ -1,4 +1,4 @@
-"""Fine-tunes and predicts SQuAD with transformers, as its run_qa.py does.
+r"""Fine-tunes and predicts SQuAD with transformers, as its run_qa.py does.
 
     python benchmarks/squad_peer.py --train_file=train-v1.1.json --model=MODEL \
         --predict_file=dev-v1.1.json --output_dir=peer

@@ -1,4 +1,4 @@
-"""Fine-tunes a tagger with transformers and PyTorch, as run_ner.py is told to.
+r"""Fine-tunes a tagger with transformers and PyTorch, as run_ner.py is told to.
 
     python benchmarks/tagging_peer.py --data_dir=conll2003 --model=DIRECTORY \
         --output_dir=peer --epochs=1

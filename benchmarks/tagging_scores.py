@@ -1,4 +1,4 @@
-"""F1 of named entities over several seeds, ours beside transformers'.
+r"""F1 of named entities over several seeds, ours beside transformers'.
 
     python benchmarks/tagging_scores.py --data_dir=conll2003 \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch \

@@ -1,4 +1,4 @@
-"""Measures tagging and feature extraction beside transformers and PyTorch.
+r"""Measures tagging and feature extraction beside transformers and PyTorch.
 
     python benchmarks/tagging_speed.py --data_file=eng.train \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch

@@ -1,4 +1,4 @@
-"""Measures the tokenizer against TensorFlow Text's FastBertTokenizer.
+r"""Measures the tokenizer against TensorFlow Text's FastBertTokenizer.
 
     python benchmarks/tokenizer_speed.py --vocab_file=vocab.txt \
         --input_file=sentences.txt [--peer=tokenization.py]
