@@ -16,6 +16,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"
 _SEPARATOR = ","  # Between the labels of one example.
 _MOST_CLASSES = 1000
 _SHOWN = 8
+_INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,9 +79,12 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     """
     if kind == REGRESSION:
         return []
-    found: set[str] = set()
+    spelled: dict[str, str] = {}  # "1" and "1.0" are one label: "1".
     for labels in _labels_of_each(examples, kind):
-        found.update(labels)
+        for label in labels:
+            old = spelled.setdefault(_key(label), label)
+            spelled[_key(label)] = min(old, label, key=len)
+    found = set(spelled.values())
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
             f"{examples.path}: {len(found)} different label(s), "
@@ -108,23 +113,23 @@ def encode_labels(
     if kind == REGRESSION:
         return _encode_values(examples)
     # Whoever stored them, they are found without the spaces around them.
-    numbers = {label.strip(): i for i, label in enumerate(labels)}
+    numbers = {_key(label.strip()): i for i, label in enumerate(labels)}
     if kind == MULTI_LABEL:
         rows = np.zeros((len(examples), len(labels)), np.int64)
     else:
         rows = np.zeros((len(examples), 1), np.int64)
     for i, found in enumerate(_labels_of_each(examples, kind)):
         for label in found:
-            if label not in numbers:
+            if _key(label) not in numbers:
                 raise errors.InputError(
                     f"{examples.where(i)}: label {label!r} is none of: "
                     f"{', '.join(labels[:_SHOWN])}"
                     + (", ..." if len(labels) > _SHOWN else "")
                 )
             if kind == MULTI_LABEL:
-                rows[i, numbers[label]] = 1
+                rows[i, numbers[_key(label)]] = 1
             else:
-                rows[i, 0] = numbers[label]
+                rows[i, 0] = numbers[_key(label)]
     return rows
 
 
@@ -148,6 +153,12 @@ def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
         if kind == MULTI_LABEL:
             if isinstance(given, str):
                 given = given.split(_SEPARATOR)
+            for label in given:
+                if _SEPARATOR in label:  # It could not be written again.
+                    raise errors.InputError(
+                        f"{examples.where(i)}: label {label!r} has a comma, "
+                        "which separates labels"
+                    )
             yield [label for label in map(str.strip, given) if label]
         elif isinstance(given, list):
             raise errors.InputError(
@@ -158,6 +169,11 @@ def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
             raise errors.InputError(f"{examples.where(i)}: the label is empty")
         else:
             yield [given.strip()]
+
+
+def _key(label: str) -> str:
+    """Returns what equal labels have in common: 1 and 1.0 are one number."""
+    return _INTEGER.sub(r"\1", label)
 
 
 def _sorted(labels: Iterable[str]) -> list[str]:

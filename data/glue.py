@@ -45,8 +45,8 @@ class GlueTask:
     submission: str | None = None
     # Other spellings of a label in the files.
     aliases: dict[str, str] = dataclasses.field(default_factory=dict)
-    # The training set was released with rows that are cut: they are named and
-    # left out. Development and test sets must be whole.
+    # Training and development sets were released with rows that are cut: they
+    # are named and left out, as by everybody. Test sets must be whole.
     has_cut_rows: bool = False
 
 
@@ -191,11 +191,17 @@ def read(
         labels=task.labels,
         is_released=is_released,
     )
-    cut_rows = task.has_cut_rows and split == TRAIN
+    cut_rows = task.has_cut_rows and split != TEST
     rows = _whole_rows(path, rows, columns, leave_out=cut_rows)
     if columns.only:
         number, text = columns.only
         text = text.format(language=language)
+        found = {row.cells[number] for row in rows}
+        if text not in found:
+            raise errors.InputError(
+                f"--language={language}: {path} has none of it, only: "
+                f"{', '.join(sorted(found))}"
+            )
         rows = [row for row in rows if row.cells[number] == text]
     is_corpus = os.path.basename(path).startswith(f"{_PARAPHRASES}_{TRAIN}")
     if name == "mrpc" and is_corpus and split != TEST:

@@ -9,8 +9,11 @@ is an InputError that names the file and the line.
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+from absl import logging
 
 import errors
 from data import corpus, input_files
@@ -81,7 +84,7 @@ def read_csv(path: str) -> Iterator[Row]:
 def read_jsonl(path: str) -> Iterator[Row]:
     """Yields the object of each line."""
     for number, line in lines(path):
-        if not line:
+        if not line.strip():
             continue
         try:
             value = json.loads(line)
@@ -95,7 +98,11 @@ def read_jsonl(path: str) -> Iterator[Row]:
 
 
 def read_named(path: str, form: str) -> Iterator[Row]:
-    """Yields every row as a mapping of column names, which a header gives."""
+    """Yields every row as a mapping of column names, which a header gives.
+
+    A cell of a .tsv that is quoted as in a .csv loses its quotation marks, all
+    others are text.
+    """
     if form == "jsonl":
         yield from read_jsonl(path)
         return
@@ -103,7 +110,7 @@ def read_named(path: str, form: str) -> Iterator[Row]:
     header = next(filter(None, (row.cells for row in rows)), None)
     if header is None:
         raise errors.InputError(f"{path}: is empty")
-    for name in header:
+    for name in filter(None, header):
         if header.count(name) > 1:
             raise errors.InputError(
                 f"{path}: the header names the column {name!r} twice"
@@ -111,6 +118,8 @@ def read_named(path: str, form: str) -> Iterator[Row]:
     # Lines of one column stay as many, so that predictions fit them.
     blank = [""] if len(header) == 1 else []
     for line, cells in rows:
+        if len(cells) == 1 < len(header) and not cells[0].strip():
+            continue
         cells = cells or blank
         if not cells:
             continue
@@ -118,7 +127,10 @@ def read_named(path: str, form: str) -> Iterator[Row]:
             raise errors.InputError(
                 f"{path}:{line}: {len(cells)} columns, but the header "
                 f"has {len(header)}{_other_separator(header, form)}"
+                f"{_open_quote(cells, form)}"
             )
+        if form == "tsv":
+            cells = map(_unquoted, cells)
         yield Row(line, dict(zip(header, cells, strict=True)))
 
 
@@ -152,14 +164,20 @@ def read_examples(
             for row in rows
         ]
 
+    texts = column("--text_column", text_column, _text)
+    empty = [row.line for row, x in zip(rows, texts, strict=True) if not x]
+    if empty:
+        logging.warning(
+            "%s:%d: no text, one of %d such row(s)", path, empty[0], len(empty)
+        )
     return Examples(
         path=path,
         lines=[row.line for row in rows],
         guids=column("--id_column", id_column)
         if id_column
         else [str(i) for i in range(len(rows))],
-        first=column("--text_column", text_column),
-        second=column("--text_pair_column", text_pair_column)
+        first=texts,
+        second=column("--text_pair_column", text_pair_column, _text)
         if text_pair_column
         else None,
         labels=column("--label_column", label_column, _label)
@@ -204,9 +222,28 @@ def _other_separator(header: Sequence[str], form: str) -> str:
     )
 
 
+def _unquoted(cell: str) -> str:
+    inner = cell[1:-1].replace('""', "")
+    if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"' or '"' in inner:
+        return cell
+    return cell[1:-1].replace('""', '"')
+
+
+def _open_quote(cells: Sequence[str], form: str) -> str:
+    """Returns what to add to a message, if a quoted cell ends further down."""
+    if form != "tsv" or not cells or cells[-1].count('"') % 2 == 0:
+        return ""
+    return "; text of several lines wants quotes and commas (--task_name=csv)"
+
+
 def _names(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:8])
     return shown + (", ..." if len(names) > 8 else "")
+
+
+def _text(path: str, row: Row, name: str, value: Any) -> str:
+    """Returns a text; JSON's null is an empty one, as an empty cell is."""
+    return "" if value is None else _as_text(path, row, name, value)
 
 
 def _label(path: str, row: Row, name: str, value: Any) -> str | list[str]:
@@ -215,11 +252,17 @@ def _label(path: str, row: Row, name: str, value: Any) -> str | list[str]:
             return str(value).lower()
         return _as_text(path, row, name, value)
 
+    if value is None:
+        return ""
     return list(map(word, value)) if isinstance(value, list) else word(value)
 
 
 def _as_text(path: str, row: Row, name: str, value: Any) -> str:
-    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+    is_text = isinstance(value, (str, int, float)) and value is not True
+    is_text = is_text and value is not False
+    if isinstance(value, float) and not math.isfinite(value):
+        is_text = False  # What JSON calls NaN.
+    if not is_text:
         raise errors.InputError(
             f"{path}:{row.line}: {name!r} is no text but {value!r:.40}"
         )

@@ -71,6 +71,8 @@ class Known:
 def kind(given: str | None, known: Known | None) -> str:
     """Returns what a user's own task is: as given, else as the model is.
 
+    A model of one output that does not say tells a value, as in transformers.
+
     Raises:
       InputError: these differ.
     """
@@ -79,4 +81,6 @@ def kind(given: str | None, known: Known | None) -> str:
         raise errors.InputError(
             f"--problem_type={given}, but the model was trained for {trained}"
         )
+    if known is not None and len(known.labels or ()) == 1:
+        trained = trained or examples.REGRESSION
     return given or trained or examples.CLASSIFICATION

@@ -106,3 +106,21 @@ def test_a_value_that_is_no_number_is_named(value):
     texts = labeled("1.5", value)
     with pytest.raises(errors.InputError, match=f":3: {value!r} is not a num"):
         examples.encode_labels(texts, examples.REGRESSION, [])
+
+
+def test_numbers_that_are_equal_are_one_label():
+    train = labeled("1", "1.0", "0.0", "2.50", "v1.0")
+    found = examples.find_labels(train, CLASSIFICATION)
+    assert found == ["0.0", "1", "2.50", "v1.0"]
+    dev = labeled("1.00", "0", "-0.0")
+    numbers = examples.encode_labels(
+        labeled("1.00", "0"), CLASSIFICATION, found
+    )
+    assert numbers.tolist() == [[1], [0]]
+    with pytest.raises(errors.InputError, match="t.csv:4: label '-0.0'"):
+        examples.encode_labels(dev, CLASSIFICATION, found)
+
+
+def test_a_label_that_could_not_be_written_among_others_is_refused():
+    with pytest.raises(errors.InputError, match="t.csv:3: label 'l,2' has a c"):
+        examples.find_labels(labeled(["a"], ["l1", "l,2"]), MULTI_LABEL)

@@ -176,19 +176,19 @@ QQP = (
 )
 
 
-def test_the_cut_rows_that_qqp_is_released_with_are_left_out(tmp_path, caplog):
-    path = write(tmp_path, "train.tsv", QQP)
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_the_cut_rows_that_qqp_is_released_with_are_left_out(
+    tmp_path, caplog, split
+):
+    path = write(tmp_path, f"{split}.tsv", QQP)
     with caplog.at_level("WARNING", logger="absl"):
-        train = glue.read("qqp", "train", str(tmp_path))
-    assert (train.first, train.labels) == (["A?", "D?"], ["0", "1"])
-    assert train.lines == [2, 4]
+        found = glue.read("qqp", split, str(tmp_path))
+    assert (found.first, found.labels) == (["A?", "D?"], ["0", "1"])
+    assert found.lines == [2, 4]
     assert f"2 cut row(s) left out: {path}:3, {path}:5" in caplog.text
 
 
-def test_no_row_of_what_qqp_is_judged_by_is_left_out(tmp_path):
-    path = write(tmp_path, "dev.tsv", QQP)
-    with pytest.raises(errors.InputError, match=f"{path}:3: 4 columns, but"):
-        glue.read("qqp", "dev", str(tmp_path))
+def test_no_row_that_qqp_is_submitted_for_is_left_out(tmp_path):
     text = "id\tquestion1\tquestion2\n0\tA?\tB?\n1\tC?\n2\tD?\tE?\n"
     path = write(tmp_path, "test.tsv", text)
     with pytest.raises(errors.InputError, match=f"{path}:3: 2 columns, but"):

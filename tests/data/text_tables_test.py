@@ -81,7 +81,7 @@ def refusal(tmp_path, form, text):
         ("tsv", "words\tlabel\na\tb\n", ":2: no column 'text', only: 'words'"),
         ("jsonl", '{"text": "a", "label": 1}\n{"te', ":2: not JSON"),
         ("jsonl", "[1]\n", ":1: not a JSON object"),
-        ("jsonl", '{"text": null, "label": 1}\n', ":1: 'text' is no text"),
+        ("jsonl", '{"text": [], "label": 1}\n', ":1: 'text' is no text"),
         ("jsonl", '{"text": "a", "label": [null]}\n', ":1: 'label' is no text"),
         ("csv", "text,label\n", ": has no examples"),
         ("csv", "", ": is empty"),
@@ -188,3 +188,42 @@ def test_a_list_of_labels_is_written_as_single_labels_are(tmp_path):
     rows += '{"text": "a", "label": true}\n'
     found = read(write(tmp_path, "t.jsonl", rows), "jsonl")
     assert found.labels == [["true", "1", "b"], "true"]
+
+
+def test_quoted_cells_of_a_tsv_are_read_as_those_of_a_csv(tmp_path):
+    cells = ['"say ""x"", ok"', '"Yes" and "no"', '"', '""', 'a"b', '"x']
+    text = "text\tlabel\n" + "".join(f"{cell}\t1\n" for cell in cells)
+    found = read(write(tmp_path, "train.tsv", text), "tsv")
+    assert found.first == ['say "x", ok', *cells[1:3], "", *cells[4:]]
+    text = 'text\tlabel\n"two\nlines"\t1\n'
+    with pytest.raises(errors.InputError, match=r":2: 1 columns.* \(--task_na"):
+        read(write(tmp_path, "train.tsv", text), "tsv")
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+def test_a_missing_text_is_empty_and_told(tmp_path, caplog, form):
+    text = {
+        "csv": "text,label\n,a\nB,b\n",
+        "tsv": "text\tlabel\n\ta\nB\tb\n",
+        "jsonl": '{"text": null, "label": "a"}\n{"text": "B", "label": "b"}',
+    }[form]
+    path = write(tmp_path, "train", text)
+    with caplog.at_level("WARNING", logger="absl"):
+        assert read(path, form).first == ["", "B"]
+    line = 1 if form == "jsonl" else 2
+    assert f"{path}:{line}: no text, one of 1 such row(s)" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "{}", "[null]"])
+def test_what_json_holds_that_is_no_label_is_refused(tmp_path, value):
+    path = write(tmp_path, "train", f'{{"text": "A", "label": {value}}}\n')
+    with pytest.raises(errors.InputError, match=f"{path}:1: "):
+        found = read(path, "jsonl")
+        examples.find_labels(found, examples.CLASSIFICATION)
+
+
+def test_columns_without_a_name_and_lines_of_spaces_do_no_harm(tmp_path):
+    text = "text,label,,\nA,a,,\n   \nB,b,x,y\n"
+    assert read(write(tmp_path, "t.csv", text), "csv").first == ["A", "B"]
+    text = '{"text": "A", "label": "a"}\n  \n'
+    assert read(write(tmp_path, "t.jsonl", text), "jsonl").first == ["A"]

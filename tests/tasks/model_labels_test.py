@@ -51,5 +51,6 @@ def test_the_kind_is_the_models_unless_it_is_told():
     assert model_labels.kind(None, several) == examples.MULTI_LABEL
     assert model_labels.kind(None, known(None)) == examples.CLASSIFICATION
     assert model_labels.kind("regression", None) == examples.REGRESSION
+    assert model_labels.kind(None, known(["LABEL_0"])) == examples.REGRESSION
     with pytest.raises(errors.InputError, match="trained for multi_label"):
         model_labels.kind("regression", several)
