@@ -8,13 +8,14 @@ combine(config)                             # --ensemble_dirs
 
 import dataclasses
 import functools
+import os
 import sys
 from typing import Any
 
 import errors
 import finetuning_job
 import tensorflow_setup  # noqa: F401
-from data import squad, squad_windows
+from data import input_files, squad, squad_windows
 from data.features import Features
 from data.tokenization import Tokenizer
 from tasks import (
@@ -236,7 +237,8 @@ def ask(config: Any, fitted: finetuning_job.Fitted, sets: Sets) -> None:
         found = reader.ask(config.question, config.context)
         print(squad_ask.describe(found, config.context))
     if config.interactive:
-        squad_ask.talk(reader, sys.stdin.buffer, sys.stdout, config.context)
+        read = squad_ask.reads(sys.stdin, sys.stdout)
+        squad_ask.talk(reader, read, sys.stdout, config.context)
 
 
 def combine(config: Any) -> None:
@@ -254,6 +256,7 @@ def combine(config: Any) -> None:
         sets.predict,
         limits=limits(config, sets),
         threshold=sets.threshold,
+        found_before=_found_before(config),
     )
     # The windows are the members', whatever the flags say.
     told = dataclasses.replace(config, **dataclasses.asdict(members[0].sizes))
@@ -269,6 +272,20 @@ def combine(config: Any) -> None:
         files, with_negative=sets.with_negative, threshold=made.threshold
     )
     record.predictions(made)
+
+
+def _found_before(config: Any) -> float | None:
+    """Returns the threshold that the same runs' combination has been given."""
+    stored = squad_settings.read(config.output_dir)
+    path = os.path.join(config.output_dir, "run_config.json")
+    if stored is None or not file_system.is_file(path):
+        return None
+    told = input_files.read_json(path)
+    is_same = (
+        isinstance(told, dict)
+        and told.get("ensemble_dirs") == config.ensemble_dirs
+    )
+    return stored.null_score_diff_threshold if is_same else None
 
 
 def _ensemble_dirs(config: Any) -> list[str]:

@@ -85,6 +85,8 @@ def read_json(path: str) -> Any:
             f"{path}:{error.lineno}: malformed JSON: {error.msg} at column "
             f"{error.colno}"
         ) from None
+    except ValueError as error:  # A number of thousands of digits.
+        raise errors.InputError(f"{path}: malformed JSON: {error}") from None
     except RecursionError:
         raise errors.InputError(
             f"{path}: malformed JSON: lists and objects within each other "

@@ -9,18 +9,22 @@ The paper (section 4.2) forms documents of the first 400 tokens and keeps those
 with at least one of the provided answers.
 """
 
+import functools
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
 import errors
 from data import input_files, squad
 
 _SPACE = re.compile(r"\S+")
+_NAMED = 5  # Of the pages that are not there, so many are named.
 _FIELDS = {
     "QuestionId": str,
     "Question": str,
@@ -59,33 +63,32 @@ def convert(
     questions = values.get("Data") if isinstance(values, dict) else None
     if not isinstance(questions, list):
         raise errors.InputError(f"{path}: has no list 'Data', as TriviaQA has")
+    evidence = _Evidence(evidence_dir)
     articles: dict[str, dict[str, Any]] = {}
-    pages = missing = without = kept = 0
+    missing: list[str] = []
+    seen: set[str] = set()
+    pages = without = 0
     for number, question in enumerate(questions, 1):
         where = f"{path}: question {number}"
         for page in _pages(where, question):
             pages += 1
-            text = _read(os.path.join(evidence_dir, page))
+            text = evidence.read(page) if page else None
             if text is None:
-                missing += 1
+                missing.append(f"{where}: {page or 'a page without a name'}")
                 continue
             context = first_words(text, max_words)
-            answer = find_alias(context, _aliases(question))
-            if answer is None:
+            qa = _qa(question, page, context)
+            if qa is None:
                 without += 1
                 continue
-            kept += 1
-            qa = {
-                "id": f"{question['QuestionId']}--{page}",
-                "question": question["Question"],
-                "answers": [
-                    {"text": answer.text, "answer_start": answer.start}
-                ],
-            }
+            if qa["id"] in seen:
+                raise errors.InputError(f"{where}: {qa['id']} occurs twice")
+            seen.add(qa["id"])
             made = articles.setdefault(page, _article(page, context))
             made["paragraphs"][0]["qas"].append(qa)
-    counts = Counts(len(questions), pages, missing, without, kept)
+    counts = Counts(len(questions), pages, len(missing), without, len(seen))
     _check(path, evidence_dir, counts)
+    _name(missing)
     return {"version": "TriviaQA", "data": list(articles.values())}, counts
 
 
@@ -107,18 +110,33 @@ def first_words(text: str, count: int) -> str:
     return text[:end]
 
 
+def find_answer(context: str, answer: dict[str, Any]) -> squad.Answer | None:
+    """Returns where one of TriviaQA's aliases stands, None if none does.
+
+    What TriviaQA has normalized may have lost an article, "The Who" to "who":
+    it counts only where no alias as it is spelled is found.
+    """
+    for prefix in ("", "Normalized"):
+        texts = [answer.get(f"{prefix}Value")]
+        listed = answer.get(f"{prefix}Aliases")
+        texts += listed if isinstance(listed, list) else []
+        found = find_alias(context, [x for x in texts if isinstance(x, str)])
+        if found is not None:
+            return found
+    return None
+
+
 def find_alias(context: str, aliases: Sequence[str]) -> squad.Answer | None:
     """Returns the first alias in a text, of those at one place the longest.
 
-    Case does not count, and words must be whole.
+    Case does not count, words must be whole, and between two of them any signs
+    and spaces may stand: "Jay Z" is found in "Jay-Z".
     """
     best: tuple[int, int] | None = None
     for alias in aliases:
-        words = alias.split()
-        if not words:
+        pattern = _pattern(unicodedata.normalize("NFC", alias).strip())
+        if pattern is None:
             continue
-        pattern = r"\s+".join(map(re.escape, words))
-        pattern = rf"(?<!\w){pattern}(?!\w)"
         match = re.search(pattern, context, re.IGNORECASE)
         if match is not None:
             place = (match.start(), -match.end())
@@ -128,13 +146,37 @@ def find_alias(context: str, aliases: Sequence[str]) -> squad.Answer | None:
     return squad.Answer(context[best[0] : -best[1]], best[0])
 
 
+def _pattern(alias: str) -> str | None:
+    words = re.findall(r"\w+", alias)
+    if not words:
+        return None
+    begin, end = alias.index(words[0]), alias.rindex(words[-1]) + len(words[-1])
+    inner = r"(?:\s+|\W{1,3})".join(words)
+    around = re.escape(alias[:begin]), re.escape(alias[end:])
+    return rf"(?<!\w){around[0]}{inner}{around[1]}(?!\w)"
+
+
+def _qa(
+    question: dict[str, Any], page: str, context: str
+) -> dict[str, Any] | None:
+    """Returns a question about a page as SQuAD has it, None without answer."""
+    answer = find_answer(context, question["Answer"])
+    if answer is None:
+        return None
+    return {
+        "id": f"{question['QuestionId']}--{page}",
+        "question": question["Question"],
+        "answers": [{"text": answer.text, "answer_start": answer.start}],
+    }
+
+
 def _article(page: str, context: str) -> dict[str, Any]:
     title = page.removesuffix(".txt").replace("_", " ")
     return {"title": title, "paragraphs": [{"context": context, "qas": []}]}
 
 
-def _pages(where: str, question: Any) -> Iterator[str]:
-    """Yields the names of a question's pages, each once."""
+def _pages(where: str, question: Any) -> Iterator[str | None]:
+    """Yields the names of a question's pages, each once; None has none."""
     for name, kind in _FIELDS.items():
         value = question.get(name) if isinstance(question, dict) else None
         if not isinstance(value, kind):
@@ -145,9 +187,8 @@ def _pages(where: str, question: Any) -> Iterator[str]:
     for page in question["EntityPages"]:
         file = page.get("Filename") if isinstance(page, dict) else None
         if not isinstance(file, str) or not file:
-            raise errors.InputError(
-                f"{where}: an entity page has no 'Filename'"
-            )
+            yield None
+            continue
         if os.path.isabs(file) or ".." in file.split("/"):
             raise errors.InputError(
                 f"{where}: the page {file!r} is outside of the evidence"
@@ -157,21 +198,45 @@ def _pages(where: str, question: Any) -> Iterator[str]:
             yield file
 
 
-def _aliases(question: dict[str, Any]) -> list[str]:
-    answer = question["Answer"]
-    texts = [answer.get("Value"), answer.get("NormalizedValue")]
-    for name in ("Aliases", "NormalizedAliases"):
-        found = answer.get(name)
-        texts += found if isinstance(found, list) else []
-    return [text for text in texts if isinstance(text, str)]
+class _Evidence:
+    """A folder of pages, whose names may differ in case and Unicode's form."""
+
+    def __init__(self, folder: str):
+        self._folder = folder
+
+    def read(self, page: str) -> str | None:
+        """Returns a page's text in NFC, None if there is no such file."""
+        path = os.path.join(self._folder, page)
+        if not _is_file(path):
+            other = self._names.get(_plain(page))
+            path = other and os.path.join(self._folder, other)
+        if not path or not _is_file(path):
+            return None
+        with tf.io.gfile.GFile(path, "rb") as file:
+            text = file.read().decode("utf-8", "ignore")
+        return unicodedata.normalize("NFC", text)
+
+    @functools.cached_property
+    def _names(self) -> dict[str, str]:
+        if not tf.io.gfile.isdir(self._folder):
+            return {}
+        names = sorted(tf.io.gfile.listdir(self._folder))
+        return {_plain(name): name for name in names}
 
 
-def _read(path: str) -> str | None:
-    """Returns a page's text, None if there is no such file."""
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        return None
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read().decode("utf-8", "ignore")
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFD", name).lower()
+
+
+def _is_file(path: str) -> bool:
+    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+
+
+def _name(missing: Sequence[str]) -> None:
+    """Names pages that are not there, the first ones at least."""
+    if missing:
+        more = "; ..." if len(missing) > _NAMED else ""
+        logging.warning("not there: %s%s", "; ".join(missing[:_NAMED]), more)
 
 
 def _check(path: str, evidence_dir: str, counts: Counts) -> None:

@@ -6,9 +6,10 @@ question> When was he born?
   The leader was John Smith ([1895]-1943).
 """
 
+import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -119,15 +120,45 @@ def describe(entry: Entry, context: str) -> str:
     return f"{entry.text}  ({sure}, characters {start}-{end})\n  {place}"
 
 
+def reads(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
+    """Returns what shows a prompt and reads a line, b"" at the end.
+
+    At a terminal lines can be edited, and be longer than the 4,095 bytes that
+    one hands over by itself.
+    """
+
+    def ask(prompt: str) -> bytes:
+        output.write(prompt)
+        output.flush()
+        line = lines.buffer.readline()
+        if not line:
+            output.write("\n")
+        return line
+
+    def edit(prompt: str) -> bytes:
+        try:
+            return f"{input(prompt)}\n".encode("utf-8", "surrogateescape")
+        except EOFError:
+            return ask("")
+
+    if not lines.isatty():
+        return ask
+    importlib.import_module("readline")  # Which input() uses from then on.
+    return edit
+
+
 def talk(
-    reader: Reader, lines: BinaryIO, output: TextIO, context: str | None = None
+    reader: Reader,
+    read: Callable[[str], bytes],
+    output: TextIO,
+    context: str | None = None,
 ) -> None:
     """Answers until the input ends; an empty line asks for another paragraph.
 
     Args:
       reader: of the model.
-      lines: what the user types.
-      output: where prompts and answers go.
+      read: see reads.
+      output: where answers go.
       context: the first paragraph; None asks for it.
 
     Raises:
@@ -135,11 +166,8 @@ def talk(
     """
     for number in itertools.count(1):
         is_question = context is not None
-        output.write(_QUESTION if is_question else _PARAGRAPH)
-        output.flush()
-        line = lines.readline()
+        line = read(_QUESTION if is_question else _PARAGRAPH)
         if not line:
-            output.write("\n")
             return
         line = _decode(line, number).strip()
         if context is None:

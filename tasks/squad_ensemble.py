@@ -112,6 +112,7 @@ def combine(
     *,
     limits: squad_candidates.Limits,
     threshold: float | None,
+    found_before: float | None = None,
 ) -> squad_predictions.Judgment:
     """Returns the runs' common answers.
 
@@ -119,8 +120,9 @@ def combine(
       members: the runs.
       found: the questions.
       limits: of what may be an answer.
-      threshold: above which there is none; None finds the best, or takes the
-        mean of the runs' where it is not known what is right.
+      threshold: above which there is none; None finds the best.
+      found_before: what is taken where it is not known what is right; None
+        takes the mean of the runs'.
     """
     directories = [member.directory for member in members]
     windows = _common_windows(members, found)
@@ -135,6 +137,8 @@ def combine(
         logging.info("the lists of %d runs are combined", len(members))
         answers = combine_lists(directories, found, limits)
     known = [m.threshold for m in members if m.threshold is not None]
+    if found_before is not None:
+        known = [found_before]
     return squad_predictions.judge(
         found,
         answers,
@@ -277,7 +281,12 @@ def _row(entry: Any) -> _Listed | None:
 
 
 def _answering(rows: Sequence[_Listed]) -> list[_Listed]:
-    """Returns a list of 2.0 as one of 1.1: without "", the shares scaled."""
+    """Returns what a list answers, as in 1.1: without "", the shares scaled.
+
+    A list of 1.1 that had nothing to say is released as one "empty".
+    """
+    if [(text, *ends) for text, _, *ends in rows] == [(NOTHING, 0.0, 0.0)]:
+        return []
     kept = [row for row in rows if row[0]]
     if len(kept) == len(rows):
         return kept

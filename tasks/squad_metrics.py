@@ -174,13 +174,18 @@ def best_thresholds(
     Args:
       found: questions with answers, of 2.0.
       predictions: what is answered below the threshold.
-      null_odds: above the threshold nothing is answered.
+      null_odds: above the threshold nothing is answered. Of equal ones the
+        order decides, as in the official script.
     """
     scores = score_all(found, predictions)
-    rows = [
-        (null_odds[question.id], bool(question.answers), scored, question.id)
+    scored_by_id = {
+        question.id: (bool(question.answers), scored, question.id)
         for question, scored in zip(found.questions, scores, strict=True)
-        if question.id in null_odds
+    }
+    rows = [
+        (odds, *scored_by_id[number])
+        for number, odds in null_odds.items()
+        if number in scored_by_id
     ]
     rows.sort(key=lambda row: row[0])
     unanswerable = sum(not q.answers for q in found.questions)

@@ -127,13 +127,30 @@ def judge(
     )
     if not found.has_answers:
         if any(question.answers for question in found.questions):
-            logging.warning(
-                "%s: not scored, as some questions have no answer", found.path
-            )
+            _warn_of_unanswered(found, "not scored")
         return made
+    _warn_of_unanswered(found, "judged as if there were none")
     values = squad_metrics.evaluate(found, made.predictions)
     values |= {**squad_metrics.threshold_keys(best), "score": values["f1"]}
     return dataclasses.replace(made, values=values)
+
+
+def _warn_of_unanswered(found: squad.Questions, what: str) -> None:
+    """Names questions that should have answers in the file, and have none."""
+    bare = [
+        (question.id, "no answer")
+        for question in found.questions
+        if not (question.answers or question.is_impossible)
+    ]
+    if bare:
+        logging.warning(
+            "%s: %d questions have no answer and are not said to be "
+            "impossible, %s: %s",
+            found.path,
+            len(bare),
+            what,
+            squad.name(bare, name_all=False),
+        )
 
 
 def _warn_of_one_kind(found: squad.Questions, threshold: float) -> None:

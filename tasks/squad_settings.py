@@ -66,7 +66,8 @@ def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
     """Reads what is stored with the model that a run starts from or asks.
 
     Args:
-      output_dir: its model comes first, as its weights do.
+      output_dir: its model comes first, as its weights do. What an earlier
+        prediction without a model has left there comes last.
       init_checkpoint: a model directory, or a file or checkpoint in one.
     """
     found = None
@@ -74,4 +75,4 @@ def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
         found = read(output_dir)
     if found is None and init_checkpoint is not None:
         found = read(file_system.folder_of(init_checkpoint))
-    return found
+    return found or read(output_dir)

@@ -94,6 +94,23 @@ def test_without_answers_the_threshold_is_the_mean_of_the_runs(both, place):
     assert not (other / "eval_results.json").exists()
 
 
+def test_what_was_found_for_a_combination_is_used_for_it_later(place):
+    def stored(folder):
+        kept = read(folder, "question_answering.json")
+        return kept["null_score_diff_threshold"]
+
+    found = stored(combine(place, "later", "one", "two_answers"))
+    unlabeled = {"predict_file": place / "test2.json"}
+    combine(place, "later", "one", "two", **unlabeled)
+    assert stored(place / "later") != found  # Of other runs: their mean.
+    combine(place, "later", "one", "two_answers")
+    folder = combine(place, "later", "one", "two_answers", **unlabeled)
+    assert stored(folder) == found
+    odds = read(folder, "null_odds.json")
+    for number, text in read(folder, "predictions.json").items():
+        assert (text == "") == (odds[number] > found)
+
+
 def test_runs_with_other_windows_are_combined_by_their_lists(place, caplog):
     predict(place, "narrow", doc_stride=3)
     folder = combine(place, "mixed", "one", "narrow")

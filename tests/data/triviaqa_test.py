@@ -153,3 +153,61 @@ def test_a_file_without_any_answer_is_refused(place):
     (place / "qa.json").write_text(json.dumps({"Data": [made]}))
     with pytest.raises(errors.InputError, match="none of 1 questions has its"):
         triviaqa.convert(str(place / "qa.json"), str(place / "wikipedia"))
+
+
+@pytest.mark.parametrize(
+    ("context", "alias", "text"),
+    [
+        ("He saw Schindler\u2019s List.", "schindler s list", None),
+        ("by Jay-Z now", "Jay Z", "Jay-Z"),
+        ("In Washington,  D.C., he", "washington d c", "Washington,  D.C"),
+        ("of AC/DC", "ac dc", "AC/DC"),
+        ("Cafe\u0301 Noir", "Caf\u00e9 Noir", "Caf\u00e9 Noir"),
+        ("It is C++.", "C++", "C++"),
+        ("for $100", "$100", "$100"),
+        ("Jay has nothing of Z", "Jay Z", ""),
+        ("C is older", "C++", ""),
+        ("what?", "?", ""),
+    ],
+)
+def test_signs_between_the_words_of_an_alias_do_not_count(
+    place, context, alias, text
+):
+    (place / "wikipedia" / "D.txt").write_text(context)
+    made = question(1, ["D.txt"], alias)
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    arguments = str(place / "qa.json"), str(place / "wikipedia")
+    if text == "":
+        with pytest.raises(errors.InputError, match="none of 1 questions has"):
+            triviaqa.convert(*arguments)
+        return
+    found, _ = triviaqa.convert(*arguments)
+    (paragraph,) = found["data"][0]["paragraphs"]
+    (answer,) = paragraph["qas"][0]["answers"]
+    expected = text or "Schindler\u2019s List"
+    assert answer["text"] == expected
+    start = answer["answer_start"]
+    assert paragraph["context"][start : start + len(expected)] == expected
+
+
+def test_a_normalized_alias_counts_where_no_other_is_found():
+    answer = {"Value": "The Who", "NormalizedValue": "who"}
+    found = triviaqa.find_answer("One who founded The Who", answer)
+    assert (found.text, found.start) == ("The Who", 16)
+    assert triviaqa.find_answer("Who else?", answer).text == "Who"
+
+
+def test_pages_are_found_in_other_case_and_form_and_others_named(place, caplog):
+    (place / "wikipedia" / "Beyonce\u0301.txt").write_text("Paris")
+    made = question(1, ["beyonc\u00e9.txt", "Nowhere.txt"], "Paris")
+    made["EntityPages"].append({"Title": "no name"})
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    arguments = str(place / "qa.json"), str(place / "wikipedia")
+    with caplog.at_level("WARNING", logger="absl"):
+        _, counts = triviaqa.convert(*arguments)
+    assert (counts.pages, counts.missing, counts.kept) == (3, 2, 1)
+    assert "1: Nowhere.txt; " in caplog.text
+    assert "1: a page without a name" in caplog.text
+    (place / "qa.json").write_text(json.dumps({"Data": [made, made]}))
+    with pytest.raises(errors.InputError, match="question 2: tc_1--.* twice"):
+        triviaqa.convert(*arguments)

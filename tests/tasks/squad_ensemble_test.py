@@ -102,6 +102,16 @@ def test_lists_of_2_0_are_lists_of_1_1_without_no_answer(leave):
     assert [e.text for e in answers.entries] == ["x", "y"]
 
 
+def test_a_list_of_1_1_that_says_nothing_has_no_voice(leave):
+    silent = leave("x", [entry("empty", 1.0, 0.0, 0.0)])
+    rows = [entry("a", 0.9, 2.0, 1.0), entry("empty", 0.1, 0.0, 0.0)]
+    runs = [silent, leave("y", rows)]
+    (answers,) = squad_ensemble.combine_lists(runs, FOUND, Limits())
+    assert [e.probability for e in answers.entries] == [0.9, 0.1]
+    (answers,) = squad_ensemble.combine_lists([silent], FOUND, Limits())
+    assert [e.text for e in answers.entries] == ["empty"]
+
+
 def test_a_run_with_nothing_else_to_say_has_one_voice():
     none = NO_ANSWER_ODDS
     assert squad_ensemble.mean_odds([-4.0, 1.0, 6.0]) == 1.0

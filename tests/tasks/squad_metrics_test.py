@@ -107,6 +107,18 @@ def test_scores_of_2_0_by_whether_there_is_an_answer():
     }
 
 
+def test_of_equal_odds_the_order_of_their_file_decides():
+    found = questions(("has", ["cat"]), ("no", []), impossible=True)
+    given = {"has": "cat", "no": "dog"}
+    scores = {
+        order: squad_metrics.best_thresholds(
+            found, given, dict.fromkeys(order, 0.0)
+        )["exact"].score
+        for order in (("has", "no"), ("no", "has"))
+    }
+    assert scores == {("has", "no"): 100.0, ("no", "has"): 50.0}
+
+
 def test_the_best_threshold_is_that_of_trying_all():
     found = questions(
         *((f"has{i}", ["cat"]) for i in range(6)),
@@ -217,6 +229,7 @@ def test_unusable_files_are_named(tmp_path, capsys):
         ("[]", "must hold one JSON object"),
         ('{"1": 2}', "what is said of '1' must be text"),
         ("{", "malformed JSON"),
+        ('{"1": ' + "1" * 5000 + "}", "malformed JSON"),
     ):
         path.write_text(text)
         with pytest.raises(errors.InputError, match=message):

@@ -167,3 +167,24 @@ def test_damaged_logits_are_named(tmp_path, content, windows):
         np.save(file, np.zeros(3))
     with pytest.raises(errors.InputError, match="npz: cannot be read: "):
         squad_predictions.read_sizes(str(tmp_path))
+
+
+def test_questions_without_the_answer_that_they_should_have_are_named(caplog):
+    found = questions("a", "", "b")
+    bare = [
+        dataclasses.replace(question, is_impossible=False)
+        for question in found.questions
+    ]
+    for has_impossible, what in ((True, "as if there were"), (False, "not sc")):
+        caplog.clear()
+        given = dataclasses.replace(
+            found, questions=bare, has_impossible=has_impossible
+        )
+        made = squad_predictions.judge(
+            given,
+            answered(("a", 0.0), ("x", 0.0), ("b", 0.0)),
+            with_negative=has_impossible,
+        )
+        assert "dev.json: 1 questions have no answer" in caplog.text
+        assert what in caplog.text and "1: no answer" in caplog.text
+        assert bool(made.values) is has_impossible
