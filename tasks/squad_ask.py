@@ -139,7 +139,8 @@ def reads(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
         try:
             return f"{input(prompt)}\n".encode("utf-8", "surrogateescape")
         except EOFError:
-            return ask("")
+            output.write("\n")
+            return b""
 
     if not lines.isatty():
         return ask

@@ -59,6 +59,7 @@ def test_a_terminal_hands_over_lines_of_any_length():
         os.write(ours, typed[start : start + 500])
         time.sleep(0.01)
     await_word(b"question> ")
+    time.sleep(0.5)  # Shown before it reads: a key too early is another's.
     os.write(ours, b"\x04")
     await_word(b"END b''")
     _, err = process.communicate(timeout=60)
