@@ -69,6 +69,8 @@ def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
         run.check(done, job.settings)
         if job.config.is_grid:
             results.add(run, done)
+    elif job.config.is_grid:
+        run.check(run.begun() or {}, job.settings)
 
 
 def _tell(job: Job, results: grid.Results) -> None:
@@ -93,9 +95,11 @@ def _finish(
 ) -> Fitted:
     """Trains a run to its end, and keeps its model if it is the best."""
     config = job.config
+    is_chief = assembly.is_chief(job.strategy)
+    if config.is_grid and is_chief:
+        run.begin(job.settings)
     fitted = _fit(job, run.random_seed)
     done = _train_one(fitted, run)
-    is_chief = assembly.is_chief(job.strategy)
     if results.add(run, done):
         save_model(fitted.model)
         if is_chief:

@@ -4,9 +4,10 @@
         -> out/runs/lr5e-05_seed1, out/runs/lr5e-05_seed2, ...
 
 Every finished run leaves result.json in its folder, so an interrupted grid goes
-on where it was. One that has diverged is finished as well: it would do so
-again. A grid of one run is that run, in output_dir itself. kept.json says which
-run's model lies in output_dir.
+on where it was; begun.json says how the others were begun, as which they go on.
+One that has diverged is finished as well: it would do so again. A grid of one
+run is that run, in output_dir itself. kept.json says which run's model lies in
+output_dir.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ import errors
 from tasks import file_system
 
 RESULT = "result.json"
+BEGUN = "begun.json"
 KEPT = "kept.json"
 _GRID_RESULTS = "grid_results"
 _SCORE = "score"
@@ -59,9 +61,13 @@ class Run:
     def check(
         self, done: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> None:
-        """Refuses a result that other settings, by flag, led to.
+        """Refuses other settings, by flag, than a run has been made with.
 
         Only those that both know are compared.
+
+        Args:
+          done: of result() or begun().
+          settings: of now.
         """
         old = done.get("settings", {})
         settings = {**settings, **self.settings}
@@ -71,10 +77,22 @@ class Run:
             if name in old and old[name] != value
         ]
         if changed:
+            state = "has ended already" if "step" in done else "was begun so"
             raise errors.InputError(
-                f"{', '.join(changed)}: {self.directory} has ended already; "
+                f"{', '.join(changed)}: {self.directory} {state}; "
                 "take another --output_dir"
             )
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Notes what the run of a grid is made with, before it trains."""
+        file_system.make_folder(self.directory)
+        text = json.dumps({"settings": {**settings, **self.settings}}, indent=2)
+        path = os.path.join(self.directory, BEGUN)
+        file_system.write_text(path, text + "\n")
+
+    def begun(self) -> dict | None:
+        """Returns what the run of a grid was begun with, if it was."""
+        return _read(os.path.join(self.directory, BEGUN))
 
     def finish(self, done: Mapping[str, Any]) -> None:
         """Notes what the run ended with; see Results.add."""

@@ -5,6 +5,7 @@ python -m pytest tests/run_classifier_grid_test.py
 
 import gc
 import json
+import shutil
 import weakref
 
 import classifier_runs
@@ -101,6 +102,22 @@ def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
             run_grid(place, **flags)
         assert caught.value.code == 2
         assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_unfinished_run_goes_on_as_it_was_begun_or_not_at_all(
+    place, grid, capsys
+):
+    folder, _ = grid
+    shutil.copytree(folder, place / "cut_short")
+    for path in (place / "cut_short" / "runs").glob("*/result.json"):
+        path.unlink()
+    flags = GRID | {"num_train_epochs": 2}
+    with pytest.raises(SystemExit) as caught:
+        classifier_runs.run_csv(place, "cut_short", "--do_train", **flags)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--num_train_epochs was 3.0, is 2.0: " in error
+    assert "was begun so; take another --output_dir" in error
 
 
 def test_a_smaller_grid_ends_with_the_model_that_it_reports(place, grid):
