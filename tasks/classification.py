@@ -114,6 +114,7 @@ def evaluate(
     label_ids: np.ndarray,
     *,
     selected_by: Sequence[str] | None = None,
+    positive: int = 1,
 ) -> dict[str, float]:
     """Returns the named metrics, the "score" and the "loss".
 
@@ -124,9 +125,13 @@ def evaluate(
       label_ids: as `data.examples.encode_labels` gives them.
       selected_by: the names whose mean is the score, by which runs are
         compared, the higher the better; None for all.
+      positive: the class that "f1" is of, where there are two.
     """
     truth = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
-    values = metrics.score(names, decisions(kind, logits), truth)
+    made = decisions(kind, logits)
+    if kind == examples.CLASSIFICATION and positive != 1:
+        truth, made = 1 - truth, 1 - made
+    values = metrics.score(names, made, truth)
     loss = float(example_losses(kind, logits, label_ids).mean())
     score = float(np.mean([values[name] for name in selected_by or names]))
     return {**values, "score": score, "loss": loss}

@@ -54,6 +54,7 @@ def judge(
             found,
             task.label_ids(split),
             selected_by=task.selected_by,
+            positive=task.positive,
         )
         if split != first:
             scores.pop("score")

@@ -94,6 +94,11 @@ class SentenceTask:
         """The number of the model's outputs."""
         return len(self.labels) or 1
 
+    @property
+    def positive(self) -> int:
+        """The class that F1 is of: label 1, wherever the model has it."""
+        return 0 if list(self.labels) == ["1", "0"] else 1
+
     def label_ids(self, split: str) -> np.ndarray:
         """Returns the labels of a set as numbers."""
         return examples.encode_labels(self.read(split), self.kind, self.labels)

@@ -3,13 +3,22 @@
 python -m pytest tests/tasks/classification_test.py
 """
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 import sklearn.metrics
 
 from data import examples
-from tasks import classification, finetuning, grid, metrics, sentence_tasks
+from tasks import (
+    classification,
+    finetuning,
+    grid,
+    grid_table,
+    metrics,
+    sentence_tasks,
+)
 
 RNG = np.random.default_rng(1)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -65,6 +74,31 @@ def test_the_score_is_the_mean_of_what_runs_are_selected_by():
     assert values["score"] == values["accuracy"]
 
 
+def test_f1_is_that_of_label_1_wherever_the_model_has_it():
+    draw = np.random.default_rng(1)
+    logits, truth = draw.normal(size=(40, 2)), draw.integers(0, 2, (40, 1))
+    task = sentence_tasks.SentenceTask(
+        name="mrpc",
+        kind=examples.CLASSIFICATION,
+        metrics=("f1", "accuracy"),
+        labels=("0", "1"),
+        read=None,
+    )
+    turned = dataclasses.replace(task, labels=("1", "0"))
+    values = [
+        classification.evaluate(
+            task.kind, task.metrics, *given, positive=given_task.positive
+        )
+        for given_task, given in (
+            (task, (logits, truth)),
+            (turned, (logits[:, ::-1], 1 - truth)),
+        )
+    ]
+    assert values[0] == pytest.approx(values[1])
+    other = classification.evaluate(task.kind, task.metrics, -logits, 1 - truth)
+    assert values[0]["f1"] != pytest.approx(other["f1"])
+
+
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "csv"])
 def test_larger_scores_are_better_ones(name):
     """Errors have no part in it; CoLA is ranked by Matthews' alone."""
@@ -117,13 +151,13 @@ def test_a_summary_by_hand():
     runs = grid.plan([5e-5], [1, 2, 3], "out")
     scores = dict(zip(runs, (0.5, 0.9, 0.7), strict=True))
     results = {run: {"score": x, "loss": 1 - x} for run, x in scores.items()}
-    assert grid.best(results) == runs[1]
-    found = grid.summary(results)
+    assert grid_table.best(results) == runs[1]
+    found = grid_table.summary(results)
     assert found["score"]["best"] == 0.9
     assert found["score"]["mean"] == pytest.approx(0.7)
     assert found["score"]["median"] == 0.7
     assert found["score"]["std"] == pytest.approx(0.2)
     assert found["loss"]["best"] == pytest.approx(0.1)
-    header, rows = grid.table(results)
+    header, rows = grid_table.table(results)
     assert header == ["learning rate", "seed", "score", "loss"]
     assert len(rows) == 3 + 4

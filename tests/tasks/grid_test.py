@@ -8,7 +8,7 @@ import json
 import pytest
 
 import errors
-from tasks import grid
+from tasks import grid, grid_table
 
 REASON = "step 12: the loss is nan"
 
@@ -46,8 +46,8 @@ def read(path):
 
 def test_nothing_is_worse_than_a_score_that_is_no_number(runs):
     nan = {"score": float("nan")}
-    assert grid.best({runs[0]: nan, runs[1]: {"score": 0.9}}) == runs[1]
-    assert grid.best({runs[0]: {"score": -0.5}, runs[1]: nan}) == runs[0]
+    assert grid_table.best({runs[0]: nan, runs[1]: {"score": 0.9}}) == runs[1]
+    assert grid_table.best({runs[0]: {"score": -0.5}, runs[1]: nan}) == runs[0]
 
 
 def test_failed_runs_are_named_and_not_counted(tmp_path, runs):
