@@ -68,6 +68,11 @@ class ExtractConfig(run_config.DeviceConfig, finetuning_config.EncoderConfig):
         "One vector for each text in place of each piece's.", "none"
     )
     normalize: bool = field("Scale every vector to length 1.", False)
+    # Vectors are compared with those of other machines.
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
+        "auto: bfloat16 where the hardware multiplies it, else float32.",
+        "float32",
+    )
     strategy: Literal["auto", "one_device", "mirrored", "tpu"] = field(
         "auto: all GPUs, else the CPU.", "auto"
     )

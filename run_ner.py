@@ -269,6 +269,7 @@ def open_data(
         model_scheme=config.model_scheme,
         types=config.types,
         known_labels=None if config.do_train else known_labels,
+        former_labels=known_labels,
         untagged=() if config.test_has_tags else (TEST,),
         text_file=config.text_file if config.do_predict else None,
     )

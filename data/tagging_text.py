@@ -4,7 +4,8 @@
 
 Words are split as in CoNLL-2003: marks at either end are words of their own,
 but for the period of an abbreviation, as are 's, 're, n't and their like behind
-a word. A combining mark belongs to what it stands upon.
+a word. A combining mark belongs to what it stands upon, a Chinese character is
+a word, and dashes, brackets and quotation marks divide words without a space.
 """
 
 import re
@@ -15,12 +16,23 @@ from typing import NamedTuple
 import numpy as np
 
 import errors
-from data import conll, corpus
+from data import conll, corpus, unicode_14
 from data import sentences as sentence_splitting
 
 _ABBREVIATION = re.compile(r"(?:\w\.)+|(?:Mr|Mrs|Ms|Dr|St|Prof|Inc|Co|Corp)\.")
 _CLITIC = re.compile("(?:n['\u2019]t|['\u2019](?:s|d|m|re|ve|ll))$", re.I)
-_PARTS = re.compile(r"\w(?:.*\w)?|[^\w\s]", re.DOTALL)
+_CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in unicode_14.CJK_BLOCKS)
+# Marks that join no words, wherever they stand; of commas those of numbers do.
+_BREAKS = (
+    '"()\\[\\]{};\u2014\u2026\u201c\u201d\u201e\u00ab\u00bb'
+    "\u3001\u3002\uff0c\uff01\uff1f\uff1b\uff1a\uff08\uff09"
+    "\u300a\u300b\u300c\u300d\u300e\u300f"
+)
+_LETTER = rf"[^\W{_CHINESE}]"
+_JOINT = rf"(?:[^\w\s{_BREAKS},]|(?<=\d),(?=\d))*"
+_PARTS = re.compile(
+    rf"[{_CHINESE}]|{_LETTER}(?:{_JOINT}{_LETTER})*|[^\w\s]", re.DOTALL
+)
 
 
 class Text(NamedTuple):

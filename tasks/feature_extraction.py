@@ -149,18 +149,19 @@ def read_blocks(
     texts = (line.strip() for _, line in lines)
     parts = iter(lambda: list(itertools.islice(texts, block_size)), [])
     return (
-        Block(i * block_size, _encode(part, tokenizer, max_seq_length))
+        Block(i * block_size, _encode(path, part, tokenizer, max_seq_length))
         for i, part in enumerate(parts)
     )
 
 
-def _encode(lines, tokenizer, max_seq_length) -> Features:
+def _encode(path, lines, tokenizer, max_seq_length) -> Features:
     matches = [_PAIR.match(line) for line in lines]
     return sequences.encode(
         tokenizer,
         [m[1] if m else line for m, line in zip(matches, lines, strict=True)],
         [m[2] if m else "" for m in matches],
         max_seq_length=max_seq_length,
+        name=path,
     )
 
 

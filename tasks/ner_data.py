@@ -140,6 +140,7 @@ def open_data(
     model_scheme: str,
     types: Sequence[str] = (),
     known_labels: Sequence[str] | None,
+    former_labels: Sequence[str] | None = None,
     untagged: Sequence[str] = (),
     text_file: str | None = None,
 ) -> NerData:
@@ -153,6 +154,8 @@ def open_data(
       model_scheme: what the model is to learn: bio2 or iobes.
       types: of entities; those of the training set if none are given.
       known_labels: of a model that is trained already; None if it is to be.
+      former_labels: of one that is trained on: if they are the same, they keep
+        their places.
       untagged: the sets whose files have no column of tags.
       text_file: raw text, if there is any.
     """
@@ -174,6 +177,8 @@ def open_data(
     labels = known_labels or _find_labels(
         read(TRAIN), scheme, model_scheme, types
     )
+    if sorted(labels) == sorted(former_labels or ()):
+        labels = list(former_labels)
     text = None if text_file is None else tagging_text.read_lines(text_file)
     return NerData(read=read, has=has, labels=labels, scheme=scheme, text=text)
 

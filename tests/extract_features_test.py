@@ -66,7 +66,6 @@ def run(place, name, *switches, **flags):
         "init_checkpoint": place / "encoder",
         "max_seq_length": 16,
         "batch_size": 2,
-        "precision": "float32",
     } | flags
     switches = (*switches, "--verbosity=0")
     config = extract_features.ExtractConfig

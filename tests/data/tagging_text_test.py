@@ -49,6 +49,28 @@ def test_words_are_those_of_conll_2003(line, words):
     assert list(text.sentences.words) == words.split(" ")
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "\u5c0f\u660e\u5728,\u4ed6\u9ad8\u5174\u3002",
+            "\u5c0f \u660e \u5728 , \u4ed6 \u9ad8 \u5174 \u3002",
+        ),
+        (
+            "Obama\u2014who was in Paris\u2026said",
+            "Obama \u2014 who was in Paris \u2026 said",
+        ),
+        ('"Hi,"she said', '" Hi , " she said'),
+        ("1,000.5 of A,B (C)D", "1,000.5 of A , B ( C ) D"),
+        ("and/or well-known 12:30 a@b.org", "and/or well-known 12:30 a@b.org"),
+        ("NATO\u5317\u7ea6X-1", "NATO \u5317 \u7ea6 X-1"),
+    ],
+)
+def test_words_are_divided_where_no_space_is(line, words):
+    text = tagging_text.split("text", [line])
+    assert list(text.sentences.words) == words.split(" ")
+
+
 def test_lines_are_read_as_they_stand(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes("\ufeffa\r\n\nb\u2028c".encode())

@@ -80,3 +80,11 @@ def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):
     assert data.label_ids("train") is first[0]
     assert data.digest("train") is first[1]
     assert data.written("train") is first[2]
+
+
+def test_a_head_of_the_same_labels_keeps_their_places(folder):
+    former = ["I-X", "O", "B-X"]
+    assert open_folder(folder, former_labels=former).labels == former
+    for other in (["O", "B-X"], ["O", "B-Y", "I-Y"], None):
+        found = open_folder(folder, former_labels=other).labels
+        assert found == ["O", "B-X", "I-X"]
