@@ -6,7 +6,7 @@
     iobes   B-PER E-PER  S-LOC  S-LOC  O      ends and single words as well
     plain   NNP   NNP    NNP    NNP    VBZ    no spans: every tag for itself
 
-BILOU's L- and U- are read as E- and S-. What a scheme does not allow, such as
+BILOU's L- and U- are read as E- and S-, BMES's M- as I-. What a scheme does not allow, such as
 an I- behind nothing, begins a span, as conlleval reads it.
 """
 
@@ -18,8 +18,8 @@ import errors
 IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
 SCHEMES = (IOB1, BIO2, IOBES, PLAIN)
 OUTSIDE = "O"
-_ALIASES = {"L": "E", "U": "S"}
-_PREFIXES = frozenset("BIESLU")
+_ALIASES = {"L": "E", "U": "S", "M": "I"}
+_PREFIXES = frozenset("BIESLUM")
 
 
 class Span(NamedTuple):

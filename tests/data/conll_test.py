@@ -47,6 +47,14 @@ def test_the_scheme_is_recognized(scheme):
     assert conll_tags.recognize([tags, ["O"]]) == expected
 
 
+def test_bmes_is_iobes_with_another_letter():
+    tags = "B-PER M-PER M-PER E-PER S-LOC".split()
+    assert conll_tags.recognize([tags]) == "iobes"
+    assert conll_tags.spans(tags) == [(0, 4, "PER"), (4, 5, "LOC")]
+    converted = conll_tags.convert(tags, "bio2")
+    assert converted == "B-PER I-PER I-PER I-PER B-LOC".split()
+
+
 def test_a_stray_tag_does_not_change_the_scheme():
     assert conll_tags.recognize([BIO2, ["O", "I-PER"]]) == "bio2"
     assert conll_tags.recognize([IOB1, ["O", "B-PER"]]) == "iob1"
