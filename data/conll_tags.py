@@ -6,8 +6,8 @@
     iobes   B-PER E-PER  S-LOC  S-LOC  O      ends and single words as well
     plain   NNP   NNP    NNP    NNP    VBZ    no spans: every tag for itself
 
-BILOU's L- and U- are read as E- and S-, BMES's M- as I-. What a scheme does not allow, such as
-an I- behind nothing, begins a span, as conlleval reads it.
+BILOU's L- and U- are read as E- and S-, BMES's M- as I-. What a scheme does not
+allow, such as an I- behind nothing, begins a span, as conlleval reads it.
 """
 
 from collections.abc import Iterable, Sequence

@@ -64,7 +64,9 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     """
     paths = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
-        matched = sorted(tf.io.gfile.glob(pattern))
+        # A name may hold brackets, which as a pattern mean something else.
+        is_name = tf.io.gfile.exists(pattern)
+        matched = [pattern] if is_name else sorted(tf.io.gfile.glob(pattern))
         found = [path for path in matched if not tf.io.gfile.isdir(path)]
         if matched and not found:
             raise errors.InputError(

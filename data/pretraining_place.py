@@ -72,7 +72,9 @@ def _refuse_changes(place, before, now) -> None:
     for name in [*now, *before]:
         then, given = before.get(name), now.get(name)
         if then != given:
-            if isinstance(then or given, list):
+            if name == "output_files":
+                change = "--output_file, --output_prefix or --num_shards"
+            elif isinstance(then or given, list):
                 change = f"--{name}: other files or other contents"
             else:
                 change = f"--{name}: {then} then, {given} now"

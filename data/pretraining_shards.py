@@ -142,11 +142,11 @@ def _run(job, pool, group, allow_single_document):
             with pretraining_place.alone(job, "tokenizing"):
                 counts = _tokenize(job, pool, bar)
             _check_documents(job, counts, allow_single_document)
+            counts |= _plan(job, pool, group, bar)
         except errors.InputError:
-            if group.count == 1:  # The text must change: start afresh.
+            if group.count == 1:  # Text or shards must change: start afresh.
                 shutil.rmtree(job.work_dir)
             raise
-        counts |= _plan(job, pool, group, bar)
         parts = pretraining_parts.parts_of_shards(
             job, counts["instances"], counts["plans"]
         )
@@ -224,7 +224,7 @@ def _plan(job, pool, group, bar) -> dict[str, int]:
     if counts["instances"] < len(job.output_files):
         raise errors.InputError(
             f"only {counts['instances']} instances for "
-            f"{len(job.output_files)} shards: make fewer shards"
+            f"{len(job.output_files)} shards: make fewer (--num_shards)"
         )
     return counts | {"plans": len(groups)}
 

@@ -23,9 +23,10 @@ _NARROW = (
 )
 _END = re.compile(
     f"(?:[{_WIDE}][{_WIDE}{_NARROW}]*[{_CLOSING}]*"
-    f"|([{_NARROW}]+)[{_CLOSING}]*(?:\\[\\w+\\])*(?=\\s))\\s*"
+    f"|(?<![{_NARROW}])([{_NARROW}]+)[{_CLOSING}]*(?:\\[\\w+\\])*(?=\\s))\\s*"
 )
 _WORD_BEFORE = re.compile(r"[^\s\"'(\[\u201c\u2018\u00ab\u201e\u2014]*$")
+_LONGEST_WORD = 64  # Far longer than any below.
 _WORD_AFTER = re.compile(f"[{_OPENING}\\s\u2013\u2014-]*(\\w+)?")
 
 # Never the end of a sentence.
@@ -95,6 +96,8 @@ def _ends(text, begin, match) -> bool:
         return False
     if match[1] != ".":
         return True
+    # Its end is enough, and is found at once in a megabyte without a space.
+    begin = max(begin, match.start() - _LONGEST_WORD)
     before = _WORD_BEFORE.search(text, begin, match.start())[0]
     word = before.lower()
     is_initial = text.startswith(".", after.end()) and len(following) == 1

@@ -14,6 +14,9 @@ import numpy as np
 import errors
 from modeling import weight_names
 
+_DECODER = "cls.predictions.decoder.weight"
+_WORDS = "bert/embeddings/word_embeddings"
+
 
 class StoredTensor(NamedTuple):
     """One tensor of a file.
@@ -85,7 +88,17 @@ def from_hugging_face(
                 f"{where}: {tensors[path].name} and {name} are the same weight"
             )
         tensors[path] = _transposed(tensor) if transpose else tensor
+    decoder = stored.get(_DECODER)
+    words = tensors.get(_WORDS)
+    if decoder and words and not _is_same(where, decoder, words):
+        others[decoder.name] = decoder  # Of a model that ties them not.
     return Matched(tensors, others)
+
+
+def _is_same(where: str, one: StoredTensor, other: StoredTensor) -> bool:
+    return one.shape == other.shape and np.array_equal(
+        values(where, one), values(where, other)
+    )
 
 
 def values(where: str, tensor: StoredTensor) -> np.ndarray:

@@ -68,8 +68,13 @@ def compare(one: Source, other: Source, tolerance: float) -> Comparison:
             if ours != theirs:
                 lines.append(f"config: {key} is {ours} and {theirs}")
                 is_equal = False
-    is_equal = is_equal and largest <= tolerance
     common = len(one.tensors.keys() & other.tensors.keys())
+    is_equal = is_equal and largest <= tolerance and common > 0
+    if one.others or other.others:
+        lines.append(
+            f"not compared, as they have no place in BERT: {len(one.others)} "
+            f"and {len(other.others)} tensors"
+        )
     verdict = "equal" if is_equal else "DIFFERENT"
     lines.append(
         f"{verdict}: {common} variables in both, max |difference| {largest:.3g}"

@@ -111,6 +111,7 @@ class MaskFiller:
         features["masked_lm_positions"] = np.maximum(positions, 0)  # Padding.
         outputs = self._model(features)
         logits = ops.cast(outputs.masked_lm_logits, "float32")
+        logits = logits[..., : len(tokens)]  # Tables may be padded.
         best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
         values, indices = map(ops.convert_to_numpy, best)  # [B, P, top_k]
         return [

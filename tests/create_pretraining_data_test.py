@@ -237,6 +237,15 @@ def test_a_full_disk_ends_in_one_line_and_leaves_no_shard(
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+def test_after_too_many_shards_fewer_are_made(place, tmp_path, capfd):
+    """The same command with other shards does not meet what it has left."""
+    flags = [f"--output_prefix={tmp_path}/x", "--num_workers=1"]
+    error = refused(place, capfd, *flags, "--num_shards=90000")
+    assert "instances for 90000 shards: make fewer (--num_shards)" in error
+    in_process(place, *flags, "--num_shards=2")
+    assert len(list(tmp_path.glob("x-*-of-00002.tfrecord"))) == 2
+
+
 def test_a_dry_run_prints_and_writes_nothing(place, tmp_path, capsys):
     in_process(place, f"--output_prefix={tmp_path}/x", "--dry_run")
     printed = capsys.readouterr().out

@@ -151,6 +151,14 @@ def test_names_and_globs_are_expanded_in_order(tmp_path):
     assert found == [f"{tmp_path}/{name}" for name in ("c", "b0", "b1")]
 
 
+def test_brackets_of_a_name_are_no_pattern(tmp_path):
+    for name in ("a[1].txt", "a1.txt"):
+        (tmp_path / name).write_text("x")
+    named = f"{tmp_path}/a[1].txt"
+    assert corpus.expand(named) == [named]
+    assert corpus.expand(f"{tmp_path}/a[12].txt") == [f"{tmp_path}/a1.txt"]
+
+
 @pytest.mark.parametrize("pattern", ["wiki", "wiki/", "wi*"])
 def test_a_directory_in_place_of_its_files_is_named(tmp_path, pattern):
     (tmp_path / "wiki").mkdir()

@@ -4,6 +4,7 @@ pytest tests/data/sentences_test.py
 """
 
 import gzip
+import time
 
 import pytest
 
@@ -69,3 +70,12 @@ def test_sentences_of_real_articles_are_of_sensible_length(shared_data):
     assert 18 <= words[len(words) // 2] <= 26
     assert sum(x[0].islower() for x in found) < 0.01 * len(found)
     assert sum(len(x.split()) > 100 for x in found) < 0.005 * len(found)
+
+
+@pytest.mark.parametrize(
+    "blob", ["a" * 300_000 + " bone", "." * 300_000 + "x", "?!" * 150_000 + "x"]
+)
+def test_a_long_run_without_a_space_takes_no_longer_than_its_length(blob):
+    started = time.monotonic()
+    assert sentences.split(f"{blob}. The end.") == [f"{blob}.", "The end."]
+    assert time.monotonic() - started < 5  # Hours, if it grew as the square.

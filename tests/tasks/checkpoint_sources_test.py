@@ -62,6 +62,29 @@ def _same_as_pretrained(path):
     return result.lines == ["equal: 46 variables in both, max |difference| 0"]
 
 
+def test_what_has_nothing_in_common_is_not_equal(tmp_path):
+    paths = [tmp_path / f"{n}.safetensors" for n in range(2)]
+    for number, path in enumerate(paths):
+        tensors = {"electra.weight": np.full(3, number, np.float32)}
+        safetensors.numpy.save_file(tensors, path)
+    sources = [checkpoint_sources.read(str(path)) for path in paths]
+    result = checkpoint_reports.compare(*sources, tolerance=0.0)
+    assert not result.is_equal
+    assert "no place in BERT: 1 and 1 tensors" in result.lines[0]
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_decoder_of_its_own_is_left_over(directory, is_tied):
+    path = directory / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    decoder = "cls.predictions.decoder.weight"
+    tensors[decoder] = words.copy() if is_tied else words[::-1].copy()
+    safetensors.numpy.save_file(tensors, path)
+    source = checkpoint_sources.read(str(directory))
+    assert list(source.others) == ([] if is_tied else [decoder])
+
+
 def test_a_prefix_its_files_and_its_directory_are_one_checkpoint(tf1):
     directory = str(pathlib.Path(tf1).parent)
     for path in (tf1, tf1 + ".index", tf1 + ".data-00000-of-00001", directory):

@@ -65,3 +65,18 @@ def test_each_mask_of_each_text_gets_its_own_ranking(tokenizer):
     assert all(len(mask) == 3 for text in filled for mask in text)
     expected = np.exp(10) / (np.exp(10) + len(TOKENS) - 1)
     assert filled[0][0][0].probability == pytest.approx(expected)
+
+
+def test_rows_beyond_the_vocabulary_are_no_pieces(tokenizer):
+    class Padded(_CopyingModel):
+        def __call__(self, features):
+            logits = super().__call__(features).masked_lm_logits
+            rest = np.full((*logits.shape[:-1], 4), 20.0, np.float32)
+            logits = np.concatenate([logits, rest], axis=-1)
+            return types.SimpleNamespace(masked_lm_logits=logits)
+
+    plain = masked_words.MaskFiller(_CopyingModel(), tokenizer)
+    padded = masked_words.MaskFiller(Padded(), tokenizer)
+    options = {"top_k": len(TOKENS)}
+    texts = ["the [MASK] cat"]
+    assert padded.fill(texts, **options) == plain.fill(texts, **options)
