@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import errors
-from tasks import file_system, grid
+from tasks import file_system, grid_table
 
 NAME = "result.json"
 TABLE = "feature_results"
@@ -116,7 +116,7 @@ def write_table(
         for choice, result in found.items()
     ]
     header = ["features", *(f"{s} {n}" for s, n in pairs), "seconds"]
-    text = grid.text(header, rows)
+    text = grid_table.text(header, rows)
     path = os.path.join(output_dir, TABLE)
     record = {}
     for choice, result in found.items():
