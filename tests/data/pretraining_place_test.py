@@ -28,7 +28,7 @@ def test_a_finished_run_recognizes_itself(text, tmp_path, monkeypatch):
         ({"seed": 2}, "--random_seed: 1 then, 2 now"),
         ({"dupe_factor": 5}, "--dupe_factor: 4 then, 5 now"),
         ({"masked_lm_prob": 0.2}, "--masked_lm_prob: 0.15 then, 0.2 now"),
-        ({"shards": 3}, "--output_files: other files"),
+        ({"shards": 3}, "--output_file, --output_prefix or --num_shards"),
     ],
 )
 def test_changed_flags_in_the_same_place_are_refused(
