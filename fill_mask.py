@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import errors
 import tensorflow_setup  # noqa: F401
 from data import input_files
-from tasks import masked_words, model_files
+from tasks import masked_words, model_files, typed
 from training import config_flags
 
 field = config_flags.field
@@ -93,7 +93,8 @@ def _texts(config: FillMaskConfig) -> Iterator[tuple[str, str]]:
         name = input_files.find(config.input_file)
         lines = io.BytesIO(input_files.read(name))
     else:
-        name, lines = "standard input", sys.stdin.buffer
+        name = "standard input"
+        lines = typed.lines(sys.stdin, sys.stdout)
         if sys.stdin.isatty():
             print(
                 "Type texts with [MASK] in them; Ctrl-D ends.", file=sys.stderr

@@ -33,6 +33,7 @@ from tasks import (
     ner_data,
     ner_results,
     tagging_crf,
+    typed,
 )
 from tasks import tagging as tagging_task
 from training import assembly
@@ -226,7 +227,7 @@ def talk(
     """Shows the entities of every line that is typed, or comes by a pipe."""
     if sys.stdin.isatty():
         print("Type a text; Ctrl-D ends.", file=sys.stderr)
-    for number, typed in enumerate(sys.stdin.buffer, 1):
-        line = tagging_text.decode(_STDIN, number, typed).strip()
+    for number, raw in enumerate(typed.lines(sys.stdin, sys.stdout), 1):
+        line = tagging_text.decode(_STDIN, number, raw).strip()
         _, (found,) = find_entities(config, data, fitted, [line])
         print(entity_text.marked(line, found), flush=True)

@@ -8,14 +8,13 @@ combine(config)                             # --ensemble_dirs
 
 import dataclasses
 import functools
-import os
 import sys
 from typing import Any
 
 import errors
 import finetuning_job
 import tensorflow_setup  # noqa: F401
-from data import input_files, squad, squad_windows
+from data import squad, squad_windows
 from data.features import Features
 from data.tokenization import Tokenizer
 from tasks import (
@@ -32,6 +31,7 @@ from tasks import (
     squad_results,
     squad_sets,
     squad_settings,
+    typed,
 )
 from training import config_flags
 
@@ -237,7 +237,7 @@ def ask(config: Any, fitted: finetuning_job.Fitted, sets: Sets) -> None:
         found = reader.ask(config.question, config.context)
         print(squad_ask.describe(found, config.context))
     if config.interactive:
-        read = squad_ask.reads(sys.stdin, sys.stdout)
+        read = typed.reader(sys.stdin, sys.stdout)
         squad_ask.talk(reader, read, sys.stdout, config.context)
 
 
@@ -277,15 +277,10 @@ def combine(config: Any) -> None:
 def _found_before(config: Any) -> float | None:
     """Returns the threshold that the same runs' combination has been given."""
     stored = squad_settings.read(config.output_dir)
-    path = os.path.join(config.output_dir, "run_config.json")
-    if stored is None or not file_system.is_file(path):
+    told = run_files.flags(config.output_dir)
+    if stored is None or told.get("ensemble_dirs") != config.ensemble_dirs:
         return None
-    told = input_files.read_json(path)
-    is_same = (
-        isinstance(told, dict)
-        and told.get("ensemble_dirs") == config.ensemble_dirs
-    )
-    return stored.null_score_diff_threshold if is_same else None
+    return stored.null_score_diff_threshold
 
 
 def _ensemble_dirs(config: Any) -> list[str]:

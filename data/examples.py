@@ -82,8 +82,8 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     spelled: dict[str, str] = {}  # "1" and "1.0" are one label: "1".
     for labels in _labels_of_each(examples, kind):
         for label in labels:
-            old = spelled.setdefault(_key(label), label)
-            spelled[_key(label)] = min(old, label, key=len)
+            key = _key(label)
+            spelled[key] = min(spelled.get(key, label), label, key=len)
     found = set(spelled.values())
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
@@ -120,16 +120,17 @@ def encode_labels(
         rows = np.zeros((len(examples), 1), np.int64)
     for i, found in enumerate(_labels_of_each(examples, kind)):
         for label in found:
-            if _key(label) not in numbers:
+            number = numbers.get(_key(label))
+            if number is None:
                 raise errors.InputError(
                     f"{examples.where(i)}: label {label!r} is none of: "
                     f"{', '.join(labels[:_SHOWN])}"
                     + (", ..." if len(labels) > _SHOWN else "")
                 )
             if kind == MULTI_LABEL:
-                rows[i, numbers[_key(label)]] = 1
+                rows[i, number] = 1
             else:
-                rows[i, 0] = numbers[_key(label)]
+                rows[i, 0] = number
     return rows
 
 
@@ -153,12 +154,12 @@ def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
         if kind == MULTI_LABEL:
             if isinstance(given, str):
                 given = given.split(_SEPARATOR)
-            for label in given:
-                if _SEPARATOR in label:  # It could not be written again.
-                    raise errors.InputError(
-                        f"{examples.where(i)}: label {label!r} has a comma, "
-                        "which separates labels"
-                    )
+            bad = next((x for x in given if _SEPARATOR in x), None)
+            if bad is not None:  # It could not be written again.
+                raise errors.InputError(
+                    f"{examples.where(i)}: label {bad!r} has a comma, "
+                    "which separates labels"
+                )
             yield [label for label in map(str.strip, given) if label]
         elif isinstance(given, list):
             raise errors.InputError(

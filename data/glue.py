@@ -197,12 +197,12 @@ def read(
         number, text = columns.only
         text = text.format(language=language)
         found = {row.cells[number] for row in rows}
-        if text not in found:
+        rows = [row for row in rows if row.cells[number] == text]
+        if not rows:
             raise errors.InputError(
                 f"--language={language}: {path} has none of it, only: "
                 f"{', '.join(sorted(found))}"
             )
-        rows = [row for row in rows if row.cells[number] == text]
     is_corpus = os.path.basename(path).startswith(f"{_PARAPHRASES}_{TRAIN}")
     if name == "mrpc" and is_corpus and split != TEST:
         rows = _part_of_corpus(path, rows, split, data_dir)

@@ -22,7 +22,7 @@ from data import input_files
 # What separates words, as released: not every space of Unicode does.
 WHITESPACE = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{WHITESPACE}]+")
-_NAMED = 5  # Of the questions that are left out, so many are named.
+_NAMED = 5  # Of what is left out, so many are named.
 
 
 class Answer(NamedTuple):

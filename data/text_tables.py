@@ -258,11 +258,10 @@ def _label(path: str, row: Row, name: str, value: Any) -> str | list[str]:
 
 
 def _as_text(path: str, row: Row, name: str, value: Any) -> str:
-    is_text = isinstance(value, (str, int, float)) and value is not True
-    is_text = is_text and value is not False
-    if isinstance(value, float) and not math.isfinite(value):
-        is_text = False  # What JSON calls NaN.
-    if not is_text:
+    is_text = isinstance(value, (str, int, float))
+    is_text = is_text and not isinstance(value, bool)
+    # JSON's NaN and Infinity say that something is missing.
+    if not is_text or (isinstance(value, float) and not math.isfinite(value)):
         raise errors.InputError(
             f"{path}:{row.line}: {name!r} is no text but {value!r:.40}"
         )

@@ -24,7 +24,6 @@ import errors
 from data import input_files, squad
 
 _SPACE = re.compile(r"\S+")
-_NAMED = 5  # Of the pages that are not there, so many are named.
 _FIELDS = {
     "QuestionId": str,
     "Question": str,
@@ -65,7 +64,7 @@ def convert(
         raise errors.InputError(f"{path}: has no list 'Data', as TriviaQA has")
     evidence = _Evidence(evidence_dir)
     articles: dict[str, dict[str, Any]] = {}
-    missing: list[str] = []
+    missing: list[tuple[str, str]] = []
     seen: set[str] = set()
     pages = without = 0
     for number, question in enumerate(questions, 1):
@@ -74,7 +73,7 @@ def convert(
             pages += 1
             text = evidence.read(page) if page else None
             if text is None:
-                missing.append(f"{where}: {page or 'a page without a name'}")
+                missing.append((where, page or "a page without a name"))
                 continue
             context = first_words(text, max_words)
             qa = _qa(question, page, context)
@@ -88,7 +87,8 @@ def convert(
             made["paragraphs"][0]["qas"].append(qa)
     counts = Counts(len(questions), pages, len(missing), without, len(seen))
     _check(path, evidence_dir, counts)
-    _name(missing)
+    if missing:
+        logging.warning("not there: %s", squad.name(missing, name_all=False))
     return {"version": "TriviaQA", "data": list(articles.values())}, counts
 
 
@@ -230,13 +230,6 @@ def _plain(name: str) -> str:
 
 def _is_file(path: str) -> bool:
     return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-
-
-def _name(missing: Sequence[str]) -> None:
-    """Names pages that are not there, the first ones at least."""
-    if missing:
-        more = "; ..." if len(missing) > _NAMED else ""
-        logging.warning("not there: %s%s", "; ".join(missing[:_NAMED]), more)
 
 
 def _check(path: str, evidence_dir: str, counts: Counts) -> None:

@@ -56,17 +56,17 @@ class Run:
         return _read(os.path.join(self.directory, RESULT))
 
     def check(
-        self, done: Mapping[str, Any], settings: Mapping[str, Any]
+        self, made: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> None:
         """Refuses other settings, by flag, than a run has been made with.
 
         Only those that both know are compared.
 
         Args:
-          done: of result() or begun().
+          made: of result() or begun().
           settings: of now.
         """
-        old = done.get("settings", {})
+        old = made.get("settings", {})
         settings = {**settings, **self.settings}
         changed = [
             f"--{name} was {old[name]}, is {value}"
@@ -74,7 +74,7 @@ class Run:
             if name in old and old[name] != value
         ]
         if changed:
-            state = "has ended already" if "step" in done else "was begun so"
+            state = "has ended already" if "step" in made else "was begun so"
             raise errors.InputError(
                 f"{', '.join(changed)}: {self.directory} {state}; "
                 "take another --output_dir"
@@ -83,9 +83,7 @@ class Run:
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Notes what the run of a grid is made with, before it trains."""
         file_system.make_folder(self.directory)
-        text = json.dumps({"settings": {**settings, **self.settings}}, indent=2)
-        path = os.path.join(self.directory, BEGUN)
-        file_system.write_text(path, text + "\n")
+        self._write(BEGUN, {"settings": {**settings, **self.settings}})
 
     def begun(self) -> dict | None:
         """Returns what the run of a grid was begun with, if it was."""
@@ -93,8 +91,11 @@ class Run:
 
     def finish(self, done: Mapping[str, Any]) -> None:
         """Notes what the run ended with; see Results.add."""
-        path = os.path.join(self.directory, RESULT)
-        file_system.write_text(path, json.dumps(done, indent=2) + "\n")
+        self._write(RESULT, done)
+
+    def _write(self, name: str, told: Mapping[str, Any]) -> None:
+        path = os.path.join(self.directory, name)
+        file_system.write_text(path, json.dumps(told, indent=2) + "\n")
 
 
 def kept(output_dir: str) -> dict[str, Any] | None:

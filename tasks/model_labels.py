@@ -49,6 +49,8 @@ class Known:
         names = self.names
         if names is None or not labels:
             return labels
+        if sorted(names) == sorted(labels):
+            return names
         spelled = {label.lower(): label for label in labels}
         if sorted(name.lower() for name in names) == sorted(spelled):
             return [spelled[name.lower()] for name in names]

@@ -21,7 +21,7 @@ from data import (
 )
 from data.features import Features
 from data.tokenization import Tokenizer
-from tasks import file_system
+from tasks import file_system, model_labels
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 TRUE_CASE = "true_case.json"  # Beside a model: how words are written.
@@ -177,8 +177,8 @@ def open_data(
     labels = known_labels or _find_labels(
         read(TRAIN), scheme, model_scheme, types
     )
-    if sorted(labels) == sorted(former_labels or ()):
-        labels = list(former_labels)
+    former = model_labels.Known(labels=former_labels, problem_type=None)
+    labels = list(former.in_order_if_its_own(labels))
     text = None if text_file is None else tagging_text.read_lines(text_file)
     return NerData(read=read, has=has, labels=labels, scheme=scheme, text=text)
 

@@ -2,26 +2,33 @@
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
-from data import tokenization
+from data import input_files, tokenization
 from tasks import file_system, grid, model_card, model_files, report
 
-_RUN_CONFIG = "run_config.json"
+RUN_CONFIG = "run_config.json"
+
+
+def flags(output_dir: str) -> dict[str, Any]:
+    """Returns the flags that a folder's run was given, none if none are told.
+
+    Raises:
+      InputError: the file that tells them is no JSON.
+    """
+    path = os.path.join(output_dir, RUN_CONFIG)
+    found = input_files.read_json(path) if file_system.exists(path) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def training_flags(output_dir: str) -> dict[str, Any] | None:
     """Returns the flags that a folder was trained with, None if it was not."""
-    path = os.path.join(output_dir, _RUN_CONFIG)
-    if not file_system.exists(path):
-        return None
-    flags = json.loads(file_system.read_text(path))
-    return flags if flags.get("do_train") else None
+    found = flags(output_dir)
+    return found if found.get("do_train") else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ question> When was he born?
   The leader was John Smith ([1895]-1943).
 """
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
@@ -120,34 +119,6 @@ def describe(entry: Entry, context: str) -> str:
     return f"{entry.text}  ({sure}, characters {start}-{end})\n  {place}"
 
 
-def reads(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
-    """Returns what shows a prompt and reads a line, b"" at the end.
-
-    At a terminal lines can be edited, and be longer than the 4,095 bytes that
-    one hands over by itself.
-    """
-
-    def ask(prompt: str) -> bytes:
-        output.write(prompt)
-        output.flush()
-        line = lines.buffer.readline()
-        if not line:
-            output.write("\n")
-        return line
-
-    def edit(prompt: str) -> bytes:
-        try:
-            return f"{input(prompt)}\n".encode("utf-8", "surrogateescape")
-        except EOFError:
-            output.write("\n")
-            return b""
-
-    if not lines.isatty():
-        return ask
-    importlib.import_module("readline")  # Which input() uses from then on.
-    return edit
-
-
 def talk(
     reader: Reader,
     read: Callable[[str], bytes],
@@ -158,7 +129,7 @@ def talk(
 
     Args:
       reader: of the model.
-      read: see reads.
+      read: see tasks.typed.
       output: where answers go.
       context: the first paragraph; None asks for it.
 
@@ -169,6 +140,7 @@ def talk(
         is_question = context is not None
         line = read(_QUESTION if is_question else _PARAGRAPH)
         if not line:
+            output.write("\n")
             return
         line = _decode(line, number).strip()
         if context is None:

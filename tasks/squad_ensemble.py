@@ -17,10 +17,11 @@ import numpy as np
 from absl import logging
 
 import errors
-from data import input_files, normalization, squad, tokenization
+from data import normalization, squad, tokenization
 from data.squad_windows import Windows
 from tasks import (
     file_system,
+    run_files,
     squad_candidates,
     squad_decoding,
     squad_metrics,
@@ -32,7 +33,6 @@ from tasks import (
 from tasks.question_answering import SpanLogits
 from tasks.squad_decoding import NO_ANSWER_ODDS, NOTHING, Answers, Entry
 
-_RUN_CONFIG = "run_config.json"
 _NUMBERS = ("probability", "start_logit", "end_logit")
 _Listed = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
 _SILENCE: list[_Listed] = [(NOTHING, 1.0, 0.0, 0.0)]
@@ -94,13 +94,12 @@ def _read_sizes(directory: str, sizes: squad_sets.Sizes) -> squad_sets.Sizes:
     if written is not None:
         return written
     # Logits of earlier versions do not tell.
-    path = os.path.join(directory, _RUN_CONFIG)
     names = [field.name for field in dataclasses.fields(sizes)]
-    values = input_files.read_json(path) if file_system.exists(path) else {}
-    if isinstance(values, dict):
-        found = {n: values[n] for n in names if isinstance(values.get(n), int)}
-        if len(found) == len(names):
-            return squad_sets.Sizes(**found)
+    values = run_files.flags(directory)
+    found = {n: values[n] for n in names if isinstance(values.get(n), int)}
+    if len(found) == len(names):
+        return squad_sets.Sizes(**found)
+    path = os.path.join(directory, run_files.RUN_CONFIG)
     flags = ", ".join(f"--{name}" for name in names)
     logging.warning("%s does not say its sizes: %s are taken", path, flags)
     return sizes

@@ -178,14 +178,14 @@ def best_thresholds(
         order decides, as in the official script.
     """
     scores = score_all(found, predictions)
-    scored_by_id = {
-        question.id: (bool(question.answers), scored, question.id)
+    known = {
+        question.id: (bool(question.answers), scored)
         for question, scored in zip(found.questions, scores, strict=True)
     }
     rows = [
-        (odds, *scored_by_id[number])
+        (odds, *known[number], number)
         for number, odds in null_odds.items()
-        if number in scored_by_id
+        if number in known
     ]
     rows.sort(key=lambda row: row[0])
     unanswerable = sum(not q.answers for q in found.questions)
