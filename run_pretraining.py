@@ -169,7 +169,8 @@ def main(config: PretrainingConfig) -> None:
         if step is None:
             model_files.require_weights(config.init_checkpoint)
             warm_start()
-        values = evaluate(config, data.held_out, evaluator)
+        batches = data.held_out.eval_batches(config.eval_batch_size)
+        values = evaluate(config, batches, evaluator)
         if assembly.is_chief(strategy):
             values["global_step"] = step or 0
             results.write_eval_results(config.output_dir, values)
@@ -182,12 +183,13 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
     for part in data.phases:
         kind = part.train.schema
         flops = pretraining_cost.task_flops(model.config, task, kind)
+        held_out = part.held_out.eval_batches(config.eval_batch_size)
         phases.append(
             loop.Phase(
                 part.num_steps,
                 part.train.train_batches(*order),
                 evaluate=functools.partial(
-                    evaluate, config, part.held_out, evaluator
+                    evaluate, config, held_out, evaluator
                 ),
                 describe_batch=part.train.describe_batch(*order),
                 diagnose=part.train.check_records,
@@ -223,10 +225,9 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
 _LISTED_BY_PHASE = ("phases", "input_file", "input_file contents")
 
 
-def evaluate(config, held_out, evaluator) -> dict[str, float]:
-    """Returns losses and metrics on held-out shards."""
-    batches = held_out.eval_batches(config.eval_batch_size)
-    values = evaluator(batches, max_steps=config.max_eval_steps)
+def evaluate(config, make_batches, evaluator) -> dict[str, float]:
+    """Returns losses and metrics on held-out batches."""
+    values = evaluator(make_batches, max_steps=config.max_eval_steps)
     return pretraining.with_perplexity(values)
 
 

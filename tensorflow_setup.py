@@ -10,19 +10,26 @@ the first line of a run, and those of tf.distribute one for every collective
 operation that is traced. TF_CPP_MIN_LOG_LEVEL=0 shows everything, e.g. why a
 GPU is not found; what really fails raises.
 
+Keras takes scikit-learn and matplotlib where it finds them, for wrappers and
+galleries that nothing here uses: a third of the seconds that a program takes to
+start. It does not find them.
+
 All of a program's imports take seconds, and Ctrl-C among them ends it as
 config_flags.run does later: with one line and exit code 130.
 
 Import this before anything that imports TensorFlow.
 """
 
+import contextlib
 import importlib
 import logging
 import os
 import sys
 import tempfile
 import types
+from collections.abc import Iterator
 
+_UNUSED = ("sklearn", "matplotlib")  # By Keras, as we need it.
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _former_hook = sys.excepthook
 
@@ -69,6 +76,19 @@ def _import_quietly(name: str) -> None:
             os.close(terminal)
 
 
+@contextlib.contextmanager
+def _hidden(names: tuple[str, ...]) -> Iterator[None]:
+    """Makes imports of these fail, unless they have been imported before."""
+    hidden = [name for name in names if name not in sys.modules]
+    # What Python's documentation of sys.modules says that None does.
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
 def _leave_warnings(name: str) -> None:
     """Lets a logger say warnings, once: the root's handlers show them."""
     logger = sys.modules[name].get_logger()
@@ -79,6 +99,9 @@ def _leave_warnings(name: str) -> None:
 sys.excepthook = _end_if_interrupted
 # Processes that this one starts inherit both.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-if os.environ.setdefault(_LEVEL, "3") == "3":
-    _import_quietly("tensorflow")
-    _leave_warnings("tensorflow")
+with _hidden(_UNUSED):
+    if os.environ.setdefault(_LEVEL, "3") == "3":
+        _import_quietly("tensorflow")
+        _leave_warnings("tensorflow")
+    else:
+        importlib.import_module("tensorflow")

@@ -1,4 +1,4 @@
-"""Proves that Ctrl-C among a program's imports ends it in one line.
+"""Proves that imports end in one line by Ctrl-C, and take no more than used.
 
 python -m pytest tests/tensorflow_setup_test.py
 """
@@ -27,10 +27,14 @@ get_logger = logging.getLogger
 
 @pytest.fixture
 def start(repository, tmp_path):
-    """Starts a program that imports two modules of the given sources."""
+    """Starts a program that imports two modules of the given sources.
+
+    Without one, the first is TensorFlow itself.
+    """
 
     def call(tensorflow, later=""):
-        (tmp_path / "tensorflow.py").write_text(tensorflow)
+        if tensorflow is not None:
+            (tmp_path / "tensorflow.py").write_text(tensorflow)
         (tmp_path / "later.py").write_text(later)
         program = tmp_path / "program.py"
         program.write_text("import tensorflow_setup\nimport later\n")
@@ -90,3 +94,16 @@ def test_the_former_hook_is_asked_for_the_rest(start, kind, is_typed_into):
     process = start(TENSORFLOW, textwrap.dedent(later))
     out, err = process.communicate(timeout=30)
     assert (out, err) == (f"{kind}\n", "")
+
+
+def test_keras_does_without_what_only_its_wrappers_use(start):
+    later = """
+        import sys
+        import keras
+        print(sorted({"sklearn", "matplotlib"} & set(sys.modules)))
+        import matplotlib, sklearn
+        print(keras.Model.__module__)
+    """
+    process = start(None, textwrap.dedent(later))
+    out, err = process.communicate(timeout=60)
+    assert out.splitlines()[0] == "[]" and len(out.splitlines()) == 2, err

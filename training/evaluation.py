@@ -12,7 +12,10 @@ from training import allocator, feed, step
 
 
 class Evaluator:
-    """Compiles the forward pass once and serves every evaluation of a run."""
+    """Compiles the forward pass once and serves every evaluation of a run.
+
+    So it does the pipeline of the batches, as long as they are the same.
+    """
 
     def __init__(
         self,
@@ -27,7 +30,9 @@ class Evaluator:
         self._strategy = strategy
         self._names: list[str] = []
         self._losses: list[str] = []
-        self._run = tf.function(self._batch)
+        self._make_batches: feed.MakeBatches | None = None
+        self._batches: Any = None
+        self._run = tf.function(self._batch, autograph=False)
 
     def __call__(
         self, make_batches: feed.MakeBatches, *, max_steps: int | None = None
@@ -39,8 +44,10 @@ class Evaluator:
             max_steps: stop after so many batches.
         """
         total: Any = 0.0
-        batches = feed.distribute(self._strategy, make_batches)
-        for number, features in enumerate(batches):
+        if make_batches is not self._make_batches:
+            self._batches = feed.distribute(self._strategy, make_batches)
+            self._make_batches = make_batches
+        for number, features in enumerate(self._batches):
             if number == max_steps:
                 break
             allocator.keep_freed_memory()
@@ -58,7 +65,6 @@ class Evaluator:
         row = self._strategy.run(self._replica_batch, args=(features,))
         return self._strategy.experimental_local_results(row)[0]
 
-    @tf.autograph.experimental.do_not_convert
     def _replica_batch(self, features):
         features = {k: v[0] for k, v in features.items()}
         losses, metrics = self._task.forward(self._model, features, None)

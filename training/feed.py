@@ -43,6 +43,8 @@ def distribute(
     every step whether one has come to an end, and shapes stay static.
     """
 
+    # Nothing in it is Python to be made a graph, and looking takes seconds.
+    @tf.autograph.experimental.do_not_convert
     def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
         parts = context.num_input_pipelines
         replicas = context.num_replicas_in_sync // parts
@@ -52,7 +54,6 @@ def distribute(
             num_parts=parts,
         )
 
-        @tf.autograph.experimental.do_not_convert
         def cut(features):
             return {
                 name: _cut(x, replicas, num_accumulation_steps)

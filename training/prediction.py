@@ -104,7 +104,9 @@ class Predictor:
         self._take_kernels()
         key = str(spec)
         if key not in self._compiled:
-            function = tf.function(self._batch, input_signature=[spec])
+            function = tf.function(
+                self._batch, input_signature=[spec], autograph=False
+            )
             # As such it is not taken for one that is traced again and again,
             # where a grid of runs makes one for every model.
             self._compiled[key] = function.get_concrete_function()
@@ -124,7 +126,6 @@ class Predictor:
             gc.collect()
             self._kernels = constants.Kernels(self._model)
 
-    @tf.autograph.experimental.do_not_convert
     def _batch(self, features):
         values = self._strategy.run(self._replica_batch, args=(features,))
         return {
@@ -132,7 +133,6 @@ class Predictor:
             for name, value in values.items()
         }
 
-    @tf.autograph.experimental.do_not_convert
     def _replica_batch(self, features):
         features = {k: v[0] for k, v in features.items()}
         marks = {name: features.pop(name) for name in (_INDEX, _IS_REAL)}

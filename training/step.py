@@ -92,7 +92,7 @@ class TrainStep:
         self._names: list[str] = []
         # Known once a step has been traced.
         self.global_batch_size = 0
-        self._run = tf.function(self._steps)
+        self._run = tf.function(self._steps, autograph=False)
         # XLA gets forward and backward. The reduce and the update stay outside:
         # merge_call cannot be traced inside a nested function, and the fused
         # Adam op is one pass over memory already. One function a replica,
@@ -121,24 +121,28 @@ class TrainStep:
         )
 
     def _steps(self, batches, first_step, num_steps):
-        rows = tf.TensorArray(tf.float32, num_steps)
-        norms = tf.TensorArray(tf.float32, num_steps)
-        applied = tf.TensorArray(tf.bool, num_steps)
-        for i in tf.range(num_steps):
+        types = tf.float32, tf.float32, tf.bool
+        arrays = [tf.TensorArray(dtype, num_steps) for dtype in types]
+
+        def body(i, arrays):
             step = first_step + tf.cast(i, tf.int64)
             results = self._strategy.run(
                 self.replica_step, args=(next(batches), step)
             )
             # Sums over all replicas: the same value on each.
-            row, norm, is_finite = [
+            values = [
                 self._strategy.experimental_local_results(r)[0] for r in results
             ]
-            rows = rows.write(i, row)
-            norms = norms.write(i, norm)
-            applied = applied.write(i, is_finite)
-        return rows.stack(), norms.stack(), applied.stack()
+            return i + 1, [
+                array.write(i, value)
+                for array, value in zip(arrays, values, strict=True)
+            ]
 
-    @tf.autograph.experimental.do_not_convert
+        _, arrays = tf.while_loop(
+            lambda i, _: i < num_steps, body, (tf.constant(0), arrays)
+        )
+        return [array.stack() for array in arrays]
+
     def replica_step(self, features: Features, step: tf.Tensor):
         """One step in replica context; features [A, micro-batch, ...].
 
