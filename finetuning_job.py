@@ -228,15 +228,18 @@ def open_start(
     """Finds what the flags say to start from.
 
     Where nothing is trained, a model in output_dir is asked, and its labels and
-    tokenizer are meant, not those of what it was trained from; see load.
+    tokenizer are meant, not those of what it was trained from; see load. What
+    is trained never starts from there: a grid's next run would from its best.
     """
     init_checkpoint = config.init_checkpoint
     if config.do_train:
-        model_files.check_not_the_start(config.output_dir, init_checkpoint)
+        model_files.check_not_the_start(
+            config.output_dir, init_checkpoint, is_grid=config.is_grid
+        )
     elif model_files.is_here(config.output_dir):
         init_checkpoint = None
     return finetuning.open_start(
-        output_dir=config.output_dir,
+        output_dir=None if config.do_train else config.output_dir,
         init_checkpoint=init_checkpoint,
         bert_config_file=config.bert_config_file,
         vocab_file=config.vocab_file,
@@ -267,8 +270,7 @@ def open_strategy(
         predict_batch_size=config.predict_batch_size,
         **batch_sizes,
     )
-    is_trained = run_files.training_flags(config.output_dir) is not None
-    if not config.do_train and not is_trained:
+    if run_files.is_noted_first(config.output_dir, do_train=config.do_train):
         assembly.write_run_config(config, strategy)
     return strategy
 

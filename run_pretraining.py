@@ -35,8 +35,16 @@ from tasks import (
     pretraining_phases,
     pretraining_report,
     results,
+    run_files,
 )
-from training import assembly, config_flags, evaluation, loop, run_config
+from training import (
+    assembly,
+    config_flags,
+    evaluation,
+    feed,
+    loop,
+    run_config,
+)
 
 field = config_flags.field
 
@@ -142,7 +150,8 @@ def main(config: PretrainingConfig) -> None:
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
     )
-    assembly.write_run_config(config, strategy)
+    if run_files.is_noted_first(config.output_dir, do_train=config.do_train):
+        assembly.write_run_config(config, strategy)
     with strategy.scope():
         model = models.PretrainingModel(
             bert_config,
@@ -165,15 +174,19 @@ def main(config: PretrainingConfig) -> None:
             model_files.save(model, data.tokenizer, config.output_dir)
             pretraining_report.write(config.output_dir, vars(config))
     if config.do_eval:
-        step = loop.restore_model(model, config.output_dir)
-        if step is None:
-            model_files.require_weights(config.init_checkpoint)
-            warm_start()
-        batches = data.held_out.eval_batches(config.eval_batch_size)
-        values = evaluate(config, batches, evaluator)
-        if assembly.is_chief(strategy):
-            values["global_step"] = step or 0
-            results.write_eval_results(config.output_dir, values)
+        judge(config, data, model, evaluator, strategy, warm_start)
+
+
+def judge(config, data, model, evaluator, strategy, warm_start) -> None:
+    """Evaluates what was trained, else what --init_checkpoint names."""
+    step = loop.restore_model(model, config.output_dir)
+    if step is None:
+        model_files.require_weights(config.init_checkpoint)
+        warm_start()
+    values = evaluate(config, held_out_batches(config, data), evaluator)
+    if assembly.is_chief(strategy):
+        values["global_step"] = step or 0
+        results.write_eval_results(config.output_dir, values)
 
 
 def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
@@ -183,7 +196,7 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
     for part in data.phases:
         kind = part.train.schema
         flops = pretraining_cost.task_flops(model.config, task, kind)
-        held_out = part.held_out.eval_batches(config.eval_batch_size)
+        held_out = held_out_batches(config, part)
         phases.append(
             loop.Phase(
                 part.num_steps,
@@ -210,6 +223,12 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
         num_warmup_steps=config.num_warmup_steps,
         eval_every=config.eval_every_steps,
         warm_start=warm_start,
+        begun=functools.partial(assembly.write_run_config, config, strategy),
+        # Its path is compared anyway.
+        settings={
+            f"bert_config_file's {name}": value
+            for name, value in model.config.to_dict().items()
+        },
         data_settings={
             "train_batch_size": config.train_batch_size,
             "random_seed": config.random_seed,
@@ -223,6 +242,11 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
 
 
 _LISTED_BY_PHASE = ("phases", "input_file", "input_file contents")
+
+
+def held_out_batches(config, data) -> feed.MakeBatches:
+    """Returns what makes the batches of an evaluation."""
+    return data.held_out.eval_batches(config.eval_batch_size)
 
 
 def evaluate(config, make_batches, evaluator) -> dict[str, float]:

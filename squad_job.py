@@ -188,7 +188,11 @@ def open_job(
         features=lambda split: work.learned,
         judge=work.judge,
         data_settings=squad_sets.fingerprint(train, sizes(config)),
-        judged_on=lambda: squad_sets.judged_on(sets.predict),
+        judged_on=lambda: {
+            "predict_file": squad_sets.digests(sets.predict),
+            "null_score_diff_threshold": sets.threshold,
+            **dataclasses.asdict(limits(config, sets)),
+        },
         # As released, questions and not windows make an epoch.
         num_examples=len(train) if train else None,
     )

@@ -177,7 +177,7 @@ def _decode(block) -> tuple[str, int]:
 def _json_text(path, number, line) -> str:
     try:
         text = json.loads(line)["text"]
-    except ValueError:
+    except (ValueError, RecursionError):
         raise errors.InputError(
             f"{path}: line {number}: not a JSON object"
         ) from None

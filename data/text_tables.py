@@ -88,7 +88,7 @@ def read_jsonl(path: str) -> Iterator[Row]:
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise errors.InputError(
                 f"{path}:{number}: not JSON: {error}"
             ) from None
@@ -110,6 +110,8 @@ def read_named(path: str, form: str) -> Iterator[Row]:
     header = next(filter(None, (row.cells for row in rows)), None)
     if header is None:
         raise errors.InputError(f"{path}: is empty")
+    if form == "tsv":
+        header = list(map(_unquoted, header))
     for name in filter(None, header):
         if header.count(name) > 1:
             raise errors.InputError(

@@ -107,6 +107,22 @@ def example_losses(
     return -scipy.special.log_softmax(logits, axis=1)[rows, label_ids[:, 0]]
 
 
+def scores(
+    names: Sequence[str],
+    kind: str,
+    logits: np.ndarray,
+    label_ids: np.ndarray,
+    *,
+    positive: int = 1,
+) -> dict[str, float]:
+    """Returns the named metrics; see evaluate."""
+    truth = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
+    made = decisions(kind, logits)
+    if kind == examples.CLASSIFICATION and positive != 1:
+        truth, made = 1 - truth, 1 - made
+    return metrics.score(names, made, truth)
+
+
 def evaluate(
     kind: str,
     names: Sequence[str],
@@ -127,11 +143,7 @@ def evaluate(
         compared, the higher the better; None for all.
       positive: the class that "f1" is of, where there are two.
     """
-    truth = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
-    made = decisions(kind, logits)
-    if kind == examples.CLASSIFICATION and positive != 1:
-        truth, made = 1 - truth, 1 - made
-    values = metrics.score(names, made, truth)
+    values = scores(names, kind, logits, label_ids, positive=positive)
     loss = float(example_losses(kind, logits, label_ids).mean())
     score = float(np.mean([values[name] for name in selected_by or names]))
     return {**values, "score": score, "loss": loss}

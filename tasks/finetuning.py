@@ -42,7 +42,7 @@ class Start:
 
 def open_start(
     *,
-    output_dir: str,
+    output_dir: str | None,
     init_checkpoint: str | None = None,
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
@@ -51,6 +51,15 @@ def open_start(
     max_seq_length: int,
 ) -> Start:
     """Finds and checks what a run starts from; takes the flags' values.
+
+    Args:
+      output_dir: whose model is meant without an init_checkpoint, if any is.
+      init_checkpoint: a model directory or a checkpoint.
+      bert_config_file: in place of what lies beside it.
+      vocab_file: likewise.
+      do_lower_case: likewise.
+      bilstm_size: likewise.
+      max_seq_length: which the model must have positions for.
 
     Raises:
       InputError: something is missing or does not fit.
@@ -137,12 +146,12 @@ def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
 
 
 def _source(
-    init_checkpoint: str | None, output_dir: str
+    init_checkpoint: str | None, output_dir: str | None
 ) -> checkpoint_sources.Source | None:
     flag = "--init_checkpoint"
     if init_checkpoint is None:
         # A run that is over, and only asked to predict once more.
-        if not model_files.is_here(output_dir):
+        if not output_dir or not model_files.is_here(output_dir):
             return None
         init_checkpoint, flag = output_dir, "--output_dir"
     try:

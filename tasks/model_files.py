@@ -173,12 +173,15 @@ def check_task(model: Any, weights: str) -> None:
         )
 
 
-def check_not_the_start(output_dir: str, init_checkpoint: str | None) -> None:
+def check_not_the_start(
+    output_dir: str, init_checkpoint: str | None, *, is_grid: bool = False
+) -> None:
     """Refuses to train over the only copy of what a run starts from.
 
-    A folder with a run's checkpoints is resumed, whatever it has begun with.
+    A folder with a run's checkpoints is resumed, whatever it has begun with;
+    but not by a grid, whose runs have folders of their own.
     """
-    if init_checkpoint is None or is_begun(output_dir):
+    if init_checkpoint is None or (is_begun(output_dir) and not is_grid):
         return
     start = file_system.folder_of(init_checkpoint)
     if file_system.real(start) == file_system.real(output_dir):

@@ -31,6 +31,15 @@ def training_flags(output_dir: str) -> dict[str, Any] | None:
     return found if found.get("do_train") else None
 
 
+def is_noted_first(output_dir: str, *, do_train: bool) -> bool:
+    """Tells whether a command's flags are to be noted before it begins.
+
+    Those of training are noted when it has begun; those of a question to what
+    was trained in a folder are not, as training's stay there.
+    """
+    return not do_train and training_flags(output_dir) is None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFiles:
     """Where a run's files go, and what all of them mention.

@@ -107,7 +107,11 @@ def write_glue(
     if file is None:
         logging.warning("GLUE has no task %s", name)
         return
-    if split == "test_mismatched":
+    # The file's name says it too, where --test_file is the only one.
+    is_named_so = name == "mnli" and "mismatched" in os.path.basename(
+        texts.path
+    )
+    if split == "test_mismatched" or is_named_so:
         file = "MNLI-mm.tsv"
     decided = classification.decisions(task.kind, logits)
     if task.kind == examples.REGRESSION:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from data import examples
 from data.examples import Examples
-from tasks import classification, metrics, report, sentence_predictions
+from tasks import classification, report, sentence_predictions
 
 PANELS = (
     report.Panel("Loss", ("train/loss", "eval/loss")),
@@ -29,6 +29,7 @@ class Judged:
     Attributes:
       kind: of the task.
       metrics: of tasks.metrics.
+      positive: the class that "f1" is of, where there are two.
       labels: names of the classes.
       texts: the examples.
       label_ids: as data.examples.encode_labels gives them.
@@ -38,6 +39,7 @@ class Judged:
 
     kind: str
     metrics: Sequence[str]
+    positive: int = 1
     labels: Sequence[str]
     texts: Examples
     label_ids: np.ndarray
@@ -109,14 +111,16 @@ _OVERVIEWS = {
 def _by_length(judged: Judged) -> str:
     """Scores groups of equal size, from the shortest inputs to the longest."""
     order = np.argsort(judged.lengths, kind="stable")
-    truth = judged.label_ids
-    if judged.kind != examples.MULTI_LABEL:
-        truth = truth[:, 0]
-    decided = classification.decisions(judged.kind, judged.logits)
     rows = []
     for part in np.array_split(order, min(_GROUPS, len(order))):
         lengths = judged.lengths[part]
-        values = metrics.score(judged.metrics, decided[part], truth[part])
+        values = classification.scores(
+            judged.metrics,
+            judged.kind,
+            judged.logits[part],
+            judged.label_ids[part],
+            positive=judged.positive,
+        )
         span = f"{lengths.min()} - {lengths.max()}"
         rows.append([span, len(part), *values.values()])
     header = ["pieces", "examples", *judged.metrics]

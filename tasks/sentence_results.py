@@ -64,6 +64,7 @@ def judge(
     judged = sentence_report.Judged(
         kind=task.kind,
         metrics=task.metrics,
+        positive=task.positive,
         labels=task.labels,
         texts=task.read(first),
         label_ids=task.label_ids(first),

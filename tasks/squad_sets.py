@@ -98,11 +98,6 @@ def fingerprint(found: squad.Questions | None, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def judged_on(found: squad.Questions) -> dict[str, Any]:
-    """Tells what runs are judged on from anything else, by flag."""
-    return {"predict_file": digests(found)}
-
-
 def digests(found: squad.Questions) -> list[str]:
     """Returns the SHA-256 of every file of a set."""
     return [example_records.digest(path) for path in found.paths]

@@ -10,6 +10,7 @@ it.
 
 import dataclasses
 import json
+import math
 import os
 
 import errors
@@ -54,7 +55,8 @@ def read(directory: str) -> Settings | None:
         settings = Settings(version_2_with_negative=None)
     threshold = settings.null_score_diff_threshold
     if not isinstance(settings.version_2_with_negative, bool) or not (
-        threshold is None or isinstance(threshold, (int, float))
+        threshold is None
+        or (isinstance(threshold, (int, float)) and math.isfinite(threshold))
     ):
         raise errors.InputError(
             f"{path}: not the settings of a question answering model"

@@ -99,6 +99,16 @@ def test_infinite_numbers_are_refused(capsys, flag, value):
     assert line.startswith(f"--{flag}={value}: ")
 
 
+def test_a_folder_without_a_name_is_refused(capsys):
+    line = refusal(capsys, "--do_train", output_dir="")
+    assert line == "--output_dir is empty"
+
+
+def test_how_long_a_run_trains_decides_its_outcome():
+    hours = [parse("--do_eval", max_train_hours=n).outcome for n in (1, 2)]
+    assert hours[0] != hours[1]
+
+
 def opened(folder, trained_for, *switches, classes=("LABEL_0",), **flags):
     """The task of an own table, begun with a model of some type."""
     path = folder / "train.jsonl"

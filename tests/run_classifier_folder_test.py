@@ -147,6 +147,16 @@ def test_a_model_is_not_trained_where_it_lies(place, capsys):
     assert hashlib.sha256(weights.read_bytes()).digest() == before
 
 
+def test_a_grid_is_not_trained_over_the_run_that_it_starts_from(place, capsys):
+    weights = place / "done" / "model.safetensors"
+    before = hashlib.sha256(weights.read_bytes()).digest()
+    flags = {"init_checkpoint": place / "done", "learning_rate": "1e-3,1e-4"}
+    run = classifier_runs.run_csv
+    error = refusal(capsys, run, place, "done", "--do_train", **flags)
+    assert "is where --init_checkpoint lies" in error
+    assert hashlib.sha256(weights.read_bytes()).digest() == before
+
+
 def test_a_folder_without_a_model_is_named(tmp_path, capsys):
     run = {"init_checkpoint": None, "data_dir": None}
     asked = (ner_runs.run, tmp_path, "nothing", "--interactive")

@@ -141,6 +141,24 @@ def test_a_smaller_grid_ends_with_the_model_that_it_reports(place, grid):
     assert "All runs" in page and "<svg" in page
 
 
+def test_a_grid_of_random_weights_never_starts_from_its_best_run(place):
+    flags = {
+        "init_checkpoint": None,
+        "bert_config_file": place / "encoder" / "bert_config.json",
+        "vocab_file": place / "encoder" / "vocab.txt",
+        "learning_rate": "5e-3,1e-5",
+        "num_train_epochs": 1,
+    }
+    folder = classifier_runs.run_csv(place, "random", "--do_train", **flags)
+    record = (folder / "grid_results.json").read_text()
+    assert (folder / "model.safetensors").exists()
+    # As if it had been interrupted after the first run had been kept.
+    shutil.rmtree(folder / "runs" / "lr1e-05_seed12345")
+    classifier_runs.run_csv(place, "random", "--do_train", **flags)
+    again = (folder / "grid_results.json").read_text()
+    assert json.loads(again)["runs"] == json.loads(record)["runs"]
+
+
 def test_training_ends_early_and_keeps_the_best(place):
     folder = classifier_runs.run_csv(
         place,

@@ -12,7 +12,7 @@ import pytest
 import create_pretraining_data
 import fill_mask
 import run_pretraining
-from training import config_flags
+from training import config_flags, precision
 
 WORDS = "the man went to a store and bought gallon of milk he was late".split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
@@ -142,6 +142,35 @@ def test_a_finished_run_says_so_and_changes_nothing(place, caplog):
     _run(place)
     assert "already finished" in caplog.text
     assert (place / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_run_config_tells_the_flags_that_trained(place, capfd):
+    path = place / "model" / "run_config.json"
+    before = path.read_bytes()
+    _run(place, do_train=None, learning_rate=1e-3, max_eval_steps=1)
+    assert path.read_bytes() == before
+    line = _refused(capfd, place, train_batch_size=4)
+    assert "--train_batch_size was 8, is 4" in line
+    assert path.read_bytes() == before
+
+
+def test_what_changed_without_a_flag_is_told(
+    place, tmp_path, caplog, monkeypatch
+):
+    """A config file edited in place, and another kind of processor."""
+    folder = shutil.copytree(place, tmp_path / "copy")
+    # As before the end of training.
+    (folder / "model" / "bert_config.json").unlink()
+    config = CONFIG | {"hidden_dropout_prob": 0.3}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    was = precision.choose()
+    now = "float32" if was == "bfloat16" else "bfloat16"
+    monkeypatch.setattr(precision, "choose", lambda name="auto": now)
+    _run(folder, do_eval=None)
+    text = "bert_config_file's hidden_dropout_prob was 0.1, is 0.3"
+    assert text in caplog.text
+    assert f"precision in fact was {was}, is {now}" in caplog.text
+    assert "devices was" not in caplog.text
 
 
 def test_shards_that_were_made_anew_are_refused(place, tmp_path, capfd):

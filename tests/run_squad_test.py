@@ -271,6 +271,7 @@ def test_no_answer_is_said_in_words(second, place, capsys):
             {"null_score_diff_threshold": 0.0},
             "--null_score_diff_threshold: needs --version_2_with_negative",
         ),
+        ({"null_score_diff_threshold": "nan"}, "must be a finite number"),
         ({"ensemble_dirs": "a,b"}, "--ensemble_dirs only combines"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from training import (
     clock,
@@ -50,6 +51,7 @@ def make_strategy(
     )
     if output_dir is not None:
         shared_folder.check(strategy, output_dir)
+    logging.info("precision %s", precision.choose(config.precision))
     return strategy
 
 
@@ -183,6 +185,7 @@ def train(
     num_warmup_steps: int,
     eval_every: int = 0,
     warm_start: Callable[[], None] | None = None,
+    begun: Callable[[], None] = lambda: None,
     data_settings: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     optimizer_options: Mapping[str, Any] | None = None,
@@ -219,6 +222,7 @@ def train(
         loss_scale=loss_scale,
         run_clock=run_clock,
         warm_start=warm_start,
+        begun=begun,
     )
 
 
@@ -237,6 +241,16 @@ def _schedule(config, num_train_steps, num_warmup_steps, run_clock) -> Callable:
     )
 
 
+def _chosen(config) -> dict[str, str]:
+    """Returns what "auto" has found, which a run may not find again."""
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+    kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
+    return {
+        "strategy's devices": kind,
+        "precision in fact": precision.choose(config.precision),
+    }
+
+
 def _options(
     config, num_train_steps, eval_every, data_settings, settings, loop_options
 ) -> loop.Options:
@@ -251,7 +265,12 @@ def _options(
         eval_every=eval_every,
         jit_compile=uses_xla(config),
         compile_parts=compiles_parts(config, num_train_steps),
-        settings={**config.settings(), **(settings or {}), **data_settings},
+        settings={
+            **config.settings(),
+            **_chosen(config),
+            **(settings or {}),
+            **data_settings,
+        },
         data_settings=tuple(data_settings),
         allow_changed_data=config.allow_changed_data,
         **(loop_options or {}),

@@ -42,8 +42,12 @@ _DEFINE = {
 # What tf.io.gfile and the checkpoint readers raise for the user's own files.
 _TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
 # What an OpError of any kind says of them: a full disk, a directory where a
-# file is meant.
-_TENSORFLOW_FILE_TEXTS = ("No space left on device", "Is a directory")
+# file is meant, or the other way round.
+_TENSORFLOW_FILE_TEXTS = (
+    "No space left on device",
+    "Is a directory",
+    "is not a directory",
+)
 
 
 def field(help: str, default: Any = REQUIRED) -> Any:

@@ -98,7 +98,7 @@ class FinetuningConfig(run_config.RunConfig, EncoderConfig):
             run_config.require(self, "bilstm_size", minimum=0)
         # Room for [CLS], a piece, [SEP].
         run_config.require(self, "max_seq_length", minimum=3)
-        for f in dataclasses.fields(FinetuningConfig):
+        for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"--{f.name}={value}: must be a finite number")
@@ -179,6 +179,7 @@ class FinetuningConfig(run_config.RunConfig, EncoderConfig):
 
 _OUTCOME = (
     "init_checkpoint",
+    "max_train_hours",
     "train_batch_size",
     "max_seq_length",
     "num_train_epochs",

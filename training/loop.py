@@ -31,6 +31,7 @@ from training import strategy as strategies
 Phase = run.Phase
 Diverged = run.Diverged
 Options = loop_options.Options
+_FINISHED = "already finished: %s is at step %d of %d"
 
 
 def train(
@@ -45,23 +46,24 @@ def train(
     loss_scale: precision.LossScale | None = None,
     run_clock: clock.Clock | None = None,
     warm_start: Callable[[], None] | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> int:
     """Trains through all phases, from wherever the run stands.
 
     Everything is made under strategy.scope(). `loss_scale` is for float16,
-    `run_clock` ends a run of one phase in time, `warm_start` assigns initial
-    weights and is called by a fresh run only. Returns the step that the run
-    started from; raises SystemExit(preemption.EXIT_CODE) after SIGTERM.
+    `run_clock` ends a run of one phase in time, `warm_start` assigns a fresh
+    run's weights, `begun` is called when nothing has been refused. Returns the
+    step that it starts from; after SIGTERM SystemExit(preemption.EXIT_CODE).
     """
     started = time.monotonic()
     variables = saved_variables(model, optimizer, loss_scale)
     saver = _saver(output_dir, options, strategy)
     step, state = _begin(saver, variables, options, run_clock, warm_start)
     _check_all_go_on_from(step, strategy, output_dir)
+    begun()
     end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
-    owes = options.eval_every and state.get("owes_evaluation", False)
-    if (step >= end and not owes) or _is_stopped(step, state, options):
-        _say_finished(output_dir, step, end)
+    if _is_over(step, end, state, options):
+        logging.info(_FINISHED, output_dir, step, end)
         return step
     with preemption.Preemption() as preempted:
         going = run.Run(
@@ -74,18 +76,17 @@ def train(
             weights=saved_variables(model),
             saver=saver,
             best=_best(output_dir, options, strategy, saver),
-            writer=_writer(output_dir, step, end, strategy, owes),
+            writer=_writer(output_dir, step, end, strategy, state, options),
             preempted=preempted,
             step=step,
-            **_measured(state, started),
-            owes_evaluation=owes,
+            **_stands(state, options, started),
         )
         _run_phases(going, phases, task, model)
     going.writer.close()
     return step
 
 
-def _measured(state, started) -> dict[str, Any]:
+def _stands(state, options, started) -> dict[str, Any]:
     """Returns what is known of metrics and time, as fields of a Run."""
     return {
         "interval": state.get("interval", {}),
@@ -93,6 +94,7 @@ def _measured(state, started) -> dict[str, Any]:
         "best_step": state.get("best_step", 0),
         "started": started,
         "seconds_before": state.get("seconds", 0.0),
+        "owes_evaluation": _owes_evaluation(state, options),
     }
 
 
@@ -137,6 +139,17 @@ def _check_all_go_on_from(step, strategy, output_dir) -> None:
         )
 
 
+def _owes_evaluation(state, options) -> bool:
+    """Says whether a signal left out an evaluation that is to be made."""
+    return bool(options.eval_every and state.get("owes_evaluation", False))
+
+
+def _is_over(step, end, state, options) -> bool:
+    """Says whether nothing is left to be done."""
+    is_at_end = step >= end and not _owes_evaluation(state, options)
+    return is_at_end or _is_stopped(step, state, options)
+
+
 def _is_stopped(step, state, options) -> bool:
     """Says whether it ended early, and would with the patience of now."""
     if not (state.get("is_stopped") and options.eval_every):
@@ -145,20 +158,15 @@ def _is_stopped(step, state, options) -> bool:
     return 0 < options.patience <= waited
 
 
-def _say_finished(output_dir, step, end) -> None:
-    text = "already finished: %s is at step %d of %d"
-    logging.info(text, output_dir, step, end)
-
-
 def _writer(
-    output_dir, step, end, strategy, owes_evaluation
+    output_dir, step, end, strategy, state, options
 ) -> metric_writer.MetricWriter:
     return metric_writer.MetricWriter(
         output_dir,
         first_step=step,
         num_steps=end,
         is_chief=strategies.is_chief(strategy),
-        evaluates_again=owes_evaluation,
+        evaluates_again=_owes_evaluation(state, options),
     )
 
 

@@ -10,8 +10,9 @@ import tensorflow as tf
 import errors
 
 NAMES = ("auto", "float32", "bfloat16", "float16")
-# Doubling without end would reach infinity, which no halving leaves.
-_LARGEST = 2.0**24
+# Doubling without end would reach infinity, which no halving leaves. Below 1
+# it is no gradient that overflows, and small ones would be lost.
+_SMALLEST, _LARGEST = 1.0, 2.0**24
 _CPU_FLAGS = ("amx_bf16", "avx512_bf16")
 
 
@@ -98,7 +99,8 @@ class LossScale:
                 total,
             ]
         )
-        bad_state = tf.stack([value / 2.0, 0.0, skipped + 1.0, total + 1.0])
+        halved = tf.maximum(value / 2.0, _SMALLEST)
+        bad_state = tf.stack([halved, 0.0, skipped + 1.0, total + 1.0])
         self.state.assign(tf.where(is_finite, good_state, bad_state))
 
     def check(self, step: int) -> int:

@@ -187,8 +187,14 @@ class Run:
     def _run_steps(self, train_step, iterator, number) -> steps.StepResults:
         try:
             return train_step(iterator, self.step, number)
-        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        except (
+            tf.errors.DataLossError,
+            tf.errors.InvalidArgumentError,
+        ) as error:
             if self.phase.diagnose:
+                reason = str(error.message).partition("\n")[0]
+                text = "step %d: %s; all records are read to find a damaged one"
+                logging.error(text, self.step, reason)
                 self.phase.diagnose()
             raise
 

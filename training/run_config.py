@@ -80,7 +80,9 @@ class RunConfig(DeviceConfig):
     )
 
     def __post_init__(self):
-        """Refuses numbers that no run can be made of."""
+        """Refuses what no run can be made of."""
+        if not self.output_dir:
+            raise ValueError("--output_dir is empty")
         for name in (
             "gradient_accumulation_steps",
             "save_checkpoints_steps",

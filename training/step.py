@@ -98,7 +98,7 @@ class TrainStep:
         # Adam op is one pass over memory already. One function a replica,
         # because each captures its own copy of the weights.
         self._jit_compile = jit_compile
-        self._compiled: dict[str, Callable] = {}
+        self._compiled: dict[int, Callable] = {}
         self._compiler = fused_parts.Compiler() if compile_parts else None
 
     def __call__(
@@ -176,7 +176,8 @@ class TrainStep:
     def _function_of_this_replica(self, context) -> Callable:
         if not self._jit_compile:
             return self._accumulate
-        key = str(context.devices)
+        # Not its device, which a worker other than the first cannot tell.
+        key = int(tf.get_static_value(context.replica_id_in_sync_group))
         if key not in self._compiled:
             self._compiled[key] = tf.function(
                 self._accumulate, jit_compile=True, autograph=False

@@ -126,6 +126,8 @@ def _on_this_machine(
     if name == "one_device" or (name == "auto" and wanted == 1):
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
     if not gpus and wanted > 1:
+        text = "no GPU is found: %d parts of this CPU are the replicas"
+        logging.warning(text, wanted)
         _make_logical_cpus(wanted)
     kind = "GPU" if gpus else "CPU"
     return tf.distribute.MirroredStrategy(

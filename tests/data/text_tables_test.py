@@ -83,6 +83,7 @@ def refusal(tmp_path, form, text):
         ("jsonl", "[1]\n", ":1: not a JSON object"),
         ("jsonl", '{"text": [], "label": 1}\n', ":1: 'text' is no text"),
         ("jsonl", '{"text": "a", "label": [null]}\n', ":1: 'label' is no text"),
+        ("jsonl", "[" * 200_000, ":1: not JSON"),
         ("csv", "text,label\n", ": has no examples"),
         ("csv", "", ": is empty"),
         ("tsv", "\n\n", ": is empty"),
@@ -195,6 +196,8 @@ def test_quoted_cells_of_a_tsv_are_read_as_those_of_a_csv(tmp_path):
     text = "text\tlabel\n" + "".join(f"{cell}\t1\n" for cell in cells)
     found = read(write(tmp_path, "train.tsv", text), "tsv")
     assert found.first == ['say "x", ok', *cells[1:3], "", *cells[4:]]
+    text = text.replace("text\tlabel", '"text"\t"label"', 1)
+    assert read(write(tmp_path, "train.tsv", text), "tsv").first == found.first
     text = 'text\tlabel\n"two\nlines"\t1\n'
     with pytest.raises(errors.InputError, match=r":2: 1 columns.* \(--task_na"):
         read(write(tmp_path, "train.tsv", text), "tsv")

@@ -4,6 +4,7 @@ python -m pytest tests/tasks/sentence_predictions_test.py
 """
 
 import csv
+import dataclasses
 import zipfile
 
 import numpy as np
@@ -69,6 +70,20 @@ def test_every_submission_has_its_header_and_its_labels(tmp_path, name, split):
     rows = [f"{10 * i}\t{label}\n" for i, label in enumerate(found)]
     text = (tmp_path / "glue" / file).read_text()
     assert text == "index\tprediction\n" + "".join(rows)
+
+
+def test_a_mismatched_set_is_known_by_its_file(tmp_path):
+    sentence_predictions.write_glue(
+        str(tmp_path),
+        "mnli",
+        "test",
+        texts=dataclasses.replace(
+            texts(3, ["0", "1", "2"]), path="MNLI/test_mismatched.tsv"
+        ),
+        labels=glue.TASKS["mnli"].labels,
+        logits=np.eye(3, dtype=np.float32),
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["MNLI-mm.tsv"]
 
 
 def test_no_submission_is_forgotten(tmp_path):

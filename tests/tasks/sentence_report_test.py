@@ -12,7 +12,7 @@ from data import examples
 from tasks import sentence_report
 
 
-def judged(kind, metrics, labels, label_ids, logits, **changes):
+def judged(kind, metrics, labels, label_ids, logits, positive=1, **changes):
     label_ids = np.array(label_ids)
     count = len(label_ids)
     texts = examples.Examples(
@@ -25,6 +25,7 @@ def judged(kind, metrics, labels, label_ids, logits, **changes):
     return sentence_report.Judged(
         kind=kind,
         metrics=metrics,
+        positive=positive,
         labels=labels,
         texts=texts,
         label_ids=label_ids,
@@ -61,6 +62,19 @@ def test_classes_and_what_they_are_called():
     (mistake,) = rows(section("Worst mistakes", made))
     assert mistake[:4] == ["dev.tsv:3", "text 1 &lt;b&gt;", "0", "yes"]
     assert float(mistake[4]) == pytest.approx(np.log1p(np.exp(3)), rel=1e-3)
+
+
+def test_f1_by_length_is_of_label_1_wherever_the_model_has_it():
+    made = judged(
+        "classification",
+        ["f1"],
+        ["1", "0"],
+        [[0], [0], [1]],
+        [[1, 0], [1, 0], [1, 0]],
+        positive=0,
+    )
+    found = rows(section("By length", made))
+    assert [float(row[-1]) for row in found] == [1.0, 1.0, 0.0]
 
 
 def test_a_single_label_of_many_is_scored_by_itself():

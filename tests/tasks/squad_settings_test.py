@@ -62,8 +62,9 @@ def test_only_a_checkpoint_is_looked_for_beside_itself(model, tmp_path):
         '{"other": 1}',
         '{"version_2_with_negative": 1}',
         '{"null_score_diff_threshold": "0"}',
+        '{"null_score_diff_threshold": NaN}',
     ],
-    ids=["list", "name", "version", "threshold"],
+    ids=["list", "name", "version", "threshold", "nan"],
 )
 def test_other_files_of_that_name_are_refused(model, tmp_path, text):
     directory = model("model", NEW)

@@ -161,6 +161,18 @@ def test_tensorflow_file_errors_are_one_line(capsys, tmp_path, name, words):
     assert str(tmp_path) in message and words in message
 
 
+def test_a_file_where_a_folder_is_meant_is_one_line(capsys, tmp_path):
+    import tensorflow as tf
+
+    (tmp_path / "file").write_text("")
+
+    def main(config):
+        tf.io.gfile.makedirs(f"{tmp_path}/file/inner")
+
+    message = exit_line(capsys, 2, main, "--vocab_file=v")
+    assert f"{tmp_path}/file" in message
+
+
 def test_a_defect_of_ours_keeps_its_traceback():
     def main(config):
         raise ValueError("a defect")

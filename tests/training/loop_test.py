@@ -291,6 +291,13 @@ def test_the_loss_scale_halves_on_overflow_and_doubles_after_good_steps():
     assert scale.state.numpy().tolist() == [2048.0, 0, 0, 1]
 
 
+def test_the_loss_scale_stays_at_one_whatever_overflows():
+    *_, scale = make_scaled_step(1.5)
+    for skipped in (1, 2):
+        scale.update(tf.constant(False))
+        assert scale.state.numpy().tolist() == [1.0, 0, skipped, skipped]
+
+
 def test_too_many_skipped_steps_stop_the_run():
     run, batches, *_, scale = make_scaled_step(float("inf"), max_skipped=2)
     run(batches, 0, 1)

@@ -94,6 +94,22 @@ def test_few_batches_are_read_ahead_of_who_asks(monkeypatch):
     assert threading.active_count() < before
 
 
+def test_several_workers_take_and_answer_batches_in_one_order(monkeypatch):
+    """Each asks the others, which they do not expect of two threads."""
+    monkeypatch.setattr(
+        prediction.strategies, "is_multi_worker", lambda strategy: True
+    )
+    threads = []
+    monkeypatch.setattr(
+        prediction.allocator,
+        "keep_freed_memory",
+        lambda: threads.append(threading.current_thread()),
+    )
+    found = list(make_predictor().batches(make_batches))
+    assert set(threads) == {threading.main_thread()}
+    assert [values["row"].shape[1] for values in found] == list(SIZES)
+
+
 def test_an_error_in_a_batch_is_that_of_the_caller():
     class Broken(Task):
         def predict(self, model, features):

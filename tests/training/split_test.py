@@ -164,6 +164,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs, tmp_path):
             **BASE,
             "strategy": "multi_worker_mirrored",
             "replicas": None,
+            "jit": True,
             "save_every": 20,
             "eval_every": 25,
             # Without waiting, the other process would find step 40.
