@@ -5,11 +5,13 @@ working directory of the same job is gone on with. Same job means: same bytes
 of text, vocabulary and flags.
 """
 
+import collections
 import contextlib
 import dataclasses
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
@@ -19,6 +21,10 @@ import errors
 from data import instance_order, manifest
 from data.pretraining_job import Job
 
+# As data.records hides them, and data.pretraining_parts names parts.
+_PARTIAL = re.compile(
+    r"\.(?:part-\d+-of-)?(?P<shard>.+)\.[0-9a-f]{12}\.incomplete"
+)
 FORMAT_VERSION = 2  # Raised whenever the same job would give other bytes.
 
 
@@ -130,31 +136,44 @@ def alone(job: Job, purpose: str) -> Iterator[None]:
 
 
 def _refuse_other_shards(paths) -> None:
-    for path in paths:
-        folder = os.path.dirname(path) or "."
+    for folder, names in _by_folder(paths).items():
         try:
             tf.io.gfile.makedirs(folder)
         except tf.errors.OpError as error:
             raise errors.InputError(
-                f"{path}: its folder cannot be made: {error.message}"
+                f"{os.path.join(folder, min(names))}: its folder cannot be "
+                f"made: {error.message}"
             ) from None
-        if tf.io.gfile.exists(path):
+        others = names.intersection(tf.io.gfile.listdir(folder))
+        if others:
             raise errors.InputError(
-                f"{path}: exists and is not of this run; choose another place "
-                "or remove it"
+                f"{os.path.join(folder, min(others))}: exists and is not of "
+                "this run; choose another place or remove it"
             )
 
 
 def _remove_partial_files(job, own) -> None:
-    """Removes what a killed run was writing of the shards of this one."""
-    patterns = []
-    for path in own:
-        folder, name = os.path.split(path)
-        patterns.append(os.path.join(folder, f".{name}.*.incomplete"))
-        part = f".part-*-of-{name}.*.incomplete"
-        patterns.append(os.path.join(job.work_dir, part))
+    """Removes what a killed run was writing of the shards of this one.
+
+    A folder is listed once, however many shards it is to hold.
+    """
     if len(own) == len(job.output_files):  # No other run is at work there.
-        patterns.append(os.path.join(job.work_dir, "**", "*.incomplete"))
-    for pattern in patterns:
-        for partial in tf.io.gfile.glob(pattern):
-            tf.io.gfile.remove(partial)
+        for folder, _, names in os.walk(job.work_dir):
+            for name in names:
+                if name.endswith(".incomplete"):
+                    os.remove(os.path.join(folder, name))
+    own_names = {os.path.basename(path) for path in own}
+    for folder in filter(tf.io.gfile.isdir, {*_by_folder(own), job.work_dir}):
+        for name in tf.io.gfile.listdir(folder):
+            partial = _PARTIAL.fullmatch(name)
+            if partial and partial["shard"] in own_names:
+                tf.io.gfile.remove(os.path.join(folder, name))
+
+
+def _by_folder(paths) -> dict[str, set[str]]:
+    """Returns the names of files by the folders that hold them."""
+    names: dict[str, set[str]] = collections.defaultdict(set)
+    for path in paths:
+        folder, name = os.path.split(path)
+        names[folder or "."].add(name)
+    return names

@@ -218,7 +218,7 @@ def test_a_left_to_right_model_learns_and_is_kept(place):
         ({"dev_file": "nowhere.csv"}, "nowhere.csv: no such file"),
         ({"dev_file": None}, "--dev_file is required"),
         ({"max_seq_length": 64}, "--max_seq_length=64: the model has only 48"),
-        ({"init_checkpoint": None}, "no trained model in --output_dir="),
+        ({"init_checkpoint": None}, "neither --init_checkpoint nor --bert_co"),
         ({"train_batch_size": 2000}, "203 examples in 6 epoch(s)"),
         ({"reinit_layers": 3}, "--reinit_layers=3: the model has 2 layers"),
         ({"early_stopping_patience": 1}, "needs --eval_every_steps"),
