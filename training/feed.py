@@ -43,7 +43,7 @@ def distribute(
     every step whether one has come to an end, and shapes stay static.
     """
 
-    # Nothing in it is Python to be made a graph, and looking takes seconds.
+    # Nothing in it is Python that would have to be made a graph.
     @tf.autograph.experimental.do_not_convert
     def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
         parts = context.num_input_pipelines

@@ -78,14 +78,16 @@ class Predictor:
             allocator.keep_freed_memory()
             return {k: v.numpy() for k, v in run(features).items()}
 
-        # What one batch leaves idle on a CPU, another uses. A GPU is handed
-        # its next batch before it is done with the last one anyway.
-        is_cpu = strategies.is_one_cpu(self._strategy)
-        answers = _in_flight(answer, batches, 2 if is_cpu else 1)
+        answers: Iterable[dict[str, np.ndarray]]
         if strategies.is_multi_worker(self._strategy):
             # Taking a batch and answering one both ask the other workers, all
             # of whom must do so in the same order.
             answers = map(answer, batches)
+        else:
+            # What one batch leaves idle on a CPU, another uses. A GPU is handed
+            # its next batch before it is done with the last one anyway.
+            is_cpu = strategies.is_one_cpu(self._strategy)
+            answers = _in_flight(answer, batches, 2 if is_cpu else 1)
         for values in answers:
             is_real = values.pop(_IS_REAL) == 1
             yield {name: value[is_real] for name, value in values.items()}
