@@ -107,10 +107,10 @@ def run_reference(
 
 def count_instances(folder: str) -> int:
     """Counts the records of one side."""
-    from data import records
+    from data import shard_reading
 
     paths = sorted(map(str, pathlib.Path(folder).glob("*.tfrecord")))
-    return sum(map(records.count, paths))
+    return sum(shard_reading.counts(paths))
 
 
 def child(arguments) -> None:

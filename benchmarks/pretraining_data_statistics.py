@@ -99,6 +99,7 @@ def ours(arguments, text, path, seed) -> Found:
         pretraining_job,
         pretraining_shards,
         records,
+        shard_reading,
         tokenization,
         vocabulary,
         workers,
@@ -131,7 +132,9 @@ def ours(arguments, text, path, seed) -> Found:
             manifest_path=os.path.join(folder, "x.manifest.json"),
             pool=workers.Workers(1, job, ""),
         )
-        rows = records.parse(tf.constant(list(records.read(shard))), job.schema)
+        rows = records.parse(
+            tf.constant(list(shard_reading.read(shard))), job.schema
+        )
     rows = {name: values.numpy() for name, values in rows.items()}
     shown, ids = rows["input_ids"], rows["input_ids"].copy()
     used = np.zeros(ids.shape, bool)

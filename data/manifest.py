@@ -28,7 +28,7 @@ import typing
 import tensorflow as tf
 
 import errors
-from data import records, schema
+from data import records, schema, shard_reading
 
 if typing.TYPE_CHECKING:
     from data.vocabulary import Vocabulary
@@ -130,11 +130,11 @@ def counts(paths: list[str]) -> list[int]:
     From the manifest where there is one; otherwise by reading the shard.
     """
     manifests = find(paths)
-    result = []
-    for path in paths:
-        shard = _entry(manifests.get(path), path)
-        result.append(records.count(path) if shard is None else shard.records)
-    return result
+    foreign = [path for path in paths if path not in manifests]
+    found = dict(zip(foreign, shard_reading.counts(foreign), strict=True))
+    for path, manifest in manifests.items():
+        found[path] = _entry(manifest, path).records
+    return [found[path] for path in paths]
 
 
 def record_schema(
@@ -178,13 +178,12 @@ def check(
       vocabulary: the run's vocabulary; None checks no ids.
     """
     manifests = find(paths)
-    for path in paths:
-        manifest = manifests.get(path)
-        if manifest is None:
-            _check_foreign(
-                path, max_seq_length, max_predictions_per_seq, vocabulary
-            )
-            continue
+    lengths = max_seq_length, max_predictions_per_seq
+    foreign = [path for path in paths if path not in manifests]
+    firsts = shard_reading.first_examples(foreign)
+    for path, features in zip(foreign, firsts, strict=True):
+        _check_foreign(path, features, *lengths, vocabulary)
+    for path, manifest in manifests.items():
         _check_lengths(
             path,
             (manifest.max_seq_length, max_seq_length),
@@ -200,9 +199,7 @@ def check(
         _check_size(path, _entry(manifest, path))
 
 
-def _entry(manifest: Manifest | None, path: str) -> Shard | None:
-    if manifest is None:
-        return None
+def _entry(manifest: Manifest, path: str) -> Shard:
     name = os.path.basename(path)
     return next(shard for shard in manifest.shards if shard.file == name)
 
@@ -229,9 +226,8 @@ def _check_lengths(path, lengths, predictions) -> None:
             )
 
 
-def _check_foreign(path, length, predictions, vocabulary) -> None:
+def _check_foreign(path, features, length, predictions, vocabulary) -> None:
     """Judges a shard without a manifest by its first record."""
-    features = _lengths(path, records.first(path))
     ids = features.get("input_ids", features.get("input_word_ids"))
     if ids is None or "masked_lm_positions" not in features:
         raise errors.InputError(
@@ -258,18 +254,3 @@ def _check_foreign(path, length, predictions, vocabulary) -> None:
             f"{path}: record 1 holds id {max(ids)}, but {vocabulary.path} "
             f"has {len(vocabulary)} entries: another vocabulary"
         )
-
-
-def _lengths(path, record: bytes) -> dict[str, list]:
-    example = tf.train.Example()
-    try:
-        example.ParseFromString(record)
-    except Exception:  # protobuf's DecodeError, by any implementation.
-        raise errors.InputError(
-            f"{path}: record 1 is not a tf.train.Example"
-        ) from None
-    result = {}
-    for name, feature in example.features.feature.items():
-        kind = feature.WhichOneof("kind")
-        result[name] = list(getattr(feature, kind).value) if kind else []
-    return result

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import errors
-from data import manifest, records
+from data import manifest, records, shard_reading
 from data import schema as schemas
 
 _GROUP = 16
@@ -139,7 +139,7 @@ def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
     For after a failure in the middle of a run, whose message has no file name.
     """
     for path in shards:
-        for number, record in enumerate(records.read(path)):
+        for number, record in enumerate(shard_reading.read(path)):
             try:
                 records.parse(tf.constant([record]), schema)
             except tf.errors.OpError as error:

@@ -26,7 +26,7 @@ from data import (
     pretraining_place,
     pretraining_report,
     progress,
-    records,
+    shard_reading,
     token_store,
     vocabulary,
     workers,
@@ -159,12 +159,8 @@ def _run(job, pool, group, allow_single_document):
     if job.packing is None:
         sizes = [sum(len(part.ranks) for part in x) for x in parts]
     else:
-        sizes = list(pool.map(_count, job.output_files))
+        sizes = shard_reading.counts(job.output_files)
     return counts, sizes
-
-
-def _count(_, path: str) -> int:
-    return records.count(path)
 
 
 def _tokenize(job, pool, bar) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""TFRecord shards: encoding, writing, parsing and counting records.
+"""TFRecord shards: encoding, writing and parsing records.
 
 `encode` builds the bytes of tf.train.Example for a whole batch with NumPy,
 about thirty times as fast as protobuf objects and byte for byte what
@@ -19,7 +19,6 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-import errors
 from data import schema as schemas
 
 _CHUNK_BYTES = 1 << 21  # The byte matrix stays inside the processor's cache.
@@ -282,36 +281,3 @@ def _present(name, alias, value, other):
     )
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(value)
-
-
-def first(path: str) -> bytes:
-    """Returns the first record of a shard."""
-    for record in read(path):
-        return record
-    raise errors.InputError(f"{path}: holds no records")
-
-
-def read(path: str) -> Iterator[bytes]:
-    """Yields the records of one shard; a damaged one ends with one line."""
-    dataset = tf.data.TFRecordDataset(path, compression_type(path))
-    number = 0
-    try:
-        for record in dataset.prefetch(64).as_numpy_iterator():
-            number += 1
-            yield record
-    except tf.errors.NotFoundError:
-        raise errors.InputError(f"{path}: no such file") from None
-    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        raise errors.InputError(
-            f"{path}: record {number + 1} is cut off or damaged "
-            f"({type(error).__name__})"
-        ) from None
-
-
-def count(path: str) -> int:
-    """Counts the records of one shard, checking each one's checksum."""
-    dataset = tf.data.TFRecordDataset(path, compression_type(path))
-    try:
-        return int(dataset.reduce(np.int64(0), lambda total, _: total + 1))
-    except tf.errors.OpError:
-        return sum(1 for _ in read(path))

@@ -11,10 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
-
 import errors
-from data import manifest, records, schema
+from data import manifest, schema, shard_reading
 
 
 class PhaseSpec(NamedTuple):
@@ -80,24 +78,15 @@ def select(
 def lengths(paths: list[str]) -> dict[str, Lengths]:
     """Returns the lengths of each shard's records."""
     manifests = manifest.find(paths)
-    return {
-        path: Lengths(
-            manifests[path].max_seq_length,
-            manifests[path].max_predictions_per_seq,
-        )
-        if path in manifests
-        else _first_lengths(path)
-        for path in paths
-    }
+    foreign = [path for path in paths if path not in manifests]
+    firsts = shard_reading.first_examples(foreign)
+    found = dict(zip(foreign, map(_lengths, firsts), strict=True))
+    for path, made in manifests.items():
+        found[path] = Lengths(made.max_seq_length, made.max_predictions_per_seq)
+    return found
 
 
-def _first_lengths(path: str) -> Lengths:
-    try:
-        example = tf.train.Example.FromString(records.first(path))
-    except Exception as error:  # The decoder of protocol buffers has its own.
-        raise errors.InputError(f"{path}: not TFRecord examples") from error
-    features = example.features.feature
+def _lengths(features: dict[str, list]) -> Lengths:
     name = "input_ids"
-    ids = features[name if name in features else schema.ALIASES[name]]
-    places = features["masked_lm_positions"]
-    return Lengths(len(ids.int64_list.value), len(places.int64_list.value))
+    ids = features.get(name, features.get(schema.ALIASES[name], []))
+    return Lengths(len(ids), len(features.get("masked_lm_positions", [])))

@@ -15,6 +15,7 @@ from data import (
     pretraining_job,
     pretraining_shards,
     records,
+    shard_reading,
     tokenization,
     vocabulary,
     workers,
@@ -101,6 +102,6 @@ def parsed(job):
     """Returns all records of a job, as arrays."""
     found = []
     for path in job.output_files:
-        found.extend(records.read(path))
+        found.extend(shard_reading.read(path))
     columns = records.parse(tf.constant(found), job.schema)
     return {name: value.numpy() for name, value in columns.items()}
