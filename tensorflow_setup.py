@@ -12,7 +12,8 @@ GPU is not found; what really fails raises.
 
 Keras takes scikit-learn and matplotlib where it finds them, for wrappers and
 galleries that nothing here uses: a third of the seconds that a program takes to
-start. It does not find them.
+start. It does not find them. Nor is Python's collector of garbage let loose on
+the half million objects that stay as long as the process.
 
 All of a program's imports take seconds, and Ctrl-C among them ends it as
 config_flags.run does later: with one line and exit code 130.
@@ -21,6 +22,7 @@ Import this before anything that imports TensorFlow.
 """
 
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -89,6 +91,19 @@ def _hidden(names: tuple[str, ...]) -> Iterator[None]:
             del sys.modules[name]
 
 
+@contextlib.contextmanager
+def _kept_from_collection() -> Iterator[None]:
+    """Keeps what is made here from being looked at, now and ever after."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
 def _leave_warnings(name: str) -> None:
     """Lets a logger say warnings, once: the root's handlers show them."""
     logger = sys.modules[name].get_logger()
@@ -99,7 +114,7 @@ def _leave_warnings(name: str) -> None:
 sys.excepthook = _end_if_interrupted
 # Processes that this one starts inherit both.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-with _hidden(_UNUSED):
+with _hidden(_UNUSED), _kept_from_collection():
     if os.environ.setdefault(_LEVEL, "3") == "3":
         _import_quietly("tensorflow")
         _leave_warnings("tensorflow")

@@ -235,6 +235,7 @@ class ShardWriter:
         self._stack.__exit__(*exception)
 
 
+@tf.autograph.experimental.do_not_convert  # A third of a second.
 def parse(
     serialized: tf.Tensor, schema: schemas.Schema
 ) -> dict[str, tf.Tensor]:
