@@ -17,7 +17,14 @@ import tensorflow as tf
 from absl import logging
 
 import errors
-from data import manifest, pipelines, schema, tokenization, vocabulary
+from data import (
+    corpus,
+    manifest,
+    pipelines,
+    schema,
+    tokenization,
+    vocabulary,
+)
 from modeling.config import BertConfig
 from tasks import pretraining_phases
 
@@ -171,7 +178,7 @@ def open_inputs(
       phases: in place of the three numbers; see pretraining_phases.
 
     Raises:
-      InputError: nothing matches, or something does not fit.
+      InputError: a file is missing, or something does not fit.
     """
     paths = find_shards(input_file, eval_file)
     tokenizer = find_tokenizer(paths["input_file"], vocab_file)
@@ -230,7 +237,7 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
     """Returns the shards of each flag that is given; touches no device.
 
     Raises:
-      InputError: nothing matches.
+      InputError: one of them names no shard.
     """
     flags = {"input_file": input_file}
     if eval_file is not None:
@@ -240,16 +247,11 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
 
 def _expand(flag: str, patterns: str) -> list[str]:
     """Finds the shards; what lies beside them, DIR/* may match too."""
-    paths = []
-    for pattern in patterns.split(","):
-        found = [
-            path
-            for path in sorted(tf.io.gfile.glob(pattern.strip()))
-            if not path.endswith((manifest.SUFFIX, manifest.VOCABULARY_SUFFIX))
-        ]
-        if not found:
-            raise errors.InputError(f"--{flag}: nothing matches {pattern!r}")
-        paths += found
+    beside = manifest.SUFFIX, manifest.VOCABULARY_SUFFIX
+    found = corpus.expand(patterns, flag)
+    paths = [path for path in found if not path.endswith(beside)]
+    if not paths:
+        raise errors.InputError(f"--{flag}={patterns}: names no shard")
     return paths
 
 

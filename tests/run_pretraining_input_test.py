@@ -225,8 +225,8 @@ def test_the_model_fills_masks(place, capfd):
     ("flags", "words"),
     [
         ({"do_train": False, "do_eval": False}, "--do_train or --do_eval"),
-        ({"input_file": "/nowhere/*"}, "--input_file: nothing matches"),
-        ({"eval_file": "/nowhere/*"}, "--eval_file: nothing matches"),
+        ({"input_file": "/nowhere/*"}, "--input_file=/nowhere/*: no such file"),
+        ({"eval_file": "/nowhere/*"}, "--eval_file=/nowhere/*: no such file"),
         ({"bert_config_file": "/nowhere.json"}, "/nowhere.json"),
         ({"max_seq_length": 16}, "--max_seq_length=16:"),
         ({"max_seq_length": 64}, "the model has only 40 positions"),

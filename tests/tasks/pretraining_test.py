@@ -149,5 +149,5 @@ def test_what_lies_beside_shards_is_no_shard(tmp_path):
         (tmp_path / name).write_text("")
     found = pretraining_data.find_shards(f"{tmp_path}/*", None)
     assert found == {"input_file": [f"{tmp_path}/a-0.tfrecord"]}
-    with pytest.raises(errors.InputError, match="nothing matches"):
+    with pytest.raises(errors.InputError, match="names no shard"):
         pretraining_data.find_shards(f"{tmp_path}/a.*", None)
