@@ -111,7 +111,9 @@ class Config:
         False,
     )
     work_dir: str | None = field(
-        "Local folder for what lies between; default: beside the shards.", None
+        "Local folder for what lies between, in a folder of its own there that "
+        "is removed at the end; default: beside the shards.",
+        None,
     )
 
     def __post_init__(self):
@@ -155,12 +157,6 @@ def _check_numbers(config: Config) -> None:
         raise errors.InputError(
             "--mask_token_prob and --random_token_prob: together over 1"
         )
-    if config.max_predictions_per_seq > config.max_seq_length - 3:
-        raise errors.InputError(
-            f"--max_predictions_per_seq={config.max_predictions_per_seq}: "
-            f"--max_seq_length={config.max_seq_length} leaves room for "
-            f"{config.max_seq_length - 3} pieces"
-        )
     if config.masked_lm_prob == 0:
         raise errors.InputError("--masked_lm_prob=0.0: nothing to predict")
 
@@ -199,7 +195,7 @@ def output_files(config: Config) -> tuple[tuple[str, ...], str]:
         raise errors.InputError(
             f"--output_file={config.output_file}: no name, or one name twice"
         )
-    if len({os.path.dirname(path) for path in paths}) > 1:
+    if len({os.path.normpath(os.path.dirname(path)) for path in paths}) > 1:
         raise errors.InputError(
             f"--output_file={config.output_file}: the shards of a run lie in "
             "one folder, beside their manifest"
@@ -209,7 +205,7 @@ def output_files(config: Config) -> tuple[tuple[str, ...], str]:
 
 def _work_dir(config: Config, stem: str) -> str:
     if config.work_dir is not None:
-        return config.work_dir
+        return os.path.join(config.work_dir, f"{os.path.basename(stem)}.work")
     if "://" in stem:
         name = f"pretraining-data-{zlib.crc32(stem.encode()):08x}"
         return os.path.join(tempfile.gettempdir(), name)
@@ -261,7 +257,7 @@ def make_job(config: Config) -> pretraining_job.Job:
 
 
 def _workers(config: Config, job: pretraining_job.Job) -> workers.Workers:
-    count = config.num_workers or os.cpu_count() or 1
+    count = config.num_workers or workers.cores()
     # A number that was asked for is had at once.
     patience = _PATIENCE if config.num_workers is None else 0
     options = (count, job, "data.pretraining_parts", patience)
@@ -279,7 +275,7 @@ def main(config: Config) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Nothing here is for a GPU.
     job = make_job(config)
     if config.dry_run:
-        count = config.num_workers or os.cpu_count() or 1
+        count = config.num_workers or workers.cores()
         for line in dry_run.estimate(job).lines(count):
             print(line)
         return

@@ -73,7 +73,7 @@ def main(config: VocabularyConfig) -> None:
     paths = corpus.expand(config.input_file)
     size = sum(tf.io.gfile.stat(path).length for path in paths)
     with tqdm.tqdm(total=size, unit="B", unit_scale=True) as bar:
-        words = word_counts.count_words(
+        counted = word_counts.count_words(
             paths,
             normalization.Normalization(
                 do_lower_case=config.do_lower_case,
@@ -83,6 +83,7 @@ def main(config: VocabularyConfig) -> None:
             input_format=config.input_format,
             progress=bar.update,
         )
+    words = counted.counts
     if not words:
         raise errors.InputError(f"--input_file={config.input_file}: no words")
     chars = learner.alphabet(
@@ -100,7 +101,11 @@ def main(config: VocabularyConfig) -> None:
     learned = vocabulary.Vocabulary.from_tokens(reserved + pieces)
     learned.to_file(config.output_file)
     logging.info("%d different words, %d characters", len(words), len(chars))
-    covered = learner.coverage(words, set(pieces))
+    if counted.too_long:
+        logging.info(
+            "%d words are too long to be anything but [UNK]", counted.too_long
+        )
+    covered = learner.coverage(words, set(pieces), counted.too_long)
     logging.info(
         "Every so often: %s", " ".join(pieces[:: len(pieces) // 20 + 1])
     )

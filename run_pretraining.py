@@ -25,6 +25,10 @@ import functools
 from typing import Literal
 
 import tensorflow_setup  # noqa: F401
+
+# isort: split
+from absl import logging
+
 from modeling import models
 from modeling.config import BertConfig
 from tasks import (
@@ -60,6 +64,11 @@ class PretrainingConfig(run_config.RunConfig):
     )
     vocab_file: str | None = field(
         "The vocabulary, where no manifest beside the shards names it.", None
+    )
+    do_lower_case: bool | None = field(
+        "How they were made, where no manifest says it; default: what "
+        "--init_checkpoint says, else by the capitals of --vocab_file.",
+        None,
     )
     objective: Literal[
         "masked_lm_and_next_sentence", "masked_lm", "left_to_right"
@@ -102,9 +111,11 @@ class PretrainingConfig(run_config.RunConfig):
         if self.phases and self.max_train_hours:
             raise ValueError("--max_train_hours: not together with --phases")
         if self.num_warmup_steps >= self.total_steps and self.do_train:
-            raise ValueError(
-                f"--num_warmup_steps={self.num_warmup_steps}: must be less "
-                f"than all steps, {self.total_steps}"
+            logging.warning(
+                "--num_warmup_steps=%d, but all steps are %d: the learning "
+                "rate never reaches its peak",
+                self.num_warmup_steps,
+                self.total_steps,
             )
 
     @property
@@ -123,6 +134,8 @@ def open_inputs(
         input_file=config.input_file,
         eval_file=config.eval_file,
         vocab_file=config.vocab_file,
+        do_lower_case=config.do_lower_case,
+        init_checkpoint=config.init_checkpoint,
         max_seq_length=config.max_seq_length,
         max_predictions_per_seq=config.max_predictions_per_seq,
         config=bert_config,

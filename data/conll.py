@@ -7,8 +7,9 @@
 
 Columns are separated by tabs if the first line of a word has one, else by
 spaces; the file may end in .gz or .bz2. Empty lines end sentences; -DOCSTART-
-begins a document and is no word. In files with tabs, lines that begin with #
-and have none are comments.
+begins a document and is no word. Comments are, in files with tabs, lines that
+begin with # and have none, and in all files lines of another number of columns
+than the words, the first of which is #.
 """
 
 import dataclasses
@@ -238,15 +239,18 @@ def _decode(path: str) -> str:
 
 def _separator(text: str) -> str | None:
     """Returns a tab if the first line of a word has one, else None."""
+    first = ""
     for line in text.split("\n"):
-        is_other = line.startswith((DOCUMENT, "#")) and "\t" not in line
-        if line.strip() and not is_other:
+        if not line.strip() or line.startswith(DOCUMENT):
+            continue
+        first = first or line
+        if not line.startswith("#"):
             return "\t" if "\t" in line else None
-    return None
+    return "\t" if "\t" in first else None
 
 
 def _lines(text: str, separator: str | None) -> Iterable[_Line]:
-    begins = True
+    begins, width = True, None
     for number, line in enumerate(text.split("\n"), 1):
         line = line.rstrip("\r")
         if not line.strip(" \t"):
@@ -254,15 +258,30 @@ def _lines(text: str, separator: str | None) -> Iterable[_Line]:
             continue
         if separator and line.startswith("#") and separator not in line:
             continue
-        # Not all of Unicode's spaces, of which words may consist.
-        cells = (
-            line.split("\t")
-            if separator
-            else [cell for cell in line.split(" ") if cell]
-        )
+        cells = _cells(line, separator)
+        if line.startswith(("# ", "#\t")):
+            width = width or _width(text, separator)
+            if len(cells) != width:
+                continue
         opens = _OPENING.match(line) is not None
         yield _Line(number, cells, opens, begins or opens)
         begins = opens
+
+
+def _cells(line: str, separator: str | None) -> list[str]:
+    if separator:
+        return line.split(separator)
+    # Not all of Unicode's spaces, of which words may consist.
+    return [cell for cell in line.split(" ") if cell]
+
+
+def _width(text: str, separator: str | None) -> int:
+    """Counts the columns of the first line that is surely a word's."""
+    for line in text.split("\n"):
+        line = line.rstrip("\r")
+        if line.strip(" \t") and not line.startswith(("#", DOCUMENT)):
+            return len(_cells(line, separator))
+    return 0
 
 
 def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,8 @@ Invalid UTF-8 is ignored, as released, as long as it is little.
 
 import collections
 import json
+import os
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -66,7 +68,7 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # A name may hold brackets, which as a pattern mean something else.
         is_name = tf.io.gfile.exists(pattern)
-        matched = [pattern] if is_name else sorted(tf.io.gfile.glob(pattern))
+        matched = [pattern] if is_name else _matches(pattern)
         found = [path for path in matched if not tf.io.gfile.isdir(path)]
         if matched and not found:
             raise errors.InputError(
@@ -79,6 +81,18 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     if not paths:
         raise errors.InputError(f"--{flag}: names no file")
     return paths
+
+
+def _matches(pattern: str) -> list[str]:
+    """Returns what matches, as a shell says it: without hidden files."""
+    # A folder that was given with its slash; TensorFlow finds nothing there.
+    pattern = re.sub("(?<!:)/{2,}", "/", pattern)
+    shows_hidden = os.path.basename(pattern).startswith(".")
+    return [
+        path
+        for path in sorted(tf.io.gfile.glob(pattern))
+        if shows_hidden or not os.path.basename(path).startswith(".")
+    ]
 
 
 def read_blocks(
@@ -187,7 +201,8 @@ def _json_text(path, number, line) -> str:
         raise errors.InputError(
             f'{path}: line {number}: no "text" field that holds a string'
         )
-    return text
+    # Half of a pair, which JSON can say, is no more text than invalid UTF-8.
+    return text.encode("utf-8", "ignore").decode()
 
 
 def read_documents(

@@ -112,15 +112,23 @@ def read(path: str) -> Manifest:
 
 def find(paths: list[str]) -> dict[str, Manifest]:
     """Returns, for every shard that a manifest beside it names, that one."""
+    return {path: manifest for path, (manifest, _) in _entries(paths).items()}
+
+
+def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
+    """Returns also what the manifest says of the shard."""
     found = {}
     for folder in sorted({os.path.dirname(path) for path in paths}):
-        pattern = os.path.join(folder or ".", "*" + SUFFIX)
-        for manifest_path in sorted(tf.io.gfile.glob(pattern)):
-            manifest = read(manifest_path)
-            found.update(
-                (os.path.join(folder, shard.file), manifest)
-                for shard in manifest.shards
-            )
+        if not tf.io.gfile.isdir(folder or "."):
+            continue
+        # No glob, which a folder with brackets in its name would mislead.
+        for name in sorted(tf.io.gfile.listdir(folder or ".")):
+            if name.endswith(SUFFIX):
+                manifest = read(os.path.join(folder, name))
+                found.update(
+                    (os.path.join(folder, shard.file), (manifest, shard))
+                    for shard in manifest.shards
+                )
     return {path: found[path] for path in paths if path in found}
 
 
@@ -129,11 +137,10 @@ def counts(paths: list[str]) -> list[int]:
 
     From the manifest where there is one; otherwise by reading the shard.
     """
-    manifests = find(paths)
-    foreign = [path for path in paths if path not in manifests]
+    entries = _entries(paths)
+    foreign = [path for path in paths if path not in entries]
     found = dict(zip(foreign, shard_reading.counts(foreign), strict=True))
-    for path, manifest in manifests.items():
-        found[path] = _entry(manifest, path).records
+    found.update((path, shard.records) for path, (_, shard) in entries.items())
     return [found[path] for path in paths]
 
 
@@ -177,13 +184,13 @@ def check(
       max_predictions_per_seq: the run's number of predictions.
       vocabulary: the run's vocabulary; None checks no ids.
     """
-    manifests = find(paths)
+    entries = _entries(paths)
     lengths = max_seq_length, max_predictions_per_seq
-    foreign = [path for path in paths if path not in manifests]
+    foreign = [path for path in paths if path not in entries]
     firsts = shard_reading.first_examples(foreign)
     for path, features in zip(foreign, firsts, strict=True):
         _check_foreign(path, features, *lengths, vocabulary)
-    for path, manifest in manifests.items():
+    for path, (manifest, shard) in entries.items():
         _check_lengths(
             path,
             (manifest.max_seq_length, max_seq_length),
@@ -196,12 +203,7 @@ def check(
                 f"({made_with['file']}, {made_with['size']} entries) than "
                 f"{vocabulary.path} ({len(vocabulary)} entries)"
             )
-        _check_size(path, _entry(manifest, path))
-
-
-def _entry(manifest: Manifest, path: str) -> Shard:
-    name = os.path.basename(path)
-    return next(shard for shard in manifest.shards if shard.file == name)
+        _check_size(path, shard)
 
 
 def _check_size(path, shard) -> None:

@@ -14,7 +14,6 @@ Records are permuted as bytes; a worker parses only its own rows of a batch.
 """
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import errors
-from data import manifest, records, shard_reading
+from data import manifest, records, shard_reading, workers
 from data import schema as schemas
 
 _GROUP = 16
@@ -30,7 +29,7 @@ _CHUNK = 2048
 _WINDOW = 16
 _FOREVER = 2**62
 # Not left to tf.data to find, see training.feed.
-_PARSERS = max(2, min(16, os.cpu_count() or 1))
+_PARSERS = max(2, min(16, workers.cores()))
 _AHEAD = 4  # Batches.
 
 

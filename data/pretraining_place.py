@@ -109,6 +109,7 @@ def claimed(
         logging.info("Going on with what stands in %s.", job.work_dir)
     else:
         _refuse_other_shards(job.output_files)
+        _refuse_other_files(job.work_dir)
     os.makedirs(job.work_dir, exist_ok=True)
     with open(os.path.join(job.work_dir, f"lock{role}"), "w") as lock:
         try:
@@ -133,6 +134,21 @@ def alone(job: Job, purpose: str) -> Iterator[None]:
             logging.info("Waiting for another run's %s.", purpose)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _refuse_other_files(work_dir) -> None:
+    """Keeps what is not a job's from being removed at the job's end."""
+    if not os.path.isdir(work_dir):
+        return
+    # What a run leaves that dies, or is to go on, before its job.json stands.
+    others = [
+        n for n in os.listdir(work_dir) if not n.startswith(("lock", "."))
+    ]
+    if others:
+        raise errors.InputError(
+            f"{work_dir}: holds {min(others)} and is to be removed when the "
+            "shards stand; choose another --work_dir or move it"
+        )
 
 
 def _refuse_other_shards(paths) -> None:

@@ -288,7 +288,7 @@ def _question(place: str, given: Any, paragraph: int) -> Question:
     answers = given.get("answers", []) if isinstance(given, dict) else []
     if not isinstance(answers, list):
         raise errors.InputError(f"{place}: answers must be a list")
-    name = _get(place, given, "id", str)
+    name = _id(place, given)
     is_impossible = given.get("is_impossible", False)
     if not isinstance(is_impossible, bool):
         raise errors.InputError(
@@ -301,6 +301,14 @@ def _question(place: str, given: Any, paragraph: int) -> Question:
         answers=[_answer(f"{place} (id {name})", a) for a in answers],
         is_impossible=is_impossible,
     )
+
+
+def _id(place: str, given: Any) -> str:
+    """Returns the id, which some sets have as a number."""
+    value = given.get("id") if isinstance(given, dict) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _get(place, given, "id", str)
 
 
 def _answer(place: str, given: Any) -> Answer:

@@ -7,7 +7,8 @@
     blocks.jsonl    one line per block of text: how far the files had grown
 
 The files only grow, and a line of blocks.jsonl follows its block's data:
-a writer that was killed goes on behind the last whole line.
+a writer that was killed goes on behind the last whole line, of those whose data
+stand: a machine that lost its power may have kept the lines alone.
 """
 
 import collections
@@ -54,13 +55,8 @@ class Writer:
             kind: open(os.path.join(folder, name), "ab")
             for kind, name in _FILES.items()
         }
-        sizes = {
-            "pieces": self.pieces * self._dtype.itemsize,
-            "sentences": self.sentences * 8,
-            "documents": self.documents * 8,
-        }
         for kind, file in self._files.items():
-            file.truncate(sizes[kind])
+            file.truncate(getattr(self, kind) * self._itemsize(kind))
         self._lines = open(self._journal, "ab")
         self._lines.truncate(self._journal_bytes)
 
@@ -73,7 +69,10 @@ class Writer:
                 for line in file:
                     if not line.endswith(b"\n"):
                         break
-                    state = json.loads(line)
+                    noted = json.loads(line)
+                    if not self._stands(noted):
+                        break
+                    state = noted
                     self._journal_bytes += len(line)
         self.blocks: int = state["blocks"]
         self.pieces: int = state["pieces"]
@@ -82,6 +81,18 @@ class Writer:
         self.counts = collections.Counter(state["counts"])
         self.done: bool = state["done"]
         self._begins: bool = state["begins"]  # The next sentence a document.
+
+    def _stands(self, noted: dict) -> bool:
+        """Says whether the files have grown as far as a line says."""
+        paths = {k: os.path.join(self._folder, v) for k, v in _FILES.items()}
+        return all(
+            os.path.exists(path)
+            and os.path.getsize(path) >= noted[kind] * self._itemsize(kind)
+            for kind, path in paths.items()
+        )
+
+    def _itemsize(self, kind: str) -> int:
+        return self._dtype.itemsize if kind == "pieces" else 8
 
     def append(self, block: EncodedBlock) -> None:
         """Adds one block."""

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import errors
-from data import graph_normalization, graph_tokenization, offsets
+from data import graph_normalization, graph_tokenization, offsets, workers
 from data import normalization as normalization_lib
 from data import vocabulary as vocabulary_lib
 
@@ -118,7 +118,7 @@ class Tokenizer:
         """Encodes texts outside of a graph."""
         encode = self._encode_batch
         tensor = _string_tensor(texts)
-        threads = min(os.cpu_count() or 1, len(texts) // _TEXTS_PER_THREAD)
+        threads = min(workers.cores(), len(texts) // _TEXTS_PER_THREAD)
         if threads < 2:
             encoded = encode(tensor)
             return Encoding(encoded.values.numpy(), encoded.row_splits.numpy())

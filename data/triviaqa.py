@@ -24,6 +24,8 @@ import errors
 from data import input_files, squad
 
 _SPACE = re.compile(r"\S+")
+# Letters that re.IGNORECASE takes for s and i, and lower() does not make so.
+_ALIKE = str.maketrans("ſıİ", "sii")
 _FIELDS = {
     "QuestionId": str,
     "Question": str,
@@ -133,8 +135,14 @@ def find_alias(context: str, aliases: Sequence[str]) -> squad.Answer | None:
     and spaces may stand: "Jay Z" is found in "Jay-Z".
     """
     best: tuple[int, int] | None = None
+    folded = context.translate(_ALIKE).lower()
     for alias in aliases:
-        pattern = _pattern(unicodedata.normalize("NFC", alias).strip())
+        alias = unicodedata.normalize("NFC", alias).strip()
+        # Most are not there at all, and a pattern takes a millisecond to make.
+        words = re.findall(r"[a-z0-9]+", alias.translate(_ALIKE).lower())
+        if not all(word in folded for word in words):
+            continue
+        pattern = _pattern(alias)
         if pattern is None:
             continue
         match = re.search(pattern, context, re.IGNORECASE)

@@ -9,7 +9,7 @@ import collections
 import re
 from collections.abc import Callable, Iterable
 
-from data import corpus
+from data import corpus, graph_normalization
 from data import normalization as normalization_lib
 
 MAX_WORDS = 3_000_000
@@ -19,7 +19,11 @@ _CONTROL_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 
 class WordCounter:
-    """Adds up words; its `counts` are a word -> count dictionary."""
+    """Adds up words; its `counts` are a word -> count dictionary.
+
+    Those that are too long for the tokenizer, which no piece helps, are only
+    counted together, as `too_long`.
+    """
 
     def __init__(
         self,
@@ -28,6 +32,7 @@ class WordCounter:
     ):
         """Starts at nothing."""
         self.counts = collections.Counter()
+        self.too_long = 0
         self._normalization = normalization
         self._max_words = max_words
         self._threshold = 0
@@ -48,7 +53,10 @@ class WordCounter:
                 if len(memo) < _MEMO_SIZE:
                     memo[token] = words
             for word in words:
-                counts[word] += count
+                if len(word) <= graph_normalization.MAX_CHARACTERS_PER_WORD:
+                    counts[word] += count
+                else:
+                    self.too_long += count
         while len(counts) > self._max_words:
             self._threshold += 1
             self.counts = counts = collections.Counter(
@@ -66,7 +74,7 @@ def count_words(
     *,
     input_format: str = "sentences",
     progress: Callable[[int], object] = lambda file_bytes: None,
-) -> collections.Counter:
+) -> WordCounter:
     """Counts the words of files.
 
     Args:
@@ -82,4 +90,4 @@ def count_words(
     for block in corpus.read_blocks(paths):
         counter.add(corpus.parse(block, input_format).texts)
         progress(block.file_bytes)
-    return counter.counts
+    return counter

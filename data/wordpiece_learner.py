@@ -224,9 +224,11 @@ class Coverage(NamedTuple):
     unknown_share: float
 
 
-def coverage(words: Mapping[str, int], pieces: Container[str]) -> Coverage:
-    """Measures how well pieces fit words."""
-    total, used, unknown = 0, 0, 0
+def coverage(
+    words: Mapping[str, int], pieces: Container[str], too_long: int = 0
+) -> Coverage:
+    """Measures how well pieces fit words; `too_long` more are [UNK] anyway."""
+    total = used = unknown = too_long
     for word, count in words.items():
         split = split_word(word, pieces)
         total += count

@@ -23,6 +23,13 @@ from typing import Any
 _state: dict[str, Any] = {}  # A worker process keeps its context here.
 
 
+def cores() -> int:
+    """Returns how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Workers:
     """Runs functions of (context, task) in `count` processes."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from absl import logging
 
 import errors
-from data import tokenization, vocabulary
+from data import tokenization
 from modeling import model_directory
 from modeling.config import BertConfig
 from tasks import checkpoint_sources, model_files, tokenizer_files
@@ -189,14 +189,11 @@ def _config(
 
 def _tokenizer(vocab_file, do_lower_case, source, init_checkpoint):
     if vocab_file is not None:
-        if do_lower_case is None and source is not None:
-            settings = tokenizer_files.read_settings(source.directory)
-            do_lower_case = settings.get("do_lower_case")
-        if do_lower_case is None and init_checkpoint is not None:
-            do_lower_case = tokenizer_files.case_of_release(init_checkpoint)
-        return tokenization.Tokenizer(
-            vocabulary.Vocabulary.from_file(vocab_file),
-            do_lower_case=True if do_lower_case is None else do_lower_case,
+        return tokenizer_files.with_vocabulary(
+            vocab_file,
+            init_checkpoint=init_checkpoint,
+            directory=source.directory if source is not None else None,
+            do_lower_case=do_lower_case,
         )
     if source is not None and tokenizer_files.is_here(source.directory):
         return tokenizer_files.load(

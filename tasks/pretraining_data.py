@@ -23,10 +23,9 @@ from data import (
     pipelines,
     schema,
     tokenization,
-    vocabulary,
 )
 from modeling.config import BertConfig
-from tasks import pretraining_phases
+from tasks import pretraining_phases, shard_tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,12 +111,23 @@ class PretrainingData:
         shards without one only the size is known.
         """
         made = manifest.find(self.paths)
+        # A job lists all of its input files, of which there may be many: it
+        # is written once, not once for every shard.
+        jobs = {
+            id(found): json.dumps(found.job, sort_keys=True)
+            for found in made.values()
+        }
         listed = [
-            made[path].job if path in made else tf.io.gfile.stat(path).length
+            jobs[id(made[path])]
+            if path in made
+            else str(tf.io.gfile.stat(path).length)
             for path in self.paths
         ]
-        text = json.dumps(listed, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        digest = hashlib.sha256()
+        for number, text in enumerate(listed):
+            digest.update(((", " if number else "[") + text).encode())
+        digest.update(b"]")
+        return digest.hexdigest()[:16]
 
 
 class PretrainingPhase(NamedTuple):
@@ -159,6 +169,8 @@ def open_inputs(
     input_file: str,
     eval_file: str | None,
     vocab_file: str | None,
+    do_lower_case: bool | None = None,
+    init_checkpoint: str | None = None,
     max_seq_length: int,
     max_predictions_per_seq: int,
     config: BertConfig,
@@ -171,6 +183,9 @@ def open_inputs(
       input_file: comma list of shards or globs.
       eval_file: likewise, held out; None evaluates input_file.
       vocab_file: the vocabulary, where no manifest names it.
+      do_lower_case: how text was read, likewise; None asks the checkpoint,
+        then the vocabulary.
+      init_checkpoint: what the run starts from.
       max_seq_length: of the run.
       max_predictions_per_seq: of the run.
       config: of the model that will read the records.
@@ -181,24 +196,40 @@ def open_inputs(
       InputError: a file is missing, or something does not fit.
     """
     paths = find_shards(input_file, eval_file)
-    tokenizer = find_tokenizer(paths["input_file"], vocab_file)
+    tokenizer = shard_tokenizer.find(
+        paths["input_file"], vocab_file, do_lower_case, init_checkpoint
+    )
     specs = [pretraining_phases.PhaseSpec(max_seq_length, num_train_steps)]
     if phases:
         specs = pretraining_phases.parse(phases)
     lengths = pretraining_phases.Lengths(
         max_seq_length, max_predictions_per_seq
     )
-    opened = []
-    for spec in specs:
-        sets = {}
-        for flag, found in paths.items():
-            if phases:
-                found, lengths = pretraining_phases.select(flag, found, spec[0])
-            sets[flag] = _open(flag, found, lengths, config, tokenizer)
-        held_out = sets.get("eval_file", sets["input_file"])
-        sets = (sets["input_file"], held_out)
-        opened.append(PretrainingPhase(spec.num_steps, lengths, *sets))
+    opened = [
+        _open_phase(spec, paths, lengths, bool(phases), config, tokenizer)
+        for spec in specs
+    ]
     return PretrainingInputs(phases=opened, tokenizer=tokenizer)
+
+
+def _open_phase(
+    spec: pretraining_phases.PhaseSpec,
+    paths: dict[str, list[str]],
+    lengths: pretraining_phases.Lengths,
+    is_one_of_several: bool,
+    config: BertConfig,
+    tokenizer: tokenization.Tokenizer | None,
+) -> PretrainingPhase:
+    """Checks what a phase reads: all shards, or those of its length."""
+    sets = {}
+    for flag, found in paths.items():
+        if is_one_of_several:
+            found, lengths = pretraining_phases.select(flag, found, spec[0])
+        sets[flag] = _open(flag, found, lengths, config, tokenizer)
+    held_out = sets.get("eval_file", sets["input_file"])
+    return PretrainingPhase(
+        spec.num_steps, lengths, sets["input_file"], held_out
+    )
 
 
 def _open(
@@ -273,29 +304,6 @@ def _check_model(
                 f"--bert_config_file: vocab_size is {config.vocab_size}, but "
                 f"{path} needs {size}"
             )
-
-
-def find_tokenizer(
-    paths: list[str], vocab_file: str | None
-) -> tokenization.Tokenizer | None:
-    """Returns the tokenizer that shards were made with.
-
-    Its settings and its vocabulary come from the manifest beside the shards;
-    --vocab_file overrides the vocabulary. None where neither is known, as
-    beside google-research/bert's shards.
-    """
-    found = manifest.find(paths)
-    made_with = found[min(found)] if found else None
-    if vocab_file is None and made_with is not None:
-        folder = os.path.dirname(min(found))
-        candidate = os.path.join(folder, made_with.vocabulary["file"])
-        vocab_file = candidate if tf.io.gfile.exists(candidate) else None
-    if vocab_file is None:
-        return None
-    settings = made_with.tokenizer if made_with else {}
-    return tokenization.Tokenizer(
-        vocabulary.Vocabulary.from_file(vocab_file), **settings
-    )
 
 
 class GuessingAccuracies(NamedTuple):

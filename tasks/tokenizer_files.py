@@ -30,8 +30,10 @@ _NORMALIZER = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
+# As in the Japanese models that were trained on MeCab's words.
+_WAYS = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
 _RELEASE = re.compile(
-    r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)"
+    r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)(?:_wwm(?:_ext)?)?"
     r"_L-\d+_H-\d+_A-\d+(?:_\w+)?"
 )
 
@@ -58,6 +60,33 @@ def load(
     return tokenization.Tokenizer(words, **settings)
 
 
+def with_vocabulary(
+    vocab_file: str,
+    *,
+    init_checkpoint: str | None = None,
+    directory: str | None = None,
+    do_lower_case: bool | None = None,
+) -> tokenization.Tokenizer:
+    """Reads a vocabulary that is named by itself; a checkpoint has the rest.
+
+    Args:
+      vocab_file: one piece a line.
+      init_checkpoint: as the user wrote it; a release is known by its name.
+      directory: where tokenizer settings may lie.
+      do_lower_case: overrules what is found.
+    """
+    words = vocabulary.Vocabulary.from_file(vocab_file)
+    settings = read_settings(directory) if directory else {}
+    if do_lower_case is None:
+        do_lower_case = settings.get("do_lower_case")
+    if do_lower_case is None and init_checkpoint is not None:
+        do_lower_case = case_of_release(init_checkpoint)
+    if do_lower_case is None:
+        do_lower_case = _guess_case(vocab_file, words)
+    settings["do_lower_case"] = do_lower_case
+    return tokenization.Tokenizer(words, **settings)
+
+
 def is_here(directory: str) -> bool:
     """Tells whether a directory has a vocabulary in either form."""
     return any(
@@ -67,16 +96,27 @@ def is_here(directory: str) -> bool:
 
 
 def read_settings(directory: str) -> dict[str, bool]:
-    """Returns the settings that are given; tokenizer_config.json wins."""
+    """Returns the settings that are given; tokenizer_config.json wins.
+
+    Raises:
+      InputError: they are no JSON object, or of another way to find words.
+    """
     normalizer = _read_object(directory, FAST).get("normalizer") or {}
     settings = {}
     if isinstance(normalizer, dict):
         settings = {
             ours: normalizer.get(theirs) for ours, theirs in _NORMALIZER.items()
         }
+    given = _read_object(directory, SETTINGS)
+    for name, ours in _WAYS.items():
+        if given.get(name, ours) != ours:
+            raise errors.InputError(
+                f"{directory}: its {name} is {given[name]!r}, and only BERT's "
+                f"own, {ours!r}, is built in"
+            )
     settings |= {
         name: value
-        for name, value in _read_object(directory, SETTINGS).items()
+        for name, value in given.items()
         if name in _OURS and value is not None
     }
     for name, value in settings.items():
@@ -170,16 +210,16 @@ def _vocabulary(directory: str) -> vocabulary.Vocabulary:
     return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), path)
 
 
-def _guess_case(directory: str, words: vocabulary.Vocabulary) -> bool:
+def _guess_case(place: str, words: vocabulary.Vocabulary) -> bool:
     """Tells do_lower_case by the release's name, or by the vocabulary."""
-    known = case_of_release(os.path.abspath(directory))
+    known = case_of_release(os.path.abspath(place))
     if known is not None:
         return known
-    # Latin capitals outside of [UNK] and its like; rarer scripts prove nothing.
-    is_cased = any(re.match(r"[^\[]*[A-Z]", token) for token in words.tokens)
+    # Latin capitals outside of [UNK] and <S>; rarer scripts prove nothing.
+    is_cased = any(re.match(r"(##)?[A-Z]", token) for token in words.tokens)
     logging.info(
         "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
-        directory,
+        place,
         not is_cased,
         "" if is_cased else "no",
     )

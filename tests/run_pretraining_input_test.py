@@ -231,7 +231,6 @@ def test_the_model_fills_masks(place, capfd):
         ({"max_seq_length": 16}, "--max_seq_length=16:"),
         ({"max_seq_length": 64}, "the model has only 40 positions"),
         ({"max_predictions_per_seq": 9}, "--max_predictions_per_seq=9"),
-        ({"num_warmup_steps": 4}, "--num_warmup_steps=4"),
         ({"train_batch_size": 0}, "--train_batch_size=0"),
         ({"gradient_accumulation_steps": 3}, "--train_batch_size=8"),
         ({"learning_rate": -1}, "--learning_rate=-1"),
@@ -247,6 +246,18 @@ def test_flags_that_cannot_be_end_in_one_line(
 ):
     flags = {"output_dir": tmp_path, **flags}
     assert words in _refused(capfd, place, **flags)
+
+
+def test_a_run_that_ends_within_its_warm_up_is_told_so(caplog):
+    """As when google-research/bert's default meets a few steps; it trains."""
+    run_pretraining.PretrainingConfig(
+        bert_config_file="a",
+        input_file="b",
+        output_dir="c",
+        do_train=True,
+        num_train_steps=20,
+    )
+    assert "--num_warmup_steps=10000, but all steps are 20" in caplog.text
 
 
 def test_another_vocabulary_is_refused(place, tmp_path, capfd):

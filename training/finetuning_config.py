@@ -24,7 +24,7 @@ class EncoderConfig:
     )
     do_lower_case: bool | None = field(
         "Whether the model is uncased; without it, as --init_checkpoint was "
-        "trained, else True.",
+        "trained, else by the capitals of the vocabulary.",
         None,
     )
     max_seq_length: int = field("Pieces; longer texts are cut.", 128)

@@ -243,3 +243,18 @@ def test_the_real_files_have_their_known_sizes(shared_data):
         documents = len(found.documents) - 1
         assert (len(found.words), len(found), documents) == sizes
         assert conll.scheme(found) == "iob1"
+
+
+def test_comments_with_tabs_are_no_words(read):
+    """As in GermEval 2014 and in MultiCoNER."""
+    found = read(
+        "#\thttp://de.wikipedia.org [2009]\n1\tAachen\tB\tO\n2\t#\tO\tO\n\n"
+        "#\thttp://x\n#\tx\tI\tO\n",
+        word_column=1,
+        tag_column=2,
+    )
+    assert list(found.words) == ["Aachen", "#", "x"]
+    assert found.row_splits.tolist() == [0, 2, 3]
+    found = read("# id 7\tdomain=en\nin _ _ O\n# _ _ O\n\n# id 8\tx\na _ _ O\n")
+    assert list(found.words) == ["in", "#", "a"]
+    assert found.separator == " "

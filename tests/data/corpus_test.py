@@ -177,3 +177,18 @@ def test_patterns_without_files_are_named(tmp_path, pattern):
         corpus.expand(f"{tmp_path}/{pattern}")
     with pytest.raises(errors.InputError, match="--input_file: names no file"):
         corpus.expand(" , ")
+
+
+def test_hidden_files_are_named_in_full_only(tmp_path):
+    for name in ("a.txt", ".a.txt.0123.incomplete", ".DS_Store"):
+        (tmp_path / name).write_text("x")
+    assert corpus.expand(f"{tmp_path}/*") == [f"{tmp_path}/a.txt"]
+    assert corpus.expand(f"{tmp_path}//*") == [f"{tmp_path}/a.txt"]
+    assert corpus.expand(f"{tmp_path}/.D*") == [f"{tmp_path}/.DS_Store"]
+
+
+def test_half_of_a_surrogate_pair_is_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "A \\ud83d b \\ud83d\\ude00."}\n')
+    (found,) = corpus.read_documents([str(path)], "jsonl")
+    assert found == ["A  b \U0001f600."]

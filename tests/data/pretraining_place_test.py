@@ -169,3 +169,13 @@ def test_packed_and_other_shards_are_not_taken_for_each_other(text, tmp_path):
     make(job_for(text, other, packed=True))
     with pytest.raises(errors.InputError, match="--pack_sequences: .* None"):
         make(job_for(text, other))
+
+
+def test_a_working_directory_with_files_of_others_is_refused(text, tmp_path):
+    job = job_for(text, tmp_path)
+    theirs = pathlib.Path(job.work_dir) / "thesis.txt"
+    theirs.parent.mkdir()
+    theirs.write_text("x")
+    with pytest.raises(errors.InputError, match="holds thesis.txt"):
+        make(job)
+    assert theirs.read_text() == "x"

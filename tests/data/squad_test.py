@@ -204,3 +204,13 @@ def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path):
     (tmp_path / "a.json").write_bytes(b'{"data":\n "\xff"}')
     with pytest.raises(errors.InputError, match="a.json:2: not UTF-8"):
         squad.read(str(tmp_path / "a.json"))
+
+
+def test_ids_may_be_numbers(tmp_path):
+    path = tmp_path / "a.json"
+    qa = {"question": "?", "answers": [{"text": "a", "answer_start": 0}]}
+    qas = [{"id": 43211, **qa}, {"id": "x", **qa}]
+    paragraph = {"context": "a b", "qas": qas}
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    found = squad.read(str(path))
+    assert [question.id for question in found.questions] == ["43211", "x"]

@@ -96,3 +96,15 @@ def test_a_large_store_gives_the_same_pieces(tmp_path, monkeypatch):
     large = token_store.Store(str(tmp_path), np.uint16).take(where)
     np.testing.assert_array_equal(small, np.clip(where, 0, 16))
     np.testing.assert_array_equal(large, small)
+
+
+@pytest.mark.parametrize("name", ["pieces.bin", "sentences.bin"])
+def test_a_line_whose_data_is_lost_counts_for_nothing(tmp_path, name):
+    """As after a loss of power, which may keep the journal alone."""
+    writer = token_store.Writer(str(tmp_path), np.uint16)
+    for one in BLOCKS[:4]:
+        writer.append(one)
+    writer.close()
+    os.truncate(tmp_path / name, 7)
+    assert token_store.Writer(str(tmp_path), np.uint16).blocks == 0
+    check(store_of(tmp_path, BLOCKS))

@@ -73,6 +73,9 @@ def test_aliases_are_whole_words():
     assert triviaqa.find_alias("Parisians like it", ["Paris"]) is None
     assert triviaqa.find_alias("U.S. (paris)", ["Paris"]).start == 6
     assert triviaqa.find_alias("so, U.S.", ["U.S."]).text == "U.S."
+    assert triviaqa.find_alias("Rene, Ren\u00e9", ["ren\u00e9"]).start == 6
+    for text in ("\u212aIS\u017f", "kiss", "K\u0131ss", "K\u0130SS"):
+        assert triviaqa.find_alias(f"a {text}", ["KIss"]).text == text
 
 
 def test_the_command_writes_what_run_squad_reads(place, capsys):

@@ -89,7 +89,9 @@ def test_counted_words_are_the_tokenizers_words():
         expected.update(tables.words(text))
     counter = word_counts.WordCounter(tables)
     counter.add(texts)
-    assert counter.counts == expected
+    short = {word: n for word, n in expected.items() if len(word) <= 200}
+    assert counter.counts == short
+    assert counter.too_long == sum(expected.values()) - sum(short.values()) > 0
     assert counter.counts["qazb"] == 2
 
 
@@ -98,3 +100,12 @@ def test_counting_forgets_the_rarest_words_when_memory_is_short():
     counter.add(["the fox " * 5])
     counter.add([" ".join(f"w{number}" for number in range(50))])
     assert counter.counts == {"the": 5, "fox": 5}
+
+
+def test_words_that_the_tokenizer_never_splits_are_not_learned_from():
+    counter = word_counts.WordCounter(normalization.Normalization())
+    counter.add(["ab " * 3 + "x" * 200 + " " + "0a" * 5000 + "," + "y" * 201])
+    assert counter.counts == {"ab": 3, "x" * 200: 1, ",": 1}
+    assert counter.too_long == 2
+    found = learner.coverage({"ab": 2}, {"ab"}, counter.too_long)
+    assert found == (1.0, 0.5)
