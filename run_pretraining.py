@@ -91,6 +91,9 @@ class PretrainingConfig(run_config.RunConfig):
     eval_every_steps: int = field(
         "Also evaluate while training, so often; 0 is never.", 0
     )
+    peak_tflops: float | None = field(
+        "Of one device, to report the utilization where it is not known.", None
+    )
 
     def __post_init__(self):
         """Refuses combinations that cannot be meant."""
@@ -108,6 +111,7 @@ class PretrainingConfig(run_config.RunConfig):
             run_config.require(self, name, minimum=1)
         for name in ("num_warmup_steps", "eval_every_steps"):
             run_config.require(self, name, minimum=0)
+        run_config.require_positive(self, "peak_tflops")
         if self.phases and self.max_train_hours:
             raise ValueError("--max_train_hours: not together with --phases")
         if self.num_warmup_steps >= self.total_steps and self.do_train:
@@ -204,29 +208,10 @@ def judge(config, data, model, evaluator, strategy, warm_start) -> None:
 
 def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
     """Trains through all phases, most often one."""
-    order = (config.train_batch_size, config.random_seed)
-    phases = []
-    for part in data.phases:
-        kind = part.train.schema
-        flops = pretraining_cost.task_flops(model.config, task, kind)
-        held_out = held_out_batches(config, part)
-        phases.append(
-            loop.Phase(
-                part.num_steps,
-                part.train.train_batches(*order),
-                evaluate=functools.partial(
-                    evaluate, config, held_out, evaluator
-                ),
-                describe_batch=part.train.describe_batch(*order),
-                diagnose=part.train.check_records,
-                throughput=assembly.make_throughput(
-                    config,
-                    strategy,
-                    tokens=part.lengths.max_seq_length,
-                    flops=flops,
-                ),
-            )
-        )
+    phases = [
+        _phase(config, part, task, model, evaluator, strategy)
+        for part in data.phases
+    ]
     assembly.train(
         config,
         task,
@@ -255,6 +240,26 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
 
 
 _LISTED_BY_PHASE = ("phases", "input_file", "input_file contents")
+
+
+def _phase(config, part, task, model, evaluator, strategy) -> loop.Phase:
+    order = (config.train_batch_size, config.random_seed)
+    kind = part.train.schema
+    held_out = held_out_batches(config, part)
+    return loop.Phase(
+        part.num_steps,
+        part.train.train_batches(*order),
+        evaluate=functools.partial(evaluate, config, held_out, evaluator),
+        describe_batch=part.train.describe_batch(*order),
+        diagnose=part.train.check_records,
+        throughput=assembly.make_throughput(
+            config,
+            strategy,
+            tokens=part.lengths.max_seq_length,
+            flops=pretraining_cost.task_flops(model.config, task, kind),
+            peak_tflops=config.peak_tflops,
+        ),
+    )
 
 
 def held_out_batches(config, data) -> feed.MakeBatches:

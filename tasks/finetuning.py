@@ -77,7 +77,7 @@ def open_start(
     attention, labels, problem_type = "bidirectional", None, None
     if source is not None and source.has_settings:
         attention = model_directory.read_attention(source.directory)
-        labels = model_directory.read_labels(source.directory)
+        labels = _labels(source)
         if bilstm_size is None:
             bilstm_size = model_directory.read_bilstm_size(source.directory)
         problem_type = source.problem_type
@@ -185,6 +185,17 @@ def _config(
         f"there is no trained model in --output_dir={output_dir}, and neither "
         "--init_checkpoint nor --bert_config_file is given"
     )
+
+
+def _labels(source: checkpoint_sources.Source) -> list[str] | None:
+    """Returns the classes; transformers does not write LABEL_0 and LABEL_1."""
+    labels = model_directory.read_labels(source.directory)
+    architecture = model_directory.read_architecture(source.directory)
+    weights = source.tensors.get("output_weights")
+    is_classifier = architecture == "BertForSequenceClassification"
+    if labels is None and is_classifier and weights and weights.shape[0] == 2:
+        return ["LABEL_0", "LABEL_1"]
+    return labels
 
 
 def _tokenizer(vocab_file, do_lower_case, source, init_checkpoint):

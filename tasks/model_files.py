@@ -56,6 +56,12 @@ def load_pretrained(
         next_sentence=False,
     )
     report = stored_weights.assign(model, source.tensors, where=source.path)
+    untied = [x for x in source.others if x.endswith(".decoder.weight")]
+    if untied:
+        raise errors.InputError(
+            f"{path}: {untied[0]} is another matrix than the word embeddings, "
+            "with which BERT's masked-LM head scores words"
+        )
     if report.initialized:
         raise errors.InputError(
             f"{path}: the model has no masked-LM head "

@@ -333,3 +333,16 @@ def test_a_directory_as_output_is_refused_before_any_work(
         with feature_files.open_writer(path, "jsonl", pooled=False):
             raise AssertionError("nothing is written")
     assert [x.name for x in tmp_path.iterdir()] == ["folder"]
+
+
+def test_float32_is_not_tf32(place, monkeypatch):
+    switched = []
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "enable_tensor_float_32_execution",
+        switched.append,
+    )
+    run(place, "exact.jsonl")
+    assert switched == [False]
+    run(place, "fast.jsonl", precision="bfloat16")
+    assert switched == [False]

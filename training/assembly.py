@@ -168,10 +168,11 @@ def make_throughput(
     *,
     tokens: int,
     flops: float,
+    peak_tflops: float | None = None,
 ) -> throughput.Throughput:
     """Makes what reports speed, from what one example costs."""
     dtype = precision.choose(config.precision)
-    peak = throughput.peak(strategy, dtype, config.peak_tflops)
+    peak = throughput.peak(strategy, dtype, peak_tflops)
     return throughput.Throughput(tokens=tokens, flops=flops, peak=peak)
 
 

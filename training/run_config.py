@@ -71,9 +71,6 @@ class RunConfig(DeviceConfig):
         "0 then, or after all steps, whichever comes first.",
         None,
     )
-    peak_tflops: float | None = field(
-        "Of one device, to report the utilization where it is not known.", None
-    )
     log_every_steps: int = field("Steps between lines of metrics.", 100)
     iterations_per_loop: int = field(
         "Steps per call of the device, at most.", 1000
@@ -92,10 +89,7 @@ class RunConfig(DeviceConfig):
         ):
             require(self, name, minimum=1)
         self.check_learning_rate()
-        for name in ("max_train_hours", "peak_tflops"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"--{name}={value}: must be above 0")
+        require_positive(self, "max_train_hours")
 
     def check_learning_rate(self) -> None:
         """Refuses a rate that cannot be meant; a grid has several to check."""
@@ -127,3 +121,10 @@ def require(config: Any, name: str, *, minimum: int) -> None:
     value = getattr(config, name)
     if value is not None and value < minimum:
         raise ValueError(f"--{name}={value}: must be at least {minimum}")
+
+
+def require_positive(config: Any, name: str) -> None:
+    """Refuses a number that is not above 0, naming the flag."""
+    value = getattr(config, name)
+    if value is not None and not value > 0:
+        raise ValueError(f"--{name}={value}: must be above 0")

@@ -83,6 +83,11 @@ def test_a_decoder_of_its_own_is_left_over(directory, is_tied):
     safetensors.numpy.save_file(tensors, path)
     source = checkpoint_sources.read(str(directory))
     assert list(source.others) == ([] if is_tied else [decoder])
+    if is_tied:
+        model_files.load_pretrained(str(directory))
+        return
+    with pytest.raises(errors.InputError, match="another matrix than the word"):
+        model_files.load_pretrained(str(directory))
 
 
 def test_a_prefix_its_files_and_its_directory_are_one_checkpoint(tf1):
