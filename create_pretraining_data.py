@@ -111,8 +111,8 @@ class Config:
         False,
     )
     work_dir: str | None = field(
-        "Local folder for what lies between, in a folder of its own there that "
-        "is removed at the end; default: beside the shards.",
+        "Local folder for temporary files; they go into a folder NAME.work in "
+        "it, which is removed at the end. Default: beside the shards.",
         None,
     )
 
@@ -191,7 +191,7 @@ def output_files(config: Config) -> tuple[tuple[str, ...], str]:
             for n in range(count)
         ), config.output_prefix
     paths = tuple(filter(None, map(str.strip, config.output_file.split(","))))
-    if not paths or len(set(paths)) < len(paths):
+    if not paths or len(set(map(os.path.normpath, paths))) < len(paths):
         raise errors.InputError(
             f"--output_file={config.output_file}: no name, or one name twice"
         )

@@ -260,8 +260,8 @@ def _lines(text: str, separator: str | None) -> Iterable[_Line]:
             continue
         cells = _cells(line, separator)
         if line.startswith(("# ", "#\t")):
-            width = width or _width(text, separator)
-            if len(cells) != width:
+            width = _width(text, separator) if width is None else width
+            if width and len(cells) != width:
                 continue
         opens = _OPENING.match(line) is not None
         yield _Line(number, cells, opens, begins or opens)

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
@@ -25,6 +26,7 @@ from data.pretraining_job import Job
 _PARTIAL = re.compile(
     r"\.(?:part-\d+-of-)?(?P<shard>.+)\.[0-9a-f]{12}\.incomplete"
 )
+_JOB = "job.json"
 FORMAT_VERSION = 2  # Raised whenever the same job would give other bytes.
 
 
@@ -102,10 +104,9 @@ def claimed(
       own: the shards that this run makes, of the job's.
       role: tells runs apart that share the job; each role is held once.
     """
-    path = os.path.join(job.work_dir, "job.json")
-    if os.path.exists(path):
-        with open(path, "rb") as file:
-            _refuse_changes(job.work_dir, json.load(file), description)
+    before = _begun(job)
+    if before is not None:
+        _refuse_changes(job.work_dir, before, description)
         logging.info("Going on with what stands in %s.", job.work_dir)
     else:
         _refuse_other_shards(job.output_files)
@@ -118,8 +119,10 @@ def claimed(
             raise errors.InputError(
                 f"{job.work_dir}: another run is at work there"
             ) from None
+        # Another run may have begun meanwhile.
+        _refuse_changes(job.work_dir, _begun(job) or description, description)
         text = json.dumps(description, indent=1)
-        instance_order.replace(path, text.encode())
+        instance_order.replace(_path(job), text.encode())
         _remove_partial_files(job, own)
         yield
 
@@ -136,15 +139,32 @@ def alone(job: Job, purpose: str) -> Iterator[None]:
         yield
 
 
+def remove(job: Job, description: dict) -> None:
+    """Removes the working directory, unless it is of another job."""
+    before = _begun(job)
+    if before is not None and before == json.loads(json.dumps(description)):
+        shutil.rmtree(job.work_dir, ignore_errors=True)
+
+
+def _path(job) -> str:
+    return os.path.join(job.work_dir, _JOB)
+
+
+def _begun(job) -> dict | None:
+    """Returns what the job in the working directory is, if one is there."""
+    try:
+        with open(_path(job), "rb") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+
+
 def _refuse_other_files(work_dir) -> None:
     """Keeps what is not a job's from being removed at the job's end."""
-    if not os.path.isdir(work_dir):
-        return
-    # What a run leaves that dies, or is to go on, before its job.json stands.
-    others = [
-        n for n in os.listdir(work_dir) if not n.startswith(("lock", "."))
-    ]
-    if others:
+    names = os.listdir(work_dir) if os.path.isdir(work_dir) else []
+    # What a run of this job writes first, which may be at work by now.
+    others = [name for name in names if not name.startswith(("lock", _JOB))]
+    if others and _JOB not in names:
         raise errors.InputError(
             f"{work_dir}: holds {min(others)} and is to be removed when the "
             "shards stand; choose another --work_dir or move it"

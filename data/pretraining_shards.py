@@ -92,7 +92,7 @@ def make(
             manifest_path,
             found.record_count,
         )
-        _finish(job, words_path)
+        _finish(job, description, words_path)
         return found
     own = group.own(job.output_files)
     role = "" if group.count == 1 else f"-{group.index}"
@@ -104,16 +104,16 @@ def make(
         result = _manifest(job, description, counts, shards, words_path)
         job.vocabulary.to_file(words_path)
         manifest.write(manifest_path, result)
-    _finish(job, words_path)
+    _finish(job, description, words_path)
     return result
 
 
-def _finish(job, words_path) -> None:
+def _finish(job, description, words_path) -> None:
     if not tf.io.gfile.exists(words_path):
         job.vocabulary.to_file(words_path)
     # A removed file takes room for as long as it is mapped.
     pretraining_job.map_store.cache_clear()
-    shutil.rmtree(job.work_dir, ignore_errors=True)
+    pretraining_place.remove(job, description)
 
 
 def _check_vocabulary(job, path) -> None:

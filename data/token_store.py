@@ -7,8 +7,8 @@
     blocks.jsonl    one line per block of text: how far the files had grown
 
 The files only grow, and a line of blocks.jsonl follows its block's data:
-a writer that was killed goes on behind the last whole line, of those whose data
-stand: a machine that lost its power may have kept the lines alone.
+a writer that was killed goes on behind the last whole line for which the files
+are long enough: a machine that lost its power may have kept lines alone.
 """
 
 import collections
@@ -64,13 +64,14 @@ class Writer:
         state = {"blocks": 0, "pieces": 0, "sentences": 0, "documents": 0}
         state |= {"begins": True, "counts": {}, "done": False}
         self._journal_bytes = 0
+        sizes = self._sizes()
         if os.path.exists(self._journal):
             with open(self._journal, "rb") as file:
                 for line in file:
                     if not line.endswith(b"\n"):
                         break
                     noted = json.loads(line)
-                    if not self._stands(noted):
+                    if any(noted[kind] > size for kind, size in sizes.items()):
                         break
                     state = noted
                     self._journal_bytes += len(line)
@@ -82,14 +83,15 @@ class Writer:
         self.done: bool = state["done"]
         self._begins: bool = state["begins"]  # The next sentence a document.
 
-    def _stands(self, noted: dict) -> bool:
-        """Says whether the files have grown as far as a line says."""
+    def _sizes(self) -> dict[str, int]:
+        """Returns how many elements each file has."""
         paths = {k: os.path.join(self._folder, v) for k, v in _FILES.items()}
-        return all(
-            os.path.exists(path)
-            and os.path.getsize(path) >= noted[kind] * self._itemsize(kind)
+        return {
+            kind: os.path.getsize(path) // self._itemsize(kind)
+            if os.path.exists(path)
+            else 0
             for kind, path in paths.items()
-        )
+        }
 
     def _itemsize(self, kind: str) -> int:
         return self._dtype.itemsize if kind == "pieces" else 8

@@ -192,8 +192,10 @@ def _labels(source: checkpoint_sources.Source) -> list[str] | None:
     labels = model_directory.read_labels(source.directory)
     architecture = model_directory.read_architecture(source.directory)
     weights = source.tensors.get("output_weights")
-    is_classifier = architecture == "BertForSequenceClassification"
-    if labels is None and is_classifier and weights and weights.shape[0] == 2:
+    is_classifier = (
+        architecture == "BertForSequenceClassification" and weights is not None
+    )
+    if labels is None and is_classifier and weights.shape[0] == 2:
         return ["LABEL_0", "LABEL_1"]
     return labels
 

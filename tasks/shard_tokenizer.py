@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import errors
 from data import manifest, tokenization, vocabulary
-from tasks import file_system, tokenizer_files
+from tasks import checkpoint_sources, tokenizer_files
 
 
 def find(
@@ -39,8 +39,7 @@ def find(
         return tokenizer_files.with_vocabulary(
             vocab_file,
             init_checkpoint=init_checkpoint,
-            directory=init_checkpoint
-            and file_system.folder_of(init_checkpoint),
+            directory=_directory(init_checkpoint),
             do_lower_case=do_lower_case,
         )
     if do_lower_case is not None:
@@ -49,6 +48,17 @@ def find(
             "--vocab_file"
         )
     return None
+
+
+def _directory(init_checkpoint: str | None) -> str | None:
+    """Returns where the settings of a checkpoint's tokenizer may lie."""
+    if init_checkpoint is None:
+        return None
+    try:
+        found = checkpoint_sources.read(init_checkpoint, needs_data=False)
+    except errors.InputError as error:
+        raise errors.InputError(f"--init_checkpoint: {error}") from error
+    return found.directory
 
 
 def _of_manifest(path, found, vocab_file, do_lower_case):

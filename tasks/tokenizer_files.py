@@ -109,10 +109,11 @@ def read_settings(directory: str) -> dict[str, bool]:
         }
     given = _read_object(directory, SETTINGS)
     for name, ours in _WAYS.items():
-        if given.get(name, ours) != ours:
+        if (given.get(name) or ours) != ours:
             raise errors.InputError(
                 f"{directory}: its {name} is {given[name]!r}, and only BERT's "
-                f"own, {ours!r}, is built in"
+                f"own, {ours!r}, is built in; text that has been split so "
+                f"before is read by it, once {SETTINGS} says so"
             )
     settings |= {
         name: value

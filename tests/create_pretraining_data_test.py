@@ -174,6 +174,7 @@ def test_a_prefix_names_the_shards_and_gzip_compresses_them(place, tmp_path):
         ([], "--output_file or --output_prefix"),
         (["--output_file=x", "--output_prefix=y"], "give one of them"),
         (["--output_file=x,x"], "one name twice"),
+        (["--output_file=./x,x"], "one name twice"),
         (["--output_file=a/x,b/y"], "one folder"),
         (["--output_file=x", "--masked_lm_prob=1.5"], "--masked_lm_prob=1.5"),
         (["--output_file=x", "--masked_lm_prob=0"], "nothing to predict"),

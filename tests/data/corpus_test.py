@@ -184,6 +184,7 @@ def test_hidden_files_are_named_in_full_only(tmp_path):
         (tmp_path / name).write_text("x")
     assert corpus.expand(f"{tmp_path}/*") == [f"{tmp_path}/a.txt"]
     assert corpus.expand(f"{tmp_path}//*") == [f"{tmp_path}/a.txt"]
+    assert corpus.expand(f"file://{tmp_path}/*") == [f"file://{tmp_path}/a.txt"]
     assert corpus.expand(f"{tmp_path}/.D*") == [f"{tmp_path}/.DS_Store"]
 
 

@@ -3,6 +3,7 @@
 pytest tests/data/pretraining_place_test.py
 """
 
+import json
 import pathlib
 
 import pytest
@@ -179,3 +180,47 @@ def test_a_working_directory_with_files_of_others_is_refused(text, tmp_path):
     with pytest.raises(errors.InputError, match="holds thesis.txt"):
         make(job)
     assert theirs.read_text() == "x"
+
+
+@pytest.mark.parametrize("name", ["lock-1", "job.json.0123456789ab.incomplete"])
+def test_what_a_run_leaves_first_does_not_stop_the_next(text, tmp_path, name):
+    job = job_for(text, tmp_path)
+    left = pathlib.Path(job.work_dir) / name
+    left.parent.mkdir()
+    left.write_text("")
+    assert make(job).record_count > 0
+    assert not left.parent.exists()
+
+
+def test_a_run_of_another_job_that_begins_meanwhile_is_seen(
+    text, tmp_path, monkeypatch
+):
+    job = job_for(text, tmp_path)
+    look = pretraining_place._refuse_other_files
+
+    def then_another_begins(work_dir):
+        look(work_dir)
+        other = pretraining_place.describe(job_for(text, tmp_path, seed=2))
+        pathlib.Path(work_dir).mkdir()
+        (pathlib.Path(work_dir) / "job.json").write_text(json.dumps(other))
+        look(work_dir)  # Its own is nothing foreign.
+
+    monkeypatch.setattr(
+        pretraining_place, "_refuse_other_files", then_another_begins
+    )
+    with pytest.raises(errors.InputError, match="--random_seed: 2 then, 1 now"):
+        make(job)
+
+
+def test_a_finished_job_leaves_the_directory_of_another_alone(text, tmp_path):
+    job = job_for(text, tmp_path)
+    make(job)
+    theirs = pathlib.Path(job.work_dir) / "job.json"
+    theirs.parent.mkdir()
+    theirs.write_text(json.dumps({"random_seed": 2}))
+    make(job)
+    assert theirs.exists()
+    description = pretraining_place.describe(job)
+    theirs.write_text(json.dumps(description))
+    make(job)
+    assert not theirs.parent.exists()

@@ -3,6 +3,11 @@
 python -m pytest tests/tasks/pretraining_test.py
 """
 
+import hashlib
+import json
+import pathlib
+import types
+
 import numpy as np
 import pytest
 from keras import ops
@@ -151,3 +156,18 @@ def test_what_lies_beside_shards_is_no_shard(tmp_path):
     assert found == {"input_file": [f"{tmp_path}/a-0.tfrecord"]}
     with pytest.raises(errors.InputError, match="names no shard"):
         pretraining_data.find_shards(f"{tmp_path}/a.*", None)
+
+
+def test_runs_that_were_begun_know_their_contents(tmp_path, monkeypatch):
+    """The digest is that of one JSON text, which is never made."""
+    paths = [str(tmp_path / name) for name in "abc"]
+    made = types.SimpleNamespace(job={"seed": 1, "input_files": ["x"]})
+    monkeypatch.setattr(
+        pretraining_data.manifest,
+        "find",
+        lambda _: dict.fromkeys(paths[:2], made),
+    )
+    pathlib.Path(paths[2]).write_bytes(b"12345")
+    data = pretraining_data.PretrainingData(paths=paths, schema=None, counts=[])
+    text = json.dumps([made.job, made.job, 5], sort_keys=True)
+    assert data.contents == hashlib.sha256(text.encode()).hexdigest()[:16]

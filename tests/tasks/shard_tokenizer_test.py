@@ -9,7 +9,7 @@ import pytest
 import tiny_runs
 
 import errors
-from tasks import shard_tokenizer
+from tasks import shard_tokenizer, tokenizer_files
 
 UNCASED = [*tiny_runs.SPECIAL, "the", "cat", "##s"]
 CASED = [*UNCASED, "The"]
@@ -38,15 +38,19 @@ def test_capitals_of_the_vocabulary_tell_its_case(find, words):
     assert not find(words, do_lower_case=False)["do_lower_case"]
 
 
-def test_the_checkpoint_knows_better(find, tmp_path):
+def test_the_checkpoint_knows_better(find, tmp_path, monkeypatch):
     folder = tmp_path / "cased_L-2_H-16_A-2"
-    folder.mkdir()
-    path = f"{folder}/bert_model.ckpt"
-    assert not find(UNCASED, init_checkpoint=path)["do_lower_case"]
-    settings = {"do_lower_case": True, "strip_accents": False}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    found = find(CASED, init_checkpoint=str(folder))
-    assert {name: found[name] for name in settings} == settings
+    tiny_runs.save_encoder(folder, CASED)
+    settings = folder / "tokenizer_config.json"
+    settings.unlink(missing_ok=True)
+    weights = f"{folder}/model.safetensors"
+    assert not find(UNCASED, init_checkpoint=weights)["do_lower_case"]
+    told = {"do_lower_case": True, "strip_accents": False}
+    settings.write_text(json.dumps(told))
+    monkeypatch.chdir(folder)
+    for path in (str(folder), weights, "model.safetensors"):
+        found = find(CASED, init_checkpoint=path)
+        assert {name: found[name] for name in told} == told
 
 
 def test_without_a_vocabulary_there_is_nothing_to_say(tmp_path):
@@ -56,9 +60,12 @@ def test_without_a_vocabulary_there_is_nothing_to_say(tmp_path):
         shard_tokenizer.find(shards, None, True, None)
 
 
-def test_other_ways_to_find_words_are_refused(find, tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text(
-        json.dumps({"word_tokenizer_type": "mecab"})
-    )
+def test_other_ways_to_find_words_are_refused(tmp_path):
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"word_tokenizer_type": "mecab"}')
     with pytest.raises(errors.InputError, match="word_tokenizer_type is 'mec"):
-        find(UNCASED, init_checkpoint=str(tmp_path))
+        tokenizer_files.read_settings(str(tmp_path))
+    settings.write_text('{"word_tokenizer_type": null, "do_lower_case": true}')
+    assert tokenizer_files.read_settings(str(tmp_path)) == {
+        "do_lower_case": True
+    }
