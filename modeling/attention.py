@@ -63,8 +63,13 @@ def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
 
 
 def _probabilities(query, key, bias):
-    scores = ops.cast(ops.matmul(query, key), "float32")  # [B, N, S, S]
-    return ops.cast(ops.softmax(scores + bias), query.dtype)
+    scores = ops.matmul(query, key)  # [B, N, S, S]
+    return fusion.kernel("softmax", _softmax, scores, bias)
+
+
+def _softmax(scores, bias):
+    wide = ops.cast(scores, "float32")
+    return ops.cast(ops.softmax(wide + bias), scores.dtype)
 
 
 def _transposed(x):

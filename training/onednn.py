@@ -1,8 +1,11 @@
 """Kernels of oneDNN that TensorFlow runs only for a graph of a certain form."""
 
+import os
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
+
+from training import precision
 
 
 def layer_norm(
@@ -42,4 +45,26 @@ def layer_norm(
     return tf.cast(tf.cast(beta, x.dtype) + scaled, dtype)
 
 
-KERNELS: Mapping[str, Callable[..., tf.Tensor]] = {"layer_norm": layer_norm}
+def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Returns the softmax of scores + bias without widening them first.
+
+    oneDNN computes in float32 what it reads and writes as bfloat16, and a bias
+    of 0 changes nothing: the probabilities are the same to the last bit, and
+    four passes over float32 of their size less are made.
+
+    Args:
+      scores: bfloat16 [B, N, S, S].
+      bias: float32 [B, 1, 1 or S, S]; what is not 0 is so low that its place
+        gets nothing.
+    """
+    return tf.nn.softmax(scores + tf.cast(bias, scores.dtype))
+
+
+def kernels() -> Mapping[str, Callable[..., tf.Tensor]]:
+    """Returns those that this machine has, by the names of the functions."""
+    found: dict[str, Callable[..., tf.Tensor]] = {"layer_norm": layer_norm}
+    # Where oneDNN does not, TensorFlow sums rows in bfloat16.
+    is_on = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1"
+    if is_on and precision.choose("auto") == "bfloat16":
+        found["softmax"] = softmax
+    return found

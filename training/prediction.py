@@ -157,5 +157,5 @@ class Predictor:
         with contextlib.ExitStack() as stack:
             if self._kernels is not None:
                 stack.enter_context(self._kernels.in_graph())
-                stack.enter_context(fusion.using(onednn.KERNELS))
+                stack.enter_context(fusion.using(onednn.kernels()))
             return {**predict(self._model, features), **marks}

@@ -27,7 +27,7 @@ def normalize(x, gamma, beta, dtype):
 
     @tf.function(input_signature=[signature], autograph=False)
     def graph(x):
-        with fusion.using(onednn.KERNELS):
+        with fusion.using(onednn.kernels()):
             # The optimizer replaces no input or output of a graph.
             return parts.normalize(x + 0, gamma, beta, dtype=dtype) + 0
 
@@ -57,6 +57,21 @@ def test_a_row_of_equal_values_becomes_the_shift():
     x, beta = tf.fill([2, 16], 5.0), tf.range(16.0)
     found = normalize(x, tf.ones(16), beta, "float32")
     np.testing.assert_array_equal(found, [beta, beta])
+
+
+def test_softmax_of_bfloat16_is_that_of_float32_rounded():
+    if "softmax" not in onednn.kernels():
+        pytest.skip("this processor does not multiply bfloat16")
+    draw = np.random.default_rng(1)
+    scores = tf.cast(draw.normal(0, 6, (2, 3, 5, 40)), tf.bfloat16)
+    bias = tf.constant(draw.integers(0, 2, (2, 1, 1, 40)) * -1e9, tf.float32)
+
+    @tf.function(autograph=False)
+    def graph(scores):
+        return onednn.softmax(scores + 0, bias) + 0
+
+    wide = tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
+    np.testing.assert_array_equal(graph(scores), tf.cast(wide, tf.bfloat16))
 
 
 class Task:
