@@ -239,14 +239,9 @@ def _decode(path: str) -> str:
 
 def _separator(text: str) -> str | None:
     """Returns a tab if the first line of a word has one, else None."""
-    first = ""
-    for line in text.split("\n"):
-        if not line.strip() or line.startswith(DOCUMENT):
-            continue
-        first = first or line
-        if not line.startswith("#"):
-            return "\t" if "\t" in line else None
-    return "\t" if "\t" in first else None
+    lines = text.split("\n")
+    line = _first(lines, (DOCUMENT, "#")) or _first(lines, DOCUMENT) or ""
+    return "\t" if "\t" in line else None
 
 
 def _lines(text: str, separator: str | None) -> Iterable[_Line]:
@@ -277,11 +272,15 @@ def _cells(line: str, separator: str | None) -> list[str]:
 
 def _width(text: str, separator: str | None) -> int:
     """Counts the columns of the first line that is surely a word's."""
-    for line in text.split("\n"):
-        line = line.rstrip("\r")
-        if line.strip(" \t") and not line.startswith(("#", DOCUMENT)):
-            return len(_cells(line, separator))
-    return 0
+    line = _first(text.split("\n"), (DOCUMENT, "#"))
+    return len(_cells(line.rstrip("\r"), separator)) if line else 0
+
+
+def _first(lines: Sequence[str], others: str | tuple[str, ...]) -> str | None:
+    """Returns the first line that is not empty and does not begin so."""
+    return next(
+        (x for x in lines if x.strip() and not x.startswith(others)), None
+    )
 
 
 def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,9 +13,7 @@ Invalid UTF-8 is ignored, as released, as long as it is little.
 """
 
 import collections
-import itertools
 import json
-import operator
 import os
 import re
 from collections.abc import Iterator
@@ -74,8 +72,12 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
         matched = [pattern] if is_name else _matches(pattern)
         # Side by side: a bucket is asked for each.
         with futures.ThreadPoolExecutor(16) as pool:
-            is_folder = list(pool.map(tf.io.gfile.isdir, matched))
-        found = list(itertools.compress(matched, map(operator.not_, is_folder)))
+            kinds = list(pool.map(tf.io.gfile.isdir, matched))
+        found = [
+            path
+            for path, is_folder in zip(matched, kinds, strict=True)
+            if not is_folder
+        ]
         if matched and not found:
             raise errors.InputError(
                 f"--{flag}={pattern}: is a directory: name its files, e.g. "

@@ -141,8 +141,7 @@ def alone(job: Job, purpose: str) -> Iterator[None]:
 
 def remove(job: Job, description: dict) -> None:
     """Removes the working directory, unless it is of another job."""
-    before = _begun(job)
-    if before is not None and before == json.loads(json.dumps(description)):
+    if _begun(job) == description:
         shutil.rmtree(job.work_dir, ignore_errors=True)
 
 

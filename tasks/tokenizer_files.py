@@ -52,12 +52,7 @@ def load(
         no JSON object.
     """
     words = _vocabulary(directory)
-    settings = read_settings(directory)
-    if do_lower_case is not None:
-        settings["do_lower_case"] = do_lower_case
-    if "do_lower_case" not in settings:
-        settings["do_lower_case"] = _guess_case(directory, words)
-    return tokenization.Tokenizer(words, **settings)
+    return _make(words, read_settings(directory), do_lower_case, directory)
 
 
 def with_vocabulary(
@@ -77,13 +72,18 @@ def with_vocabulary(
     """
     words = vocabulary.Vocabulary.from_file(vocab_file)
     settings = read_settings(directory) if directory else {}
-    if do_lower_case is None:
-        do_lower_case = settings.get("do_lower_case")
-    if do_lower_case is None and init_checkpoint is not None:
-        do_lower_case = case_of_release(init_checkpoint)
-    if do_lower_case is None:
-        do_lower_case = _guess_case(vocab_file, words)
-    settings["do_lower_case"] = do_lower_case
+    if init_checkpoint is not None:
+        known = case_of_release(init_checkpoint)
+        if known is not None:
+            settings.setdefault("do_lower_case", known)
+    return _make(words, settings, do_lower_case, vocab_file)
+
+
+def _make(words, settings, do_lower_case, place) -> tokenization.Tokenizer:
+    if do_lower_case is not None:
+        settings["do_lower_case"] = do_lower_case
+    if "do_lower_case" not in settings:
+        settings["do_lower_case"] = _guess_case(place, words)
     return tokenization.Tokenizer(words, **settings)
 
 
