@@ -21,15 +21,15 @@ def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
     """Attends.
 
     Args:
-        query: float [B, N, S, D], scaled.
+        query: float [B, N, R, D], scaled; as a rule R = S.
         key: [B, N, D, S].
         value: [B, N, S, D].
-        bias: float32 [B, 1, 1 or S, S]; it has no gradient.
+        bias: float32 [B, 1, 1 or R, S]; it has no gradient.
         dropout_seed: int32 [2], or None for inference.
         rate: of dropout.
 
     Returns:
-        [B, N, S, D], in the dtype of the queries.
+        [B, N, R, D], in the dtype of the queries.
     """
     if dropout_seed is None:
         return ops.matmul(_probabilities(query, key, bias), value)
@@ -63,7 +63,7 @@ def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
 
 
 def _probabilities(query, key, bias):
-    scores = ops.matmul(query, key)  # [B, N, S, S]
+    scores = ops.matmul(query, key)  # [B, N, R, S]
     return fusion.kernel("softmax", _softmax, scores, bias)
 
 

@@ -14,7 +14,9 @@ from keras import ops
 HIDDEN = -10000.0
 
 
-def attention_bias(input_mask, *, left_to_right: bool, packed: bool):
+def attention_bias(
+    input_mask, *, left_to_right: bool, packed: bool, positions=None
+):
     """Computes the float32 bias.
 
     Args:
@@ -22,23 +24,24 @@ def attention_bias(input_mask, *, left_to_right: bool, packed: bool):
             numbers 1, 2, ... and 0 for padding.
         left_to_right: Hides what comes later.
         packed: Hides other instances of the same row.
+        positions: int32 [B, R], the rows that are wanted, or None for all.
 
     Returns:
-        float32 [B, 1, 1, S] or, where rows differ, [B, 1, S, S].
+        float32 [B, 1, 1, S] or, where rows differ, [B, 1, S or R, S].
     """
     columns = input_mask[:, None, None, :]
     if packed:
-        rows = input_mask[:, None, :, None]
+        rows = input_mask
+        if positions is not None:
+            rows = ops.take_along_axis(rows, positions, axis=1)
+        rows = rows[:, None, :, None]
         visible = ops.logical_and(ops.equal(rows, columns), columns > 0)
     else:
         # As released: also a padding row sees the real places.
         visible = columns > 0  # [B, 1, 1, S]
     if left_to_right:
-        visible = ops.logical_and(visible, _past(ops.shape(input_mask)[1]))
+        places = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+        rows = places[None, :] if positions is None else positions
+        is_past = places <= rows[:, None, :, None]
+        visible = ops.logical_and(visible, is_past)
     return (1.0 - ops.cast(visible, "float32")) * HIDDEN
-
-
-def _past(length):
-    """Returns bool [S, S], true where column <= row."""
-    places = ops.arange(length, dtype="int32")
-    return places[None, :] <= places[:, None]

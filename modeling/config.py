@@ -164,9 +164,7 @@ def read_json(path: str) -> object:
 def _check_value(name: str, kind: type, value: object) -> None:
     """Checks one field: positive whole numbers, rates below one."""
     if kind is int:
-        good = type(value) is int and value >= (
-            0 if name == "num_hidden_layers" else 1
-        )
+        good = type(value) is int and value >= 1
         wanted = "a positive whole number"
     elif kind is float:
         number = isinstance(value, (int, float)) and type(value) is not bool

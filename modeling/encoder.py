@@ -1,5 +1,6 @@
 """BERT's encoder: ids in, hidden states and the pooled first place out."""
 
+import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -15,10 +16,11 @@ ATTENTIONS = ("bidirectional", "left_to_right")
 class EncoderOutputs(NamedTuple):
     """All that heads and feature extraction read.
 
-    sequence_output: float [B, S, H], the last layer.
+    sequence_output: float [B, S, H], the last layer; [B, R, H] where it was
+        asked for R places of it.
     pooled_output: float [B, H] ([B, M, H] if M pooled positions were given),
         or None without a pooler.
-    all_encoder_layers: L times float [B, S, H].
+    all_encoder_layers: L times float [B, S, H]; the last is sequence_output.
     embedding_output: float [B, S, H].
     """
 
@@ -29,7 +31,7 @@ class EncoderOutputs(NamedTuple):
 
 
 class Pooler(keras.layers.Layer):
-    """Takes the first place through a dense layer and tanh.
+    """Takes a place, as a rule the first, through a dense layer and tanh.
 
     Checkpoint: bert/pooler/...
     """
@@ -42,14 +44,11 @@ class Pooler(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, sequence_output, positions=None):
-        """Maps float [B, S, H] to [B, H], or to [B, M, H] at int32 [B, M]."""
-        if positions is None:
-            return ops.tanh(self.dense(sequence_output[:, 0]))
-        first = gather_positions(sequence_output, positions)
-        pooled = ops.tanh(self.dense(first))
-        shape = (-1, ops.shape(positions)[1], ops.shape(pooled)[-1])
-        return ops.reshape(pooled, shape)
+    def call(self, x):
+        """Maps float [B, M, H] to the same shape."""
+        rows = ops.reshape(x, (-1, ops.shape(x)[2]))
+        shape = (-1, *ops.shape(x)[1:])
+        return ops.reshape(ops.tanh(self.dense(rows)), shape)
 
 
 class BertEncoder(keras.layers.Layer):
@@ -118,6 +117,7 @@ class BertEncoder(keras.layers.Layer):
         pooled_positions=None,
         dropout_seed=None,
         packed=False,
+        positions=None,
     ) -> EncoderOutputs:
         """Encodes.
 
@@ -131,52 +131,82 @@ class BertEncoder(keras.layers.Layer):
             dropout_seed: int32 [2], or None for inference.
             packed: Whether several instances share a row and must not see
                 each other.
+            positions: int32 [B, R], what is read of the last layer besides
+                the pooled places (R may be 0), or None for all of it. Of other
+                places the last block computes keys and values only.
 
         Returns:
             EncoderOutputs.
         """
         _check_ids(self.config, input_ids, input_mask, segment_ids)
-        bias = attention_bias.attention_bias(
+        bias = functools.partial(self._bias, input_mask, packed)
+        seeds = _seeds(dropout_seed, 1 + len(self.blocks))
+        x = self.embeddings(input_ids, segment_ids, position_ids, seeds[0])
+        shape = (-1, ops.shape(input_ids)[1], self.config.hidden_size)
+        whole = len(self.blocks) - (positions is not None)
+        states = self._run_blocks(whole, x, bias(), seeds[1:], shape)
+        pooled = self._pooled_places(input_ids, pooled_positions)
+        if positions is None:
+            x = _gather(states[-1], pooled)  # [B, M, H]
+        else:
+            places = ops.concatenate([pooled, positions], axis=1)
+            x = self._run_last_at(places, bias(places), seeds[-1], states[-1])
+            number = ops.shape(pooled)[1]
+            x, last = x[:, :number], x[:, number:]
+            states.append(last)
+        x = None if self.pooler is None else self.pooler(x)
+        if self.pooler is not None and pooled_positions is None:
+            x = x[:, 0]
+        return EncoderOutputs(states[-1], x, tuple(states[1:]), states[0])
+
+    def _bias(self, input_mask, packed, positions=None):
+        return attention_bias.attention_bias(
             input_mask,
             left_to_right=self.attention == "left_to_right",
             packed=packed,
+            positions=positions,
         )
-        seeds = _seeds(dropout_seed, 1 + len(self.blocks))
-        x = self.embeddings(input_ids, segment_ids, position_ids, seeds[0])
+
+    def _run_blocks(self, number, x, bias, seeds, shape):
+        """Maps float [T, H] to number + 1 times float [B, S, H], x first."""
         states = [x]
-        for block, seed in zip(self.blocks, seeds[1:], strict=True):
-            x = self._run(block, x, bias, seed)
+        for block, seed in zip(self.blocks[:number], seeds, strict=False):
+            x = self._run(block, bias, seed, x)
             states.append(x)
-        shape = (-1, ops.shape(input_ids)[1], self.config.hidden_size)
-        states = [ops.reshape(state, shape) for state in states]  # [B, S, H]
-        pooled = None
-        if self.pooler is not None:
-            pooled = self.pooler(states[-1], pooled_positions)
-        return EncoderOutputs(states[-1], pooled, tuple(states[1:]), states[0])
+        return [ops.reshape(state, shape) for state in states]
 
-    def _run(self, block, x, bias, seed):
+    def _pooled_places(self, input_ids, positions):
+        """Returns int32 [B, M], those given or the first; none to no pooler."""
+        if self.pooler is None:
+            return input_ids[:, :0]
+        if positions is None:
+            return ops.zeros_like(input_ids[:, :1])
+        return positions
+
+    def _run(self, block, bias, seed, *x):
         """Runs one block, remembering its input only if so asked."""
-        if not self.recompute:
-            return block(x, bias, dropout_seed=seed)
+
+        def run(*x):
+            return block(*x, attention_bias=bias, dropout_seed=seed)
+
         # Explicit seeds make the second computation the same as the first.
-        return keras.remat(lambda x: block(x, bias, dropout_seed=seed))(x)
+        return keras.remat(run)(*x) if self.recompute else run(*x)
+
+    def _run_last_at(self, positions, bias, seed, states):
+        """Runs the last block at [B, P] of [B, S, H]; returns [B, P, H]."""
+        size = self.config.hidden_size
+        rows = ops.reshape(_gather(states, positions), (-1, size))
+        seen = ops.reshape(states, (-1, size))
+        x = self._run(self.blocks[-1], bias, seed, rows, seen)
+        return ops.reshape(x, (-1, ops.shape(positions)[1], size))
 
 
-def gather_positions(sequence_output, positions):
-    """Picks places out of each row.
-
-    Args:
-        sequence_output: float [B, S, H].
-        positions: int32 [B, P].
-
-    Returns:
-        float [B * P, H].
-    """
-    batch, length, size = ops.shape(sequence_output)
+def _gather(states, positions):
+    """Picks places [B, P] out of float [B, S, H]; returns [B, P, H]."""
+    batch, length, size = ops.shape(states)
     offsets = ops.arange(batch, dtype="int32") * length
-    flat = ops.reshape(positions + offsets[:, None], (-1,))
-    rows = ops.reshape(sequence_output, (-1, size))
-    return ops.take(rows, flat, axis=0)
+    rows = ops.reshape(states, (-1, size))
+    return ops.take(rows, positions + offsets[:, None], axis=0)
 
 
 def _seeds(dropout_seed, count: int) -> list:

@@ -19,41 +19,15 @@ import keras
 from keras import ops
 
 import fusion
-from modeling import attention, derivatives, dropout, parts, variables
+from modeling import (
+    activations,
+    attention,
+    derivatives,
+    dropout,
+    parts,
+    variables,
+)
 from modeling.config import BertConfig
-
-
-def gelu(x):
-    """Computes the tanh form of GELU, the released activation.
-
-    https://github.com/google-research/bert/blob/master/modeling.py#L264
-    """
-    # 0.5 (1 + tanh z) = sigmoid(2 z), and c (x + 0.044715 x^3) needs no power:
-    # six passes over memory instead of nine.
-    c = 2.0 * math.sqrt(2.0 / math.pi)
-    return x * ops.sigmoid(x * (c + 0.044715 * c * ops.square(x)))
-
-
-def gelu_erf(x):
-    """Computes the error-function form of GELU, Hugging Face's "gelu"."""
-    return (0.5 * x) * (1.0 + ops.erf(x * math.sqrt(0.5)))
-
-
-def gelu_fused(x):
-    """Computes the same as gelu, as TensorFlow fuses it with a product.
-
-    It does so where no gradient is asked for; elsewhere it has more passes.
-    """
-    return ops.gelu(x, approximate=True)
-
-
-ACTIVATIONS = {
-    "gelu": gelu,
-    "gelu_erf": gelu_erf,
-    "relu": ops.relu,
-    "tanh": ops.tanh,
-    "linear": lambda x: x,
-}
 
 
 class Dense(keras.layers.Layer):
@@ -189,19 +163,20 @@ class SelfAttention(keras.layers.Layer):
         self.value = Dense(f"{path}/value", size, size, **options)
         self.built = True
 
-    def call(self, x, attention_bias, dropout_seed=None):
+    def call(self, x, seen, attention_bias, dropout_seed=None):
         """Attends.
 
         Args:
-            x: float [T, H].
-            attention_bias: float32 [B, 1, 1 or S, S], added to the scores.
+            x: float [B * R, H], what gathers; as a rule all places, R = S.
+            seen: float [T, H], what it gathers from.
+            attention_bias: float32 [B, 1, 1 or R, S], added to the scores.
             dropout_seed: int32 [2], or None for inference.
 
         Returns:
-            float [T, H].
+            float [B * R, H].
         """
-        length = ops.shape(attention_bias)[-1]
-        shape = (-1, length, self.heads, self.head_size)
+        batch = ops.shape(attention_bias)[0]
+        shape = (batch, -1, self.heads, self.head_size)
         # Scaling the queries is the smaller product; 1/8 for D = 64 is exact.
         query = fusion.part(
             parts.add_bias_and_scale,
@@ -210,8 +185,10 @@ class SelfAttention(keras.layers.Layer):
             scale=1.0 / math.sqrt(self.head_size),
         )
         query = ops.transpose(ops.reshape(query, shape), (0, 2, 1, 3))
-        key = ops.transpose(ops.reshape(self.key(x), shape), (0, 2, 3, 1))
-        value = ops.transpose(ops.reshape(self.value(x), shape), (0, 2, 1, 3))
+        key = ops.transpose(ops.reshape(self.key(seen), shape), (0, 2, 3, 1))
+        value = ops.transpose(
+            ops.reshape(self.value(seen), shape), (0, 2, 1, 3)
+        )
         context = attention.attend(
             query, key, value, attention_bias, dropout_seed, rate=self.rate
         )
@@ -269,14 +246,14 @@ class FeedForward(keras.layers.Layer):
             make=make,
             dtype=self.dtype_policy,
         )
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = activations.BY_NAME[config.hidden_act]
         self.built = True
 
     def call(self, x, *, is_training: bool):
         """Maps float [T, H] to float [T, I]."""
         activation = self.activation
-        if activation is gelu and not is_training:
-            activation = gelu_fused
+        if activation is activations.gelu and not is_training:
+            activation = activations.gelu_fused
         return fusion.part(
             parts.activate,
             self.dense.product(x),
@@ -316,12 +293,23 @@ class TransformerBlock(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, x, attention_bias, dropout_seed=None):
-        """Maps float [T, H] to float [T, H]; see SelfAttention for the rest."""
+    def call(self, x, seen=None, *, attention_bias, dropout_seed=None):
+        """Maps float [T, H] to float [T, H], or some places of all.
+
+        Args:
+            x: float [B * R, H], the places that are wanted.
+            seen: float [T, H], those that they see; None: x, which is all.
+            attention_bias: see SelfAttention.
+            dropout_seed: int32 [2], or None for inference.
+
+        Returns:
+            float [B * R, H].
+        """
         seeds = [None, None, None]
         if dropout_seed is not None:
             seeds = [dropout.fold_in(dropout_seed, i) for i in range(3)]
-        context = self.attention(x, attention_bias, seeds[0])
+        seen = x if seen is None else seen
+        context = self.attention(x, seen, attention_bias, seeds[0])
         x = self.attention_output(context, x, seeds[1])
         wide = self.intermediate(x, is_training=dropout_seed is not None)
         return self.output_dense(wide, x, seeds[2])

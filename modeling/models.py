@@ -25,12 +25,10 @@ class PretrainingOutputs(NamedTuple):
     masked_lm_logits: float32 [B, P, V], or [B, S, V] without positions.
     next_sentence_logits: float32 [B, 2] ([B, M, 2] if M places were given),
         or None without that head.
-    encoder: EncoderOutputs.
     """
 
     masked_lm_logits: Any
     next_sentence_logits: Any
-    encoder: encoder.EncoderOutputs
 
 
 class SpanOutputs(NamedTuple):
@@ -100,19 +98,21 @@ class PretrainingModel(keras.Model):
         Returns:
             PretrainingOutputs.
         """
-        outputs = _encode(self.bert, features, dropout_seed, packed)
-        positions = features.get("masked_lm_positions")
-        if positions is None:
-            logits = self.masked_lm(outputs.sequence_output)
-        else:
-            # Gathered before the vocabulary product, by far the largest one.
-            x = encoder.gather_positions(outputs.sequence_output, positions)
-            shape = (-1, ops.shape(positions)[1], self.config.vocab_size)
-            logits = ops.reshape(self.masked_lm(x), shape)  # [B, P, V]
+        outputs = _encode(
+            self.bert,
+            features,
+            dropout_seed,
+            packed=packed,
+            positions=features.get("masked_lm_positions"),
+        )
+        x = outputs.sequence_output  # [B, P or S, H]
+        shape = (-1, ops.shape(x)[1], self.config.vocab_size)
+        x = ops.reshape(x, (-1, self.config.hidden_size))
+        logits = ops.reshape(self.masked_lm(x), shape)
         pair_logits = None
         if self.next_sentence is not None:
             pair_logits = self.next_sentence(outputs.pooled_output)
-        return PretrainingOutputs(logits, pair_logits, outputs)
+        return PretrainingOutputs(logits, pair_logits)
 
 
 class _TaskModel(keras.Model):
@@ -292,15 +292,17 @@ def _encode_whole(bert, features: dict, dropout_seed):
         # A row that only fills up a batch may have none.
         last = ops.maximum(lengths - 1, 0)  # [B, 1]
         features = {**features, "next_sentence_positions": last}
-    outputs = _encode(bert, features, dropout_seed)
+    # Of the last layer nothing else is read.
+    no_more = features["input_ids"][:, :0]
+    outputs = _encode(bert, features, dropout_seed, positions=no_more)
     if bert.attention == "left_to_right":
         pooled = outputs.pooled_output[:, 0]
         outputs = outputs._replace(pooled_output=pooled)
     return outputs
 
 
-def _encode(bert, features: dict, dropout_seed, packed: bool = False):
-    """Runs the encoder on its part of the features."""
+def _encode(bert, features: dict, dropout_seed, **options):
+    """Runs the encoder on its part of the features; `options` are its own."""
     for name in ("input_ids", "input_mask", "segment_ids"):
         if name not in features:
             raise errors.InputError(f"the features lack {name}")
@@ -311,5 +313,5 @@ def _encode(bert, features: dict, dropout_seed, packed: bool = False):
         position_ids=features.get("position_ids"),
         pooled_positions=features.get("next_sentence_positions"),
         dropout_seed=_fold(dropout_seed, _ENCODER),
-        packed=packed,
+        **options,
     )

@@ -2,7 +2,8 @@
 
 Of the matrix products alone, two per multiply-add, three times the forward
 pass: what model FLOPs utilization is measured by. Padding counts, as the
-hardware multiplies it; recomputation does not.
+hardware multiplies it; recomputation does not, nor do the places of the last
+layer that no head reads, which are not computed.
 """
 
 from data import schema
@@ -32,13 +33,17 @@ def training_flops(
 ) -> float:
     """Returns the operations of forward and backward for one example."""
     size, inner = config.hidden_size, config.intermediate_size
-    projections = 4 * size * size + 2 * size * inner  # Q, K, V, output; FFN.
-    attention = 2 * max_seq_length * size  # Scores and context, per place.
-    layers = config.num_hidden_layers * max_seq_length
+    # Per place: keys and values; queries, output, scores, context and FFN.
+    seen = 2 * size * size
+    seeing = 2 * size * size + 2 * max_seq_length * size + 2 * size * inner
+    places = config.num_hidden_layers * max_seq_length
+    # Of the last layer only what the heads read is computed.
+    unread = max_seq_length - num_predictions - num_pairs
     transform_and_scores = size * size + size * config.vocab_size
     pooler = size * size + 2 * size
     multiply_adds = (
-        layers * (projections + attention)
+        places * seen
+        + (places - unread) * seeing
         + num_predictions * transform_and_scores
         + num_pairs * pooler
     )

@@ -121,6 +121,56 @@ def test_packed_instances_are_as_if_alone(bert, features):
         )
 
 
+@pytest.mark.parametrize("attention", encoder.ATTENTIONS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_wanted_places_are_those_of_the_whole_layer(
+    attention, packed, tiny_config, features
+):
+    bert = _encoder(tiny_config, attention=attention)
+    features["input_mask"][:, 7:] *= 2  # A second instance, if packed.
+    # In no order, one of them twice, and once padding (row 1 has 8 pieces).
+    wanted = np.array([[5, 0, 9, 5], [1, 7, 8, 8], [2, 1, 0, 0], [11, 8, 7, 3]])
+    pooled = np.array([[0, 7]] * 4)
+    upstream = np.random.default_rng(0).normal(size=(4, 6, 8))
+
+    def run(positions):
+        with tf.GradientTape() as tape:
+            outputs = _run(
+                bert,
+                features,
+                pooled_positions=pooled.astype(np.int32),
+                packed=packed,
+                positions=positions,
+            )
+            states = outputs.sequence_output
+            if positions is None:
+                states = tf.gather(states, wanted, batch_dims=1)
+            states = tf.concat([states, outputs.pooled_output], axis=1)
+            loss = tf.reduce_sum(states * upstream)
+        return outputs, states, tape.gradient(loss, bert.trainable_variables)
+
+    whole, expected, gradients = run(None)
+    some, states, found = run(wanted.astype(np.int32))
+    np.testing.assert_allclose(states, expected, atol=1e-6)
+    np.testing.assert_array_equal(
+        some.all_encoder_layers[0], whole.all_encoder_layers[0]
+    )
+    assert some.all_encoder_layers[1].shape == (4, 4, 8)
+    for one, other in zip(found, gradients, strict=True):
+        one, other = map(tf.convert_to_tensor, (one, other))
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def test_nothing_but_the_pooled_place_may_be_wanted(bert, features):
+    none = features["input_ids"][:, :0]
+    some = _run(bert, features, positions=none)
+    whole = _run(bert, features)
+    assert some.sequence_output.shape == (4, 0, 8)
+    np.testing.assert_allclose(
+        some.pooled_output, whole.pooled_output, atol=1e-6
+    )
+
+
 def test_all_layers_come_out_in_order(bert, features):
     outputs = _run(bert, features)
     assert len(outputs.all_encoder_layers) == 2
@@ -150,24 +200,28 @@ def test_recomputing_gives_the_same_gradients_with_dropout(
         np.testing.assert_allclose(kept, recomputed, rtol=1e-5, atol=1e-6)
 
 
-def test_compiled_and_dynamic_shapes_compute_the_same(bert, features):
+@pytest.mark.parametrize("wanted", ["all", "some"])
+def test_compiled_and_dynamic_shapes_compute_the_same(wanted, bert, features):
     names = ("input_ids", "input_mask", "segment_ids")
     inputs = {name: tf.constant(features[name]) for name in names}
-    expected = _run(bert, inputs).pooled_output
-    compiled = tf.function(
-        lambda x: _run(bert, x).pooled_output, jit_compile=True
-    )
-    np.testing.assert_allclose(compiled(inputs), expected, atol=1e-5)
+
+    def run(x, **options):
+        # Places 0 and 1, as the mask has them.
+        some = None if wanted == "all" else x["input_mask"]
+        outputs = _run(bert, x, positions=some, **options)
+        return outputs.sequence_output, outputs.pooled_output
+
+    compiled = tf.function(run, jit_compile=True)
+    for one, other in zip(compiled(inputs), run(inputs), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
     open_shape = tf.TensorSpec([None, None], tf.int32)
     dynamic = tf.function(
-        lambda x: _run(bert, x, dropout_seed=SEED).pooled_output,
+        lambda x: run(x, dropout_seed=SEED),
         input_signature=[{name: open_shape for name in names}],
     )
-    np.testing.assert_allclose(
-        dynamic(inputs),
-        _run(bert, inputs, dropout_seed=SEED).pooled_output,
-        atol=1e-5,
-    )
+    expected = run(inputs, dropout_seed=SEED)
+    for one, other in zip(dynamic(inputs), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -177,8 +231,9 @@ def test_half_precision_stays_close_with_float32_weights(
     exact = models.PretrainingModel(tiny_config)
     half = models.PretrainingModel(tiny_config, dtype=policy)
     assert {v.dtype for v in half.weights} == {"float32"}
+    states = _run(half.bert, features).sequence_output
+    assert states.dtype == policy.removeprefix("mixed_")
     ours, theirs = half(features), exact(features)
-    assert ours.encoder.sequence_output.dtype == policy.removeprefix("mixed_")
     for name in ("masked_lm_logits", "next_sentence_logits"):
         logits = getattr(ours, name)
         assert logits.dtype == "float32"

@@ -111,9 +111,8 @@ def test_a_language_model_has_no_pooler(tiny_config, features):
     model = models.PretrainingModel(
         tiny_config, attention="left_to_right", next_sentence=False
     )
-    outputs = model(features)
-    assert outputs.next_sentence_logits is None
-    assert outputs.encoder.pooled_output is None
+    assert model.bert.pooler is None
+    assert model(features).next_sentence_logits is None
     assert not [v for v in model.weights if "pooler" in v.path]
 
 
