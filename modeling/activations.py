@@ -1,4 +1,4 @@
-"""What stands between the two products of a feed-forward layer."""
+"""What stands behind the first product of feed-forward layers and heads."""
 
 import math
 

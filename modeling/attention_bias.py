@@ -1,6 +1,6 @@
 """What is added to attention scores so that some places are not seen.
 
-Made once per batch and used by every layer:
+Made once per batch and used by every layer that computes all places:
 
     bidirectional   input_mask 1 1 1 0 -> 0 0 0 -10000, the same for all rows
     left_to_right   besides, row i does not see the places after i
@@ -8,6 +8,8 @@ Made once per batch and used by every layer:
 """
 
 from keras import ops
+
+from modeling import places
 
 # https://github.com/google-research/bert/blob/master/modeling.py#L709
 # It fits into float16, and is enough to make a probability zero.
@@ -33,15 +35,15 @@ def attention_bias(
     if packed:
         rows = input_mask
         if positions is not None:
-            rows = ops.take_along_axis(rows, positions, axis=1)
+            rows = places.gather(rows, positions)
         rows = rows[:, None, :, None]
         visible = ops.logical_and(ops.equal(rows, columns), columns > 0)
     else:
         # As released: also a padding row sees the real places.
         visible = columns > 0  # [B, 1, 1, S]
     if left_to_right:
-        places = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-        rows = places[None, :] if positions is None else positions
-        is_past = places <= rows[:, None, :, None]
+        order = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+        rows = order[None, :] if positions is None else positions
+        is_past = order <= rows[:, None, :, None]
         visible = ops.logical_and(visible, is_past)
     return (1.0 - ops.cast(visible, "float32")) * HIDDEN

@@ -1,13 +1,12 @@
 """BERT's encoder: ids in, hidden states and the pooled first place out."""
 
-import functools
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 import errors
-from modeling import attention_bias, dropout, layers, variables
+from modeling import attention_bias, dropout, layers, places, variables
 from modeling.config import BertConfig
 
 ATTENTIONS = ("bidirectional", "left_to_right")
@@ -55,7 +54,7 @@ class BertEncoder(keras.layers.Layer):
     """Encodes a batch of word pieces.
 
     1. embeddings
-    2. L transformer blocks
+    2. L transformer blocks, the last of them at the places that are read
     3. pooler
 
     Checkpoint: bert/...
@@ -139,25 +138,24 @@ class BertEncoder(keras.layers.Layer):
             EncoderOutputs.
         """
         _check_ids(self.config, input_ids, input_mask, segment_ids)
-        bias = functools.partial(self._bias, input_mask, packed)
         seeds = _seeds(dropout_seed, 1 + len(self.blocks))
         x = self.embeddings(input_ids, segment_ids, position_ids, seeds[0])
+        bias = self._bias(input_mask, packed)
         shape = (-1, ops.shape(input_ids)[1], self.config.hidden_size)
-        whole = len(self.blocks) - (positions is not None)
-        states = self._run_blocks(whole, x, bias(), seeds[1:], shape)
+        whole = self.blocks if positions is None else self.blocks[:-1]
+        states = self._run_whole(whole, x, bias, seeds[1:], shape)
         pooled = self._pooled_places(input_ids, pooled_positions)
         if positions is None:
-            x = _gather(states[-1], pooled)  # [B, M, H]
+            at_pooled = places.gather(states[-1], pooled)  # [B, M, H]
         else:
-            places = ops.concatenate([pooled, positions], axis=1)
-            x = self._run_last_at(places, bias(places), seeds[-1], states[-1])
+            read = ops.concatenate([pooled, ops.cast(positions, "int32")], 1)
+            bias = self._bias(input_mask, packed, read)
+            last = self._run_last_at(read, states[-1], bias, seeds[-1])
             number = ops.shape(pooled)[1]
-            x, last = x[:, :number], x[:, number:]
-            states.append(last)
-        x = None if self.pooler is None else self.pooler(x)
-        if self.pooler is not None and pooled_positions is None:
-            x = x[:, 0]
-        return EncoderOutputs(states[-1], x, tuple(states[1:]), states[0])
+            at_pooled = last[:, :number]
+            states.append(last[:, number:])
+        pooled = self._pool(at_pooled, is_first=pooled_positions is None)
+        return EncoderOutputs(states[-1], pooled, tuple(states[1:]), states[0])
 
     def _bias(self, input_mask, packed, positions=None):
         return attention_bias.attention_bias(
@@ -167,46 +165,45 @@ class BertEncoder(keras.layers.Layer):
             positions=positions,
         )
 
-    def _run_blocks(self, number, x, bias, seeds, shape):
-        """Maps float [T, H] to number + 1 times float [B, S, H], x first."""
+    def _run_whole(self, blocks, x, bias, seeds, shape):
+        """Maps float [T, H] to x and each block's, float [B, S, H]."""
         states = [x]
-        for block, seed in zip(self.blocks[:number], seeds, strict=False):
-            x = self._run(block, bias, seed, x)
+        for block, seed in zip(blocks, seeds[: len(blocks)], strict=True):
+            x = self._run(block, x, x, bias, seed)
             states.append(x)
         return [ops.reshape(state, shape) for state in states]
 
-    def _pooled_places(self, input_ids, positions):
-        """Returns int32 [B, M], those given or the first; none to no pooler."""
-        if self.pooler is None:
-            return input_ids[:, :0]
-        if positions is None:
-            return ops.zeros_like(input_ids[:, :1])
-        return positions
-
-    def _run(self, block, bias, seed, *x):
-        """Runs one block, remembering its input only if so asked."""
-
-        def run(*x):
-            return block(*x, attention_bias=bias, dropout_seed=seed)
-
-        # Explicit seeds make the second computation the same as the first.
-        return keras.remat(run)(*x) if self.recompute else run(*x)
-
-    def _run_last_at(self, positions, bias, seed, states):
+    def _run_last_at(self, positions, states, bias, seed):
         """Runs the last block at [B, P] of [B, S, H]; returns [B, P, H]."""
         size = self.config.hidden_size
-        rows = ops.reshape(_gather(states, positions), (-1, size))
+        x = ops.reshape(places.gather(states, positions), (-1, size))
         seen = ops.reshape(states, (-1, size))
-        x = self._run(self.blocks[-1], bias, seed, rows, seen)
+        x = self._run(self.blocks[-1], x, seen, bias, seed)
         return ops.reshape(x, (-1, ops.shape(positions)[1], size))
 
+    def _run(self, block, x, seen, bias, seed):
+        """Runs one block, remembering its input only if so asked."""
 
-def _gather(states, positions):
-    """Picks places [B, P] out of float [B, S, H]; returns [B, P, H]."""
-    batch, length, size = ops.shape(states)
-    offsets = ops.arange(batch, dtype="int32") * length
-    rows = ops.reshape(states, (-1, size))
-    return ops.take(rows, positions + offsets[:, None], axis=0)
+        def run(x, seen):
+            return block(x, seen, bias, dropout_seed=seed)
+
+        # Explicit seeds make the second computation the same as the first.
+        return keras.remat(run)(x, seen) if self.recompute else run(x, seen)
+
+    def _pooled_places(self, input_ids, positions):
+        """Returns int32 [B, M]: those given or the first; none to no pooler."""
+        if self.pooler is None:
+            positions = input_ids[:, :0]
+        elif positions is None:
+            positions = ops.zeros_like(input_ids[:, :1])
+        return ops.cast(positions, "int32")
+
+    def _pool(self, x, *, is_first: bool):
+        """Maps float [B, M, H] to the same shape, or [B, H] of the first."""
+        if self.pooler is None:
+            return None
+        x = self.pooler(x)
+        return x[:, 0] if is_first else x
 
 
 def _seeds(dropout_seed, count: int) -> list:

@@ -46,7 +46,7 @@ class MaskedLmHead(keras.layers.Layer):
         self.built = True
 
     def call(self, x):
-        """Maps float [..., H] to float32 [..., V]."""
+        """Maps float [T, H] to float32 [T, V]."""
         x = self.layer_norm(self.activation(self.dense(x)))
         scores = self.embeddings.vocabulary_scores(x)
         return ops.cast(scores, "float32") + self.output_bias

@@ -5,12 +5,14 @@ The letters of all shapes in modeling/:
     B batch   S sequence length   H hidden size   N heads   D head size (H / N)
     I intermediate size   V vocabulary   P predictions per sequence
     C classes   K choices (multiple choice)   L layers   T = B * S
+    R places that are read, of the last layer   M of them for the pooler
 
-Between embeddings and heads the activations are matrices [T, H]: products with
-weights are then plain matrix products. Every layer takes the released name of
-its checkpoint scope as `path` and makes its variables by a `variables.Maker`.
-Variables are float32; a layer casts them to its compute dtype where it uses
-them. Softmax and LayerNorm sum in float32 whatever the compute dtype.
+Between embeddings and heads the activations are matrices [T, H], or [B * R, H]:
+products with weights are then plain matrix products. Every layer takes the
+released name of its checkpoint scope as `path` and makes its variables by a
+`variables.Maker`. Variables are float32; a layer casts them to its compute
+dtype where it uses them. Softmax and LayerNorm sum in float32 whatever the
+compute dtype.
 """
 
 import math
@@ -131,12 +133,9 @@ class Embeddings(keras.layers.Layer):
         return ops.matmul(one_hot, table)
 
     def vocabulary_scores(self, x):
-        """Multiplies float [..., H] by the transposed word table, [..., V]."""
+        """Multiplies float [T, H] by the transposed word table: [T, V]."""
         table = ops.convert_to_tensor(self.word_embeddings)
-        table = ops.cast(table, self.compute_dtype)
-        if len(x.shape) == 2:
-            return _times_rows(x, table)
-        return ops.matmul(x, ops.transpose(table))
+        return _times_rows(x, ops.cast(table, self.compute_dtype))
 
 
 class SelfAttention(keras.layers.Layer):
@@ -167,16 +166,16 @@ class SelfAttention(keras.layers.Layer):
         """Attends.
 
         Args:
-            x: float [B * R, H], what gathers; as a rule all places, R = S.
-            seen: float [T, H], what it gathers from.
+            x: float [B * R, H], the places that gather; as a rule all S.
+            seen: float [T, H], those they gather from; x itself, if all.
             attention_bias: float32 [B, 1, 1 or R, S], added to the scores.
             dropout_seed: int32 [2], or None for inference.
 
         Returns:
             float [B * R, H].
         """
-        batch = ops.shape(attention_bias)[0]
-        shape = (batch, -1, self.heads, self.head_size)
+        batch, *_, length = ops.shape(attention_bias)
+        shape = (-1, length, self.heads, self.head_size)
         # Scaling the queries is the smaller product; 1/8 for D = 64 is exact.
         query = fusion.part(
             parts.add_bias_and_scale,
@@ -184,7 +183,8 @@ class SelfAttention(keras.layers.Layer):
             self.query.bias,
             scale=1.0 / math.sqrt(self.head_size),
         )
-        query = ops.transpose(ops.reshape(query, shape), (0, 2, 1, 3))
+        query = ops.reshape(query, (batch, -1, *shape[2:]))
+        query = ops.transpose(query, (0, 2, 1, 3))
         key = ops.transpose(ops.reshape(self.key(seen), shape), (0, 2, 3, 1))
         value = ops.transpose(
             ops.reshape(self.value(seen), shape), (0, 2, 1, 3)
@@ -293,22 +293,11 @@ class TransformerBlock(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, x, seen=None, *, attention_bias, dropout_seed=None):
-        """Maps float [T, H] to float [T, H], or some places of all.
-
-        Args:
-            x: float [B * R, H], the places that are wanted.
-            seen: float [T, H], those that they see; None: x, which is all.
-            attention_bias: see SelfAttention.
-            dropout_seed: int32 [2], or None for inference.
-
-        Returns:
-            float [B * R, H].
-        """
+    def call(self, x, seen, attention_bias, dropout_seed=None):
+        """Maps float [B * R, H] to the same; see SelfAttention."""
         seeds = [None, None, None]
         if dropout_seed is not None:
             seeds = [dropout.fold_in(dropout_seed, i) for i in range(3)]
-        seen = x if seen is None else seen
         context = self.attention(x, seen, attention_bias, seeds[0])
         x = self.attention_output(context, x, seeds[1])
         wide = self.intermediate(x, is_training=dropout_seed is not None)

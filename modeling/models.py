@@ -185,7 +185,7 @@ class _TaskModel(keras.Model):
     def _score_whole(self, features: dict, dropout_seed):
         """Maps features of [B, S] to float32 [B, outputs]."""
         if self.bilstm is None:
-            x = _encode_whole(self.bert, features, dropout_seed).pooled_output
+            x = _pooled(self.bert, features, dropout_seed)
         else:
             outputs = _encode(self.bert, features, dropout_seed)
             x = self._read_on(outputs.sequence_output, features)
@@ -282,23 +282,21 @@ def _fold(dropout_seed, part: int):
     return dropout.fold_in(dropout_seed, part)
 
 
-def _encode_whole(bert, features: dict, dropout_seed):
-    """Encodes with pooled_output from a place that has seen everything.
+def _pooled(bert, features: dict, dropout_seed):
+    """Returns float [B, H] of a place that has seen everything.
 
     That is the first, and where places only see those before them, the last.
     """
-    if bert.attention == "left_to_right":
+    is_past = bert.attention == "left_to_right"
+    if is_past:
         lengths = ops.sum(features["input_mask"], axis=1, keepdims=True)
         # A row that only fills up a batch may have none.
         last = ops.maximum(lengths - 1, 0)  # [B, 1]
         features = {**features, "next_sentence_positions": last}
-    # Of the last layer nothing else is read.
-    no_more = features["input_ids"][:, :0]
-    outputs = _encode(bert, features, dropout_seed, positions=no_more)
-    if bert.attention == "left_to_right":
-        pooled = outputs.pooled_output[:, 0]
-        outputs = outputs._replace(pooled_output=pooled)
-    return outputs
+    no_others = features["input_ids"][:, :0]
+    outputs = _encode(bert, features, dropout_seed, positions=no_others)
+    pooled = outputs.pooled_output
+    return pooled[:, 0] if is_past else pooled
 
 
 def _encode(bert, features: dict, dropout_seed, **options):

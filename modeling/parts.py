@@ -75,9 +75,9 @@ def gradient_of_scores(gradient, probs, kept, *, rate):
     """Derives softmax and dropout after it by the scores; see attention.
 
     Args:
-        gradient: float [B, N, S, S], of what dropout left.
+        gradient: float [B, N, R, S], of what dropout left.
         probs: like it, the result of softmax.
-        kept: bool [B, N, S, S] of dropout.keep, or None.
+        kept: bool [B, N, R, S] of dropout.keep, or None.
         rate: of dropout.
 
     Returns:

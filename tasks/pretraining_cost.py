@@ -36,14 +36,14 @@ def training_flops(
     # Per place: keys and values; queries, output, scores, context and FFN.
     seen = 2 * size * size
     seeing = 2 * size * size + 2 * max_seq_length * size + 2 * size * inner
-    places = config.num_hidden_layers * max_seq_length
+    whole = (config.num_hidden_layers - 1) * max_seq_length
     # Of the last layer only what the heads read is computed.
-    unread = max_seq_length - num_predictions - num_pairs
+    read = num_predictions + num_pairs
     transform_and_scores = size * size + size * config.vocab_size
     pooler = size * size + 2 * size
     multiply_adds = (
-        places * seen
-        + (places - unread) * seeing
+        (whole + max_seq_length) * seen
+        + (whole + read) * seeing
         + num_predictions * transform_and_scores
         + num_pairs * pooler
     )

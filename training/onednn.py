@@ -54,8 +54,8 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     those of 32, 64, ... are faster so; others are widened.
 
     Args:
-      scores: bfloat16 [B, N, S, S].
-      bias: float32 [B, 1, 1 or S, S]; what is not 0 is so low that its place
+      scores: bfloat16 [B, N, R, S].
+      bias: float32 [B, 1, 1 or R, S]; what is not 0 is so low that its place
         gets nothing.
     """
     size = tf.shape(scores)[-1]

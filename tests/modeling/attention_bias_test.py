@@ -3,6 +3,8 @@
 python -m pytest tests/modeling/attention_bias_test.py
 """
 
+import itertools
+
 import numpy as np
 
 from modeling import attention_bias
@@ -52,3 +54,15 @@ def test_packed_left_to_right_is_both():
         [0, 0, 1, 0],
         [0, 0, 1, 1],
     ]
+
+
+def test_some_rows_are_those_of_all():
+    mask = np.array([[1, 1, 2, 0], [1, 2, 2, 2]], np.int32)
+    wanted = np.array([[3, 0, 2, 0], [1, 1, 0, 3]], np.int32)
+    for left_to_right, packed in itertools.product([False, True], repeat=2):
+        options = {"left_to_right": left_to_right, "packed": packed}
+        rows = np.array(attention_bias.attention_bias(mask, **options))
+        some = attention_bias.attention_bias(mask, positions=wanted, **options)
+        if left_to_right or packed:  # Else all rows are one.
+            rows = np.take_along_axis(rows, wanted[:, None, :, None], axis=2)
+        np.testing.assert_array_equal(some, rows)

@@ -84,6 +84,7 @@ def test_unknown_keys_are_named_and_those_of_releases_are_not(caplog):
         ({"vocab_size": None}, "vocab_size is None"),
         ({"hidden_size": 9}, "not a multiple"),
         ({"hidden_size": 8.0}, "hidden_size is 8.0"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
         ({"hidden_act": "swish"}, "'swish' is none of"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0"),

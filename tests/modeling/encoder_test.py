@@ -3,6 +3,8 @@
 python -m pytest tests/modeling/encoder_test.py
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -161,7 +163,11 @@ def test_wanted_places_are_those_of_the_whole_layer(
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-def test_nothing_but_the_pooled_place_may_be_wanted(bert, features):
+@pytest.mark.parametrize("layers", [1, 2])
+def test_nothing_but_the_pooled_place_may_be_wanted(
+    layers, tiny_config, features
+):
+    bert = _encoder(dataclasses.replace(tiny_config, num_hidden_layers=layers))
     none = features["input_ids"][:, :0]
     some = _run(bert, features, positions=none)
     whole = _run(bert, features)
@@ -200,28 +206,49 @@ def test_recomputing_gives_the_same_gradients_with_dropout(
         np.testing.assert_allclose(kept, recomputed, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("attention", encoder.ATTENTIONS)
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("wanted", ["all", "some"])
-def test_compiled_and_dynamic_shapes_compute_the_same(wanted, bert, features):
+def test_compiled_and_dynamic_shapes_compute_the_same(
+    wanted, packed, attention, tiny_config, features
+):
+    bert = _encoder(tiny_config, attention=attention)
     names = ("input_ids", "input_mask", "segment_ids")
     inputs = {name: tf.constant(features[name]) for name in names}
 
-    def run(x, **options):
+    def run(x, seed=None):
         # Places 0 and 1, as the mask has them.
         some = None if wanted == "all" else x["input_mask"]
-        outputs = _run(bert, x, positions=some, **options)
-        return outputs.sequence_output, outputs.pooled_output
+        with tf.GradientTape() as tape:
+            outputs = _run(
+                bert, x, positions=some, packed=packed, dropout_seed=seed
+            )
+            found = outputs.sequence_output, outputs.pooled_output
+            loss = tf.add_n([tf.reduce_sum(one**2) for one in found])
+        kernel = bert.blocks[1].attention.query.kernel
+        return *found, tape.gradient(loss, kernel.value)
 
     compiled = tf.function(run, jit_compile=True)
     for one, other in zip(compiled(inputs), run(inputs), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     open_shape = tf.TensorSpec([None, None], tf.int32)
     dynamic = tf.function(
-        lambda x: run(x, dropout_seed=SEED),
+        lambda x: run(x, SEED),
         input_signature=[{name: open_shape for name in names}],
     )
-    expected = run(inputs, dropout_seed=SEED)
-    for one, other in zip(dynamic(inputs), expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    for one, other in zip(dynamic(inputs), run(inputs, SEED), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("places", [None, "masked_lm_positions"])
+def test_ids_may_have_64_bits(places, bert, features):
+    wide = {name: ids.astype(np.int64) for name, ids in features.items()}
+    found, expected = (
+        _run(bert, x, positions=x.get(places)) for x in (wide, features)
+    )
+    np.testing.assert_array_equal(
+        found.sequence_output, expected.sequence_output
+    )
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -34,7 +34,7 @@ def normalize(x, gamma, beta, dtype):
     return graph(x)
 
 
-@pytest.mark.parametrize("shape", [(7, 48), (3, 5, 48)])
+@pytest.mark.parametrize("shape", [(7, 48), (3, 5, 48), (1, 48)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_kernel_normalizes_as_the_formula_does(shape, dtype):
     draw = np.random.default_rng(1)

@@ -1,0 +1,20 @@
+"""Some places of each row, in place of all S."""
+
+from keras import ops
+
+
+def gather(x, positions):
+    """Picks places.
+
+    Args:
+        x: any dtype, [B, S] or [B, S, H].
+        positions: int32 or int64 [B, P], in any order.
+
+    Returns:
+        [B, P] or [B, P, H].
+    """
+    batch, length = ops.shape(x)[:2]
+    offsets = ops.arange(batch, dtype="int32") * length
+    rows = ops.reshape(x, (-1, *ops.shape(x)[2:]))
+    indices = ops.cast(positions, "int32") + offsets[:, None]
+    return ops.take(rows, indices, axis=0)
