@@ -15,7 +15,7 @@ from typing import Any
 from absl import logging
 
 from finetuning_job import Fitted, Job
-from tasks import grid, model_card
+from tasks import grid, model_card, model_files
 from training import assembly, config_flags
 from training import finetuning as training
 
@@ -35,7 +35,9 @@ def train(
     for run in runs:
         _reuse(job, run, results)
     assembly.write_run_config(config, job.strategy)
-    kept = grid.kept(config.output_dir)  # Now: a chief writes it anew later.
+    # Now: a chief writes both anew later.
+    kept = grid.kept(config.output_dir)
+    is_lost = not model_files.is_here(config.output_dir)
     is_reused = {run for run in runs if run in results}
     fitted, last = None, None
     for run in runs:
@@ -44,9 +46,11 @@ def train(
             fitted, last = _finish(job, run, results, save_model), run
     results.check()
     best = results.best_run
-    if best in is_reused and not best.is_that_of(kept):
+    if best in is_reused and (is_lost or not best.is_that_of(kept)):
         # A grid of other runs has kept another, and no checkpoints.
-        logging.info("%s is trained once more: it is the best", best.name)
+        logging.info(
+            "%s is trained once more: it is the best, and not kept", best.name
+        )
         fitted = None
         fitted, last = _finish(job, best, results, save_model), best
         results.check(best)

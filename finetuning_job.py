@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from absl import logging
 
 import errors
 import tensorflow_setup  # noqa: F401
@@ -209,6 +210,8 @@ class Fitted:
             data_settings={
                 "random_seed": run.random_seed,
                 **job.all_data_settings,
+                # Its best step is the best on these.
+                **(job.judged_on() if config.early_stopping_patience else {}),
             },
             evaluate=evaluate if config.eval_every_steps else None,
             rate_multiplier=finetuning.layer_rates(
@@ -237,6 +240,7 @@ def open_start(
             config.output_dir, init_checkpoint, is_grid=config.is_grid
         )
     elif model_files.is_here(config.output_dir):
+        _tell_of_two(init_checkpoint, config.output_dir)
         init_checkpoint = None
     return finetuning.open_start(
         output_dir=None if config.do_train else config.output_dir,
@@ -247,6 +251,16 @@ def open_start(
         bilstm_size=config.bilstm_size,
         max_seq_length=config.max_seq_length,
     )
+
+
+def _tell_of_two(init_checkpoint: str | None, output_dir: str) -> None:
+    real = file_system.real
+    if init_checkpoint and real(init_checkpoint) != real(output_dir):
+        logging.warning(
+            "asked is the model in --output_dir=%s, not --init_checkpoint=%s",
+            output_dir,
+            init_checkpoint,
+        )
 
 
 def open_strategy(
@@ -309,6 +323,11 @@ def load(job: Job) -> tuple[Fitted, int]:
     if kept is None or not is_here:
         step = training.restore(config, fitted.model, config.output_dir)
         if step is not None:
+            logging.info(
+                "asked: the checkpoint of step %d in %s",
+                step,
+                config.output_dir,
+            )
             return fitted, step
     fitted.assign(config.output_dir if is_here else job.start.init_checkpoint)
     return fitted, kept["step"] if kept is not None else 0

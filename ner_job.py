@@ -125,7 +125,7 @@ def with_true_case(
             )
         forms = tagging_case.learn(data.read(ner_data.TRAIN))
     elif folder is not None and file_system.exists(path):
-        forms = json.loads(file_system.read_text(path))
+        forms = file_system.read_json(path)
     elif config.true_case:
         raise errors.InputError(
             f"--true_case: no {TRUE_CASE} in {folder or config.output_dir}; it "

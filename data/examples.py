@@ -114,6 +114,9 @@ def encode_labels(
         return _encode_values(examples)
     # Whoever stored them, they are found without the spaces around them.
     numbers = {_key(label.strip()): i for i, label in enumerate(labels)}
+    if all(label == f"LABEL_{i}" for i, label in enumerate(labels)):
+        # A model that has no names for its classes, from transformers.
+        numbers |= {_key(str(i)): i for i in range(len(labels))}
     if kind == MULTI_LABEL:
         rows = np.zeros((len(examples), len(labels)), np.int64)
     else:
@@ -160,7 +163,14 @@ def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
                     f"{examples.where(i)}: label {bad!r} has a comma, "
                     "which separates labels"
                 )
-            yield [label for label in map(str.strip, given) if label]
+            found = [label for label in map(str.strip, given) if label]
+            twice = next((x for x in found if found.count(x) > 1), None)
+            if twice is not None:  # As in 0,1,0: one number for every label.
+                raise errors.InputError(
+                    f"{examples.where(i)}: label {twice!r} stands there "
+                    "twice; wanted: the names of the labels that hold"
+                )
+            yield found
         elif isinstance(given, list):
             raise errors.InputError(
                 f"{examples.where(i)}: {len(given)} labels in a list; "

@@ -35,6 +35,8 @@ class GlueTask:
     """One task: its files, columns, labels, metrics and GLUE's name for it."""
 
     folder: str
+    # Those that the task's archives unpack to.
+    archives: tuple[str, ...] = ()
     labels: tuple[str, ...] = _BINARY
     kind: str = examples.CLASSIFICATION
     metrics: tuple[str, ...] = ("accuracy",)
@@ -127,6 +129,7 @@ TASKS = {
     ),
     "xnli": GlueTask(
         folder="XNLI",
+        archives=("XNLI-1.0", "XNLI-MT-1.0"),
         labels=_NLI,
         files={
             TRAIN: os.path.join("multinli", "multinli.train.{language}.tsv"),
@@ -216,10 +219,10 @@ def has_split(name: str, split: str, data_dir: str) -> bool:
 
 
 def _place(task: GlueTask, data_dir: str, file: str) -> str | None:
-    """Finds a file in the folder or in the task's folder below it."""
-    for folder in (data_dir, os.path.join(data_dir, task.folder)):
-        for suffix in ("", ".gz"):
-            path = os.path.join(folder, file + suffix)
+    """Finds a file in the folder or in one of the task's below it."""
+    for folder in ("", task.folder, *task.archives):
+        for suffix in ("", ".gz", ".bz2"):
+            path = os.path.join(data_dir, folder, file + suffix)
             if tf.io.gfile.exists(path):
                 return path
     return None

@@ -11,6 +11,8 @@ files differ in the rest, as MNLI's do in the number of their votes.
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from absl import logging
+
 import errors
 
 _SHOWN = 12
@@ -138,17 +140,19 @@ def find(
       layouts: of the task, that of the wanted split before the others.
       labels: of the task; by them rows are told where there is no header.
       is_released: it has the released name. Such a file is read as released,
-        by number, if its header is unknown: people put their own there.
+        by number, if its header is unknown: people put their own there. That
+        is said in the log.
 
     Raises:
       InputError: labels are wanted, but it is a test set; or it is none of
-        the task's files.
+        the task's files, or has what it should at other places.
     """
     wanted = layouts[0]
     found = [layout for layout in layouts if layout.fit(cells, labels)]
     begins = f"it begins with: {_shown(cells)}"
     if not found:
         if is_released:
+            _check_released(path, cells, wanted, labels)
             return wanted
         known = " or ".join(dict.fromkeys(map(str, layouts)))
         raise errors.InputError(
@@ -165,6 +169,38 @@ def find(
             f"{begins}"
         )
     return layout
+
+
+def _check_released(
+    path: str,
+    cells: Sequence[str],
+    wanted: Columns,
+    labels: Collection[str],
+) -> None:
+    """Refuses a first row that cannot be a header of these columns."""
+    if not wanted.has_header:
+        return  # It is an example, whose label will be looked at.
+    names = wanted.names.split(",")
+    begins = f"it begins with: {_shown(cells)}"
+    if len(cells) < wanted.least_width:
+        return  # Its width will be.
+    if wanted.label is not None and cells[wanted.label] in labels:
+        raise errors.InputError(
+            f"{path}: has no header, but an example in its first line; "
+            f"wanted: {wanted}; {begins}"
+        )
+    texts = [x for x in (wanted.first, wanted.second) if x is not None]
+    if all(any(_same(x, names[i]) for x in cells) for i in texts):
+        raise errors.InputError(
+            f"{path}: has its columns at other places; wanted: {wanted}; "
+            f"{begins} (--task_name=tsv takes columns by name)"
+        )
+    logging.warning(
+        "%s: an unknown header; columns are taken by number, as in: %s; %s",
+        path,
+        wanted,
+        begins,
+    )
 
 
 def _same(cell: str, name: str) -> bool:

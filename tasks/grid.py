@@ -71,7 +71,7 @@ class Run:
         changed = [
             f"--{name} was {old[name]}, is {value}"
             for name, value in json.loads(json.dumps(settings)).items()
-            if name in old and old[name] != value
+            if name in old and not _is_same(name, old[name], value)
         ]
         if changed:
             state = "has ended already" if "step" in made else "was begun so"
@@ -273,7 +273,14 @@ def _run(rate: float, seed: int, output_dir: str) -> Run:
     )
 
 
+def _is_same(flag: str, old: Any, new: Any) -> bool:
+    """Compares the values of a flag; a path may be written in several ways."""
+    if flag == "init_checkpoint" and None not in (old, new):
+        old, new = map(file_system.real, (old, new))
+    return old == new
+
+
 def _read(path: str) -> dict[str, Any] | None:
     if not file_system.exists(path):
         return None
-    return json.loads(file_system.read_text(path))
+    return file_system.read_json(path)

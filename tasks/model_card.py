@@ -103,7 +103,7 @@ def _read(directory: str) -> dict[str, Any] | None:
     path = os.path.join(directory, JSON)
     if not file_system.exists(path):
         return None
-    return json.loads(file_system.read_text(path))
+    return file_system.read_json(path)
 
 
 def _write(directory: str, card: Mapping[str, Any]) -> None:

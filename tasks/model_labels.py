@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
+from absl import logging
+
 import errors
 from data import examples
 
@@ -56,6 +58,11 @@ class Known:
             return [spelled[name.lower()] for name in names]
         # 0 and 1 are the places of classes, whatever these are called.
         if len(names) == len(labels) and all(map(str.isdigit, labels)):
+            logging.warning(
+                "the task's labels %s are taken for the model's %s",
+                ", ".join(labels),
+                ", ".join(names),
+            )
             return labels
         raise errors.InputError(
             f"the task's labels are {', '.join(labels)}, but the model's "

@@ -8,6 +8,7 @@ A report is a list of sections; each task adds its own:
     ])
 """
 
+import contextlib
 import html
 import io
 import json
@@ -47,11 +48,18 @@ class Panel(NamedTuple):
 
 
 def read_metrics(path: str) -> list[dict[str, float]]:
-    """Reads metrics.jsonl; [] where there is none."""
+    """Reads metrics.jsonl; [] where there is none.
+
+    A line that a power cut has left unfinished is left out.
+    """
     if not file_system.exists(path):
         return []
+    found = []
     with open(file_system.local(path), encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        for line in file:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
 
 
 def curves(

@@ -99,7 +99,7 @@ def load(
 ) -> list[str]:
     """Sets the CRF's scores from crf.json; returns the variables' paths."""
     path = os.path.join(directory, NAME)
-    values = json.loads(file_system.read_text(path))
+    values = file_system.read_json(path)
     if values["labels"] != list(labels):
         raise errors.InputError(f"{path}: has other labels than the model")
     names = crf.Scores._fields

@@ -137,6 +137,11 @@ def test_a_smaller_grid_ends_with_the_model_that_it_reports(place, grid):
     )
     assert tiny_runs.eval_results(other)["eval_loss"] == pytest.approx(loss)
     assert tiny_runs.eval_results(other)["global_step"] == kept["step"]
+    (folder / "model.safetensors").unlink()
+    run_grid(place, learning_rate="1e-5,1e-6")
+    assert (folder / "model.safetensors").exists()
+    again = tiny_runs.eval_results(folder)["eval_loss"]
+    assert again == pytest.approx(loss)
     page = (folder / "report.html").read_text()
     assert "All runs" in page and "<svg" in page
 
@@ -159,20 +164,17 @@ def test_a_grid_of_random_weights_never_starts_from_its_best_run(place):
     assert json.loads(again)["runs"] == json.loads(record)["runs"]
 
 
-def test_training_ends_early_and_keeps_the_best(place):
-    folder = classifier_runs.run_csv(
-        place,
-        "early",
-        "--do_train",
-        "--do_eval",
-        "--bias_correction",
-        eval_every_steps=3,
-        early_stopping_patience=2,
-        num_train_epochs=40,
-        layer_decay=0.9,
-        reinit_layers=1,
-        learning_rate=5e-3,
-    )
+def test_training_ends_early_and_keeps_the_best(place, capsys):
+    flags = {
+        "eval_every_steps": 3,
+        "early_stopping_patience": 2,
+        "num_train_epochs": 40,
+        "layer_decay": 0.9,
+        "reinit_layers": 1,
+        "learning_rate": 5e-3,
+    }
+    switches = ("--do_train", "--do_eval", "--bias_correction")
+    folder = classifier_runs.run_csv(place, "early", *switches, **flags)
     lines = [
         json.loads(line)
         for line in (folder / "metrics.jsonl").read_text().splitlines()
@@ -195,3 +197,13 @@ def test_training_ends_early_and_keeps_the_best(place):
     again = tiny_runs.eval_results(folder)
     assert again["global_step"] == best
     assert again["eval_loss"] == pytest.approx(values["eval_loss"])
+    # The best of one set, had it been killed, is not gone on with on another.
+    (folder / "result.json").unlink()
+    other = place / "half_dev.csv"
+    lines = (place / "dev.csv").read_text().splitlines(keepends=True)
+    other.write_text("".join(lines[: len(lines) // 2]))
+    with pytest.raises(SystemExit):
+        classifier_runs.run_csv(
+            place, "early", *switches, **flags, dev_file=other
+        )
+    assert "--dev_file was " in capsys.readouterr().err.splitlines()[-1]

@@ -47,9 +47,9 @@ def check(
     if wrong and not is_allowed:
         raise errors.InputError(
             f"{', '.join(texts[k] for k in wrong)}: the run in {directory} "
-            "would leave out records or see them twice; resume it as it was "
-            "begun, or say --allow_changed_data, or begin another --output_dir "
-            f"with --init_checkpoint={directory}"
+            "would leave out records, see them twice or compare scores of two "
+            "sets; resume it as it was begun, or say --allow_changed_data, or "
+            f"begin another --output_dir with --init_checkpoint={directory}"
         )
     if changed:
         logging.warning(

@@ -121,6 +121,21 @@ def test_numbers_that_are_equal_are_one_label():
         examples.encode_labels(dev, CLASSIFICATION, found)
 
 
+@pytest.mark.parametrize("given", [["0", "1", "0"], "0,1,0"])
+def test_a_number_for_every_label_is_not_taken_for_labels(given):
+    texts = labeled(["a", "b"], given)
+    with pytest.raises(errors.InputError, match="t.csv:3: label '0' stands th"):
+        examples.find_labels(texts, MULTI_LABEL)
+
+
+def test_classes_without_names_are_known_by_their_numbers():
+    texts = labeled("1", "LABEL_0", "0")
+    numbers = examples.encode_labels(
+        texts, CLASSIFICATION, ["LABEL_0", "LABEL_1"]
+    )
+    assert numbers.tolist() == [[1], [0], [0]]
+
+
 def test_a_label_that_could_not_be_written_among_others_is_refused():
     with pytest.raises(errors.InputError, match="t.csv:3: label 'l,2' has a c"):
         examples.find_labels(labeled(["a"], ["l1", "l,2"]), MULTI_LABEL)

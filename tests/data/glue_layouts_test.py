@@ -109,9 +109,28 @@ def test_a_file_of_another_task_is_refused(tmp_path, name, split):
     assert "\n" not in said
 
 
-def test_a_released_name_may_have_a_header_of_its_own(tmp_path):
+def test_a_released_name_may_have_a_header_of_its_own(tmp_path, caplog):
     write(tmp_path, "train.tsv", "mine\tclass\nA.\t1\n")
-    assert glue.read("sst-2", "train", str(tmp_path)).labels == ["1"]
+    with caplog.at_level("WARNING", logger="absl"):
+        assert glue.read("sst-2", "train", str(tmp_path)).labels == ["1"]
+    assert "columns are taken by number, as in: sentence, label" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("sst-2", "gj04\t1\t\tOur friends left.\n", "has no header, but an ex"),
+        ("mrpc", MRPC.replace("ID", "N") + "\tQuality\n", "at other places"),
+        ("sst-2", "label\tsentence\n1\tA.\n", "has its columns at other pl"),
+    ],
+    ids=["another task's", "shifted", "swapped"],
+)
+def test_a_released_name_may_not_hold_something_else(
+    tmp_path, name, text, message
+):
+    write(tmp_path, "train.tsv", text * 2)
+    with pytest.raises(errors.InputError, match=message):
+        glue.read(name, "train", str(tmp_path))
 
 
 def test_a_file_of_xnli_is_known_by_its_header(tmp_path):

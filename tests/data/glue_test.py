@@ -3,6 +3,7 @@
 python -m pytest tests/data/glue_test.py
 """
 
+import bz2
 import gzip
 
 import pytest
@@ -120,10 +121,11 @@ def test_a_vote_is_not_taken_for_the_gold_label_of_mnli(tmp_path, width):
 def test_both_dev_sets_of_mnli_and_compressed_files(tmp_path):
     cells = ["7", *["-"] * 7, "A", "B", "neutral", "neutral"]
     text = MNLI_HEAD + "label1\tgold_label\n" + "\t".join(cells) + "\n"
-    data = gzip.compress(text.encode())
-    write(tmp_path, "MNLI/dev_mismatched.tsv.gz", data)
-    dev = glue.read("mnli", "dev_mismatched", str(tmp_path))
-    assert dev.labels == ["neutral"]
+    for name, compress in (("gz", gzip.compress), ("bz2", bz2.compress)):
+        file = f"{name}/MNLI/dev_mismatched.tsv.{name}"
+        write(tmp_path, file, compress(text.encode()))
+        dev = glue.read("mnli", "dev_mismatched", str(tmp_path / name))
+        assert dev.labels == ["neutral"]
 
 
 def test_stsb_is_a_regression(tmp_path):
@@ -137,16 +139,18 @@ def test_stsb_is_a_regression(tmp_path):
     assert values.tolist() == [[pytest.approx(3.8)]]
 
 
-def test_xnli_reads_one_language_and_its_other_spelling(tmp_path):
+@pytest.mark.parametrize("archives", [("", ""), ("XNLI-MT-1.0", "XNLI-1.0")])
+def test_xnli_reads_one_language_and_its_other_spelling(tmp_path, archives):
+    in_train, in_dev = (f"{name}/".lstrip("/") for name in archives)
     write(
         tmp_path,
-        "multinli/multinli.train.de.tsv",
+        f"{in_train}multinli/multinli.train.de.tsv",
         "premise\thypo\tlabel\nEins.\tZwei.\tcontradictory\n",
     )
     row = "{}\tneutral\t-\t-\t-\t-\tA\t{}\n"
-    dev = row.format("language", "sentence2")
+    dev = row.format("language", "sentence2").replace("neutral", "gold_label")
     dev += row.format("de", "Ja.") + row.format("fr", "Oui.")
-    write(tmp_path, "xnli.dev.tsv", dev)
+    write(tmp_path, f"{in_dev}xnli.dev.tsv", dev)
     train = glue.read("xnli", "train", str(tmp_path), language="de")
     assert train.labels == ["contradiction"]
     dev = glue.read("xnli", "dev", str(tmp_path), language="fr")

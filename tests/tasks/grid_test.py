@@ -4,6 +4,7 @@ python -m pytest tests/tasks/grid_test.py
 """
 
 import json
+import pathlib
 
 import pytest
 
@@ -42,6 +43,22 @@ def fill(place, runs, ends):
 
 def read(path):
     return json.loads(path.read_text())
+
+
+def test_one_start_may_be_written_in_several_ways(tmp_path, runs, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs[0].begin({"init_checkpoint": "bert", "vocab_file": None})
+    begun = runs[0].begun()
+    runs[0].check(begun, {"init_checkpoint": f"{tmp_path}/bert/"})
+    with pytest.raises(errors.InputError, match="--init_checkpoint was bert, "):
+        runs[0].check(begun, {"init_checkpoint": "other"})
+
+
+def test_a_result_that_was_cut_off_is_named(runs):
+    path = f"{runs[0].directory}/result.json"
+    pathlib.Path(path).write_text('{"step": 3')
+    with pytest.raises(errors.InputError, match=f"{path}: not JSON"):
+        runs[0].result()
 
 
 def test_nothing_is_worse_than_a_score_that_is_no_number(runs):
