@@ -1,9 +1,9 @@
 r"""Converts BERT checkpoints of any origin, looks into them, compares them.
 
-    python convert_checkpoint.py --output=bert-base \\
+    python convert_checkpoint.py --output=bert-base \
         --input=uncased_L-12_H-768_A-12/bert_model.ckpt
 
-    python convert_checkpoint.py --input=bert-base \\
+    python convert_checkpoint.py --input=bert-base \
         --output=released --output_format=tf1
 
     python convert_checkpoint.py --input=released --check=bert-base
@@ -16,7 +16,7 @@ say how they must be asked; optimizer slots stay behind. --check ends with code
 
 With words of one's own, and for longer texts:
 
-    python convert_checkpoint.py --input=bert-base --output=bert-med \\
+    python convert_checkpoint.py --input=bert-base --output=bert-med \
         --new_words_file=drugs.txt --max_position_embeddings=1024
 """
 
@@ -64,7 +64,7 @@ class ConversionConfig:
         "Whether to leave out optimizer slots; only tf1 can keep them.", True
     )
     new_words_file: str | None = field(
-        "Words to add, one a line, also .gz.", None
+        "Words to add, one a line, also .gz, .bz2.", None
     )
     new_words_at: Literal["unused", "end"] = field(
         "Whether they replace [unusedN] as far as these go.", "unused"

@@ -5,7 +5,7 @@ r"""Raw text to masked TFRecord shards for BERT's pre-training.
       --output_prefix=shards/books --num_shards=32 \
       --max_seq_length=128 --max_predictions_per_seq=20
 
-On a laptop, in seconds (google-research/bert's command line works as it is):
+On a laptop, in seconds, by google-research/bert's own command line and text:
 
     python create_pretraining_data.py --input_file=sample_text.txt \
       --output_file=/tmp/tf_examples.tfrecord --vocab_file=vocab.txt \

@@ -35,7 +35,9 @@ field = config_flags.field
 class VocabularyConfig:
     """Everything create_vocabulary.py needs to know."""
 
-    input_file: str = field("Comma list of text files or globs, also .gz.")
+    input_file: str = field(
+        "Comma list of text files or globs, also .gz, .bz2."
+    )
     output_file: str = field("Where vocab.txt is written.")
     input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
         'Plain text, or JSON lines with a "text" field.', "sentences"

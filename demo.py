@@ -3,7 +3,8 @@
     make demo
 
 The text is what every machine has, the docstrings of the installed Python
-packages; every step is the command that you would type for your own.
+packages; every step is the command that you would type for your own. What an
+earlier demo left in its folder is removed first.
 """
 
 import collections

@@ -34,7 +34,7 @@ class FillMaskConfig:
     model_dir: str = field("Model directory of run_pretraining.py.")
     text: str | None = field("One text with [MASK] in it.", None)
     input_file: str | None = field(
-        "A file of such texts, one a line, also .gz.", None
+        "A file of such texts, one a line, also .gz, .bz2.", None
     )
     top_k: int = field("How many words to show for each mask.", 5)
 

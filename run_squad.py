@@ -14,7 +14,8 @@ SQuAD 2.0, where a paragraph may hold no answer: the threshold is found on
     python run_squad.py --version_2_with_negative --train_file=train-v2.0.json \
         --predict_file=dev-v2.0.json --do_train --do_predict ...
 
-Seven runs as one, and a model that answers at the prompt:
+Several runs as one (seven in the paper), and a model that answers at the
+prompt:
 
     python run_squad.py --ensemble_dirs=run1,run2,run3 \
         --predict_file=dev-v1.1.json --output_dir=ensemble

@@ -49,7 +49,7 @@ class Config(turns.Race):
 
 
 def batch(config: Config) -> dict[str, np.ndarray]:
-    """Draws a full batch; an eighth of the places is predicted."""
+    """Draws a full batch; 15 % of the places are predicted."""
     draw = np.random.RandomState(0)
     size = (config.batch_size, config.max_seq_length)
     count = max(1, round(config.max_seq_length * 0.15))

@@ -30,7 +30,8 @@ class Race:
     """What every benchmark with a peer in PyTorch is asked."""
 
     peer_python: str | None = field(
-        "Python with torch and transformers; None: ours alone.", None
+        "Python with absl-py, torch and transformers; None: ours alone.",
+        None,
     )
     precision: Literal["auto", "float32", "bfloat16"] = field(
         "Of both; auto as in the runners.", "auto"

@@ -93,6 +93,12 @@ def test_files_and_functions_fit_a_reader():
                 assert length <= MAX_FUNCTION_LINES, where
 
 
+def test_commands_in_help_can_be_copied():
+    for path in sorted(ROOT.glob("*.py")) + _sources("benchmarks"):
+        shown = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert "\\\\\n" not in shown, path.relative_to(ROOT)
+
+
 def test_package_markers_are_empty():
     for room in ROOMS:
         assert (ROOT / room / "__init__.py").read_text() == ""

@@ -46,7 +46,8 @@ class RunConfig(DeviceConfig):
 
     output_dir: str = field("Folder of checkpoints, metrics and the model.")
     init_checkpoint: str | None = field(
-        "Weights to start from: a model directory.", None
+        "What to start from: a model directory or a TensorFlow checkpoint.",
+        None,
     )
     learning_rate: float = field("Peak learning rate.", 5e-5)
     optimizer: Literal["adamw", "lamb"] = field(
