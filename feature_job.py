@@ -21,6 +21,7 @@ import errors
 import feature_inputs
 import finetuning_job
 import tensorflow_setup  # noqa: F401
+from data import input_files
 from modeling import bilstm
 from tasks import (
     batches,
@@ -49,8 +50,7 @@ def read_labels(output_dir: str) -> list[str] | None:
     path = os.path.join(output_dir, "features", LABELS)
     if not os.path.exists(path):
         return None
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    return input_files.read_json(path)
 
 
 def run(

@@ -37,23 +37,25 @@ def train(
     assembly.write_run_config(config, job.strategy)
     # Now: a chief writes both anew later.
     kept = grid.kept(config.output_dir)
-    is_lost = not model_files.is_here(config.output_dir)
+    is_here = model_files.is_here(config.output_dir)
     is_reused = {run for run in runs if run in results}
+    # Whose model output_dir has. Grids of other runs keep another there.
+    saved = {run for run in is_reused if is_here and run.is_that_of(kept)}
     fitted, last = None, None
     for run in runs:
         if run not in is_reused:
             fitted = None  # Two models need not fit at a time.
             fitted, last = _finish(job, run, results, save_model), run
+            saved = {run} if results.is_best(run) else saved
     results.check()
-    best = results.best_run
-    if best in is_reused and (is_lost or not best.is_that_of(kept)):
-        # A grid of other runs has kept another, and no checkpoints.
+    while (best := results.best_run) not in saved:
         logging.info(
             "%s is trained once more: it is the best, and not kept", best.name
         )
         fitted = None
         fitted, last = _finish(job, best, results, save_model), best
         results.check(best)
+        saved = {best} if results.is_best(best) else saved
     if config.is_grid:
         _tell(job, results)
     if fitted is None or last != best:

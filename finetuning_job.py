@@ -12,6 +12,7 @@ A runner says what its task is; a job trains, asks and restores its models:
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ import errors
 import tensorflow_setup  # noqa: F401
 from data import length_groups
 from data.features import Features
+from modeling import model_directory
 from tasks import (
     batches,
     file_system,
@@ -211,7 +213,7 @@ class Fitted:
                 "random_seed": run.random_seed,
                 **job.all_data_settings,
                 # Its best step is the best on these.
-                **(job.judged_on() if config.early_stopping_patience else {}),
+                **(job.judged_on() if config.eval_every_steps else {}),
             },
             evaluate=evaluate if config.eval_every_steps else None,
             rate_multiplier=finetuning.layer_rates(
@@ -254,8 +256,9 @@ def open_start(
 
 
 def _tell_of_two(init_checkpoint: str | None, output_dir: str) -> None:
-    real = file_system.real
-    if init_checkpoint and real(init_checkpoint) != real(output_dir):
+    weights = os.path.join(output_dir, model_directory.WEIGHTS)
+    same = {file_system.real(path) for path in (output_dir, weights)}
+    if init_checkpoint and file_system.real(init_checkpoint) not in same:
         logging.warning(
             "asked is the model in --output_dir=%s, not --init_checkpoint=%s",
             output_dir,
@@ -330,4 +333,4 @@ def load(job: Job) -> tuple[Fitted, int]:
             )
             return fitted, step
     fitted.assign(config.output_dir if is_here else job.start.init_checkpoint)
-    return fitted, kept["step"] if kept is not None else 0
+    return fitted, kept["step"] if kept is not None and is_here else 0

@@ -21,7 +21,14 @@ from absl import logging
 import errors
 import finetuning_job
 import tensorflow_setup  # noqa: F401
-from data import conll, conll_tags, tagging, tagging_case, tagging_text
+from data import (
+    conll,
+    conll_tags,
+    input_files,
+    tagging,
+    tagging_case,
+    tagging_text,
+)
 from data.features import Features
 from data.tokenization import Tokenizer
 from modeling import crf, models
@@ -125,7 +132,7 @@ def with_true_case(
             )
         forms = tagging_case.learn(data.read(ner_data.TRAIN))
     elif folder is not None and file_system.exists(path):
-        forms = file_system.read_json(path)
+        forms = input_files.read_json(path)
     elif config.true_case:
         raise errors.InputError(
             f"--true_case: no {TRUE_CASE} in {folder or config.output_dir}; it "

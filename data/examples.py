@@ -26,6 +26,7 @@ import errors
 CLASSIFICATION, REGRESSION = "classification", "regression"
 MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"
 _SEPARATOR = ","  # Between the labels of one example.
+_ARE_FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
 _MOST_CLASSES = 1000
 _SHOWN = 8
 _INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
@@ -80,11 +81,16 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     if kind == REGRESSION:
         return []
     spelled: dict[str, str] = {}  # "1" and "1.0" are one label: "1".
+    counts = set()
     for labels in _labels_of_each(examples, kind):
+        counts.add(len(labels))
         for label in labels:
             key = _key(label)
             spelled[key] = min(spelled.get(key, label), label, key=len)
     found = set(spelled.values())
+    if kind == MULTI_LABEL and _ARE_FLAGS >= found and counts == {2}:
+        labels = next(_labels_of_each(examples, kind))
+        raise _flags_error(examples, 0, labels)
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
             f"{examples.path}: {len(found)} different label(s), "
@@ -151,6 +157,15 @@ def _encode_values(examples: Examples) -> np.ndarray:
     return values
 
 
+def _flags_error(
+    examples: Examples, i: int, found: Sequence[str]
+) -> errors.InputError:
+    return errors.InputError(
+        f"{examples.where(i)}: {','.join(found)} says of every label whether "
+        "it holds; wanted: the names of those that do"
+    )
+
+
 def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
     """Yields every example's labels: one, or any number if MULTI_LABEL."""
     for i, given in enumerate(examples.labels or ()):
@@ -164,12 +179,8 @@ def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
                     "which separates labels"
                 )
             found = [label for label in map(str.strip, given) if label]
-            twice = next((x for x in found if found.count(x) > 1), None)
-            if twice is not None:  # As in 0,1,0: one number for every label.
-                raise errors.InputError(
-                    f"{examples.where(i)}: label {twice!r} stands there "
-                    "twice; wanted: the names of the labels that hold"
-                )
+            if len(set(found)) < len(found) and _ARE_FLAGS.issuperset(found):
+                raise _flags_error(examples, i, found)
             yield found
         elif isinstance(given, list):
             raise errors.InputError(

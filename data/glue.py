@@ -191,7 +191,7 @@ def read(
         path,
         rows[0].cells,
         list(dict.fromkeys([task.columns[split], *task.columns.values()])),
-        labels=task.labels,
+        labels=[*task.labels, *task.aliases],
         is_released=is_released,
     )
     cut_rows = task.has_cut_rows and split != TEST

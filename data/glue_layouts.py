@@ -138,14 +138,16 @@ def find(
       path: for the messages.
       cells: its first row.
       layouts: of the task, that of the wanted split before the others.
-      labels: of the task; by them rows are told where there is no header.
+      labels: of the task, as its files spell them; by them rows are told
+        where there is no header.
       is_released: it has the released name. Such a file is read as released,
         by number, if its header is unknown: people put their own there. That
         is said in the log.
 
     Raises:
       InputError: labels are wanted, but it is a test set; or it is none of
-        the task's files, or has what it should at other places.
+        the task's files; or it has the released name, but no header or what
+        is wanted at other places.
     """
     wanted = layouts[0]
     found = [layout for layout in layouts if layout.fit(cells, labels)]
@@ -180,26 +182,27 @@ def _check_released(
     """Refuses a first row that cannot be a header of these columns."""
     if not wanted.has_header:
         return  # It is an example, whose label will be looked at.
-    names = wanted.names.split(",")
-    begins = f"it begins with: {_shown(cells)}"
     if len(cells) < wanted.least_width:
         return  # Its width will be.
-    if wanted.label is not None and cells[wanted.label] in labels:
+    names = wanted.names.split(",")
+    said = f"wanted: {wanted}; it begins with: {_shown(cells)}"
+    is_example = wanted.label is not None and cells[wanted.label] in labels
+    if wanted.guid is not None and cells[wanted.guid].isdigit():
+        is_example = True
+    if is_example:
         raise errors.InputError(
-            f"{path}: has no header, but an example in its first line; "
-            f"wanted: {wanted}; {begins}"
+            f"{path}: has no header, but an example in its first line; {said}"
         )
-    texts = [x for x in (wanted.first, wanted.second) if x is not None]
-    if all(any(_same(x, names[i]) for x in cells) for i in texts):
-        raise errors.InputError(
-            f"{path}: has its columns at other places; wanted: {wanted}; "
-            f"{begins} (--task_name=tsv takes columns by name)"
-        )
+    for i in (wanted.first, wanted.second, wanted.label):
+        if i is None or _same(cells[i], names[i]):
+            continue
+        if any(_same(x, names[i]) for x in cells):
+            raise errors.InputError(
+                f"{path}: has {names[i]!r} at another place; {said} "
+                "(--task_name=tsv takes columns by name)"
+            )
     logging.warning(
-        "%s: an unknown header; columns are taken by number, as in: %s; %s",
-        path,
-        wanted,
-        begins,
+        "%s: an unknown header; columns are taken by number; %s", path, said
     )
 
 

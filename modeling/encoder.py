@@ -174,7 +174,7 @@ class BertEncoder(keras.layers.Layer):
         return [ops.reshape(state, shape) for state in states]
 
     def _run_last_at(self, positions, states, bias, seed):
-        """Runs the last block at [B, P] of [B, S, H]; returns [B, P, H]."""
+        """Runs the last block at [B, R] of [B, S, H]; returns [B, R, H]."""
         size = self.config.hidden_size
         x = ops.reshape(places.gather(states, positions), (-1, size))
         seen = ops.reshape(states, (-1, size))

@@ -8,10 +8,10 @@ def gather(x, positions):
 
     Args:
         x: any dtype, [B, S] or [B, S, H].
-        positions: int32 or int64 [B, P], in any order.
+        positions: int32 or int64 [B, R], in any order.
 
     Returns:
-        [B, P] or [B, P, H].
+        [B, R] or [B, R, H].
     """
     batch, length = ops.shape(x)[:2]
     offsets = ops.arange(batch, dtype="int32") * length

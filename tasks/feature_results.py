@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import errors
+from data import input_files
 from tasks import file_system, grid_table
 
 NAME = "result.json"
@@ -77,8 +78,7 @@ def read(folder: str) -> Result | None:
     path = os.path.join(folder, NAME)
     if not os.path.exists(path):
         return None
-    with open(path, encoding="utf-8") as file:
-        found = json.load(file)
+    found = input_files.read_json(path)
     if TRAIN not in found.get("made_from", {}):
         return None
     return Result(**found)

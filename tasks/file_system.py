@@ -10,7 +10,6 @@ TensorFlow, which takes seconds to start, is asked for buckets only.
 
 import contextlib
 import functools
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -93,19 +92,6 @@ def read_text(path: str) -> str:
     """
     with open(local(path), encoding="utf-8") as file:
         return file.read()
-
-
-def read_json(path: str) -> Any:
-    """Returns the value of a file of JSON.
-
-    Raises:
-      InputError: it is none, or cut off; or there is no such file in a bucket.
-      OSError: it cannot be read on this disk.
-    """
-    try:
-        return json.loads(read_text(path))
-    except ValueError as error:
-        raise errors.InputError(f"{path}: not JSON ({error})") from error
 
 
 def write_text(path: str, text: str) -> None:

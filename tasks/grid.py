@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import errors
+from data import input_files
 from tasks import file_system, grid_table
 
 RESULT = "result.json"
@@ -179,6 +180,10 @@ class Results:
         """The best run."""
         return grid_table.best(self.values)
 
+    def is_best(self, run: Run) -> bool:
+        """Says whether a run is the best so far."""
+        return run in self.values and self.best_run == run
+
     @property
     def seconds(self) -> float | None:
         """How long all of them trained; None if this command trains none."""
@@ -200,7 +205,7 @@ class Results:
           done: values, step, seconds, settings; and why it "failed", if so.
         """
         self._ended[run] = done
-        return _FAILED not in done and self.best_run == run
+        return self.is_best(run)
 
     def check(self, run: Run | None = None) -> None:
         """Refuses to go on if a run has failed; without one, if all have.
@@ -283,4 +288,4 @@ def _is_same(flag: str, old: Any, new: Any) -> bool:
 def _read(path: str) -> dict[str, Any] | None:
     if not file_system.exists(path):
         return None
-    return file_system.read_json(path)
+    return input_files.read_json(path)

@@ -18,7 +18,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
+import errors
+from data import input_files
 from tasks import file_system
 
 NAME = "README.md"
@@ -103,7 +106,11 @@ def _read(directory: str) -> dict[str, Any] | None:
     path = os.path.join(directory, JSON)
     if not file_system.exists(path):
         return None
-    return file_system.read_json(path)
+    try:
+        return input_files.read_json(path)
+    except errors.InputError as error:  # A power cut may leave half of one.
+        logging.warning("%s; the model card begins anew", error)
+        return None
 
 
 def _write(directory: str, card: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import errors
-from data import conll, conll_tags
+from data import conll, conll_tags, input_files
 from data import tagging as windows
 from data.features import Features
 from modeling import crf, losses
@@ -99,7 +99,7 @@ def load(
 ) -> list[str]:
     """Sets the CRF's scores from crf.json; returns the variables' paths."""
     path = os.path.join(directory, NAME)
-    values = file_system.read_json(path)
+    values = input_files.read_json(path)
     if values["labels"] != list(labels):
         raise errors.InputError(f"{path}: has other labels than the model")
     names = crf.Scores._fields

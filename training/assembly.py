@@ -194,10 +194,10 @@ def train(
 ) -> int:
     """Trains a model as its flags say; see loop.train.
 
-    `data_settings` is what decides which records a step reads, by flag, as
-    JSON values; a resumed run may not change it. `settings` are flags besides
-    those of `config` whose change is warned of. The options are those of
-    make_optimizer and of loop.Options.
+    `data_settings` is what decides which records a step reads, or what the best
+    step is told by, by flag, as JSON values; a resumed run may not change it.
+    `settings` are flags besides those of `config` whose change is warned of.
+    The options are those of make_optimizer and of loop.Options.
 
     Returns:
         The step that the run started from.

@@ -2,7 +2,8 @@
 
 The checkpoint holds the settings of its run. Some say which records a step
 reads: with another batch size, seed or input the position in the data is
-another, records would be left out or seen twice, and nobody would notice. Those
+another, records would be left out or seen twice, and nobody would notice. With
+another development set the best step would be told by scores of two sets. Those
 are refused. The others are named in a warning and obeyed.
 """
 
@@ -29,7 +30,8 @@ def check(
         directory: the output_dir that is resumed.
         old: the settings in its checkpoint.
         new: those of now.
-        refused: flags that decide which records a step reads.
+        refused: flags that decide which records a step reads, or what the
+            best step is told by.
         extendable: those of them that list what is read in turn, as a list or
             with commas; what is added at the end changes nothing before it.
         is_allowed: whether these may change as well.

@@ -24,8 +24,8 @@ class Options:
         jit_compile: whether XLA compiles forward and backward.
         compile_parts: whether it compiles parts of them, not the products.
         settings: the run's flags as JSON values, kept in its checkpoints.
-        data_settings: which of them decide what records a step reads; a
-            resumed run may not change them.
+        data_settings: which of them decide what records a step reads, or what
+            the best step is told by; a resumed run may not change them.
         extendable_settings: which of those list what is read in turn, so that
             a resumed run may add to the end.
         allow_changed_data: whether it may change anything.

@@ -65,7 +65,9 @@ class RunConfig(DeviceConfig):
     save_checkpoints_steps: int = field("Steps between checkpoints.", 1000)
     keep_checkpoint_max: int = field("How many checkpoints stay.", 5)
     allow_changed_data: bool = field(
-        "Resume although batch size, seed or input are not the run's.", False
+        "Resume although batch size, seed, input or development set are not "
+        "the run's.",
+        False,
     )
     max_train_hours: float | None = field(
         "End in so many hours, in a grid each run: the learning rate reaches "

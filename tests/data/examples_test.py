@@ -124,8 +124,18 @@ def test_numbers_that_are_equal_are_one_label():
 @pytest.mark.parametrize("given", [["0", "1", "0"], "0,1,0"])
 def test_a_number_for_every_label_is_not_taken_for_labels(given):
     texts = labeled(["a", "b"], given)
-    with pytest.raises(errors.InputError, match="t.csv:3: label '0' stands th"):
+    with pytest.raises(errors.InputError, match="t.csv:3: 0,1,0 says of every"):
         examples.find_labels(texts, MULTI_LABEL)
+    with pytest.raises(errors.InputError, match="t.csv:2: 1,0 says of every"):
+        examples.find_labels(labeled("1,0", "0,1"), MULTI_LABEL)
+
+
+def test_a_label_may_be_said_twice():
+    texts = labeled("sports,sports", "0", "0,1")
+    found = examples.find_labels(texts, MULTI_LABEL)
+    numbers = examples.encode_labels(texts, MULTI_LABEL, found)
+    assert found == ["0", "1", "sports"]
+    assert numbers.tolist() == [[0, 0, 1], [1, 0, 0], [1, 1, 0]]
 
 
 def test_classes_without_names_are_known_by_their_numbers():

@@ -113,22 +113,43 @@ def test_a_released_name_may_have_a_header_of_its_own(tmp_path, caplog):
     write(tmp_path, "train.tsv", "mine\tclass\nA.\t1\n")
     with caplog.at_level("WARNING", logger="absl"):
         assert glue.read("sst-2", "train", str(tmp_path)).labels == ["1"]
-    assert "columns are taken by number, as in: sentence, label" in caplog.text
+    assert "columns are taken by number; wanted: sentence, lab" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("sst-2", "sentence\tgold"),
+        ("rte", "id\tsentence1\tsentence2\tlabel"),
+        ("mrpc", f"label\t{MRPC}"),
+    ],
+)
+def test_other_names_at_the_right_places_are_read(tmp_path, name, header):
+    width = header.count("\t")
+    write(tmp_path, "train.tsv", header + "\n" + "1\t" * width + "entailment\n")
+    assert len(glue.read(glue.name_of(name), "train", str(tmp_path))) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("sst-2", "gj04\t1\t\tOur friends left.\n", "has no header, but an ex"),
-        ("mrpc", MRPC.replace("ID", "N") + "\tQuality\n", "at other places"),
-        ("sst-2", "label\tsentence\n1\tA.\n", "has its columns at other pl"),
+        (
+            "mrpc",
+            MRPC.replace("ID", "N") + "\tQuality\n",
+            "has '#1 String' at ",
+        ),
+        ("sst-2", "label\tsentence\n1\tA.\n", "has 'sentence' at another pl"),
+        ("sts-b", "0\tg\tf\ty\to\ts\ts\tUno.\tDue.\t3.8\n", "has no header"),
+        ("xnli", "Eins.\tZwei.\tcontradictory\n", "has no header"),
     ],
-    ids=["another task's", "shifted", "swapped"],
+    ids=["another task's", "shifted", "swapped", "values", "aliases"],
 )
 def test_a_released_name_may_not_hold_something_else(
     tmp_path, name, text, message
 ):
     write(tmp_path, "train.tsv", text * 2)
+    write(tmp_path, "multinli/multinli.train.zh.tsv", text * 2)
     with pytest.raises(errors.InputError, match=message):
         glue.read(name, "train", str(tmp_path))
 

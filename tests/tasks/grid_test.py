@@ -57,7 +57,7 @@ def test_one_start_may_be_written_in_several_ways(tmp_path, runs, monkeypatch):
 def test_a_result_that_was_cut_off_is_named(runs):
     path = f"{runs[0].directory}/result.json"
     pathlib.Path(path).write_text('{"step": 3')
-    with pytest.raises(errors.InputError, match=f"{path}: not JSON"):
+    with pytest.raises(errors.InputError, match=f"{path}:1: malformed JSON"):
         runs[0].result()
 
 
