@@ -44,6 +44,11 @@ class TriviaqaConfig:
         """Refuses numbers that cannot be meant."""
         if self.max_words < 1:
             raise ValueError(f"--max_words={self.max_words}: must be above 0")
+        if self.output_file.endswith((".gz", ".bz2")):
+            raise ValueError(
+                f"--output_file={self.output_file}: what is written is not "
+                "compressed"
+            )
 
 
 def main(config: TriviaqaConfig) -> None:

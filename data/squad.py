@@ -285,7 +285,9 @@ def _paragraphs(
 
 
 def _question(place: str, given: Any, paragraph: int) -> Question:
-    answers = given.get("answers", []) if isinstance(given, dict) else []
+    answers = given.get("answers") if isinstance(given, dict) else None
+    if answers is None:  # Sets to be predicted have none, or say null.
+        answers = []
     if not isinstance(answers, list):
         raise errors.InputError(f"{place}: answers must be a list")
     name = _id(place, given)
@@ -313,7 +315,7 @@ def _id(place: str, given: Any) -> str:
 
 def _answer(place: str, given: Any) -> Answer:
     text = _get(place, given, "text", str)
-    if "answer_start" not in given:
+    if given.get("answer_start") is None:
         return Answer(text, None)
     return Answer(text, _get(place, given, "answer_start", int))
 

@@ -13,9 +13,11 @@ import json
 import math
 import os
 
+from absl import logging
+
 import errors
 from data import input_files
-from tasks import file_system, model_files
+from tasks import file_system, model_files, run_files
 
 FILE = "question_answering.json"
 
@@ -69,7 +71,8 @@ def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
 
     Args:
       output_dir: its model comes first, as its weights do. What an earlier
-        prediction without a model has left there comes last.
+        prediction without a model has left there comes last, if it asked the
+        same model.
       init_checkpoint: a model directory, or a file or checkpoint in one.
     """
     found = None
@@ -77,4 +80,16 @@ def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
         found = read(output_dir)
     if found is None and init_checkpoint is not None:
         found = read(file_system.folder_of(init_checkpoint))
-    return found or read(output_dir)
+    return found or _left(output_dir, init_checkpoint)
+
+
+def _left(output_dir: str, init_checkpoint: str | None) -> Settings | None:
+    """Reads what the last prediction in a folder found out about a model."""
+    found = read(output_dir)
+    asked = run_files.flags(output_dir).get("init_checkpoint")
+    if found is None or None in (asked, init_checkpoint):
+        return None
+    if file_system.real(asked) != file_system.real(init_checkpoint):
+        return None
+    logging.info("%s: as the last prediction there found out: %s", FILE, found)
+    return found

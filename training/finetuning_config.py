@@ -5,6 +5,7 @@ Names and defaults are google-research/bert's where it has them.
 
 import dataclasses
 import math
+import os
 from typing import Any
 
 from training import config_flags, run_config
@@ -163,7 +164,12 @@ class FinetuningConfig(run_config.RunConfig, EncoderConfig):
     @property
     def outcome(self) -> dict[str, Any]:
         """What decides how a run ends, besides its rate, seed and records."""
-        return {name: getattr(self, name) for name in _OUTCOME}
+        values = {name: getattr(self, name) for name in _OUTCOME}
+        start = self.init_checkpoint
+        if start is not None and "://" not in start:
+            # The same from wherever the command is given.
+            values["init_checkpoint"] = os.path.realpath(start)
+        return values
 
     def run(
         self, *, learning_rate: float, random_seed: int, output_dir: str

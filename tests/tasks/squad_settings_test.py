@@ -3,6 +3,9 @@
 python -m pytest tests/tasks/squad_settings_test.py
 """
 
+import json
+import pathlib
+
 import pytest
 
 import errors
@@ -42,6 +45,18 @@ def test_a_model_of_1_1_in_output_dir_comes_before_one_of_2_0(model):
     assert squad_settings.find(model("nothing"), None) is None
     # Settings without weights belong to answers, not to what is asked.
     assert squad_settings.find(model("answers", OLD), start) == NEW
+
+
+def test_what_a_prediction_left_is_of_the_model_that_it_asked(model):
+    start = model("start")
+    folder = model("answers", NEW)
+    told = pathlib.Path(folder) / "run_config.json"
+    told.write_text(json.dumps({"init_checkpoint": f"{start}/"}))
+    assert squad_settings.find(folder, start) == NEW
+    for other in (model("other"), None):
+        assert squad_settings.find(folder, other) is None
+    told.unlink()
+    assert squad_settings.find(folder, start) is None
 
 
 def test_only_a_checkpoint_is_looked_for_beside_itself(model, tmp_path):
