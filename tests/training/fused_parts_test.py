@@ -94,8 +94,10 @@ def train(dtype, *, compile_parts, recompute=False, lengths=LENGTHS):
     return results, [variable.numpy() for variable in model.weights]
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("lengths", [LENGTHS, (6, 6)])
+@pytest.mark.parametrize(
+    ("recompute", "lengths"),
+    [(False, LENGTHS), (True, LENGTHS), (False, (6, 6))],
+)
 def test_float32_steps_are_the_same_with_dropout_and_all_lengths(
     recompute, lengths
 ):
