@@ -24,7 +24,7 @@ import dataclasses
 import os
 
 import tensorflow_setup  # noqa: F401
-from data import triviaqa
+from data import input_files, triviaqa
 from tasks import file_system
 from training import config_flags
 
@@ -44,7 +44,7 @@ class TriviaqaConfig:
         """Refuses numbers that cannot be meant."""
         if self.max_words < 1:
             raise ValueError(f"--max_words={self.max_words}: must be above 0")
-        if self.output_file.endswith((".gz", ".bz2")):
+        if self.output_file.endswith(input_files.COMPRESSED):
             raise ValueError(
                 f"--output_file={self.output_file}: what is written is not "
                 "compressed"

@@ -73,9 +73,7 @@ class Sets:
         """
         if not self.with_negative or self.threshold is not None:
             return self.threshold
-        stored = None
-        if model_files.is_here(self.output_dir):
-            stored = squad_settings.read(self.output_dir)
+        stored = squad_settings.of_model(self.output_dir)
         known = stored.null_score_diff_threshold if stored else None
         return 0.0 if known is None else known
 

@@ -88,6 +88,7 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
             key = _key(label)
             spelled[key] = min(spelled.get(key, label), label, key=len)
     found = set(spelled.values())
+    # Of more than two flags, one stands there twice: that is refused already.
     if kind == MULTI_LABEL and _ARE_FLAGS >= found and counts == {2}:
         labels = next(_labels_of_each(examples, kind))
         raise _flags_error(examples, 0, labels)
@@ -106,6 +107,11 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     return _sorted(found)
 
 
+def unnamed(count: int) -> list[str]:
+    """Returns what transformers calls classes that have no names."""
+    return [f"LABEL_{i}" for i in range(count)]
+
+
 def encode_labels(
     examples: Examples, kind: str, labels: Sequence[str]
 ) -> np.ndarray:
@@ -120,8 +126,7 @@ def encode_labels(
         return _encode_values(examples)
     # Whoever stored them, they are found without the spaces around them.
     numbers = {_key(label.strip()): i for i, label in enumerate(labels)}
-    if all(label == f"LABEL_{i}" for i, label in enumerate(labels)):
-        # A model that has no names for its classes, from transformers.
+    if list(labels) == unnamed(len(labels)):
         numbers |= {_key(str(i)): i for i in range(len(labels))}
     if kind == MULTI_LABEL:
         rows = np.zeros((len(examples), len(labels)), np.int64)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 import errors
-from data import examples, glue_layouts, text_tables
+from data import examples, glue_layouts, input_files, text_tables
 from data.examples import Examples
 from data.glue_layouts import Columns
 from data.text_tables import Row
@@ -221,7 +221,7 @@ def has_split(name: str, split: str, data_dir: str) -> bool:
 def _place(task: GlueTask, data_dir: str, file: str) -> str | None:
     """Finds a file in the folder or in one of the task's below it."""
     for folder in ("", task.folder, *task.archives):
-        for suffix in ("", ".gz", ".bz2"):
+        for suffix in ("", *input_files.COMPRESSED):
             path = os.path.join(data_dir, folder, file + suffix)
             if tf.io.gfile.exists(path):
                 return path

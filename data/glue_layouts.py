@@ -154,7 +154,7 @@ def find(
     begins = f"it begins with: {_shown(cells)}"
     if not found:
         if is_released:
-            _check_released(path, cells, wanted, labels)
+            _check_released(path, cells, wanted, labels, begins)
             return wanted
         known = " or ".join(dict.fromkeys(map(str, layouts)))
         raise errors.InputError(
@@ -178,6 +178,7 @@ def _check_released(
     cells: Sequence[str],
     wanted: Columns,
     labels: Collection[str],
+    begins: str,
 ) -> None:
     """Refuses a first row that cannot be a header of these columns."""
     if not wanted.has_header:
@@ -185,11 +186,10 @@ def _check_released(
     if len(cells) < wanted.least_width:
         return  # Its width will be.
     names = wanted.names.split(",")
-    said = f"wanted: {wanted}; it begins with: {_shown(cells)}"
-    is_example = wanted.label is not None and cells[wanted.label] in labels
-    if wanted.guid is not None and cells[wanted.guid].isdigit():
-        is_example = True
-    if is_example:
+    said = f"wanted: {wanted}; {begins}"
+    has_label = wanted.label is not None and cells[wanted.label] in labels
+    has_number = wanted.guid is not None and cells[wanted.guid].isdigit()
+    if has_label or has_number:
         raise errors.InputError(
             f"{path}: has no header, but an example in its first line; {said}"
         )

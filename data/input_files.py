@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import errors
 
-_COMPRESSED = (".gz", ".bz2")
+COMPRESSED = (".gz", ".bz2")
 
 
 def find(path: str) -> str:
@@ -24,7 +24,7 @@ def find(path: str) -> str:
     Raises:
       InputError: there is none, or only a directory.
     """
-    for name in (path, *(path + ending for ending in _COMPRESSED)):
+    for name in (path, *(path + ending for ending in COMPRESSED)):
         if _exists(name):
             if _is_directory(name):
                 raise errors.InputError(f"{name}: is a directory, not a file")

@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 import errors
-from data import tokenization
+from data import examples, tokenization
 from modeling import model_directory, stored_weights, weight_names
 from modeling.config import BertConfig
 from tasks import (
@@ -297,7 +297,7 @@ def _classes(
                 len(labels),
                 count,
             )
-        labels = [f"LABEL_{i}" for i in range(count)]
+        labels = examples.unnamed(count)
     return labels, problem_type
 
 

@@ -33,8 +33,7 @@ class Known:
     def names(self) -> Sequence[str] | None:
         """The labels, unless they are only numbered."""
         labels = list(self.labels or ())
-        numbered = [f"LABEL_{i}" for i in range(len(labels))]
-        return labels if labels != numbered else None
+        return labels if labels != examples.unnamed(len(labels)) else None
 
     @property
     def kind(self) -> str | None:

@@ -15,6 +15,7 @@ from data import (
     conll,
     conll_tags,
     example_records,
+    input_files,
     schema,
     tagging,
     tagging_text,
@@ -31,7 +32,6 @@ _NAMES = {
     DEV: ("eng.testa", "dev.txt", "valid.txt", "dev.conll"),
     TEST: ("eng.testb", "test.txt", "test.conll"),
 }
-_COMPRESSED = ("", ".gz", ".bz2")
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
 
@@ -214,7 +214,8 @@ def _find(
         return files[split]
     if data_dir is None:
         return None
-    names = [name + end for name in _NAMES[split] for end in _COMPRESSED]
+    endings = ("", *input_files.COMPRESSED)
+    names = [name + end for name in _NAMES[split] for end in endings]
     paths = [os.path.join(data_dir, name) for name in names]
     return next((path for path in paths if file_system.exists(path)), None)
 

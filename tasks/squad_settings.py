@@ -66,6 +66,11 @@ def read(directory: str) -> Settings | None:
     return settings
 
 
+def of_model(output_dir: str) -> Settings | None:
+    """Reads what is stored with the model in a directory, if one is there."""
+    return read(output_dir) if model_files.is_here(output_dir) else None
+
+
 def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
     """Reads what is stored with the model that a run starts from or asks.
 
@@ -75,9 +80,7 @@ def find(output_dir: str, init_checkpoint: str | None) -> Settings | None:
         same model.
       init_checkpoint: a model directory, or a file or checkpoint in one.
     """
-    found = None
-    if model_files.is_here(output_dir):
-        found = read(output_dir)
+    found = of_model(output_dir)
     if found is None and init_checkpoint is not None:
         found = read(file_system.folder_of(init_checkpoint))
     return found or _left(output_dir, init_checkpoint)
