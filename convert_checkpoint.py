@@ -23,18 +23,16 @@ With words of one's own, and for longer texts:
 import dataclasses
 from typing import Literal
 
-import tensorflow_setup  # noqa: F401
+import foundation.tensorflow_setup  # noqa: F401
 from data import text_tables
+from foundation import config_flags, file_system
 from modeling.config import BertConfig
-from tasks import (
-    checkpoint_reports,
+from weights import (
     checkpoint_sources,
     conversion,
-    file_system,
     model_files,
     vocabulary_surgery,
 )
-from training import config_flags
 
 field = config_flags.field
 # What is done to a model on its way from --input to --output.
@@ -101,12 +99,12 @@ def main(config: ConversionConfig) -> int:
     needs_data = config.output is not None or config.check is not None
     source = checkpoint_sources.read(config.input, needs_data=needs_data)
     if config.list:
-        for line in checkpoint_reports.contents(source):
+        for line in conversion.contents(source):
             print(line)
     code = 0
     if config.check is not None:
         other = checkpoint_sources.read(config.check)
-        result = checkpoint_reports.compare(source, other, config.tolerance)
+        result = conversion.compare(source, other, config.tolerance)
         print("\n".join(result.lines))
         code = 0 if result.is_equal else 1
     if config.output is not None:

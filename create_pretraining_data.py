@@ -30,23 +30,20 @@ import os
 import tempfile
 import zlib
 
-import errors
-import tensorflow_setup  # noqa: F401
-from data import (
-    corpus,
+import foundation.tensorflow_setup  # noqa: F401
+from data import corpus, workers
+from data.pretraining import (
+    data_job,
     dry_run,
     instances,
     masking,
     packing,
-    pretraining_job,
-    pretraining_report,
-    pretraining_shards,
-    tokenization,
-    workers,
+    shard_files,
 )
-from data.vocabulary import Vocabulary
-from training import config_flags
-from training.config_flags import field
+from data.tokenization import wordpiece
+from data.tokenization.vocabulary import Vocabulary
+from foundation import config_flags, errors
+from foundation.config_flags import field
 
 _PATIENCE = 4  # Seconds of work before worker processes are started.
 
@@ -212,9 +209,9 @@ def _work_dir(config: Config, stem: str) -> str:
     return f"{stem}.work"
 
 
-def make_job(config: Config) -> pretraining_job.Job:
+def make_job(config: Config) -> data_job.Job:
     """Reads the vocabulary and looks at the text."""
-    tokenizer = tokenization.Tokenizer(
+    tokenizer = wordpiece.Tokenizer(
         Vocabulary.from_file(config.vocab_file),
         do_lower_case=config.do_lower_case,
         strip_accents=config.strip_accents,
@@ -229,12 +226,10 @@ def make_job(config: Config) -> pretraining_job.Job:
             config.masked_lm_prob,
             config.instances_per_row,
         )
-    return pretraining_job.Job(
+    return data_job.Job(
         input_files=texts,
         # A dry run must not read everything.
-        input_digests=()
-        if config.dry_run
-        else pretraining_job.digest_files(texts),
+        input_digests=() if config.dry_run else data_job.digest_files(texts),
         input_format=config.input_format,
         output_files=paths,
         work_dir=_work_dir(config, stem),
@@ -256,16 +251,15 @@ def make_job(config: Config) -> pretraining_job.Job:
     )
 
 
-def _workers(config: Config, job: pretraining_job.Job) -> workers.Workers:
+def _workers(config: Config, job: data_job.Job) -> workers.Workers:
     count = config.num_workers or workers.cores()
     # A number that was asked for is had at once.
     patience = _PATIENCE if config.num_workers is None else 0
-    options = (count, job, "data.pretraining_parts", patience)
+    options = (count, job, "data.pretraining.data_job", patience)
     if config.beam_runner is None:
         return workers.Workers(*options)
-    from data import beam_workers  # Apache Beam need not be installed.
 
-    return beam_workers.BeamWorkers(
+    return workers.BeamWorkers(
         *options, runner=config.beam_runner, options=config.beam_options
     )
 
@@ -280,17 +274,17 @@ def main(config: Config) -> None:
             print(line)
         return
     with _workers(config, job) as pool:
-        made = pretraining_shards.make(
+        made = shard_files.make(
             job,
             manifest_path=f"{output_files(config)[1]}.manifest.json",
             pool=pool,
-            group=pretraining_shards.Group(
+            group=shard_files.Group(
                 config.shard_index, config.num_shard_groups
             ),
             allow_single_document=config.allow_single_document,
         )
     if made is not None:
-        pretraining_report.log_totals(made)
+        shard_files.log_totals(made)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,9 @@ Both at once, in one order of all questions, is one run:
 import dataclasses
 import os
 
-import tensorflow_setup  # noqa: F401
-from data import input_files, triviaqa
-from tasks import file_system
-from training import config_flags
+import foundation.tensorflow_setup  # noqa: F401
+from foundation import config_flags, file_system
+from tasks.squad import triviaqa
 
 field = config_flags.field
 
@@ -44,7 +43,7 @@ class TriviaqaConfig:
         """Refuses numbers that cannot be meant."""
         if self.max_words < 1:
             raise ValueError(f"--max_words={self.max_words}: must be above 0")
-        if self.output_file.endswith(input_files.COMPRESSED):
+        if self.output_file.endswith(file_system.COMPRESSED):
             raise ValueError(
                 f"--output_file={self.output_file}: what is written is not "
                 "compressed"

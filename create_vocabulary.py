@@ -13,20 +13,19 @@ the tokenizer finds them, so it must later be given the same --do_lower_case.
 30 MB of English take about half a minute; memory does not grow with the text.
 """
 
+import foundation.tensorflow_setup  # noqa: F401
+
+# isort: split
 import dataclasses
 from typing import Literal
 
-import tensorflow_setup  # noqa: F401
-
-# isort: split
 import tensorflow as tf
 import tqdm
 from absl import logging
 
-import errors
-from data import corpus, normalization, vocabulary, word_counts
-from data import wordpiece_learner as learner
-from training import config_flags
+from data import corpus
+from data.tokenization import normalization, vocabulary, wordpiece_learner
+from foundation import config_flags, errors
 
 field = config_flags.field
 
@@ -75,7 +74,7 @@ def main(config: VocabularyConfig) -> None:
     paths = corpus.expand(config.input_file)
     size = sum(tf.io.gfile.stat(path).length for path in paths)
     with tqdm.tqdm(total=size, unit="B", unit_scale=True) as bar:
-        counted = word_counts.count_words(
+        counted = wordpiece_learner.count_words(
             paths,
             normalization.Normalization(
                 do_lower_case=config.do_lower_case,
@@ -88,11 +87,11 @@ def main(config: VocabularyConfig) -> None:
     words = counted.counts
     if not words:
         raise errors.InputError(f"--input_file={config.input_file}: no words")
-    chars = learner.alphabet(
+    chars = wordpiece_learner.alphabet(
         words, config.limit_alphabet, config.character_coverage
     )
     with tqdm.tqdm(unit=" pieces", mininterval=1) as bar:
-        pieces = learner.learn(
+        pieces = wordpiece_learner.learn(
             words,
             config.vocab_size,
             chars,
@@ -107,7 +106,7 @@ def main(config: VocabularyConfig) -> None:
         logging.info(
             "%d words are too long to be anything but [UNK]", counted.too_long
         )
-    covered = learner.coverage(words, set(pieces), counted.too_long)
+    covered = wordpiece_learner.coverage(words, set(pieces), counted.too_long)
     logging.info(
         "Every so often: %s", " ".join(pieces[:: len(pieces) // 20 + 1])
     )

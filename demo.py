@@ -17,11 +17,11 @@ import subprocess
 import sys
 import time
 
-import tensorflow_setup  # noqa: F401
+import foundation.tensorflow_setup  # noqa: F401
 from data import docstrings
+from foundation import config_flags, file_system
 from modeling.config import BertConfig
-from tasks import file_system, pretraining_data
-from training import config_flags
+from tasks.pretraining import pretraining_data
 
 field = config_flags.field
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -17,46 +17,34 @@ Lines come out in order; memory does not grow with their number. The input may
 end in .gz or .bz2.
 """
 
+import foundation.tensorflow_setup  # noqa: F401
+
+# isort: split
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
-from absl import logging
-
-import errors
-import tensorflow_setup  # noqa: F401
-
-# isort: split
 import tensorflow as tf
+from absl import logging
 
 from data import length_groups
 from data.features import Features
-from tasks import (
-    batches,
-    feature_extraction,
-    feature_files,
-    finetuning,
-    model_files,
-)
-from training import (
-    assembly,
-    config_flags,
-    feed,
-    finetuning_config,
-    precision,
-    prediction,
-    run_config,
-)
-from training import finetuning as training
+from foundation import config_flags, errors
+from jobs import assembly, run_config
+from jobs import finetuning as training
+from modeling import encoder
+from tasks.features import feature_extraction, feature_files
+from training import feed, precision, prediction
+from weights import model_files, warm_start
 
 field = config_flags.field
 Predict = Callable[[Features], Iterator[dict[str, np.ndarray]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractConfig(run_config.DeviceConfig, finetuning_config.EncoderConfig):
+class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
     """Everything extract_features.py needs to know."""
 
     input_file: str = field("One text, or a pair as `a ||| b`, a line.")
@@ -94,7 +82,7 @@ class ExtractConfig(run_config.DeviceConfig, finetuning_config.EncoderConfig):
 def main(config: ExtractConfig) -> None:
     """Opens everything, then writes the layers of every line."""
     feature_files.check(config.output_file, config.output_format)
-    start = finetuning.open_start(
+    start = warm_start.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
         bert_config_file=config.bert_config_file,
@@ -143,7 +131,7 @@ def main(config: ExtractConfig) -> None:
 
 def open_model(
     config: ExtractConfig,
-    start: finetuning.Start,
+    start: warm_start.Start,
     task: feature_extraction.ExtractionTask,
 ) -> Predict:
     """Returns what maps features to batches of their layers."""
@@ -153,7 +141,7 @@ def open_model(
         # GPUs would multiply in TF32, with the mantissa of float16.
         tf.config.experimental.enable_tensor_float_32_execution(False)
     with strategy.scope():
-        model = feature_extraction.make_encoder(
+        model = encoder.make_encoder(
             start.config,
             attention=start.attention,
             dtype=assembly.dtype_policy(config),
@@ -175,7 +163,7 @@ def open_model(
 
     def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
         return predictor.batches(
-            batches.predict(
+            length_groups.ordered_batches(
                 features, batch_size=config.batch_size, lengths=lengths
             )
         )

@@ -18,11 +18,11 @@ import io
 import sys
 from collections.abc import Iterator
 
-import errors
-import tensorflow_setup  # noqa: F401
-from data import input_files
-from tasks import masked_words, model_files, typed
-from training import config_flags
+import foundation.tensorflow_setup  # noqa: F401
+from foundation import config_flags, errors, file_system
+from jobs import typed
+from tasks.fill_mask import masked_words
+from weights import model_files
 
 field = config_flags.field
 
@@ -90,8 +90,8 @@ def _texts(config: FillMaskConfig) -> Iterator[tuple[str, str]]:
         yield "--text", config.text
         return
     if config.input_file is not None:
-        name = input_files.find(config.input_file)
-        lines = io.BytesIO(input_files.read(name))
+        name = file_system.find(config.input_file)
+        lines = io.BytesIO(file_system.read(name))
     else:
         name = "standard input"
         lines = typed.lines(sys.stdin, sys.stdout)

@@ -25,25 +25,19 @@ import dataclasses
 import functools
 from typing import Literal
 
-import finetuning_grid
-import finetuning_job
-import tensorflow_setup  # noqa: F401
+import foundation.tensorflow_setup  # noqa: F401
 from data.features import Features
-from tasks import (
-    classification,
-    finetuning,
-    model_labels,
-    sentence_results,
-    sentence_tasks,
-)
-from training import config_flags, finetuning_config, run_config
+from foundation import config_flags
+from jobs import finetuning, run_config
+from tasks.classification import objective, sentence_outputs, sentence_tasks
+from weights import task_files, warm_start
 
 field = config_flags.field
 TRAIN, DEV, TEST = sentence_tasks.TRAIN, sentence_tasks.DEV, sentence_tasks.TEST
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(finetuning_config.FinetuningConfig):
+class ClassifierConfig(run_config.FinetuningConfig):
     """Everything run_classifier.py needs to know."""
 
     task_name: str = field(
@@ -98,14 +92,14 @@ class ClassifierConfig(finetuning_config.FinetuningConfig):
 def main(config: ClassifierConfig) -> None:
     """Opens everything, then trains, evaluates and predicts as asked."""
     task, job = open_job(config)
-    files = finetuning_job.open_files(config, job)
-    record = sentence_results.Record(files, task)
+    files = finetuning.open_files(config, job)
+    record = sentence_outputs.Record(files, task)
     if config.do_train:
-        fitted, step = finetuning_grid.train(
+        fitted, step = finetuning.train_grid(
             job, files.results, record.save_model
         )
     else:
-        fitted, step = finetuning_job.load(job)
+        fitted, step = finetuning.load(job)
     if config.do_eval:
         record.evaluation(fitted.judge(), step)
     for split in task.test_splits if config.do_predict else ():
@@ -120,11 +114,11 @@ def main(config: ClassifierConfig) -> None:
 
 def open_job(
     config: ClassifierConfig,
-) -> tuple[sentence_tasks.SentenceTask, finetuning_job.Job]:
+) -> tuple[sentence_tasks.SentenceTask, finetuning.Job]:
     """Finds and checks everything before anything takes time."""
-    start = finetuning_job.open_start(config)
+    start = finetuning.open_start(config)
     task = open_task(config, start)
-    strategy = finetuning_job.open_strategy(
+    strategy = finetuning.open_strategy(
         config, start, eval_batch_size=config.eval_batch_size
     )
 
@@ -138,23 +132,23 @@ def open_job(
             records_dir=config.output_dir if config.write_records else None,
         )
 
-    def judge(fitted: finetuning_job.Fitted) -> sentence_results.Judgment:
+    def judge(fitted: finetuning.Fitted) -> sentence_outputs.Judgment:
         size = config.eval_batch_size
         logits = {
             split: fitted.predict(features(split), size)["logits"]
             for split in task.dev_splits
         }
         lengths = features(task.dev_splits[0]).lengths
-        return sentence_results.judge(task, logits, lengths)
+        return sentence_outputs.judge(task, logits, lengths)
 
     settings = sentence_tasks.fingerprint(task) if config.do_train else {}
-    job = finetuning_job.Job(
+    job = finetuning.Job(
         config=config,
         start=start,
         strategy=strategy,
-        task=classification.ClassificationTask(task.kind),
+        task=objective.ClassificationTask(task.kind),
         make_model=functools.partial(
-            classification.make_model,
+            objective.make_model,
             start.config,
             kind=task.kind,
             num_classes=task.num_classes,
@@ -168,10 +162,10 @@ def open_job(
 
 
 def open_task(
-    config: ClassifierConfig, start: finetuning.Start
+    config: ClassifierConfig, start: warm_start.Start
 ) -> sentence_tasks.SentenceTask:
     """Opens the task's files, and reads those that the run needs."""
-    known = model_labels.Known(
+    known = task_files.Known(
         labels=start.labels, problem_type=start.problem_type
     )
     problem_type = config.problem_type

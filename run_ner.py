@@ -29,15 +29,11 @@ import dataclasses
 import functools
 from typing import Literal
 
-import errors
-import feature_job
-import finetuning_grid
-import finetuning_job
-import ner_job
-import tensorflow_setup  # noqa: F401
+import foundation.tensorflow_setup  # noqa: F401
 from data.features import Features
-from tasks import file_system, ner_data, ner_results, tagging_crf
-from training import config_flags, finetuning_config, run_config
+from foundation import config_flags, errors, file_system
+from jobs import finetuning, run_config
+from tasks.ner import feature_based, ner_data, ner_job, ner_outputs, tagging
 
 field = config_flags.field
 TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
@@ -55,7 +51,7 @@ _NOT_OF_FEATURES = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NerConfig(finetuning_config.FinetuningConfig):
+class NerConfig(run_config.FinetuningConfig):
     """Everything run_ner.py needs to know."""
 
     data_dir: str | None = field(
@@ -179,18 +175,18 @@ def main(config: NerConfig) -> None:
     """Opens everything, then trains, evaluates and predicts as asked."""
     data, job = open_job(config)
     if config.features != "none":
-        feature_job.run(config, data, job)
+        feature_based.run(config, data, job)
         ner_job.save_true_case(config, data, job)
         return
-    files = finetuning_job.open_files(config, job)
-    record = ner_results.Record(files, data)
+    files = finetuning.open_files(config, job)
+    record = ner_outputs.Record(files, data)
     if config.do_train:
-        fitted, step = finetuning_grid.train(
+        fitted, step = finetuning.train_grid(
             job, files.results, record.save_model
         )
         ner_job.save_true_case(config, data, job)
     else:
-        fitted, step = finetuning_job.load(job)
+        fitted, step = finetuning.load(job)
     if config.do_eval:
         record.evaluation(fitted.judge(), step)
     if config.do_predict:
@@ -201,13 +197,13 @@ def main(config: NerConfig) -> None:
 
 def open_job(
     config: NerConfig,
-) -> tuple[ner_data.NerData, finetuning_job.Job]:
+) -> tuple[ner_data.NerData, finetuning.Job]:
     """Finds and checks everything before anything takes time."""
-    start = finetuning_job.open_start(config)
+    start = finetuning.open_start(config)
     data = open_data(config, start.labels)
     data = ner_job.with_true_case(config, data, start.tokenizer)
     uses_crf = ner_job.uses_crf(config)
-    strategy = finetuning_job.open_strategy(
+    strategy = finetuning.open_strategy(
         config, start, eval_batch_size=config.eval_batch_size
     )
 
@@ -221,19 +217,19 @@ def open_job(
             records_dir=config.output_dir if config.write_records else None,
         )
         if uses_crf and split == TRAIN:
-            found = tagging_crf.with_boundaries(found, data.read(split))
+            found = tagging.with_boundaries(found, data.read(split))
         return found
 
-    def judge(fitted: finetuning_job.Fitted) -> ner_results.Judgment:
+    def judge(fitted: finetuning.Fitted) -> ner_outputs.Judgment:
         size = config.eval_batch_size
-        return ner_results.judge(
+        return ner_outputs.judge(
             data, DEV, *ner_job.tag(data, fitted, DEV, features(DEV), size)
         )
 
     settings = dataclasses.asdict(config.context)
     if config.do_train:
         settings["train_file"] = data.digest_of_words(TRAIN)
-    job = finetuning_job.Job(
+    job = finetuning.Job(
         config=config,
         start=start,
         strategy=strategy,
@@ -256,7 +252,7 @@ def open_data(
             "output_dir",
             "--features maps activations into memory",
         )
-        known_labels = feature_job.read_labels(config.output_dir)
+        known_labels = feature_based.read_labels(config.output_dir)
     files = {s: getattr(config, f"{s}_file") for s in (TRAIN, DEV, TEST)}
     data = ner_data.open_data(
         data_dir=config.data_dir,

@@ -20,35 +20,22 @@ BERT-Base ends at a masked-LM accuracy of 0.60-0.64 and a next-sentence accuracy
 of 0.97-0.98.
 """
 
+import foundation.tensorflow_setup  # noqa: F401
+
+# isort: split
 import dataclasses
 import functools
 from typing import Literal
 
-import tensorflow_setup  # noqa: F401
-
-# isort: split
 from absl import logging
 
+from foundation import config_flags
+from jobs import assembly, run_config, run_files
 from modeling import models
 from modeling.config import BertConfig
-from tasks import (
-    model_files,
-    pretraining,
-    pretraining_cost,
-    pretraining_data,
-    pretraining_phases,
-    pretraining_report,
-    results,
-    run_files,
-)
-from training import (
-    assembly,
-    config_flags,
-    evaluation,
-    feed,
-    loop,
-    run_config,
-)
+from tasks.pretraining import objectives, pretraining_data, pretraining_report
+from training import evaluation, feed, loop
+from weights import model_files
 
 field = config_flags.field
 
@@ -127,7 +114,7 @@ class PretrainingConfig(run_config.RunConfig):
         """The steps of all phases, over which the learning rate decays."""
         if not self.phases:
             return self.num_train_steps
-        return sum(p.num_steps for p in pretraining_phases.parse(self.phases))
+        return sum(p.num_steps for p in pretraining_data.parse(self.phases))
 
 
 def open_inputs(
@@ -151,7 +138,7 @@ def open_inputs(
 def main(config: PretrainingConfig) -> None:
     """Reads, builds, trains if asked, evaluates if asked, saves the model."""
     bert_config = model_files.read_config(config.bert_config_file)
-    task = pretraining.PretrainingTask(config.objective)
+    task = objectives.PretrainingTask(config.objective)
     model_files.check_output_dir(config.output_dir, bert_config)
     if config.do_train:
         model_files.check_not_the_start(
@@ -203,7 +190,7 @@ def judge(config, data, model, evaluator, strategy, warm_start) -> None:
     values = evaluate(config, held_out_batches(config, data), evaluator)
     if assembly.is_chief(strategy):
         values["global_step"] = step or 0
-        results.write_eval_results(config.output_dir, values)
+        run_files.write_eval_results(config.output_dir, values)
 
 
 def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
@@ -256,7 +243,7 @@ def _phase(config, part, task, model, evaluator, strategy) -> loop.Phase:
             config,
             strategy,
             tokens=part.lengths.max_seq_length,
-            flops=pretraining_cost.task_flops(model.config, task, kind),
+            flops=objectives.task_flops(model.config, task, kind),
             peak_tflops=config.peak_tflops,
         ),
     )
@@ -270,7 +257,7 @@ def held_out_batches(config, data) -> feed.MakeBatches:
 def evaluate(config, make_batches, evaluator) -> dict[str, float]:
     """Returns losses and metrics on held-out batches."""
     values = evaluator(make_batches, max_steps=config.max_eval_steps)
-    return pretraining.with_perplexity(values)
+    return objectives.with_perplexity(values)
 
 
 if __name__ == "__main__":

@@ -26,18 +26,16 @@ Killed and started again, training goes on from its last checkpoint.
 
 import dataclasses
 
-import finetuning_grid
-import finetuning_job
-import squad_job
-import tensorflow_setup  # noqa: F401
-from tasks import squad_results, squad_settings
-from training import config_flags, finetuning_config, run_config
+import foundation.tensorflow_setup  # noqa: F401
+from foundation import config_flags
+from jobs import finetuning, run_config
+from tasks.squad import squad_job, squad_outputs
 
 field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadConfig(finetuning_config.FinetuningConfig):
+class SquadConfig(run_config.FinetuningConfig):
     """Everything run_squad.py needs to know."""
 
     train_file: str | None = field(
@@ -126,23 +124,23 @@ def main(config: SquadConfig) -> None:
     if config.ensemble_dirs:
         squad_job.combine(config)
         return
-    start = finetuning_job.open_start(config)
-    stored = squad_settings.find(config.output_dir, start.init_checkpoint)
+    start = finetuning.open_start(config)
+    stored = squad_job.find_settings(config.output_dir, start.init_checkpoint)
     sets = squad_job.open_sets(config, stored)
     job = squad_job.open_job(config, start, sets)
-    files = finetuning_job.open_files(config, job)
-    record = squad_results.Record(
+    files = finetuning.open_files(config, job)
+    record = squad_outputs.Record(
         files,
         trained_on=sets.train,
         with_negative=sets.with_negative,
         threshold=sets.threshold,
     )
     if config.do_train:
-        fitted, step = finetuning_grid.train(
+        fitted, step = finetuning.train_grid(
             job, files.results, record.save_model
         )
     else:
-        fitted, step = finetuning_job.load(job)
+        fitted, step = finetuning.load(job)
     if config.do_predict:
         made = fitted.judge()
         record.predictions(made, step)

@@ -21,14 +21,15 @@ import sys
 import tempfile
 from typing import Literal
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import example_arrays
 import numpy as np
 import tagging_speed
 import turns
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 SEED = 1
@@ -59,10 +60,9 @@ class Config:
 def make_batches(config: Config, features):
     """Returns what makes the batches, and the rows of each [steps, B]."""
     from data import length_groups
-    from tasks import batches
 
     size = config.batch_size
-    make = batches.train(
+    make = length_groups.endless_batches(
         features,
         batch_size=size,
         seed=SEED,
@@ -74,10 +74,10 @@ def make_batches(config: Config, features):
 
 def run_ours(config: Config, folder: str) -> None:
     """Saves the model as it begins, trains it, and writes rows and losses."""
-    import tensorflow_setup  # noqa: F401
-    from modeling import model_directory, models
-    from tasks import checkpoint_sources, model_files, tagging
-    from training import feed, optimizers, schedules, step, strategy
+    from modeling import models
+    from tasks.ner import tagging
+    from training import feed, optimizers, step, strategy
+    from weights import checkpoint_sources, model_directory, model_files
 
     arrays = example_arrays.read(os.path.join(folder, "sentences.npz"))
     bert = dataclasses.replace(
@@ -93,7 +93,7 @@ def run_ours(config: Config, folder: str) -> None:
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(bias_correction=True),
             model.trainable_variables,
-            schedules.WarmupDecay(
+            optimizers.WarmupDecay(
                 peak=config.learning_rate,
                 num_train_steps=config.total_steps,
                 num_warmup_steps=config.warmup,

@@ -18,15 +18,16 @@ import os
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import example_arrays
 import numpy as np
 import seeds
 import tokenized_task
 import turns
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 
@@ -71,7 +72,7 @@ def ours(config: Config) -> list[dict[str, float]]:
 
 def peer(config: Config) -> list[dict[str, float]]:
     """Runs the peer with every seed; returns the scores of each."""
-    from tasks import classification
+    from tasks.classification import objective
 
     folder = os.path.join(config.output_dir, "peer")
     os.makedirs(folder, exist_ok=True)
@@ -96,7 +97,7 @@ def peer(config: Config) -> list[dict[str, float]]:
             subprocess.run(command, check=True)
         logits = np.load(path)
         scores.append(
-            classification.evaluate(
+            objective.evaluate(
                 task.kind,
                 task.metrics,
                 logits,

@@ -15,14 +15,15 @@ import sys
 import tempfile
 from typing import Literal
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import example_arrays
 import numpy as np
 import tokenized_task
 import turns
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 
@@ -51,7 +52,8 @@ def make_ours(config: Config):
 
     from data import length_groups
     from modeling import models
-    from tasks import batches, checkpoint_sources, classification
+    from tasks.classification import objective
+    from weights import checkpoint_sources
 
     arrays = example_arrays.read(config.examples)
     bert = checkpoint_sources.read(config.init_checkpoint).config
@@ -66,7 +68,7 @@ def make_ours(config: Config):
         "dtype": config.precision,
         "init_checkpoint": config.init_checkpoint,
     }
-    task = classification.ClassificationTask(kind)
+    task = objective.ClassificationTask(kind)
     options = {
         "batch_size": config.batch_size,
         "lengths": length_groups.permitted_lengths(128),
@@ -74,10 +76,10 @@ def make_ours(config: Config):
     if config.work == "predict":
         predictor = our_side.predictor(make_model, task, **common)
         some = example_arrays.to_features(arrays, config.predictions)
-        make = batches.predict(some, **options)
+        make = length_groups.ordered_batches(some, **options)
         return lambda: predictor(make, len(some))
     features = example_arrays.to_features(arrays)
-    make = batches.train(features, seed=1, **options)
+    make = length_groups.endless_batches(features, seed=1, **options)
     return our_side.training(
         make_model, task, make, steps=config.steps, **common
     )

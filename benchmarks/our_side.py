@@ -4,17 +4,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow_setup  # noqa: F401
-from tasks import model_files
-from training import (
-    feed,
-    optimizers,
-    precision,
-    prediction,
-    schedules,
-    strategy,
-)
+import foundation.tensorflow_setup  # noqa: F401
+from training import feed, optimizers, precision, prediction, strategy
 from training import step as steps_lib
+from weights import model_files
 
 
 def training(
@@ -44,7 +37,7 @@ def training(
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(),
             model.trainable_variables,
-            schedules.WarmupDecay(peak=2e-5, num_train_steps=10**6),
+            optimizers.WarmupDecay(peak=2e-5, num_train_steps=10**6),
         )
     if init_checkpoint is not None:
         model_files.warm_start(model, init_checkpoint)

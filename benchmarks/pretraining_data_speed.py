@@ -47,35 +47,27 @@ def warm_up(job, _):
 
 def run_ours(text: str, vocab: str, folder: str, count: int) -> list[float]:
     """Makes shards with `count` workers; returns what `since` does."""
-    from data import (
-        instances,
-        masking,
-        pretraining_job,
-        pretraining_shards,
-        tokenization,
-        vocabulary,
-        workers,
-    )
+    from data import workers
+    from data.pretraining import data_job, instances, masking, shard_files
+    from data.tokenization import vocabulary, wordpiece
 
     shards = tuple(os.path.join(folder, f"{n}.tfrecord") for n in range(4))
-    job = pretraining_job.Job(
+    job = data_job.Job(
         input_files=(text,),
-        input_digests=pretraining_job.digest_files([text]),
+        input_digests=data_job.digest_files([text]),
         input_format="sentences",
         output_files=shards,
         work_dir=os.path.join(folder, "work"),
-        tokenizer=tokenization.Tokenizer(
-            vocabulary.Vocabulary.from_file(vocab)
-        ),
+        tokenizer=wordpiece.Tokenizer(vocabulary.Vocabulary.from_file(vocab)),
         pairing=instances.PairingRule(),
         masking=masking.MaskingRule(),
         packing=None,
         random_seed=12345,
     )
-    with workers.Workers(count, job, "data.pretraining_parts") as pool:
+    with workers.Workers(count, job, "data.pretraining.data_job") as pool:
         list(pool.map(warm_up, range(4 * count)))
         begin = clocks()
-        pretraining_shards.make(
+        shard_files.make(
             job,
             manifest_path=os.path.join(folder, "m.manifest.json"),
             pool=pool,
@@ -107,10 +99,10 @@ def run_reference(
 
 def count_instances(folder: str) -> int:
     """Counts the records of one side."""
-    from data import shard_reading
+    from data import records
 
     paths = sorted(map(str, pathlib.Path(folder).glob("*.tfrecord")))
-    return sum(shard_reading.counts(paths))
+    return sum(records.counts(paths))
 
 
 def child(arguments) -> None:

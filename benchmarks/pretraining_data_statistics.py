@@ -21,11 +21,12 @@ import sys
 import tempfile
 from typing import NamedTuple
 
+import numpy as np
+
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-import numpy as np
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNK, CLS, SEP, MASK = range(1, 5)
@@ -93,28 +94,20 @@ def ours(arguments, text, path, seed) -> Found:
     """Runs this project's job."""
     import tensorflow as tf
 
-    from data import (
-        instances,
-        masking,
-        pretraining_job,
-        pretraining_shards,
-        records,
-        shard_reading,
-        tokenization,
-        vocabulary,
-        workers,
-    )
+    from data import records, workers
+    from data.pretraining import data_job, instances, masking, shard_files
+    from data.tokenization import vocabulary, wordpiece
 
     words = vocabulary.Vocabulary.from_tokens(text.tokens, "vocab.txt")
     with tempfile.TemporaryDirectory() as folder:
         shard = os.path.join(folder, "x.tfrecord")
-        job = pretraining_job.Job(
+        job = data_job.Job(
             input_files=(path,),
-            input_digests=pretraining_job.digest_files([path]),
+            input_digests=data_job.digest_files([path]),
             input_format="sentences",
             output_files=(shard,),
             work_dir=os.path.join(folder, "work"),
-            tokenizer=tokenization.Tokenizer(words),
+            tokenizer=wordpiece.Tokenizer(words),
             pairing=instances.PairingRule(
                 max_seq_length=arguments.max_seq_length,
                 short_seq_prob=arguments.short_seq_prob,
@@ -127,14 +120,12 @@ def ours(arguments, text, path, seed) -> Found:
             packing=None,
             random_seed=seed,
         )
-        pretraining_shards.make(
+        shard_files.make(
             job,
             manifest_path=os.path.join(folder, "x.manifest.json"),
             pool=workers.Workers(1, job, ""),
         )
-        rows = records.parse(
-            tf.constant(list(shard_reading.read(shard))), job.schema
-        )
+        rows = records.parse(tf.constant(list(records.read(shard))), job.schema)
     rows = {name: values.numpy() for name, values in rows.items()}
     shown, ids = rows["input_ids"], rows["input_ids"].copy()
     used = np.zeros(ids.shape, bool)

@@ -15,12 +15,13 @@ import os
 import sys
 from typing import Literal
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import numpy as np
 import turns
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 SIZES = {
@@ -96,7 +97,7 @@ def make_ours(config: Config):
 
     from modeling import models
     from modeling.config import BertConfig
-    from tasks import pretraining
+    from tasks.pretraining import objectives
 
     features = batch(config)
 
@@ -107,7 +108,7 @@ def make_ours(config: Config):
         lambda dtype: models.PretrainingModel(
             BertConfig(hidden_act="gelu", **model_config(config)), dtype=dtype
         ),
-        pretraining.PretrainingTask(),
+        objectives.PretrainingTask(),
         make_batches,
         dtype=config.precision,
         steps=config.steps,

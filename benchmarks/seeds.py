@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from training import config_flags
+from foundation import config_flags
 
 field = config_flags.field
 
@@ -51,7 +51,7 @@ class Contest:
 
     def compute_dtype(self) -> str:
         """Says what "auto" is on this machine: both must compute in it."""
-        from training import precision  # The peers' Python lacks TensorFlow.
+        from training import precision
 
         return precision.choose(self.precision)
 

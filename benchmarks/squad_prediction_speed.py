@@ -15,11 +15,12 @@ import json
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import turns
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 
@@ -55,54 +56,48 @@ def make_ours(config: Config):
     """Returns what answers all questions."""
     import our_side
 
-    from data import length_groups, squad
-    from tasks import (
-        batches,
-        finetuning,
-        question_answering,
-        squad_ask,
-        squad_candidates,
-        squad_sets,
-    )
+    from data import length_groups
+    from tasks.squad import dataset, decoding, prompt, span_task, squad_windows
+    from weights import warm_start
 
-    start = finetuning.open_start(
+    start = warm_start.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
         max_seq_length=384,
     )
     predictor = our_side.predictor(
-        lambda dtype: question_answering.make_model(start.config, dtype=dtype),
-        question_answering.QuestionAnsweringTask(),
+        lambda dtype: span_task.make_model(start.config, dtype=dtype),
+        span_task.QuestionAnsweringTask(),
         dtype=config.precision,
         init_checkpoint=config.init_checkpoint,
     )
 
     def predict(features):
         return predictor.batches(
-            batches.predict(
+            length_groups.ordered_batches(
                 features,
                 batch_size=config.batch_size,
                 lengths=length_groups.permitted_lengths(384),
             )
         )
 
-    reader = squad_ask.Reader(
+    reader = prompt.Reader(
         predict,
         start.tokenizer,
-        sizes=squad_sets.Sizes(
+        sizes=squad_windows.Sizes(
             max_seq_length=384, doc_stride=128, max_query_length=64
         ),
-        limits=squad_candidates.Limits(),
+        limits=decoding.Limits(),
         threshold=None,
     )
     asked = rows(config)
     contexts = list(dict.fromkeys(context for _, context in asked))
     numbers = {context: i for i, context in enumerate(contexts)}
-    found = squad.Questions(
+    found = dataset.Questions(
         path="",
         contexts=contexts,
         questions=[
-            squad.Question(id=str(i), text=text, paragraph=numbers[context])
+            dataset.Question(id=str(i), text=text, paragraph=numbers[context])
             for i, (text, context) in enumerate(asked)
         ],
     )

@@ -6,7 +6,7 @@ r"""Fine-tunes on a part of SQuAD 1.1 or 2.0, beside transformers' procedure.
 
 Both learn every 40th question and predict the whole of --predict_file, with
 the same batch size, peak learning rate, epochs, warm-up and weight decay, and
-are scored by tasks.squad_metrics; the peer is squad_peer.py. --halves makes
+are scored by squad_metrics; the peer is squad_peer.py. --halves makes
 both sets of one file of SQuAD 2.0, every other article in each; both sides are
 then compared by best_f1, each with the threshold that is best for it.
 Interrupted and started again, it goes on with the next seed. Exits with 1 if
@@ -21,11 +21,12 @@ import sys
 import time
 from collections.abc import Callable
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import seeds
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -51,9 +52,9 @@ class Config(seeds.Contest):
 
 def part(config: Config) -> tuple[str, str]:
     """Writes the questions to learn, and to predict; returns both paths."""
-    from data import input_files
+    from foundation import file_system
 
-    values = input_files.read_json(input_files.find(config.train_file))
+    values = file_system.read_json(file_system.find(config.train_file))
     paths = [os.path.join(config.output_dir, f"{n}.json") for n in ("a", "b")]
     os.makedirs(config.output_dir, exist_ok=True)
     if config.halves:
@@ -70,7 +71,7 @@ def part(config: Config) -> tuple[str, str]:
             ]
     write(paths[0], values)
     # Unpacked, which the peer needs.
-    values = input_files.read_json(input_files.find(config.predict_file))
+    values = file_system.read_json(file_system.find(config.predict_file))
     write(paths[1], values)
     return paths[0], paths[1]
 
@@ -123,9 +124,9 @@ def scores(
     config: Config, side: str, run: Callable, train: str, predict: str
 ) -> list[float]:
     """Runs a side with every seed; returns the F1 of each, or best_f1."""
-    from data import squad
+    from tasks.squad import dataset
 
-    found = squad.read(predict)
+    found = dataset.read(predict)
     result = []
     for seed in range(1, config.num_seeds + 1):
         folder = os.path.join(config.output_dir, f"{side}{seed}")
@@ -142,7 +143,7 @@ def scores(
 
 def evaluate(found, folder: str) -> dict[str, float]:
     """Scores what a side has left, in 2.0 with its best threshold too."""
-    from tasks import squad_metrics
+    from tasks.squad import squad_metrics
 
     path = os.path.join(folder, "predictions.json")
     given = squad_metrics.read_json(path, str)

@@ -13,11 +13,13 @@ import os
 import sys
 import time
 
+import foundation.tensorflow_setup  # noqa: F401
+from data.tokenization import vocabulary, wordpiece
+from foundation import config_flags
+from tasks.squad import dataset, squad_windows
+
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-import tensorflow_setup  # noqa: F401
-from data import squad, squad_windows, tokenization, vocabulary
-from training import config_flags
 
 field = config_flags.field
 
@@ -37,9 +39,9 @@ class Config:
 def main(config: Config) -> None:
     """Measures once, as a run does it once."""
     clock = [time.perf_counter()]
-    found = squad.for_training(squad.read(config.train_file))
+    found = dataset.for_training(dataset.read(config.train_file))
     clock.append(time.perf_counter())
-    tokenizer = tokenization.Tokenizer(
+    tokenizer = wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_file(config.vocab_file),
         do_lower_case=config.do_lower_case,
     )

@@ -19,11 +19,12 @@ import sys
 from collections.abc import Callable
 from typing import Literal
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import seeds
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -64,7 +65,7 @@ def run_peer(config: Config, seed: int, folder: str) -> None:
 
 def f1(path: str) -> float:
     """Scores a file whose last two columns are true and predicted tags."""
-    from tasks import entities
+    from tasks.ner import conlleval
 
     true: list[list[str]] = [[]]
     found: list[list[str]] = [[]]
@@ -76,7 +77,7 @@ def f1(path: str) -> float:
         else:
             true.append([])
             found.append([])
-    return 100 * entities.score(true, found).total.f1
+    return 100 * conlleval.score(true, found).total.f1
 
 
 def scores(config: Config, side: str, run: Callable) -> dict[str, list[float]]:

@@ -15,12 +15,13 @@ import sys
 import tempfile
 from typing import Literal
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 import example_arrays
 import turns
 
-from training import config_flags
+from foundation import config_flags
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
 
 field = config_flags.field
 
@@ -39,14 +40,14 @@ class Config(turns.Race):
 
 def tokenize(config: Config, folder: str) -> str:
     """Writes the sentences as arrays; returns the file."""
-    from data import conll, conll_tags, tagging
-    from tasks import checkpoint_sources, tokenizer_files
+    from tasks.ner import conll, ner_windows
+    from weights import checkpoint_sources, tokenizer_files
 
     sentences = conll.read(config.data_file)
     scheme = conll.scheme(sentences)
-    labels = conll_tags.labels(conll.types(sentences, scheme), "bio2")
+    labels = conll.labels(conll.types(sentences, scheme), "bio2")
     source = checkpoint_sources.read(config.init_checkpoint)
-    features = tagging.encode(
+    features = ner_windows.encode(
         tokenizer_files.load(source.directory),
         sentences,
         conll.encode_tags(sentences, scheme, labels),
@@ -61,8 +62,10 @@ def make_ours(config: Config):
     import our_side
 
     from data import length_groups
-    from modeling import models
-    from tasks import batches, checkpoint_sources, feature_extraction, tagging
+    from modeling import encoder, models
+    from tasks.features import feature_extraction
+    from tasks.ner import tagging
+    from weights import checkpoint_sources
 
     arrays = example_arrays.read(config.examples)
     bert = checkpoint_sources.read(config.init_checkpoint).config
@@ -76,21 +79,23 @@ def make_ours(config: Config):
     }
     if config.work == "extract":
         predictor = our_side.predictor(
-            lambda dtype: feature_extraction.make_encoder(bert, dtype=dtype),
+            lambda dtype: encoder.make_encoder(bert, dtype=dtype),
             feature_extraction.ExtractionTask([-1], pooling="mean"),
             **common,
         )
         some = example_arrays.to_features(
             arrays, config.batch_size * config.steps
         )
-        make = batches.predict(some, **options)
+        make = length_groups.ordered_batches(some, **options)
         return lambda: predictor(make, len(some))
     return our_side.training(
         lambda dtype: models.TaggingModel(
             bert, num_classes=int(arrays["classes"]), dtype=dtype
         ),
         tagging.TaggingTask(),
-        batches.train(example_arrays.to_features(arrays), seed=1, **options),
+        length_groups.endless_batches(
+            example_arrays.to_features(arrays), seed=1, **options
+        ),
         steps=config.steps,
         **common,
     )

@@ -14,12 +14,11 @@ def write(
     max_seq_length: int = 128,
 ) -> None:
     """Tokenizes a set into a file."""
-    import finetuning_job
-    from tasks import sentence_tasks
-    from training import finetuning_config
+    from jobs import finetuning, run_config
+    from tasks.classification import sentence_tasks
 
-    start = finetuning_job.open_start(
-        finetuning_config.FinetuningConfig(
+    start = finetuning.open_start(
+        run_config.FinetuningConfig(
             output_dir=os.path.dirname(path), init_checkpoint=init_checkpoint
         )
     )
@@ -40,7 +39,7 @@ def open_task(
     dev_file: str | None = None,
 ):
     """Opens a task of GLUE from its folder, or from files in its format."""
-    from tasks import sentence_tasks
+    from tasks.classification import sentence_tasks
 
     return sentence_tasks.open_task(
         task_name,

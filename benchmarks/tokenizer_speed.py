@@ -15,12 +15,17 @@ import os
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
 import tensorflow as tf  # noqa: E402
 import tensorflow_text as tf_text  # noqa: E402
 
-from data import corpus, tokenization, vocabulary  # noqa: E402
+from data import corpus  # noqa: F401
+from data.tokenization import (
+    vocabulary,  # noqa: F401
+    wordpiece,  # noqa: F401
+)
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 
 _TURNS = 5
 _PEER_LINES = 3000
@@ -39,7 +44,7 @@ def main() -> None:
         lines += block.data.split(b"\n")
     tokens = vocabulary.Vocabulary.from_file(options.vocab_file)
     began = time.perf_counter()
-    tokenizer = tokenization.Tokenizer(tokens)
+    tokenizer = wordpiece.Tokenizer(tokens)
     tokenizer.encode(lines[:2000])
     print(f"start-up: {time.perf_counter() - began:.2f} s")
     if options.peer:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from training import config_flags
+from foundation import config_flags
 
 field = config_flags.field
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-import errors
+from foundation import errors
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
 MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"

@@ -11,6 +11,7 @@ is entered anywhere without replay. Evaluation has every example once; there
 is 0 where the last batch is filled up.
 """
 
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,8 +19,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-import errors
 from data.features import Features
+from foundation import errors
 
 _GROUP_BATCHES = 50
 _FOREVER = 2**62
@@ -240,3 +241,51 @@ def _mix(x: np.ndarray) -> np.ndarray:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     return x ^ (x >> np.uint64(31))
+
+
+# ----------------------------------------------------------------------
+# Makes the batches that loops ask for, of features in memory.
+#
+# What is returned is called by training.feed: make(first_batch=, part=,
+# num_parts=) -> tf.data.Dataset.
+
+
+def endless_batches(
+    features: Features,
+    *,
+    batch_size: int,
+    seed: int,
+    lengths: Sequence[int],
+) -> Callable[..., tf.data.Dataset]:
+    """Returns what makes the endless batches of training."""
+    return functools.partial(
+        train_batches,
+        features,
+        batch_size=batch_size,
+        seed=seed,
+        lengths=lengths,
+    )
+
+
+def ordered_batches(
+    features: Features, *, batch_size: int, lengths: Sequence[int]
+) -> Callable[..., tf.data.Dataset]:
+    """Returns what makes the batches of a prediction, without labels.
+
+    Labels are compared on the host: the model need not see them, and sets with
+    and without them compile to the same program.
+    """
+    ragged = {k: x for k, x in features.ragged.items() if k != "label_ids"}
+    unlabeled = dataclasses.replace(features, dense={}, ragged=ragged)
+
+    def make(*, first_batch: int, part: int, num_parts: int) -> tf.data.Dataset:
+        del first_batch  # A prediction always begins at the beginning.
+        return eval_batches(
+            unlabeled,
+            batch_size=batch_size,
+            lengths=lengths,
+            part=part,
+            num_parts=num_parts,
+        )
+
+    return make

@@ -27,11 +27,11 @@ import typing
 
 import tensorflow as tf
 
-import errors
-from data import records, schema, shard_reading
+from data import records, schema
+from foundation import errors
 
 if typing.TYPE_CHECKING:
-    from data.vocabulary import Vocabulary
+    from data.tokenization.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
@@ -139,7 +139,7 @@ def counts(paths: list[str]) -> list[int]:
     """
     entries = _entries(paths)
     foreign = [path for path in paths if path not in entries]
-    found = dict(zip(foreign, shard_reading.counts(foreign), strict=True))
+    found = dict(zip(foreign, records.counts(foreign), strict=True))
     found.update((path, shard.records) for path, (_, shard) in entries.items())
     return [found[path] for path in paths]
 
@@ -187,7 +187,7 @@ def check(
     entries = _entries(paths)
     lengths = max_seq_length, max_predictions_per_seq
     foreign = [path for path in paths if path not in entries]
-    firsts = shard_reading.first_examples(foreign)
+    firsts = records.first_examples(foreign)
     for path, features in zip(foreign, firsts, strict=True):
         _check_foreign(path, features, *lengths, vocabulary)
     for path, (manifest, shard) in entries.items():

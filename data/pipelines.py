@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import errors
-from data import manifest, records, shard_reading, workers
+from data import manifest, records, workers
 from data import schema as schemas
+from foundation import errors
 
 _GROUP = 16
 _CHUNK = 2048
@@ -138,7 +138,7 @@ def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
     For after a failure in the middle of a run, whose message has no file name.
     """
     for path in shards:
-        for number, record in enumerate(shard_reading.read(path)):
+        for number, record in enumerate(records.read(path)):
             try:
                 records.parse(tf.constant([record]), schema)
             except tf.errors.OpError as error:

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from data import tokenization
 from data.features import Features
+from data.tokenization import wordpiece
 
 _CHUNK = 1 << 16
 
 
 def encode(
-    tokenizer: tokenization.Tokenizer,
+    tokenizer: wordpiece.Tokenizer,
     first: Sequence[str],
     second: Sequence[str] | None,
     *,
@@ -46,7 +46,7 @@ def encode(
         a = tokenizer.encode(first[start:end])
         if second is None:
             empty = np.zeros(len(a.row_splits), np.int64)
-            b = tokenization.Encoding(np.zeros(0, np.int32), empty)
+            b = wordpiece.Encoding(np.zeros(0, np.int32), empty)
         else:
             b = tokenizer.encode(second[start:end])
         *joined, is_cut = _join(tokenizer.vocabulary, a, b, max_seq_length)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-import errors
-from data import corpus, input_files
+from data import corpus
 from data.examples import Examples
+from foundation import errors, file_system
 
 FORMATS = ("csv", "tsv", "jsonl")
 _LONGEST_FIELD = 1 << 28
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 def find(path: str) -> str:
     """Returns the path, or that of the compressed file beside it."""
-    return input_files.find(path)
+    return file_system.find(path)
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:

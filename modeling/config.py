@@ -16,7 +16,7 @@ import os
 
 from absl import logging
 
-import errors
+from foundation import errors
 
 # https://github.com/google-research/bert/blob/master/modeling.py#L370
 LAYER_NORM_EPSILON = 1e-12

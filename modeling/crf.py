@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from modeling import models, recurrence, variables
+from modeling import lstm, models, variables
 from modeling.config import BertConfig
 from modeling.losses import Weighted
 
@@ -136,7 +136,7 @@ class CrfTaggingModel(keras.Model):
             return _step(learned, carry, inputs)
 
         start = (nothing, nothing, zero, zero)
-        alpha, _, cost, is_open = recurrence.last_carry(step, start, places)
+        alpha, _, cost, is_open = lstm.last_carry(step, start, places)
         # The rest of a sentence that goes on elsewhere.
         return cost + is_open * ops.logsumexp(alpha, axis=1, keepdims=True)
 

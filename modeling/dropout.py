@@ -10,7 +10,7 @@ two places share a mask and no generator holds state:
 import keras
 from keras import ops
 
-import fusion
+from foundation import fusion
 
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 

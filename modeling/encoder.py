@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-import errors
-from modeling import attention_bias, dropout, layers, places, variables
+from foundation import errors
+from modeling import dropout, layers, variables
 from modeling.config import BertConfig
 
 ATTENTIONS = ("bidirectional", "left_to_right")
@@ -146,7 +146,7 @@ class BertEncoder(keras.layers.Layer):
         states = self._run_whole(whole, x, bias, seeds[1:], shape)
         pooled = self._pooled_places(input_ids, pooled_positions)
         if positions is None:
-            at_pooled = places.gather(states[-1], pooled)  # [B, M, H]
+            at_pooled = layers.gather(states[-1], pooled)  # [B, M, H]
         else:
             read = ops.concatenate([pooled, ops.cast(positions, "int32")], 1)
             bias = self._bias(input_mask, packed, read)
@@ -158,7 +158,7 @@ class BertEncoder(keras.layers.Layer):
         return EncoderOutputs(states[-1], pooled, tuple(states[1:]), states[0])
 
     def _bias(self, input_mask, packed, positions=None):
-        return attention_bias.attention_bias(
+        return layers.attention_bias(
             input_mask,
             left_to_right=self.attention == "left_to_right",
             packed=packed,
@@ -176,7 +176,7 @@ class BertEncoder(keras.layers.Layer):
     def _run_last_at(self, positions, states, bias, seed):
         """Runs the last block at [B, R] of [B, S, H]; returns [B, R, H]."""
         size = self.config.hidden_size
-        x = ops.reshape(places.gather(states, positions), (-1, size))
+        x = ops.reshape(layers.gather(states, positions), (-1, size))
         seen = ops.reshape(states, (-1, size))
         x = self._run(self.blocks[-1], x, seen, bias, seed)
         return ops.reshape(x, (-1, ops.shape(positions)[1], size))
@@ -238,3 +238,9 @@ def _check_ids(config: BertConfig, input_ids, *others) -> None:
             raise errors.InputError(
                 f"ids and masks must be integers, but one is {ids.dtype}"
             )
+
+
+def make_encoder(config: BertConfig, **options: Any) -> BertEncoder:
+    """Makes an encoder without a head; `options` are attention and dtype."""
+    make = variables.Maker(stddev=config.initializer_range, seed=0)
+    return BertEncoder(config, pooler=False, make=make, **options)

@@ -7,7 +7,7 @@ Logits are float32 whatever the compute dtype. The score tables
 import keras
 from keras import ops
 
-from modeling import activations, dropout, layers, variables
+from modeling import dropout, layers, variables
 from modeling.config import BertConfig
 
 
@@ -35,7 +35,7 @@ class MaskedLmHead(keras.layers.Layer):
         self.dense = layers.Dense(
             f"{path}/transform/dense", size, size, **options
         )
-        self.activation = activations.BY_NAME[config.hidden_act]
+        self.activation = layers.BY_NAME[config.hidden_act]
         self.layer_norm = layers.LayerNorm(
             f"{path}/transform/LayerNorm", size, **options
         )

@@ -16,20 +16,244 @@ compute dtype.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
-import fusion
-from modeling import (
-    activations,
-    attention,
-    derivatives,
-    dropout,
-    parts,
-    variables,
-)
-from modeling.config import BertConfig
+from foundation import fusion
+from modeling import dropout, variables
+from modeling.config import LAYER_NORM_EPSILON, BertConfig
+
+# ----------------------------------------------------------------------
+# What stands behind the first product of feed-forward layers and heads.
+
+
+def gelu(x):
+    """Computes the tanh form of GELU, the released activation.
+
+    https://github.com/google-research/bert/blob/master/modeling.py#L264
+    """
+    # 0.5 (1 + tanh z) = sigmoid(2 z), and c (x + 0.044715 x^3) needs no power:
+    # six passes over memory instead of nine.
+    c = 2.0 * math.sqrt(2.0 / math.pi)
+    return x * ops.sigmoid(x * (c + 0.044715 * c * ops.square(x)))
+
+
+def gelu_erf(x):
+    """Computes the error-function form of GELU, Hugging Face's "gelu"."""
+    return (0.5 * x) * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+def gelu_fused(x):
+    """Computes the same as gelu, as TensorFlow fuses it with a product.
+
+    It does so where no gradient is asked for; elsewhere it has more passes.
+    """
+    return ops.gelu(x, approximate=True)
+
+
+BY_NAME = {
+    "gelu": gelu,
+    "gelu_erf": gelu_erf,
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": lambda x: x,
+}
+
+
+# ----------------------------------------------------------------------
+# What a layer does around a product with a matrix, as pure functions.
+#
+# Each is a whole that fusion.part may have compiled: many cheap operations on
+# one tensor, which cost passes over memory rather than arithmetic.
+
+
+def add_bias(x, bias):
+    """Adds float32 [N] to float [..., N] in the latter's dtype."""
+    # Not +: on TensorFlow, only ops.add makes of it the addition of a bias
+    # that is fused with the product and GELU.
+    return ops.add(x, ops.cast(bias, x.dtype))
+
+
+def add_bias_and_scale(x, bias, *, scale):
+    """Returns (x + bias) * scale; see add_bias."""
+    return add_bias(x, bias) * scale
+
+
+def normalize(x, gamma, beta, *, dtype):
+    """Normalizes the last axis in float32: fusion's kernel "layer_norm".
+
+    Args:
+        x: float [..., H].
+        gamma: float32 [H], the scale.
+        beta: float32 [H], the shift.
+        dtype: of the result.
+
+    Returns:
+        [..., H].
+    """
+    options = {"epsilon": LAYER_NORM_EPSILON, "dtype": dtype}
+    return fusion.kernel("layer_norm", _normalize, x, gamma, beta, **options)
+
+
+def _normalize(x, gamma, beta, *, epsilon, dtype):
+    x = ops.cast(x, "float32")
+    centered = x - ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+    scale = ops.rsqrt(variance + epsilon) * gamma
+    return ops.cast(beta + centered * scale, dtype)
+
+
+def activate(product, bias, *, activation):
+    """Returns activation(product + bias): [T, I], float32 [I] -> [T, I]."""
+    return activation(add_bias(product, bias))
+
+
+def end_half_block(product, bias, residual, gamma, beta, kept, *, rate):
+    """Adds the bias, drops out, adds the residual and normalizes.
+
+    Args:
+        product: float [T, H].
+        bias: float32 [H].
+        residual: like product.
+        gamma: float32 [H].
+        beta: float32 [H].
+        kept: bool [T, H] of dropout.keep, or None.
+        rate: of dropout.
+
+    Returns:
+        Like product.
+    """
+    x = dropout.apply(add_bias(product, bias), kept, rate)
+    return normalize(x + residual, gamma, beta, dtype=product.dtype)
+
+
+def gradient_of_scores(gradient, probs, kept, *, rate):
+    """Derives softmax and dropout after it by the scores; see attention.
+
+    Args:
+        gradient: float [B, N, R, S], of what dropout left.
+        probs: like it, the result of softmax.
+        kept: bool [B, N, R, S] of dropout.keep, or None.
+        rate: of dropout.
+
+    Returns:
+        Like gradient.
+    """
+    by_probs = ops.cast(dropout.apply(gradient, kept, rate), "float32")
+    probs = ops.cast(probs, "float32")
+    weighted = probs * by_probs
+    total = ops.sum(weighted, axis=-1, keepdims=True)
+    return ops.cast(weighted - probs * total, gradient.dtype)
+
+
+# ----------------------------------------------------------------------
+# Functions that give their own derivative, on every backend of Keras.
+
+
+def own_derivative(function: Callable[..., tuple[Any, Callable]]) -> Callable:
+    """Has a function of tensors differentiated as it says.
+
+    Args:
+        function: maps tensors to (result, gradients); gradients maps the
+            gradient of the result to those of the tensors, one or a tuple of
+            one for each, None where there is none. Under jax.checkpoint it may
+            not refer to what is traced around it: hand that over as tensors.
+
+    Returns:
+        A function of the same tensors that returns the result.
+    """
+
+    @ops.custom_gradient
+    def call(*tensors):
+        result, gradients = function(*tensors)
+
+        def derive(*arguments, upstream=None):
+            if upstream is None:  # How a backend passes it differs.
+                (upstream,) = arguments
+            return gradients(upstream)
+
+        return result, derive
+
+    return call
+
+
+# ----------------------------------------------------------------------
+# From queries, keys and values to the context: softmax and two products.
+#
+#     scores = query . key + bias
+#     probs = softmax(scores), in float32; then in the dtype of the queries
+#     context = dropout(probs) . value
+#
+# A framework keeps softmax's float32 result for the way back, the largest
+# tensor
+# of a layer. Here the way back is by the probabilities that the products saw,
+# in
+# the dtype of the queries, and drops out of them again. All within it is summed
+# in float32, of the same rounded values on both sides, so that a row that sees
+# a
+# single place has a gradient of exactly zero.
+
+
+def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
+    """Attends.
+
+    Args:
+        query: float [B, N, R, D], scaled; as a rule R = S.
+        key: [B, N, D, S].
+        value: [B, N, S, D].
+        bias: float32 [B, 1, 1 or R, S]; it has no gradient.
+        dropout_seed: int32 [2], or None for inference.
+        rate: of dropout.
+
+    Returns:
+        [B, N, R, D], in the dtype of the queries.
+    """
+    if dropout_seed is None:
+        return ops.matmul(_probabilities(query, key, bias), value)
+
+    @own_derivative
+    def call(query, key, value, bias, dropout_seed):
+        probs = _probabilities(query, key, bias)
+        kept = dropout.keep(probs, rate, dropout_seed)
+        context = ops.matmul(dropout.drop(probs, kept, rate), value)
+
+        def gradients(upstream):
+            by_scores = fusion.part(
+                gradient_of_scores,
+                ops.matmul(upstream, _transposed(value)),
+                probs,
+                kept,
+                rate=rate,
+            )
+            dropped = dropout.drop(probs, kept, rate)
+            return (
+                ops.matmul(by_scores, _transposed(key)),
+                ops.matmul(_transposed(query), by_scores),
+                ops.matmul(_transposed(dropped), upstream),
+                None,
+                None,
+            )
+
+        return context, gradients
+
+    return call(query, key, value, bias, dropout_seed)
+
+
+def _probabilities(query, key, bias):
+    scores = ops.matmul(query, key)  # [B, N, R, S]
+    return fusion.kernel("softmax", _softmax, scores, bias)
+
+
+def _softmax(scores, bias):
+    wide = ops.cast(scores, "float32")
+    return ops.cast(ops.softmax(wide + bias), scores.dtype)
+
+
+def _transposed(x):
+    return ops.transpose(x, (0, 1, 3, 2))
 
 
 class Dense(keras.layers.Layer):
@@ -47,7 +271,7 @@ class Dense(keras.layers.Layer):
 
     def call(self, x):
         """Maps float [..., inputs] to float [..., outputs]."""
-        return fusion.part(parts.add_bias, self.product(x), self.bias)
+        return fusion.part(add_bias, self.product(x), self.bias)
 
     def product(self, x):
         """Maps the same without the bias."""
@@ -69,9 +293,7 @@ class LayerNorm(keras.layers.Layer):
 
     def call(self, x):
         """Maps float [..., H] to the same shape in the compute dtype."""
-        return parts.normalize(
-            x, self.gamma, self.beta, dtype=self.compute_dtype
-        )
+        return normalize(x, self.gamma, self.beta, dtype=self.compute_dtype)
 
 
 class Embeddings(keras.layers.Layer):
@@ -178,7 +400,7 @@ class SelfAttention(keras.layers.Layer):
         shape = (-1, length, self.heads, self.head_size)
         # Scaling the queries is the smaller product; 1/8 for D = 64 is exact.
         query = fusion.part(
-            parts.add_bias_and_scale,
+            add_bias_and_scale,
             self.query.product(x),
             self.query.bias,
             scale=1.0 / math.sqrt(self.head_size),
@@ -189,7 +411,7 @@ class SelfAttention(keras.layers.Layer):
         value = ops.transpose(
             ops.reshape(self.value(seen), shape), (0, 2, 1, 3)
         )
-        context = attention.attend(
+        context = attend(
             query, key, value, attention_bias, dropout_seed, rate=self.rate
         )
         context = ops.transpose(context, (0, 2, 1, 3))
@@ -219,7 +441,7 @@ class ResidualOutput(keras.layers.Layer):
         """Maps float [T, inputs] and the residual [T, H] to float [T, H]."""
         product = self.dense.product(x)
         return fusion.part(
-            parts.end_half_block,
+            end_half_block,
             product,
             self.dense.bias,
             residual,
@@ -246,16 +468,16 @@ class FeedForward(keras.layers.Layer):
             make=make,
             dtype=self.dtype_policy,
         )
-        self.activation = activations.BY_NAME[config.hidden_act]
+        self.activation = BY_NAME[config.hidden_act]
         self.built = True
 
     def call(self, x, *, is_training: bool):
         """Maps float [T, H] to float [T, I]."""
         activation = self.activation
-        if activation is activations.gelu and not is_training:
-            activation = activations.gelu_fused
+        if activation is gelu and not is_training:
+            activation = gelu_fused
         return fusion.part(
-            parts.activate,
+            activate,
             self.dense.product(x),
             self.dense.bias,
             activation=activation,
@@ -304,7 +526,7 @@ class TransformerBlock(keras.layers.Layer):
         return self.output_dense(wide, x, seeds[2])
 
 
-@derivatives.own_derivative
+@own_derivative
 def _times_rows(x, table):
     """Multiplies [T, H] by the transpose of [V, H].
 
@@ -322,3 +544,71 @@ def _times_rows(x, table):
 def _name(path: str) -> str:
     """Returns the last part of a path, the layer's own name."""
     return path.rpartition("/")[2]
+
+
+# ----------------------------------------------------------------------
+# Some places of each row, in place of all S.
+
+
+def gather(x, positions):
+    """Picks places.
+
+    Args:
+        x: any dtype, [B, S] or [B, S, H].
+        positions: int32 or int64 [B, R], in any order.
+
+    Returns:
+        [B, R] or [B, R, H].
+    """
+    batch, length = ops.shape(x)[:2]
+    offsets = ops.arange(batch, dtype="int32") * length
+    rows = ops.reshape(x, (-1, *ops.shape(x)[2:]))
+    indices = ops.cast(positions, "int32") + offsets[:, None]
+    return ops.take(rows, indices, axis=0)
+
+
+# ----------------------------------------------------------------------
+# What is added to attention scores so that some places are not seen.
+#
+# Made once per batch and used by every layer that computes all places:
+#
+#     bidirectional   input_mask 1 1 1 0 -> 0 0 0 -10000, the same for all rows
+#     left_to_right   besides, row i does not see the places after i
+#     packed          row i sees the places with its own instance number only
+
+# https://github.com/google-research/bert/blob/master/modeling.py#L709
+# It fits into float16, and is enough to make a probability zero.
+HIDDEN = -10000.0
+
+
+def attention_bias(
+    input_mask, *, left_to_right: bool, packed: bool, positions=None
+):
+    """Computes the float32 bias.
+
+    Args:
+        input_mask: int32 [B, S], 1 = real, 0 = padding. If packed, instance
+            numbers 1, 2, ... and 0 for padding.
+        left_to_right: Hides what comes later.
+        packed: Hides other instances of the same row.
+        positions: int32 [B, R], the rows that are wanted, or None for all.
+
+    Returns:
+        float32 [B, 1, 1, S] or, where rows differ, [B, 1, S or R, S].
+    """
+    columns = input_mask[:, None, None, :]
+    if packed:
+        rows = input_mask
+        if positions is not None:
+            rows = gather(rows, positions)
+        rows = rows[:, None, :, None]
+        visible = ops.logical_and(ops.equal(rows, columns), columns > 0)
+    else:
+        # As released: also a padding row sees the real places.
+        visible = columns > 0  # [B, 1, 1, S]
+    if left_to_right:
+        order = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+        rows = order[None, :] if positions is None else positions
+        is_past = order <= rows[:, None, :, None]
+        visible = ops.logical_and(visible, is_past)
+    return (1.0 - ops.cast(visible, "float32")) * HIDDEN

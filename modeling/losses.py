@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from modeling import derivatives
+from modeling import layers
 
 
 class Weighted(NamedTuple):
@@ -205,7 +205,7 @@ def _vocabulary_cross_entropy(logits, labels):
     pieces take 13 ms instead of 28, forward and backward.
     """
 
-    @derivatives.own_derivative
+    @layers.own_derivative
     def loss(logits, labels):
         highest = ops.max(logits, axis=-1, keepdims=True)
         powers = ops.exp(logits - highest)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-import errors
+from foundation import errors
 from modeling import dropout, encoder, heads, lstm, variables
 from modeling.config import BertConfig
 

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterator
 from unittest import mock
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import pytest
 
-import tensorflow_setup  # noqa: F401
+import foundation.tensorflow_setup  # noqa: F401
+from modeling.config import BertConfig
+from tests.modeling import formula
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -50,7 +53,7 @@ def shared_tokenizers() -> Iterator[None]:
     It is a function of the vocabulary and the switches. The tests of the
     tokenizer itself have another fixture of this name.
     """
-    module = sys.modules.get("data.tokenization")
+    module = sys.modules.get("data.tokenization.wordpiece")
     if module is None:
         yield
         return
@@ -73,3 +76,28 @@ def shared_data() -> pathlib.Path:
 def repository() -> pathlib.Path:
     """The root of this checkout, where the runners lie."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> BertConfig:
+    """Two layers, H=8, N=2, V=30."""
+    return BertConfig(**formula.CONFIG)
+
+
+@pytest.fixture
+def features() -> dict:
+    """A batch of four padded pairs with masked places."""
+    return formula.features()
+
+
+@pytest.fixture(scope="session")
+def set_weights():
+    """A function that gives a model the formula's weights."""
+
+    def assign(model):
+        for variable in model.weights:
+            shape = tuple(variable.shape)
+            variable.assign(formula.weight(variable.path, shape))
+        return model
+
+    return assign

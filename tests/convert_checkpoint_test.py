@@ -16,11 +16,12 @@ import safetensors.numpy
 import tensorflow as tf
 
 import convert_checkpoint
-import ner_job
-from modeling import model_directory, models, weight_names
+from foundation import config_flags
+from modeling import models
 from modeling.config import BertConfig
-from tasks import conversion, squad_settings
-from training import config_flags
+from tasks.ner import ner_job
+from tasks.squad import squad_job
+from weights import conversion, model_directory, task_files, weight_names
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
 
@@ -169,8 +170,8 @@ def asked(tmp_path):
     """A model with everything that one may have to be asked with."""
     folder = tmp_path / "asked"
     shutil.copytree(PRETRAINED, folder)
-    squad_settings.write(
-        str(folder), squad_settings.Settings(version_2_with_negative=True)
+    task_files.write_settings(
+        str(folder), task_files.SquadSettings(version_2_with_negative=True)
     )
     (folder / "crf.json").write_bytes(b'{"labels": ["O"]}\n')
     (folder / "true_case.json").write_bytes(b'{"ROME": "Rome"}\n')
@@ -191,7 +192,7 @@ def test_what_a_model_must_be_asked_with_comes_along(
     for name in conversion.BESIDE:
         assert (output / name).read_bytes() == (asked / name).read_bytes()
     prefix = str(output / "bert_model.ckpt")
-    found = squad_settings.find(str(tmp_path / "new"), prefix)
+    found = squad_job.find_settings(str(tmp_path / "new"), prefix)
     assert found.version_2_with_negative
 
 

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import create_pretraining_data
-from training import config_flags
+from foundation import config_flags
 
 WORDS = "the man went to a store and bought gallon of milk he was late".split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]

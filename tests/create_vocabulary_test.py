@@ -12,8 +12,8 @@ import sys
 import pytest
 
 import create_vocabulary
-from data import tokenization, vocabulary
-from training import config_flags
+from data.tokenization import vocabulary, wordpiece
+from foundation import config_flags
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # As conftest.py sets it.
 TEXT = """The quick brown fox jumps over the lazy dog. The dog sleeps.
@@ -51,7 +51,7 @@ def test_the_text_itself_has_no_unknown_word(corpus, do_lower_case):
     assert len(set(made.tokens)) == 210
     special = (made.pad_id, made.unk_id, made.cls_id, made.sep_id)
     assert (*special, made.mask_id) == (0, 100, 101, 102, 103)
-    tokenizer = tokenization.Tokenizer(made, do_lower_case=do_lower_case)
+    tokenizer = wordpiece.Tokenizer(made, do_lower_case=do_lower_case)
     pieces = tokenizer.tokenize([TEXT, TEXT.upper()])
     assert not any("[UNK]" in row for row in pieces)
 

@@ -16,11 +16,12 @@ import tensorflow as tf
 import tiny_runs
 from pyarrow import parquet
 
-import errors
 import extract_features
-from data import corpus, tokenization, vocabulary
+from data import corpus
+from data.tokenization import vocabulary, wordpiece
+from foundation import errors
 from modeling import models
-from tasks import feature_extraction, feature_files
+from tasks.features import feature_extraction, feature_files
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b d".split()
 SIZES = dict(num_hidden_layers=4, hidden_size=8, max_position_embeddings=32)
@@ -44,7 +45,7 @@ def states(place):
     model = models.PretrainingModel(
         tiny_runs.config(WORDS, **SIZES), seed=tiny_runs.SEED
     )
-    tokenizer = tokenization.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
+    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
     result = []
     for line in LINES:
         first, _, second = line.partition(" ||| ")
@@ -122,7 +123,7 @@ def test_compressed_text_is_read_as_text(
 def test_a_line_that_is_not_utf_8_is_named_when_it_is_reached(tmp_path):
     path = tmp_path / "in.txt"
     path.write_bytes(b"a\r\n\n b \n\xe9\n")
-    tokenizer = tokenization.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
+    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
     blocks = feature_extraction.read_blocks(
         str(path), tokenizer, max_seq_length=16, block_size=2
     )
@@ -146,7 +147,7 @@ def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
             yield block
 
     monkeypatch.setattr(corpus, "read_blocks", read_blocks)
-    tokenizer = tokenization.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
+    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
     found = feature_extraction.read_blocks(
         str(path), tokenizer, max_seq_length=16, block_size=10
     )

@@ -10,7 +10,7 @@ import pathlib
 import pytest
 
 import fill_mask
-from training import config_flags
+from foundation import config_flags
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
 LINES = b"hello there\n\nthe [MASK] is here\n[MASK] caf\xe9\n[MASK] bird\n"

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny_runs
 
 import run_pretraining
-from tasks import model_files
+from weights import model_files
 
 BUCKET = "ram://bucket"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_runs
 
-from training import run
+from training import loop
 
 GRID = {
     "learning_rate": "1e-2,5e-3",
@@ -32,7 +32,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(place):
     """A grid whose first run diverges; nothing is evaluated by itself."""
-    note = run.Run._note
+    note = loop.Run._note
 
     def note_nan(self, results):
         if FAILED in self.saver._directory:
@@ -41,7 +41,7 @@ def trained(place):
         note(self, results)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run.Run, "_note", note_nan)
+        patch.setattr(loop.Run, "_note", note_nan)
         return classifier_runs.run_csv(place, "grid", "--do_train", **GRID)
 
 

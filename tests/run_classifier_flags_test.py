@@ -10,8 +10,8 @@ import tiny_runs
 
 import run_classifier
 from data import examples
-from tasks import finetuning, model_labels
-from training import config_flags
+from foundation import config_flags
+from weights import task_files, warm_start
 
 CONFIG = run_classifier.ClassifierConfig
 SUBMITTED = "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax"
@@ -115,7 +115,7 @@ def opened(folder, trained_for, *switches, classes=("LABEL_0",), **flags):
     labels = ["1", "0", "2.5"]
     rows = [json.dumps({"text": "a", "label": label}) for label in labels]
     path.write_text("\n".join(rows))
-    start = finetuning.Start(
+    start = warm_start.Start(
         config=None,
         tokenizer=None,
         attention="bidirectional",
@@ -130,7 +130,7 @@ def opened(folder, trained_for, *switches, classes=("LABEL_0",), **flags):
 
 def test_training_goes_on_with_what_the_model_was_trained_for(tmp_path):
     for kind in (examples.REGRESSION, examples.MULTI_LABEL, None):
-        stored = model_labels.PROBLEM_TYPES[kind] if kind else None
+        stored = task_files.PROBLEM_TYPES[kind] if kind else None
         task = opened(tmp_path, stored, "--do_train")
         assert task.kind == (kind or examples.CLASSIFICATION)
     assert task.labels == ["0", "1", "2.5"]

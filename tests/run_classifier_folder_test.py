@@ -14,7 +14,7 @@ import pytest
 import tiny_runs
 
 import run_ner
-from modeling import model_directory
+from weights import model_directory
 
 TRAIN = ("--do_train", "--do_eval")
 

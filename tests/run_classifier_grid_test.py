@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tiny_runs
 
-import finetuning_job
+from jobs import finetuning
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def run_grid(place, **flags):
 @pytest.fixture(scope="module")
 def grid(place):
     """A grid's folder, and how many models were alive at every fit."""
-    fit, alive, made = finetuning_job.Job.fit, [], []
+    fit, alive, made = finetuning.Job.fit, [], []
 
     def fit_and_count(job, seed):
         alive.append(sum(held() is not None for held in made))
@@ -48,7 +48,7 @@ def grid(place):
         return fitted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetuning_job.Job, "fit", fit_and_count)
+        patch.setattr(finetuning.Job, "fit", fit_and_count)
         gc.disable()  # What Python frees by itself it frees at any time.
         try:
             folder = run_grid(place)

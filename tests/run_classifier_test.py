@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tiny_runs
 
-from modeling import model_directory, models
-from tasks import model_files
+from modeling import models
+from weights import model_directory, model_files
 
 
 @pytest.fixture(scope="module")

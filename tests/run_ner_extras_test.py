@@ -12,9 +12,9 @@ import pytest
 import tiny_runs
 from ner_runs import WORDS, run
 
-from data import conll, conll_tags
-from modeling import model_directory, models
-from tasks import checkpoint_sources, conversion, entities
+from modeling import models
+from tasks.ner import conll, conlleval
+from weights import checkpoint_sources, conversion, model_directory
 
 LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 
@@ -95,7 +95,7 @@ def test_sentences_are_decoded_as_a_whole(place, trained):
     tagged = conll.read(str(predictions))
     for part in tagged.split(tagged.tags):
         assert part[0] in ("I-LOC", "B-LOC")
-        iob1 = conll_tags.convert(part, "iob1")
+        iob1 = conll.convert_tags(part, "iob1")
         assert list(part) == iob1
     assert single["eval_f1"] > 0.5
 
@@ -192,7 +192,7 @@ def test_lines_in_capitals_are_read_as_elsewhere(place, cased):
         true = conll.read(str(path), tag_column=1)
         assert all(word == word.upper() for word in tagged.words)
         sides = (side.split(side.tags) for side in (true, tagged))
-        f1[name] = entities.score(*sides).total.f1
+        f1[name] = conlleval.score(*sides).total.f1
     assert f1["true"] > 0.8
     assert f1["plain"] < 0.4
 

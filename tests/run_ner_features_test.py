@@ -14,9 +14,8 @@ import pytest
 import tiny_runs
 from ner_runs import WORDS
 
-from data import conll
-from modeling import bilstm
-from tasks import feature_based
+from modeling import lstm
+from tasks.ner import conll, feature_based
 
 DEEP = {"num_hidden_layers": 4}
 SHORT = {"lstm_size": 8, "num_train_epochs": 1, "train_batch_size": 32}
@@ -35,10 +34,10 @@ def place(tmp_path_factory):
 def run(place, name, *switches, has_lstms=False, **flags):
     """Runs; most of what is proved needs no LSTM, which is slow to trace."""
     flags = {"init_checkpoint": place / "deep", "features": "last"} | flags
-    make = bilstm.BiLstmTagger
+    make = lstm.BiLstmTagger
     if not has_lstms:
         make = functools.partial(make, depth=0)
-    with mock.patch.object(bilstm, "BiLstmTagger", make):
+    with mock.patch.object(lstm, "BiLstmTagger", make):
         return ner_runs.run(place, name, *switches, **flags)
 
 
@@ -60,7 +59,7 @@ def without_gc():
 
 @pytest.mark.slow
 def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
-    tagger, alive, made = bilstm.BiLstmTagger, [], []
+    tagger, alive, made = lstm.BiLstmTagger, [], []
 
     def make_and_count(**arguments):
         alive.append(sum(held() is not None for held in made))
@@ -68,7 +67,7 @@ def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
         made.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(bilstm, "BiLstmTagger", make_and_count)
+    monkeypatch.setattr(lstm, "BiLstmTagger", make_and_count)
     flags = SHORT | {"features": "all"}
     modes = "--do_train", "--do_eval"
     folder = run(place, "features", *modes, **flags)

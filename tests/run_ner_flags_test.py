@@ -5,8 +5,8 @@ python -m pytest tests/run_ner_flags_test.py
 
 import pytest
 
-import feature_job
 import run_ner
+from tasks.ner import feature_based
 
 
 def config(**flags):
@@ -61,7 +61,7 @@ def test_features_have_no_grid(flags):
 
 def test_the_card_of_a_tagger_of_features_has_the_rate_that_is_used():
     flags = config(features="last", learning_rate="5e-3", lstm_size=4)
-    given = feature_job._given(flags)
+    given = feature_based._given(flags)
     assert given["lstm_learning_rate"] == 1e-3
     assert given["lstm_size"] == 4
     assert "learning_rate" not in given

@@ -14,9 +14,9 @@ import pytest
 import tiny_runs
 from ner_runs import FIRST, LAST, PLACES, WORDS, run
 
-from data import conll, features, schema
-from modeling import model_directory
-from tasks import entities
+from data import features, schema
+from tasks.ner import conll, conlleval
+from weights import model_directory
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_predictions_are_what_was_scored(trained, place, split):
     assert list(again.row_splits) == list(source.row_splits)
     true = conll.read(str(path), tag_column=1)
     assert true.tags == source.tags
-    scores = entities.score(
+    scores = conlleval.score(
         true.split(true.tags),
         again.split(again.tags),
         boundaries=conll.count_boundaries(source),
@@ -91,8 +91,8 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, place):
     first = conll.read(str(trained / "predictions_test.txt"))
     assert list(again.words) == list(first.words)
     # A file without tags gets those that begin every span by B-.
-    theirs = [list(entities.phrases(t)) for t in again.split(again.tags)]
-    ours = [list(entities.phrases(t)) for t in first.split(first.tags)]
+    theirs = [list(conlleval.phrases(t)) for t in again.split(again.tags)]
+    ours = [list(conlleval.phrases(t)) for t in first.split(first.tags)]
     assert list(map(sorted, theirs)) == list(map(sorted, ours))
     assert (trained / "metrics.jsonl").read_bytes() == before
 

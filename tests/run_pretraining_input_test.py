@@ -12,7 +12,8 @@ import pytest
 import create_pretraining_data
 import fill_mask
 import run_pretraining
-from training import config_flags, precision
+from foundation import config_flags
+from training import precision
 
 WORDS = "the man went to a store and bought gallon of milk he was late".split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]

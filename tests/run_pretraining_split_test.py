@@ -13,7 +13,7 @@ import pretraining_runs
 import pytest
 
 import run_pretraining
-from training import config_flags
+from foundation import config_flags
 
 NAMES = ("loss", "masked_lm_loss", "next_sentence_accuracy", "grad_norm")
 

@@ -8,7 +8,7 @@ import pretraining_runs
 import pytest
 import tensorflow as tf
 
-from training import shared_folder
+from training import strategy as strategy_lib
 
 
 @pytest.mark.slow
@@ -48,9 +48,7 @@ class Worker:
         self.other_is_refused = other_is_refused
         self.calls = 0
         for name in ("is_multi_worker", "is_chief", "sum_over_replicas"):
-            monkeypatch.setattr(
-                shared_folder.strategies, name, getattr(self, f"_{name}")
-            )
+            monkeypatch.setattr(strategy_lib, name, getattr(self, f"_{name}"))
 
     def _is_multi_worker(self, strategy):
         return True
@@ -73,7 +71,7 @@ def test_a_shared_folder_is_accepted(tmp_path, monkeypatch, is_chief):
     worker = Worker(
         monkeypatch, tmp_path, is_chief=is_chief, other_is_refused=False
     )
-    shared_folder.check(None, str(tmp_path))
+    strategy_lib.check_shared_folder(None, str(tmp_path))
     assert worker.calls == 2
     # The chief's is gone; that of another is not this worker's to remove.
     assert len(list(tmp_path.iterdir())) == (not is_chief)
@@ -85,5 +83,7 @@ def test_a_worker_whose_folder_cannot_be_made_says_so_when_all_know(
     (tmp_path / "file").touch()
     worker = Worker(monkeypatch, tmp_path, is_chief=True, other_is_refused=True)
     with pytest.raises(tf.errors.OpError, match="file"):
-        shared_folder.check(None, str(tmp_path / "file" / "folder"))
+        strategy_lib.check_shared_folder(
+            None, str(tmp_path / "file" / "folder")
+        )
     assert worker.calls == 2

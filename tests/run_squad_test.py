@@ -11,9 +11,9 @@ import squad_runs
 from squad_runs import read, run
 
 import run_squad
-from modeling import model_directory
-from tasks import squad_metrics
-from training import config_flags
+from foundation import config_flags
+from tasks.squad import dataset, squad_metrics
+from weights import model_directory
 
 RATES = "1e-6,1e-2"
 
@@ -49,7 +49,7 @@ def test_it_learns_and_scores_itself(first, place):
     assert values["eval_f1"] > 90
     # As released: questions, of which some have several windows.
     assert values["global_step"] == int(200 / 32 * 10)
-    found = squad_metrics.squad.read(str(place / "dev1.json"))
+    found = dataset.read(str(place / "dev1.json"))
     scores = squad_metrics.evaluate(found, read(first, "predictions.json"))
     assert values["eval_f1"] == scores["f1"]
     assert values["eval_exact_match"] == scores["exact_match"]

@@ -3,9 +3,10 @@
 import pathlib
 import types
 
-from modeling import model_directory, models
+from foundation import config_flags
+from modeling import models
 from modeling.config import BertConfig
-from training import config_flags
+from weights import model_directory
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SEED = 3

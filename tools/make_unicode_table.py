@@ -1,10 +1,10 @@
-"""Writes data/unicode_14_0.json, the pinned Unicode data of the tokenizer.
+"""Writes unicode_14_0.json, the pinned Unicode data of the tokenizer.
 
 google-research/bert asks the running Python's `unicodedata`, so its pieces
 change with the Python version. Ours come from one committed table, made once
 under a Python whose Unicode is 14.0.0 (that is, 3.11):
 
-    python3.11 tools/make_unicode_table.py data/unicode_14_0.json
+    python3.11 tools/make_unicode_table.py data/tokenization/unicode_14_0.json
 
 Everything is asked of Python's own `str` and `unicodedata`, for they are what
 the released tokenizer calls. Whether a character is cased or case-ignorable

@@ -22,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-import errors
+from foundation import errors
 
 _PREFIX = "model.ckpt"
 # Names the latest one, for TensorFlow.

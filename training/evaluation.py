@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from training import allocator, feed, step
+from training import feed, step
+from training.cpu import allocator
 
 
 class Evaluator:

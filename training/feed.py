@@ -10,7 +10,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-import errors
+from foundation import errors
 from training import strategy as strategies
 
 

@@ -8,6 +8,7 @@ A resumed run drops the lines after the step that it resumes from, so that the
 file equals that of a run that was never stopped, but for the TIMINGS.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -120,3 +121,90 @@ def _step_of(line: str) -> float:
         return json.loads(line)["step"]
     except (ValueError, KeyError, TypeError):
         return float("inf")
+
+
+# ----------------------------------------------------------------------
+# How fast a run is: tokens per second and the share of the device's peak.
+#
+# Model FLOPs utilization counts the operations that the mathematics needs (not
+# what recomputation adds) against the published dense peak of the devices. Of a
+# TPU TensorFlow does not say which one it is: there the user gives the peak.
+
+# TFLOP/s of one device, dense, without sparsity: (16-bit floats, float32 as
+# TensorFlow computes it: TF32 where there is one). From the makers' data
+# sheets; the longest name that is part of the device's name counts.
+_PEAKS = {
+    "A100": (312.0, 156.0),
+    "A10": (125.0, 62.5),
+    "A10G": (70.0, 35.0),
+    "A30": (165.0, 82.0),
+    "B200": (2250.0, 1125.0),
+    "H100 PCIe": (756.0, 378.0),
+    "H100": (989.0, 494.0),
+    "H200": (989.0, 494.0),
+    "L4": (121.0, 60.0),
+    "L40S": (362.0, 183.0),
+    "RTX 3090": (71.0, 35.5),
+    "RTX 4090": (165.0, 82.6),
+    "T4": (65.0, 8.1),
+    "V100": (125.0, 15.7),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Throughput:
+    """Turns examples per second into what can be compared.
+
+    Attributes:
+        tokens: of one example, padding included.
+        flops: of one example, forward and backward.
+        peak: FLOP/s of all devices together, or None where it is not known.
+    """
+
+    tokens: int
+    flops: float
+    peak: float | None = None
+
+    def __call__(self, examples_per_second: float) -> dict[str, float]:
+        """Returns the values by their names in metrics.jsonl."""
+        values = {"train/tokens_per_second": self.tokens * examples_per_second}
+        if self.peak:
+            values["train/model_flops_utilization"] = (
+                self.flops * examples_per_second / self.peak
+            )
+        return values
+
+
+def peak(
+    strategy: tf.distribute.Strategy,
+    compute_dtype: str,
+    peak_tflops: float | None = None,
+) -> float | None:
+    """Returns the FLOP/s of all devices; None where nobody knows it.
+
+    Args:
+        strategy: whose replicas count.
+        compute_dtype: float32 or a 16-bit float.
+        peak_tflops: of one device, as the user says.
+    """
+    if peak_tflops is None:
+        peak_tflops = _published(_device_name(), compute_dtype)
+    if peak_tflops is None:
+        return None
+    return peak_tflops * 1e12 * strategy.num_replicas_in_sync
+
+
+def _published(name: str, compute_dtype: str) -> float | None:
+    words = f" {name.replace('-', ' ').lower()} "
+    found = [k for k in _PEAKS if f" {k.lower()} " in words]
+    if not found:
+        return None
+    half, single = _PEAKS[max(found, key=len)]
+    return single if compute_dtype == "float32" else half
+
+
+def _device_name() -> str:
+    for gpu in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(gpu)
+        return details.get("device_name", "")
+    return ""

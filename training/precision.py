@@ -7,7 +7,7 @@ import pathlib
 
 import tensorflow as tf
 
-import errors
+from foundation import errors
 
 NAMES = ("auto", "float32", "bfloat16", "float16")
 # Doubling without end would reach infinity, which no halving leaves. Below 1

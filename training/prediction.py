@@ -14,9 +14,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import tensorflow as tf
 
-import fusion
-from training import allocator, constants, feed, onednn
+from foundation import fusion
+from training import feed
 from training import strategy as strategies
+from training.cpu import allocator, constants, onednn
 
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
 _INDEX, _IS_REAL = "example_index", "is_real_example"

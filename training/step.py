@@ -6,21 +6,51 @@ gradients are summed over micro-batches and replicas, then clipped, then
 applied. Every random draw is keyed by (seed, step, replica, micro-batch).
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.framework import ops
 
-import fusion
-from training import (
-    allocator,
-    custom_gradients,
-    fused_parts,
-    optimizers,
-    precision,
-)
+from foundation import fusion
+from training import optimizers, precision
+from training.cpu import allocator, fused_parts
+
+# ----------------------------------------------------------------------
+# Has TensorFlow forget custom gradients once they have been taken.
+#
+# It registers the derivative of each by a name, in every graph anew, for as
+# long
+# as the process lives. What is registered refers to tensors, these to their
+# graph, and a graph to the weights that it reads: every run of a grid would
+# leave
+# its weights and slots in memory.
+
+_PREFIX = "CustomGradient-"
+
+
+@contextlib.contextmanager
+def forget_custom_gradients() -> Iterator[None]:
+    """Within it gradients are taken; afterwards not again, of that graph."""
+    names = _registered()
+    before = set(names)
+    try:
+        yield
+    finally:
+        for name in set(names) - before:
+            if name.startswith(_PREFIX):
+                del names[name]
+
+
+def _registered() -> dict:
+    """Returns TensorFlow's own table, which is not part of its interface."""
+    registry = getattr(ops, "gradient_registry", None)
+    # Of another TensorFlow nothing is forgotten, which costs only memory.
+    return getattr(registry, "_registry", {})
+
 
 Features = Mapping[str, tf.Tensor]
 _SUM = tf.distribute.ReduceOp.SUM
@@ -214,9 +244,9 @@ class TrainStep:
 
     def _gradients(self, features, weights, scale, seed):
         variables = self._optimizer.variables
-        # The way back has parts to compile as well; see modeling.attention.
+        # The way back has parts to compile as well; see modeling.layers.
         with (
-            custom_gradients.forgotten(),
+            forget_custom_gradients(),
             fusion.compiled_by(self._compiler),
         ):
             with tf.GradientTape() as tape:

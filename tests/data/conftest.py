@@ -2,13 +2,9 @@
 
 import pytest
 
-from data import (
-    corpus,
-    pretraining_job,
-    pretraining_parts,
-    pretraining_shards,
-)
-from tests.data import shard_jobs
+from data import corpus
+from data.pretraining import data_job, shard_files
+from tests.data.pretraining import shard_jobs
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +18,11 @@ def text(tmp_path_factory):
 @pytest.fixture
 def small_tasks(monkeypatch):
     """Several blocks, plans and parts even of a small text."""
-    monkeypatch.setattr(pretraining_parts, "PART_INSTANCES", 100)
-    monkeypatch.setattr(pretraining_job, "_PLAN_PIECES", (500, 500))
+    monkeypatch.setattr(data_job, "PART_INSTANCES", 100)
+    monkeypatch.setattr(data_job, "_PLAN_PIECES", (500, 500))
     blocks = corpus.read_blocks
     monkeypatch.setattr(
-        pretraining_shards.corpus,
+        shard_files.corpus,
         "read_blocks",
         lambda paths: blocks(paths, 2000),
     )

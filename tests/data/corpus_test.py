@@ -9,8 +9,8 @@ import json
 
 import pytest
 
-import errors
 from data import corpus
+from foundation import errors
 
 TEXT = "One a.\nTwo b.\n\n\nThree c.\n   \nFour d.\nFive e."
 DOCUMENTS = [["One a.", "Two b."], ["Three c."], ["Four d.", "Five e."]]

@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-import errors
 from data import examples
+from foundation import errors
 
 CLASSIFICATION, MULTI_LABEL = examples.CLASSIFICATION, examples.MULTI_LABEL
 

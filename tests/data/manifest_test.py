@@ -10,8 +10,8 @@ import types
 import numpy as np
 import pytest
 
-import errors
 from data import manifest, records, schema
+from foundation import errors
 
 
 class Words(types.SimpleNamespace):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import errors
 from data import pipelines, records, schema
+from foundation import errors
 
 SCHEMA = schema.pretraining(8, 2)
 COUNTS = (5, 3, 0, 17, 1)  # One shard is empty, one (index 3) is compressed.

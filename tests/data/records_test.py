@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import records, schema, shard_reading
+from data import records, schema
 
 SCHEMA = schema.pretraining(16, 4)
 
@@ -126,7 +126,7 @@ def test_a_shard_reads_back_as_written(tmp_path, suffix):
         writer.write(encoded[:11])
         writer.write(encoded[11:])
     assert writer.count == 30
-    assert list(shard_reading.read(path)) == encoded
+    assert list(records.read(path)) == encoded
     assert [file.name for file in tmp_path.iterdir()] == [f"a.tfrecord{suffix}"]
 
 
@@ -191,5 +191,5 @@ def test_compressed_shards_may_be_joined_from_parts(tmp_path):
     with records.ShardWriter(str(path)) as writer:
         writer.write(encoded)
     path.write_bytes(path.read_bytes() * 2)
-    assert list(shard_reading.read(str(path))) == encoded * 2
+    assert list(records.read(str(path))) == encoded * 2
     assert gzip.decompress(path.read_bytes())

@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import (
-    example_records,
-    length_groups,
-    schema,
-    sequences,
-    tokenization,
-    vocabulary,
-)
-from data import features as features_lib
+from data import features, length_groups, schema, sequences
+from data.tokenization import vocabulary, wordpiece
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"w{i}" for i in range(30)]
@@ -25,7 +18,7 @@ WORDS = [f"w{i}" for i in range(30)]
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return tokenization.Tokenizer(
+    return wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_tokens(PIECES + WORDS)
     )
 
@@ -43,7 +36,7 @@ def features_of(tokenizer, count=101, longest=40, **options):
         tokenizer, texts(1, count, longest), None, max_seq_length=64, **options
     )
     labels = np.arange(len(made))[:, None]
-    return features_lib.Features(
+    return features.Features(
         row_splits=made.row_splits,
         ragged=made.ragged,
         dense={"label_ids": labels},
@@ -143,8 +136,8 @@ def test_records_hold_what_was_written(tokenizer, tmp_path, num_choices):
         if num_choices
         else schema.classification(64)
     )
-    features_lib.write(path, kind, made)
-    read = features_lib.read(path, kind)
+    features.write(path, kind, made)
+    read = features.read(path, kind)
     np.testing.assert_array_equal(read.row_splits, made.row_splits)
     assert read.num_choices == num_choices
     for name, values in {**made.ragged, **made.dense}.items():
@@ -158,8 +151,8 @@ def test_as_many_classes_as_places_stay_labels(tokenizer, tmp_path):
     made = dataclasses.replace(made, dense={"label_ids": several})
     kind = schema.classification(64, schema.labels(64))
     path = str(tmp_path / "train.tf_record")
-    features_lib.write(path, kind, made)
-    read = features_lib.read(path, kind)
+    features.write(path, kind, made)
+    read = features.read(path, kind)
     np.testing.assert_array_equal(read.dense["label_ids"], several)
     assert "label_ids" not in read.ragged
 
@@ -167,7 +160,7 @@ def test_as_many_classes_as_places_stay_labels(tokenizer, tmp_path):
 def test_records_have_the_released_names(tokenizer, tmp_path):
     made = features_of(tokenizer, 3)
     path = str(tmp_path / "train.tf_record")
-    features_lib.write(path, schema.classification(64), made)
+    features.write(path, schema.classification(64), made)
     record = next(iter(tf.data.TFRecordDataset(path))).numpy()
     example = tf.train.Example.FromString(record)
     sizes = {
@@ -195,7 +188,7 @@ def test_records_are_made_again_only_when_something_changed(
             return features_of(tokenizer, 5)
 
         kind = schema.classification(length)
-        return example_records.prepare(path, kind, job, make)
+        return features.prepare(path, kind, job, make)
 
     prepare({"text": "a"})
     assert len(prepare({"text": "a"})) == 5
@@ -214,11 +207,11 @@ def test_a_note_that_another_worker_removes_is_none(tmp_path, monkeypatch):
     """It was there when it was asked for."""
     path = str(tmp_path / "train.tf_record")
     monkeypatch.setattr(tf.io.gfile, "exists", lambda path: True)
-    example_records.remove_note(path)
-    assert example_records.read_note(path) == {}
-    example_records.write_note(path, {"job": 1})
-    assert example_records.read_note(path) == {"job": 1}
-    example_records.remove_note(path)
+    features.remove_note(path)
+    assert features.read_note(path) == {}
+    features.write_note(path, {"job": 1})
+    assert features.read_note(path) == {"job": 1}
+    features.remove_note(path)
     assert not list(tmp_path.iterdir())
 
 

@@ -6,8 +6,8 @@ pytest tests/data/shard_reading_test.py
 import pytest
 import tensorflow as tf
 
-import errors
-from data import records, shard_reading
+from data import records
+from foundation import errors
 
 
 def example(number: int) -> bytes:
@@ -31,17 +31,17 @@ def write(folder, sizes: list[int]) -> list[str]:
 def test_many_shards_are_counted_in_their_order(tmp_path):
     sizes = [draw * 37 % 50 for draw in range(40)] + [2100]
     assert 0 in sizes
-    assert shard_reading.counts(write(tmp_path, sizes)) == sizes
+    assert records.counts(write(tmp_path, sizes)) == sizes
 
 
 def test_the_first_record_of_each_shard_is_its_own(tmp_path):
-    found = shard_reading.first_examples(write(tmp_path, [3, 1, 2] * 10))
+    found = records.first_examples(write(tmp_path, [3, 1, 2] * 10))
     assert found == [{"number": [n], "empty": []} for n in range(30)]
 
 
 def test_no_shards_have_nothing():
-    assert shard_reading.counts([]) == []
-    assert shard_reading.first_examples([]) == []
+    assert records.counts([]) == []
+    assert records.first_examples([]) == []
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -50,7 +50,7 @@ def test_a_truncated_shard_is_named_with_its_record(tmp_path, place):
     damaged = tmp_path / paths[place]
     damaged.write_bytes(damaged.read_bytes()[:-20])
     with pytest.raises(errors.InputError) as caught:
-        shard_reading.counts(paths)
+        records.counts(paths)
     assert str(caught.value).startswith(f"{damaged}: record ")
     assert "is cut off or damaged" in str(caught.value)
 
@@ -61,21 +61,21 @@ def test_a_damaged_record_is_named_by_number(tmp_path):
     data = bytearray(damaged.read_bytes())
     data[16 + len(example(2)) + 20] ^= 1
     damaged.write_bytes(data)
-    assert len(shard_reading.first_examples(paths)) == 3
+    assert len(records.first_examples(paths)) == 3
     with pytest.raises(errors.InputError, match="2.tfrecord: record 2 is cut"):
-        shard_reading.counts(paths)
+        records.counts(paths)
 
 
 def test_a_shard_that_has_nothing_to_judge_is_named(tmp_path):
     paths = write(tmp_path, [2, 2, 0])
     with pytest.raises(errors.InputError, match="2.tfrecord: holds no records"):
-        shard_reading.first_examples(paths)
+        records.first_examples(paths)
     paths[2] = str(tmp_path / "b.tfrecord")
     with pytest.raises(errors.InputError, match="b.tfrecord: no such file"):
-        shard_reading.first_examples(paths)
+        records.first_examples(paths)
     with pytest.raises(errors.InputError, match="b.tfrecord: no such file"):
-        shard_reading.counts(paths)
+        records.counts(paths)
     with records.ShardWriter(paths[2]) as writer:
         writer.write([b"\xff\xff not an example"])
     with pytest.raises(errors.InputError, match="record 1 is not a tf.train"):
-        shard_reading.first_examples(paths)
+        records.first_examples(paths)

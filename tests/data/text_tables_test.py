@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-import errors
 from data import examples, text_tables
+from foundation import errors
 
 
 def write(folder, name, text):

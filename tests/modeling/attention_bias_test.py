@@ -7,12 +7,12 @@ import itertools
 
 import numpy as np
 
-from modeling import attention_bias
+from modeling import layers
 
 
 def _visible(input_mask, *, left_to_right=False, packed=False):
     """Returns which columns each row sees, of the only example."""
-    bias = attention_bias.attention_bias(
+    bias = layers.attention_bias(
         np.array([input_mask], np.int32),
         left_to_right=left_to_right,
         packed=packed,
@@ -61,8 +61,8 @@ def test_some_rows_are_those_of_all():
     wanted = np.array([[3, 0, 2, 0], [1, 1, 0, 3]], np.int32)
     for left_to_right, packed in itertools.product([False, True], repeat=2):
         options = {"left_to_right": left_to_right, "packed": packed}
-        rows = np.array(attention_bias.attention_bias(mask, **options))
-        some = attention_bias.attention_bias(mask, positions=wanted, **options)
+        rows = np.array(layers.attention_bias(mask, **options))
+        some = layers.attention_bias(mask, positions=wanted, **options)
         if left_to_right or packed:  # Else all rows are one.
             rows = np.take_along_axis(rows, wanted[:, None, :, None], axis=2)
         np.testing.assert_array_equal(some, rows)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import attention, dropout
+from modeling import dropout, layers
 
 SEED = [5, 6]
 SMALL, USUAL = (3, 2, 7, 4), (3, 2, 64, 32)  # B, N, S, D
@@ -42,7 +42,7 @@ def formula(inputs, bias, seed, rate):
 
 
 def attend(inputs, bias, seed, rate):
-    return attention.attend(**inputs, bias=bias, dropout_seed=seed, rate=rate)
+    return layers.attend(**inputs, bias=bias, dropout_seed=seed, rate=rate)
 
 
 def run(function, dtype, seed, rate, shape=SMALL, **kind):

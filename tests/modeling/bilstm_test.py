@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import bilstm, lstm, scalar_mix, variables
+from modeling import lstm, variables
 
 SIZES = dict(num_layers=3, hidden_size=4, num_classes=5, size=6)
 LENGTHS = [7, 4, 1]
@@ -77,7 +77,7 @@ def test_their_gradients_are_those_of_keras(batch, pair):
 @pytest.mark.parametrize("is_mixed", [False, True], ids=["concat", "mix"])
 def test_padding_changes_nothing(is_mixed):
     rng = np.random.default_rng(1)
-    model = bilstm.BiLstmTagger(is_mixed=is_mixed, **SIZES)
+    model = lstm.BiLstmTagger(is_mixed=is_mixed, **SIZES)
     x = rng.standard_normal((1, 3, 3, 4)).astype(np.float16)
     alone = model({"activations": x, "input_mask": np.ones((1, 3), np.int32)})
     longer = np.concatenate([x, np.full((1, 5, 3, 4), 9, np.float16)], axis=1)
@@ -89,7 +89,7 @@ def test_padding_changes_nothing(is_mixed):
 
 def test_a_mix_is_the_mean_until_it_learns():
     make = variables.Maker(stddev=1.0, seed=0)
-    mix = scalar_mix.ScalarMix("mix", 3, make=make)
+    mix = lstm.ScalarMix("mix", 3, make=make)
     x = np.random.default_rng(2).standard_normal((2, 3, 4)).astype(np.float32)
     np.testing.assert_allclose(numpy(mix(x)), x.mean(axis=1), rtol=1e-5)
     mix.scalars.assign(np.log([1.0, 2.0, 5.0]))
@@ -101,7 +101,7 @@ def test_a_mix_is_the_mean_until_it_learns():
 
 def test_weights_are_a_function_of_the_seed_and_have_stable_paths():
     first, second, other = (
-        bilstm.BiLstmTagger(is_mixed=True, seed=seed, **SIZES)
+        lstm.BiLstmTagger(is_mixed=True, seed=seed, **SIZES)
         for seed in (1, 1, 2)
     )
     paths = [v.path for v in first.variables]
@@ -114,7 +114,7 @@ def test_weights_are_a_function_of_the_seed_and_have_stable_paths():
 
 
 def test_dropout_is_keyed():
-    model = bilstm.BiLstmTagger(is_mixed=True, rate=0.5, **SIZES)
+    model = lstm.BiLstmTagger(is_mixed=True, rate=0.5, **SIZES)
     features = {
         "activations": np.ones((2, 3, 3, 4), np.float32),
         "input_mask": np.ones((2, 3), np.int32),

@@ -10,8 +10,8 @@ import pathlib
 
 import pytest
 
-import errors
-from modeling import activations, config
+from foundation import errors
+from modeling import config, layers
 
 CONFIGS = pathlib.Path(__file__).parent.parent.parent / "configs"
 SIZES = sorted(CONFIGS.glob("*_L-*_H-*_A-*.json"))
@@ -33,7 +33,7 @@ def test_gelu_means_what_its_file_means_by_it(tmp_path):
     assert read(typed).hidden_act == "gelu_erf"
 
 
-@pytest.mark.parametrize("act", sorted(activations.BY_NAME))
+@pytest.mark.parametrize("act", sorted(layers.BY_NAME))
 def test_every_activation_survives_both_dialects(act):
     one = config.BertConfig(vocab_size=30, hidden_act=act)
     assert config.BertConfig.from_dict(one.to_dict()) == one
@@ -42,10 +42,8 @@ def test_every_activation_survives_both_dialects(act):
 
 def test_the_two_forms_of_gelu_are_the_published_ones():
     # Values of 0.5 x (1 + erf(x / sqrt 2)) and of the tanh form at 1.
-    assert float(activations.gelu_erf(1.0)) == pytest.approx(
-        0.8413447, abs=1e-6
-    )
-    assert float(activations.gelu(1.0)) == pytest.approx(0.8411920, abs=1e-6)
+    assert float(layers.gelu_erf(1.0)) == pytest.approx(0.8413447, abs=1e-6)
+    assert float(layers.gelu(1.0)) == pytest.approx(0.8411920, abs=1e-6)
 
 
 def test_defaults_are_the_released_ones():

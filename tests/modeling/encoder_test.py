@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import errors
+from foundation import errors
 from modeling import encoder, models, variables
 
 SEED = tf.constant([7, 11])

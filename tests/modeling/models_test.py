@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import models, weight_names
+from modeling import models
+from weights import weight_names
 
 SEED = tf.constant([3, 5])
 MODELS = {

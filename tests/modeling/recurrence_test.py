@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from modeling import recurrence
+from modeling import lstm
 
 BATCH, LENGTH, SIZE = 2, 5, 3
 KEPT = 0.5
@@ -46,12 +46,12 @@ def expected(x, backwards):
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_every_place_sees_those_before_it(x, backwards):
-    found = recurrence.outputs(step, start(), x, backwards=backwards)
+    found = lstm.all_outputs(step, start(), x, backwards=backwards)
     np.testing.assert_allclose(found, expected(x, backwards), rtol=1e-5)
 
 
 def test_the_last_carry_has_all_its_parts(x):
-    total, count = recurrence.last_carry(step, start(), x)
+    total, count = lstm.last_carry(step, start(), x)
     np.testing.assert_allclose(total, expected(x, False)[:, -1], rtol=1e-5)
     np.testing.assert_array_equal(count, np.full((BATCH, 1), LENGTH))
 
@@ -66,7 +66,7 @@ def test_gradients_are_those_of_the_formula(x, backwards, length, jit_compile):
     def differentiate(x, shares):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            found = recurrence.outputs(step, start(), x, backwards=backwards)
+            found = lstm.all_outputs(step, start(), x, backwards=backwards)
             loss = tf.reduce_sum(found * shares)
         return tape.gradient(loss, x)
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import transformers
 
-from modeling import weight_names
 from modeling.config import BertConfig
 from tests.training import golden_run
+from weights import weight_names
 
 
 def build(dtype: torch.dtype):

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 import transformers
 
-from modeling import weight_names
 from modeling.config import BertConfig
 from tests.modeling import formula
+from weights import weight_names
 
 HEADS = {
     "BertForPreTraining": [weight_names.MASKED_LM, weight_names.NEXT_SENTENCE],

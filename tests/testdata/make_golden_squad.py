@@ -13,14 +13,14 @@ import sys
 import tempfile
 
 import tensorflow as tf
+import tokenization  # noqa: E402
+from absl import flags  # noqa: E402
+
+import run_squad  # noqa: F401
 
 sys.modules["tensorflow"] = tf.compat.v1
 sys.path.insert(0, sys.argv[1])
 
-import tokenization  # noqa: E402
-from absl import flags  # noqa: E402
-
-import run_squad  # noqa: E402
 
 LENGTH, STRIDE, QUERY = 40, 12, 9
 CONTEXTS = [

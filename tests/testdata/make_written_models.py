@@ -117,8 +117,8 @@ def build(name: str, activation: str):
 
 def write(root: pathlib.Path) -> None:
     """Writes every model and every tokenizer."""
-    from data import tokenization, vocabulary
-    from tasks import model_files
+    from data.tokenization import vocabulary, wordpiece
+    from weights import model_files
 
     words = vocabulary.Vocabulary.from_tokens(VOCABULARY)
     for name in MODELS:
@@ -127,10 +127,10 @@ def write(root: pathlib.Path) -> None:
             labels = LABELS if MODELS[name][1].get("num_classes") == 3 else None
             path = root / f"{name}-{activation}"
             model_files.save(
-                model, tokenization.Tokenizer(words), str(path), labels
+                model, wordpiece.Tokenizer(words), str(path), labels
             )
     for name, settings in TOKENIZERS.items():
-        tokenizer = tokenization.Tokenizer(words, **settings)
+        tokenizer = wordpiece.Tokenizer(words, **settings)
         model_files.save(model, tokenizer, str(root / name))
 
 

@@ -5,12 +5,12 @@ pytest tests/training/continuity_test.py
 
 import pytest
 
-import errors
-from training import continuity
+from foundation import errors
+from training import loop
 
 
 def check(old, new, **options):
-    continuity.check("run", {"flag": old}, {"flag": new}, **options)
+    loop.check_settings("run", {"flag": old}, {"flag": new}, **options)
 
 
 @pytest.mark.parametrize(

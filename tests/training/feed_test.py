@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import toy_run
 
-import errors
+from foundation import errors
 from training import feed
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from jobs import assembly, run_config
 from modeling import models
 from modeling.config import BertConfig
-from tasks import pretraining
+from tasks.pretraining import objectives
 from tests.training import golden_run
-from training import assembly, loop, run_config, strategy
+from training import loop, strategy
 from training import precision as policies
 
 TOLERANCE = 1e-4
@@ -47,7 +48,7 @@ def train(output_dir, precision="float32"):
     )
     assembly.train(
         config,
-        pretraining.PretrainingTask(),
+        objectives.PretrainingTask(),
         model,
         strategy=scope,
         phases=[loop.Phase(golden_run.STEPS, make_batches)],

@@ -8,8 +8,9 @@ import types
 import pytest
 import tensorflow as tf
 
-import errors
-from training import assembly, precision, run_config, strategy
+from foundation import errors
+from jobs import assembly, run_config
+from training import precision, strategy
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}}'
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 import toy_run
 from absl import flags
 
-from training import run
+from training import loop
 
 
 def die():
@@ -58,7 +58,7 @@ def die_inside_a_save():
 
 def die_after(step, seconds):
     """Dies so long after that step, whatever is being done then."""
-    note = run.Run._note
+    note = loop.Run._note
 
     def noted(self, results):
         note(self, results)
@@ -68,7 +68,7 @@ def die_after(step, seconds):
             )
             timer.start()
 
-    run.Run._note = noted
+    loop.Run._note = noted
 
 
 def child(output_dir, options, point):

@@ -13,16 +13,8 @@ import tensorflow as tf
 import toy_run
 from absl import logging
 
-import errors
-from training import (
-    loop,
-    metric_writer,
-    optimizers,
-    precision,
-    run,
-    schedules,
-    step,
-)
+from foundation import errors
+from training import loop, metric_writer, optimizers, precision, step
 
 QUICK = {"steps": 6, "log_every": 3, "save_every": 3}
 
@@ -173,7 +165,7 @@ def test_the_first_call_of_a_process_is_not_part_of_the_speed(
     """It compiles: here it takes 100 seconds, every other one 0.01."""
     ticks = itertools.chain([0.0, 0.0, 100.0], itertools.count(100.0, 0.01))
     times = types.SimpleNamespace(monotonic=lambda: next(ticks))
-    monkeypatch.setattr(run, "time", times)
+    monkeypatch.setattr(loop, "time", times)
     go, *_ = toy_run.make({"steps": 3, "log_every": 1})
     go(str(tmp_path))
     first, *others = metrics(tmp_path)
@@ -189,12 +181,12 @@ def test_several_workers_agree_on_the_mean_pace(monkeypatch):
         is_multi_worker=lambda strategy: True,
         sum_over_replicas=lambda strategy, values: 32.0 * values,
     )
-    monkeypatch.setattr(run, "strategies", workers)
+    monkeypatch.setattr(loop, "strategies", workers)
     preempted = types.SimpleNamespace(signal=0)
     going = types.SimpleNamespace(strategy=None, preempted=preempted)
-    assert run.Run._agree(going, 0.5, 8.0) == (0, 0.5, 8.0)
+    assert loop.Run._agree(going, 0.5, 8.0) == (0, 0.5, 8.0)
     preempted.signal = 2
-    assert run.Run._agree(going)[0] == 2
+    assert loop.Run._agree(going)[0] == 2
 
 
 def test_a_run_ends_in_the_time_given(tmp_path, monkeypatch):
@@ -202,7 +194,7 @@ def test_a_run_ends_in_the_time_given(tmp_path, monkeypatch):
     # asks it twice, takes 20 ms.
     ticks = itertools.count()
     clock = types.SimpleNamespace(monotonic=lambda: 0.01 * next(ticks))
-    monkeypatch.setattr(run, "time", clock)
+    monkeypatch.setattr(loop, "time", clock)
     options = {"steps": 10**6, "log_every": 20, "max_seconds": 2.0}
     go, *_ = toy_run.make(options)
     go(str(tmp_path / "run"))
@@ -260,7 +252,7 @@ def make_scaled_step(initial, max_skipped=50):
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(),
             model.trainable_variables,
-            schedules.WarmupDecay(peak=0.01, num_train_steps=100),
+            optimizers.WarmupDecay(peak=0.01, num_train_steps=100),
         )
         scale = precision.LossScale(
             initial=initial, growth_steps=2, max_skipped=max_skipped
@@ -318,7 +310,7 @@ def test_the_whole_step_compiles_with_xla_to_the_same_numbers():
             optimizer = optimizers.Optimizer(
                 optimizers.AdamW(),
                 model.trainable_variables,
-                schedules.WarmupDecay(peak=0.01, num_train_steps=100),
+                optimizers.WarmupDecay(peak=0.01, num_train_steps=100),
             )
         run = step.TrainStep(
             toy_run.Task(), model, optimizer, strategy=strategy, seed=1

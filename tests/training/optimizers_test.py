@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import optimizers, schedules
+from training import optimizers
 
 SHAPES = {
     "bert/embeddings/word_embeddings": (11, 4),
@@ -23,7 +23,7 @@ NO_DECAY = {p for p in SHAPES if "bias" in p or "LayerNorm" in p}
 # So small that the epsilon counts.
 SMALL = {"bert/encoder/layer_0/output/dense/bias": 1e-5}
 STEPS = 100
-SCHEDULE = schedules.WarmupDecay(
+SCHEDULE = optimizers.WarmupDecay(
     peak=0.01, num_train_steps=STEPS, num_warmup_steps=10
 )
 
@@ -134,7 +134,7 @@ def test_defaults_are_the_released_ones():
 
 def one_step(rule, path, weight, gradient, **kwargs):
     (variable,) = keras_variables({path: np.asarray(weight, np.float64)})
-    constant = schedules.WarmupDecay(peak=0.1, num_train_steps=1000)
+    constant = optimizers.WarmupDecay(peak=0.1, num_train_steps=1000)
     optimizer = optimizers.Optimizer(rule, [variable], constant, **kwargs)
     gradients = [tf.convert_to_tensor(np.asarray(gradient, np.float32))]
     optimizer.apply(gradients, tf.constant(0, tf.int64))

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import schedules
+from training import optimizers
 
 
 def rates(steps, **kwargs):
-    schedule = schedules.WarmupDecay(**kwargs)
+    schedule = optimizers.WarmupDecay(**kwargs)
     return [float(schedule(tf.constant(s, tf.int64))) for s in steps]
 
 

@@ -6,7 +6,7 @@ python -m pytest tests/training/throughput_test.py
 import pytest
 import tensorflow as tf
 
-from training import throughput
+from training import metric_writer
 
 
 @pytest.mark.parametrize(
@@ -22,26 +22,26 @@ from training import throughput
     ],
 )
 def test_the_peak_is_the_makers(name, half, single, monkeypatch):
-    monkeypatch.setattr(throughput, "_device_name", lambda: name)
+    monkeypatch.setattr(metric_writer, "_device_name", lambda: name)
     strategy = tf.distribute.get_strategy()
-    assert throughput.peak(strategy, "bfloat16") == half
-    assert throughput.peak(strategy, "float16") == half
-    assert throughput.peak(strategy, "float32") == single
+    assert metric_writer.peak(strategy, "bfloat16") == half
+    assert metric_writer.peak(strategy, "float16") == half
+    assert metric_writer.peak(strategy, "float32") == single
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA A1000", "Some CPU"])
 def test_of_unknown_devices_only_the_user_knows(name, monkeypatch):
-    monkeypatch.setattr(throughput, "_device_name", lambda: name)
+    monkeypatch.setattr(metric_writer, "_device_name", lambda: name)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    assert throughput.peak(two, "bfloat16") is None
-    assert throughput.peak(two, "bfloat16", peak_tflops=3.5) == 7e12
+    assert metric_writer.peak(two, "bfloat16") is None
+    assert metric_writer.peak(two, "bfloat16", peak_tflops=3.5) == 7e12
 
 
 def test_the_share_of_the_peak_is_of_all_devices():
-    speed = throughput.Throughput(tokens=128, flops=5e9, peak=1e12)
+    speed = metric_writer.Throughput(tokens=128, flops=5e9, peak=1e12)
     assert speed(80.0) == {
         "train/tokens_per_second": 128 * 80.0,
         "train/model_flops_utilization": 0.4,
     }
-    unknown = throughput.Throughput(tokens=128, flops=5e9)
+    unknown = metric_writer.Throughput(tokens=128, flops=5e9)
     assert list(unknown(80.0)) == ["train/tokens_per_second"]

@@ -14,8 +14,6 @@ import sys
 import time
 from typing import NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -28,10 +26,11 @@ from training import (
     loop,
     optimizers,
     precision,
-    schedules,
-    shared_folder,
     strategy,
 )
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 
 VOCABULARY, LENGTH, WIDTH = 23, 6, 8
 DEFAULTS = {
@@ -202,7 +201,7 @@ def make(options):
         )
         run_clock, schedule = (
             None,
-            schedules.WarmupDecay(
+            optimizers.WarmupDecay(
                 peak=options["peak"],
                 num_train_steps=options["steps"],
                 num_warmup_steps=options["steps"] // 5,
@@ -225,7 +224,7 @@ def make(options):
     evaluator = evaluation.Evaluator(Task(), model, strategy=scope)
 
     def go(output_dir):
-        shared_folder.check(scope, output_dir)
+        strategy.check_shared_folder(scope, output_dir)
         return loop.train(
             Task(),
             model,

@@ -1,0 +1,467 @@
+"""Text to word pieces as TensorFlow operations.
+
+Texts of printable ASCII, which is most of English, only need lower-casing,
+and texts of characters that the normalization leaves alone need nothing: both
+are told by a regular expression. All others are rewritten by
+`graph_normalization`. TensorFlow Text's FastWordpieceTokenizer then finds the
+pieces.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from data.tokenization import normalization as normalization_lib
+from data.tokenization import vocabulary as vocabulary_lib
+
+# ----------------------------------------------------------------------
+# A renumbering of characters that TensorFlow Text cannot misread.
+#
+# TensorFlow Text's FastWordpieceTokenizer splits words by itself, by the
+# Unicode version and the Chinese blocks compiled into it, which are not the
+# released tokenizer's. On most characters they agree for good; the others it
+# never sees. They get a stand-in: a rare Chinese character if they must be
+# words
+# by themselves, a private-use one if not. Those that no piece contains share
+# one
+# stand-in of each kind.
+#
+#     "\u20ac" (a symbol, which is no word by itself)  ->  "\U000f0001"
+#
+# Pieces are renumbered the same way, so ids come out as if nothing had
+# happened.
+
+_PRIVATE_USE = ((0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
+# Blocks that TensorFlow Text splits into characters; whether a character of
+# the last two stands for itself or for another is up to the vocabulary.
+SEPARATOR_BLOCKS = ((0x2F800, 0x2FA1F), (0x2B820, 0x2CEAF))
+UNKNOWN_LETTER = _PRIVATE_USE[0][0]
+UNKNOWN_SEPARATOR = SEPARATOR_BLOCKS[0][0]
+_CONTINUATION = "##"
+
+
+class Alphabet:
+    """The stand-in of every character, for one vocabulary.
+
+    Attributes:
+      codes: int32 [code points]; the stand-in of each normalized character.
+      direct: bool [code points]; text of these alone needs no rewriting: they
+        are unchanged by normalization and stand for themselves. (Capital
+        letters of ASCII only have to be lower-cased, and are included.)
+      separator: bool [code points]; stand-ins that are words by themselves.
+    """
+
+    def __init__(
+        self,
+        tokens: Iterable[str],
+        normalization: normalization_lib.Normalization,
+    ):
+        """Hands out stand-ins to the characters of a vocabulary's pieces."""
+        properties = normalization_lib.unicode_properties()
+        separator = normalization.separator
+        self._real_separator = separator
+        reserved = np.zeros_like(separator)
+        for first, last in SEPARATOR_BLOCKS:
+            reserved[first : last + 1] = True
+        agreed = properties.settled & ~properties.cjk
+        if normalization.tokenize_chinese_chars:
+            agreed |= properties.cjk & ~reserved
+        self.direct = agreed & normalization.unchanged
+        self.direct[:0x80] = ~properties.removed[:0x80]
+        codes = np.where(separator, UNKNOWN_SEPARATOR, UNKNOWN_LETTER)
+        points = np.arange(normalization_lib.CODE_POINTS)
+        self.codes = np.where(self.direct, points, codes).astype(np.int32)
+        letters, separators = _numbers(_PRIVATE_USE), _numbers(SEPARATOR_BLOCKS)
+        next(letters), next(separators)  # Those for the unknown.
+        for code_point in sorted(map(ord, set().union(*tokens))):
+            if not self.direct[code_point]:
+                is_separator = separator[code_point]
+                stand_ins = separators if is_separator else letters
+                self.codes[code_point] = next(stand_ins)
+        self.separator = (separator & self.direct) | reserved
+        self.separator[normalization_lib.SPACE] = True
+
+    def rewrite(self, token: str) -> str | None:
+        """Gives a piece in stand-ins, or None if no word can contain it."""
+        prefix = ""
+        if token.startswith(_CONTINUATION) and len(token) > 2:
+            prefix, token = _CONTINUATION, token[2:]
+        if token.isalnum() and token.isascii():
+            return prefix + token
+        points = list(map(ord, token))
+        alone = len(points) == 1 and not prefix
+        if not points or (self._real_separator[points].any() and not alone):
+            return None
+        if normalization_lib.unicode_properties().space[points].any():
+            return None
+        return prefix + "".join(map(chr, self.codes[points].tolist()))
+
+    def direct_pattern(self) -> str:
+        """Gives a regular expression for texts of direct characters alone."""
+        edges = np.flatnonzero(
+            np.diff(self.direct, prepend=False, append=False)
+        )
+        ranges = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+        members = "".join(
+            rf"\x{{{first:x}}}-\x{{{end - 1:x}}}" for first, end in ranges
+        )
+        return f"[{members}]*"
+
+
+def _numbers(blocks):
+    return itertools.chain.from_iterable(
+        range(first, last + 1) for first, last in blocks
+    )
+
+
+# ----------------------------------------------------------------------
+# The released normalization as TensorFlow operations.
+#
+#     texts [N] -> code points -> table look-up -> stand-ins of `alphabet`
+#
+# Works on all characters of a batch at once. The rare cases (a character that
+# becomes several, a capital sigma, marks out of order, very long words) sit
+# behind tf.cond, so ordinary text does not pay for them.
+
+MAX_CHARACTERS_PER_WORD = 200
+_PAGE = 256
+_WIDTH = 3  # No character becomes more than three.
+_TRANSPARENT = 255
+_OTHER, _SKIPPED, _CASED = 0, 1, 2
+
+
+class Normalized(NamedTuple):
+    """A batch of normalized texts, flattened.
+
+    Attributes:
+      codes: int32 [M]; stand-ins of the characters that remained.
+      row_splits: int64 [N + 1]; where each text begins in `codes`.
+      source: int64 [M]; the place in `decoded` that each code came from.
+      decoded: int32 [C]; the code points of the texts as they were.
+      decoded_splits: int64 [N + 1]; where each text begins in `decoded`.
+    """
+
+    codes: tf.Tensor
+    row_splits: tf.Tensor
+    source: tf.Tensor
+    decoded: tf.Tensor
+    decoded_splits: tf.Tensor
+
+
+class _PagedTable:
+    """A table over all code points that stores equal pages once."""
+
+    def __init__(self, values: np.ndarray):
+        pages, numbers = {}, []
+        for page in values.astype(np.int32).reshape(-1, _PAGE):
+            numbers.append(pages.setdefault(page.tobytes(), len(pages)))
+        self._starts = tf.constant(np.array(numbers, np.int32) * _PAGE)
+        content = np.frombuffer(b"".join(pages), np.int32)
+        self._content = tf.constant(content)
+
+    def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
+        start = tf.gather(self._starts, code_points // _PAGE)
+        return tf.gather(self._content, start + code_points % _PAGE)
+
+
+class GraphNormalizer:
+    """Normalizes texts, as stand-ins for one vocabulary's characters."""
+
+    def __init__(
+        self,
+        normalization: normalization_lib.Normalization,
+        alphabet: Alphabet,
+    ):
+        """Builds the tables that become constants of the graph."""
+        codes = alphabet.codes
+        single = normalization.single
+        table = np.where(single >= 0, codes[single], single)
+        expansions = np.full((len(normalization.several) + 1, _WIDTH), -1)
+        for number, item in enumerate(normalization.several.items()):
+            code_point, points = item
+            table[code_point] = -2 - number
+            expansions[number, : len(points)] = codes[list(points)]
+        self._codes = _PagedTable(table)
+        self._expansions = tf.constant(expansions, tf.int32)
+        self._has_several = bool(normalization.several)
+        self._final_sigma = int(codes[normalization_lib.FINAL_SIGMA])
+        self._sigma_context = None
+        if normalization.do_lower_case:
+            self._sigma_context = _PagedTable(_sigma_context())
+        self._marks = None
+        if _order_matters(normalization, codes):
+            self._build_mark_tables(normalization, codes)
+        self._separator = _PagedTable(alphabet.separator)
+
+    def __call__(self, texts: tf.Tensor) -> Normalized:
+        """Normalizes a batch.
+
+        Args:
+          texts: string [N], UTF-8; invalid bytes are ignored.
+        """
+        ragged = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
+        decoded, splits = ragged.values, tf.cast(ragged.row_splits, tf.int64)
+        codes = self._codes(decoded)
+        if self._sigma_context is not None:
+            is_sigma = tf.equal(decoded, normalization_lib.CAPITAL_SIGMA)
+            codes = tf.cond(
+                tf.reduce_any(is_sigma),
+                lambda: self._place_final_sigmas(
+                    codes, decoded, splits, is_sigma
+                ),
+                lambda: codes,
+            )
+        source = tf.range(tf.size(codes, tf.int64))
+        row_splits = splits
+        if self._has_several:
+            needs_expanding = tf.reduce_any(codes < -1)
+            if self._marks is not None:
+                is_mark = self._marks(decoded) % _TRANSPARENT > 0
+                needs_expanding |= tf.reduce_any(is_mark)
+            codes, source, row_splits = tf.cond(
+                needs_expanding,
+                lambda: self._expand(codes, decoded, splits),
+                lambda: (codes, source, splits),
+            )
+        kept = codes >= 0
+        kept_before = tf.cumsum(tf.cast(kept, tf.int64))
+        kept_before = tf.concat([[tf.constant(0, tf.int64)], kept_before], 0)
+        row_splits = tf.gather(kept_before, row_splits)
+        places = tf.where(kept)[:, 0]
+        codes = tf.gather(codes, places)
+        codes = tf.cond(
+            tf.reduce_max(row_splits[1:] - row_splits[:-1])
+            > MAX_CHARACTERS_PER_WORD,
+            lambda: self._spoil_long_words(codes, row_splits),
+            lambda: codes,
+        )
+        return Normalized(
+            codes, row_splits, tf.gather(source, places), decoded, splits
+        )
+
+    def _place_final_sigmas(self, codes, decoded, splits, is_sigma):
+        """Gives the final sigmas their own code.
+
+        A sigma is final if the nearest character before it that is not to be
+        skipped is cased and the nearest one after it is not.
+        """
+        context = self._sigma_context(decoded)
+        places = tf.where(tf.not_equal(context, _SKIPPED))
+        is_cased = tf.equal(tf.gather_nd(context, places), _CASED)
+        rows = tf.ragged.row_splits_to_segment_ids(splits)
+        rows = tf.gather_nd(rows, places)
+        follows = is_cased[:-1] & tf.equal(rows[1:], rows[:-1])
+        precedes = is_cased[1:] & tf.equal(rows[1:], rows[:-1])
+        is_final = (
+            tf.gather_nd(is_sigma, places)
+            & tf.concat([[False], follows], 0)
+            & tf.logical_not(tf.concat([precedes, [False]], 0))
+        )
+        places = tf.boolean_mask(places, is_final)
+        updates = tf.fill([tf.shape(places)[0]], self._final_sigma)
+        return tf.tensor_scatter_nd_update(codes, places, updates)
+
+    def _expand(self, codes, decoded, splits):
+        """Gives every character three slots, some of them empty."""
+        several = codes < -1
+        numbers = tf.where(several, -2 - codes, 0)
+        empty = tf.fill(tf.shape(codes), -1)
+        wide = tf.where(
+            several[:, None],
+            tf.gather(self._expansions, numbers),
+            tf.stack([codes, empty, empty], 1),
+        )
+        wide = tf.reshape(wide, [-1])
+        source = tf.range(tf.size(wide, tf.int64)) // _WIDTH
+        if self._marks is not None:
+            order = self._canonical_order(
+                several, numbers, decoded, splits, source
+            )
+            wide, source = tf.gather(wide, order), tf.gather(source, order)
+        return wide, source, splits * _WIDTH
+
+    def _canonical_order(self, several, numbers, decoded, splits, source):
+        """Sorts the marks between two starters by combining class."""
+        empty = tf.fill(tf.shape(decoded), _TRANSPARENT)
+        marks = tf.where(
+            several[:, None],
+            tf.gather(self._expansion_marks, numbers),
+            tf.stack([self._marks(decoded), empty, empty], 1),
+        )
+        marks = tf.cast(tf.reshape(marks, [-1]), tf.int64)
+        rows = tf.ragged.row_splits_to_segment_ids(splits)
+        starters = tf.cumsum(tf.cast(tf.equal(marks, 0), tf.int64))
+        run = starters + tf.gather(rows, source)
+        return tf.argsort(run * (_TRANSPARENT + 1) + marks, stable=True)
+
+    def _build_mark_tables(self, normalization, codes):
+        """Gives each code point its class: 0 for starters, or transparent.
+
+        A removed control character is transparent to the order, and so is a
+        mark that is going to be stripped, unless it is a starter.
+        """
+        properties = normalization_lib.unicode_properties()
+        marks = properties.combining_class.astype(np.int32)
+        stripped = properties.nonspacing_mark & (marks > 0)
+        marks[stripped | properties.removed] = _TRANSPARENT
+        shape = (len(normalization.several) + 1, _WIDTH)
+        expansion_marks = np.full(shape, _TRANSPARENT, np.int32)
+        for number, points in enumerate(normalization.several.values()):
+            expansion_marks[number, : len(points)] = marks[list(points)]
+        self._marks = _PagedTable(marks)
+        self._expansion_marks = tf.constant(expansion_marks)
+
+    def _spoil_long_words(self, codes, row_splits):
+        """Puts an unknown letter at the start of words that are too long."""
+        starts = tf.boolean_mask(
+            row_splits[:-1], row_splits[:-1] < tf.size(codes, tf.int64)
+        )
+        is_separator = self._separator(codes) > 0
+        is_break = tf.tensor_scatter_nd_update(
+            is_separator, starts[:, None], tf.fill(tf.shape(starts), True)
+        )
+        breaks = tf.where(is_break)[:, 0]
+        ends = tf.concat([breaks[1:], [tf.size(codes, tf.int64)]], 0)
+        words = breaks + tf.cast(tf.gather(is_separator, breaks), tf.int64)
+        is_long = ends - words > MAX_CHARACTERS_PER_WORD
+        places = tf.boolean_mask(words, is_long)[:, None]
+        updates = tf.fill([tf.shape(places)[0]], UNKNOWN_LETTER)
+        return tf.tensor_scatter_nd_update(codes, places, updates)
+
+
+def _sigma_context() -> np.ndarray:
+    """Says what each code point means to a sigma near it."""
+    properties = normalization_lib.unicode_properties()
+    context = np.where(properties.cased, _CASED, _OTHER)
+    context[properties.case_ignorable | properties.removed] = _SKIPPED
+    return context
+
+
+def _order_matters(normalization, codes) -> bool:
+    """Says whether the vocabulary knows marks that could be out of order.
+
+    A word with a character that the vocabulary lacks is [UNK] in any order.
+    """
+    properties = normalization_lib.unicode_properties()
+    classes = set()
+    for code_point in normalization.reordering:
+        for point in normalization.several.get(code_point, (code_point,)):
+            if codes[point] != UNKNOWN_LETTER:
+                classes.add(int(properties.combining_class[point]))
+    return len(classes - {0}) > 1
+
+
+# Printable ASCII in words of at most 200 characters needs no table, nor do
+# other texts of characters that normalization leaves alone, if they have no
+# longer words; in which Chinese characters and full stops may end a word too.
+_ENDS_WORD = r"\t\n\r -/:-@\[-`{-~"
+_SHORT_ASCII_WORDS = (
+    rf"(?:[0-9A-Za-z]{{0,200}}[{_ENDS_WORD}])*[0-9A-Za-z]{{0,200}}"
+)
+_ENDS_CHINESE_WORD = _ENDS_WORD + r"\x{3001}\x{3002}\x{4e00}-\x{9fff}\x{ff0c}"
+_SHORT_WORDS = r"(?:[^%s]{0,200}[%s])*[^%s]{0,200}"
+# More bytes than any word has: `graph_normalization` sees to long words.
+_NO_LIMIT = 2**30
+
+
+class GraphTokenizer:
+    """Holds the constants of a graph that tokenizes; cannot be pickled."""
+
+    def __init__(
+        self,
+        vocabulary: vocabulary_lib.Vocabulary,
+        normalization: normalization_lib.Normalization,
+    ):
+        """Builds the tables and the engine, about half a second's work."""
+        tokens = vocabulary.ids
+        alphabet = Alphabet(tokens, normalization)
+        pieces, ids = [vocabulary_lib.UNK], [vocabulary.unk_id]
+        for token, token_id in tokens.items():
+            piece = alphabet.rewrite(token)
+            if piece is not None:
+                pieces.append(piece)
+                ids.append(token_id)
+        self._lowers = normalization.do_lower_case
+        ends = _ENDS_WORD
+        if normalization.tokenize_chinese_chars:
+            ends = _ENDS_CHINESE_WORD
+        self._short_words = _SHORT_WORDS.replace("%s", ends)
+        self._direct = alphabet.direct_pattern()
+        # init_scope: a constant made while some graph is traced would belong
+        # to that graph and could not be used in the next.
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._normalize = GraphNormalizer(normalization, alphabet)
+            self._word_pieces = tf_text.FastWordpieceTokenizer(
+                pieces,
+                max_bytes_per_word=_NO_LIMIT,
+                token_out_type=tf.int32,
+            )
+            self._ids = tf.constant(ids, tf.int32)
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Gives the ids of each text's pieces.
+
+        Args:
+          texts: string [N], UTF-8; invalid bytes are ignored.
+
+        Returns:
+          int32 [N, None], the ids of each text's pieces.
+        """
+        with tf.device("CPU:0"):
+            prepared = texts
+            if self._lowers:
+                prepared = tf.strings.lower(texts)
+            is_ascii = tf.strings.regex_full_match(texts, _SHORT_ASCII_WORDS)
+            others = tf.where(tf.logical_not(is_ascii))
+            prepared = tf.cond(
+                tf.size(others) > 0,
+                lambda: self._rewrite_others(texts, prepared, others),
+                lambda: prepared,
+            )
+            pieces = self._word_pieces.tokenize(prepared)
+            return pieces.with_values(tf.gather(self._ids, pieces.values))
+
+    def _rewrite_others(self, texts, prepared, others):
+        """Rewrites those of the texts that are not ready as they are."""
+        texts = tf.gather_nd(texts, others)
+        is_direct = tf.strings.regex_full_match(
+            texts, self._direct
+        ) & tf.strings.regex_full_match(texts, self._short_words)
+        texts = tf.boolean_mask(texts, ~is_direct)
+        others = tf.boolean_mask(others, ~is_direct)
+        return tf.cond(
+            tf.size(others) > 0,
+            lambda: tf.tensor_scatter_nd_update(
+                prepared, others, self._rewrite(texts)
+            ),
+            lambda: prepared,
+        )
+
+    def _rewrite(self, texts: tf.Tensor) -> tf.Tensor:
+        return _strings(self._normalize(texts))
+
+    def with_offsets(self, texts: tf.Tensor):
+        """Finds the pieces, and where they stand in the rewritten texts.
+
+        Returns:
+          The Normalized texts; int32 [N, None], ids; int64 [N, None] twice,
+          first bytes and the bytes after the last.
+        """
+        with tf.device("CPU:0"):
+            normalized = self._normalize(texts)
+            pieces, starts, ends = self._word_pieces.tokenize_with_offsets(
+                _strings(normalized)
+            )
+            ids = pieces.with_values(tf.gather(self._ids, pieces.values))
+            return normalized, ids, starts, ends
+
+
+def _strings(normalized: Normalized) -> tf.Tensor:
+    codes = tf.RaggedTensor.from_row_splits(
+        normalized.codes, normalized.row_splits, validate=False
+    )
+    return tf.strings.unicode_encode(codes, "UTF-8")

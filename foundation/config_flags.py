@@ -1,0 +1,231 @@
+"""Turns one frozen dataclass into a runner's command line.
+
+A flag is a field, so that a name, a type and a default are written once:
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        vocab_file: str = config_flags.field("One token a line.")
+        max_seq_length: int = config_flags.field("In pieces.", 128)
+
+    if __name__ == "__main__":
+        config_flags.run(Config, main)
+
+Each run parses into flag values of its own, so that two runners can be imported
+by one process. What the user can mend ends as one line and exit code 2.
+"""
+
+import dataclasses
+import json
+import logging as std_logging
+import os
+import re
+import sys
+import types
+import typing
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from absl import flags, logging
+
+from foundation import errors
+
+REQUIRED = dataclasses.MISSING
+_TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
+_HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
+_DEFINE = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
+# What tf.io.gfile and the checkpoint readers raise for the user's own files.
+_TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
+# What an OpError of any kind says of them: a full disk, a directory where a
+# file is meant, or the other way round.
+_TENSORFLOW_FILE_TEXTS = (
+    "No space left on device",
+    "Is a directory",
+    "is not a directory",
+)
+
+
+def field(help: str, default: Any = REQUIRED) -> Any:
+    """Declares one flag; without a default the flag is required."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+def run(
+    config_class: type,
+    main: Callable[[Any], int | None],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Parses the command line, builds the config and calls main(config).
+
+    Exit codes: what main returns (None is 0), 2 for what the user can mend,
+    130 for Ctrl-C. Everything else keeps its traceback.
+    """
+    argv = list(sys.argv if argv is None else argv)
+    try:
+        code = main(parse(config_class, argv))
+    except errors.InputError as error:
+        _exit(2, str(error))
+    except KeyboardInterrupt:
+        _exit(130, "interrupted")
+    except Exception as error:
+        if not _is_file_error(error):
+            raise
+        _exit(2, str(error))
+    if code:
+        sys.exit(code)
+
+
+def parse(config_class: type, argv: Sequence[str]) -> Any:
+    """Builds a config from argv, whose first element is the program's name."""
+    values = _define(config_class)
+    if any(argument in _HELP for argument in argv[1:]):
+        _print_help(config_class, values, full="--helpfull" in argv)
+    try:
+        rest = values(_join_booleans(config_class, argv))
+    except flags.Error as error:
+        raise errors.InputError(str(error)) from error
+    flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
+    logging.use_absl_handler()
+    logging.get_absl_handler().setFormatter(_Formatter())
+    if values["verbosity"].using_default_value:
+        values.verbosity = logging.INFO
+    if len(rest) > 1:
+        raise errors.InputError(
+            f"{rest[1]!r} is not a flag: write --name=value"
+        )
+    given = {
+        f.name: values[f.name].value for f in dataclasses.fields(config_class)
+    }
+    for f in dataclasses.fields(config_class):
+        if f.default is REQUIRED and given[f.name] is None:
+            raise errors.InputError(
+                f"--{f.name} is required: {f.metadata['help']}"
+            )
+    try:
+        return config_class(**given)
+    except ValueError as error:  # __post_init__ names the flag.
+        raise errors.InputError(str(error)) from error
+
+
+def given(config: Any) -> dict[str, Any]:
+    """Returns the flags that differ from their defaults."""
+    return {
+        flag.name: getattr(config, flag.name)
+        for flag in dataclasses.fields(config)
+        if getattr(config, flag.name) != flag.default
+    }
+
+
+def write_run_config(config: Any, output_dir: str) -> None:
+    """Writes the resolved config as run_config.json, whole or not at all."""
+    # Imported here because create_vocabulary.py needs no TensorFlow for flags.
+    import tensorflow as tf
+
+    tf.io.gfile.makedirs(output_dir)
+    path = os.path.join(output_dir, "run_config.json")
+    # A number of the process would not do: other containers have the same.
+    temporary = f"{path}.{uuid.uuid4().hex[:12]}.tmp"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        json.dump(dataclasses.asdict(config), file, indent=2)
+        file.write("\n")
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+class _Formatter(std_logging.Formatter):
+    """Writes "12:34:56 message", with the level where it is not info."""
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        """Returns the line of a record, and its traceback if it has one."""
+        clock = self.formatTime(record, "%H:%M:%S")
+        is_info = record.levelno <= std_logging.INFO
+        level = "" if is_info else f"{record.levelname.lower()}: "
+        lines = [f"{clock} {level}{record.getMessage()}"]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return "\n".join(lines)
+
+
+def _define(config_class: type) -> flags.FlagValues:
+    values = flags.FlagValues()
+    for name, kind in _kinds(config_class).items():
+        f = config_class.__dataclass_fields__[name]
+        default = None if f.default is REQUIRED else f.default
+        text = f.metadata["help"]
+        if typing.get_origin(kind) is typing.Literal:
+            choices = list(typing.get_args(kind))
+            flags.DEFINE_enum(name, default, choices, text, flag_values=values)
+        else:
+            _DEFINE[kind](name, default, text, flag_values=values)
+    logging_flags = flags.FLAGS.flags_by_module_dict()["absl.logging"]
+    for flag in logging_flags:
+        if flag.name not in values:
+            values[flag.name] = flag
+            values.register_flag_by_module("absl.logging", flag)
+    return values
+
+
+def _kinds(config_class: type) -> dict[str, Any]:
+    """Maps field names to bool, int, float, str or a Literal of strings."""
+    hints = typing.get_type_hints(config_class)
+    kinds = {}
+    for f in dataclasses.fields(config_class):
+        kind = hints[f.name]
+        if typing.get_origin(kind) in (types.UnionType, typing.Union):
+            (kind,) = (
+                a for a in typing.get_args(kind) if a is not types.NoneType
+            )
+        kinds[f.name] = kind
+    return kinds
+
+
+def _join_booleans(config_class: type, argv: Sequence[str]) -> list[str]:
+    """Rewrites `--do_train True` as `--do_train=True`, which absl ignores."""
+    booleans = {n for n, k in _kinds(config_class).items() if k is bool}
+    joined: list[str] = []
+    for argument in argv:
+        previous = joined[-1] if len(joined) > 1 else ""
+        is_open = previous.startswith("-") and previous.lstrip("-") in booleans
+        if is_open and argument.lower() in _TRUTHS:
+            joined[-1] = f"{previous}={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _print_help(
+    config_class: type, values: flags.FlagValues, *, full: bool
+) -> NoReturn:
+    lines = [sys.modules[config_class.__module__].__doc__ or "", "Flags:"]
+    for f in dataclasses.fields(config_class):
+        is_required = f.default is REQUIRED
+        default = "required" if is_required else f"default: {f.default}"
+        lines.append(f"  --{f.name}: {f.metadata['help']} ({default})")
+    if full:
+        lines.append(values.get_help())
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.exit(0)
+
+
+def _is_file_error(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return True
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return False
+    if any(text in str(error) for text in _TENSORFLOW_FILE_TEXTS):
+        return isinstance(error, tensorflow.errors.OpError)
+    kinds = (getattr(tensorflow.errors, n) for n in _TENSORFLOW_FILE_ERRORS)
+    return isinstance(error, tuple(kinds))
+
+
+def _exit(code: int, message: str) -> NoReturn:
+    sys.stdout.flush()
+    program = os.path.basename(sys.argv[0]) or "error"
+    line = re.sub(r"\s*\n\s*", " ", message.strip())
+    sys.stderr.write(f"{program}: {line}\n")
+    sys.exit(code)

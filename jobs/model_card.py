@@ -1,0 +1,149 @@
+"""README.md of a model directory: what the model is and how it was made.
+
+card.json beside it holds what it shows, so that an evaluation adds to it:
+
+    begin(directory, "BERT that tags words", data={"train": "..."}, ...)
+    judge(directory, "dev", data={"dev": "..."}, metrics={"eval_f1": 0.9})
+
+A directory without card.json has a README.md of other making, or none, and is
+left alone.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from foundation import errors, file_system
+
+NAME = "README.md"
+JSON = "card.json"
+
+
+def begin(
+    directory: str,
+    title: str,
+    *,
+    data: Mapping[str, str],
+    flags: Mapping[str, Any],
+    seconds: float,
+    labels: Sequence[str] | None = None,
+    weights: str | None = None,
+) -> None:
+    """Writes the card of a newly trained model.
+
+    Args:
+      directory: of the model.
+      title: what the model does.
+      data: set -> what it holds, with its digest; those to learn from.
+      flags: those that differ from their defaults.
+      seconds: that training took.
+      labels: names of the classes.
+      weights: tells the model from any other; see weights_of.
+    """
+    card = {
+        "title": title,
+        "labels": list(labels or ()),
+        "data": dict(data),
+        "judged": {},
+        "flags": dict(flags),
+        "versions": {
+            "Python": platform.python_version(),
+            "TensorFlow": tf.__version__,
+            "Keras": keras.__version__,
+            "NumPy": np.__version__,
+        },
+        "seconds": seconds,
+        "weights": weights,
+    }
+    _write(directory, card)
+
+
+def judge(
+    directory: str,
+    name: str,
+    *,
+    data: Mapping[str, str],
+    metrics: Mapping[str, float],
+) -> None:
+    """Puts an evaluation in the card, in place of an earlier one.
+
+    Args:
+      directory: of the model.
+      name: of what it was evaluated on, as "dev".
+      data: set -> what it holds.
+      metrics: by name, other names than those of other evaluations.
+    """
+    card = _read(directory)
+    if card is not None:
+        found = {"data": dict(data), "metrics": dict(metrics)}
+        card["judged"][name] = found
+        _write(directory, card)
+
+
+def end(directory: str, *, seconds: float, flags: Mapping[str, Any]) -> None:
+    """Puts in the card what all runs took of which the model is the best."""
+    card = _read(directory)
+    if card is not None:
+        _write(directory, card | {"seconds": seconds, "flags": dict(flags)})
+
+
+def weights_of(directory: str) -> str | None:
+    """Returns what tells the model that the card is of from any other."""
+    card = _read(directory)
+    return None if card is None else card["weights"]
+
+
+def _read(directory: str) -> dict[str, Any] | None:
+    path = os.path.join(directory, JSON)
+    if not file_system.exists(path):
+        return None
+    try:
+        return file_system.read_json(path)
+    except errors.InputError as error:  # A power cut may leave half of one.
+        logging.warning("%s; the model card begins anew", error)
+        return None
+
+
+def _write(directory: str, card: Mapping[str, Any]) -> None:
+    text = "\n".join(_lines(card)) + "\n"
+    file_system.write_text(os.path.join(directory, NAME), text)
+    # In this order: whose card.json says of what it is, that one is whole.
+    text = json.dumps(card, indent=2) + "\n"
+    file_system.write_text(os.path.join(directory, JSON), text)
+
+
+def _lines(card: Mapping[str, Any]) -> list[str]:
+    lines = [f"# {card['title']}", ""]
+    if card["labels"]:
+        names = enumerate(card["labels"])
+        shown = ", ".join(f"{i} = {name}" for i, name in names)
+        lines += [f"Labels: {shown}.", ""]
+    data, metrics = dict(card["data"]), {}
+    for found in card["judged"].values():
+        data |= found["data"]
+        metrics |= found["metrics"]
+    lines += ["## Data", "", *_table(("set", "content"), data)]
+    if metrics:
+        values = {name: f"{metrics[name]:.6g}" for name in sorted(metrics)}
+        lines += ["", "## Results", "", *_table(("metric", "value"), values)]
+    flags = {name: json.dumps(value) for name, value in card["flags"].items()}
+    lines += ["", "## Flags", "", *_table(("flag", "value"), flags)]
+    versions = _table(("package", "version"), card["versions"])
+    lines += ["", "## Versions", "", *versions]
+    return [*lines, "", f"Training took {card['seconds']:.0f} seconds."]
+
+
+def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
+    cells = [header, ("---", "---"), *rows.items()]
+    return ["| " + " | ".join(map(_cell, row)) + " |" for row in cells]
+
+
+def _cell(text: str) -> str:
+    return str(text).replace("|", r"\|").replace("\n", " ")

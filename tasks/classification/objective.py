@@ -1,0 +1,259 @@
+"""Sentence tasks on tensors: what they are trained on and what they predict.
+
+    classification, multiple_choice   logits [B, C]  cross entropy
+    regression                        logits [B, 1]  squared error
+    multi_label                       logits [B, C]  C binary cross entropies
+
+The scores that are reported are computed from the predictions of all examples
+together, in float64, wherever they were computed.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import scipy.special
+import scipy.stats
+import sklearn.metrics
+from keras import ops
+
+from data import examples
+from modeling import losses, models
+from modeling.config import BertConfig
+
+# ----------------------------------------------------------------------
+# Scores of predictions against the truth, as GLUE computes them.
+#
+# Every metric maps arrays to one number; a task names the ones that it reports:
+#
+#     score(("f1", "accuracy"), predictions, references)
+#         -> {"f1": 0.852, "accuracy": 0.799}
+
+
+def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the share of right examples; of several labels, all right."""
+    right = np.asarray(predictions) == np.asarray(references)
+    return float(right.reshape(len(right), -1).all(axis=1).mean())
+
+
+def f1(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns F1 of class 1, 0 where nothing is or was called so."""
+    return float(
+        sklearn.metrics.f1_score(
+            np.equal(references, 1), np.equal(predictions, 1), zero_division=0
+        )
+    )
+
+
+def f1_macro(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the mean of every class's F1, of classes [N] or int [N, C]."""
+    if np.ndim(references) == 2:
+        columns = zip(np.transpose(predictions), references.T, strict=True)
+        return float(np.mean([f1(*pair) for pair in columns]))
+    return float(
+        sklearn.metrics.f1_score(
+            references, predictions, average="macro", zero_division=0
+        )
+    )
+
+
+def f1_micro(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns F1 over all decisions together, int [N, C] of 0 and 1."""
+    return f1(np.ravel(predictions), np.ravel(references))
+
+
+def matthews_correlation(
+    predictions: np.ndarray, references: np.ndarray
+) -> float:
+    """Returns Matthews' coefficient, 0 where either side is constant."""
+    with warnings.catch_warnings():
+        # Of a single class there is nothing to correlate: 0, and said so here.
+        warnings.simplefilter("ignore")
+        return float(sklearn.metrics.matthews_corrcoef(references, predictions))
+
+
+def pearson(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the linear correlation, 0 where either side is constant."""
+    return _correlation(scipy.stats.pearsonr, predictions, references)
+
+
+def spearman(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the correlation of ranks, 0 where either side is constant."""
+    return _correlation(scipy.stats.spearmanr, predictions, references)
+
+
+def mean_squared_error(
+    predictions: np.ndarray, references: np.ndarray
+) -> float:
+    """Returns the mean of the squared differences."""
+    difference = np.asarray(predictions, np.float64) - references
+    return float(np.mean(difference**2))
+
+
+METRICS = {
+    function.__name__: function
+    for function in (
+        accuracy,
+        f1,
+        f1_macro,
+        f1_micro,
+        matthews_correlation,
+        pearson,
+        spearman,
+        mean_squared_error,
+    )
+}
+
+
+def metric_values(
+    names: Sequence[str], predictions: np.ndarray, references: np.ndarray
+) -> dict[str, float]:
+    """Returns each named metric.
+
+    Args:
+      names: of METRICS.
+      predictions: classes int [N], values float [N], or decisions int [N, C].
+      references: likewise.
+    """
+    predictions, references = np.asarray(predictions), np.asarray(references)
+    if predictions.shape != references.shape:
+        raise ValueError(f"{predictions.shape} against {references.shape}")
+    return {name: METRICS[name](predictions, references) for name in names}
+
+
+def _correlation(correlate, predictions, references) -> float:
+    predictions = np.asarray(predictions, np.float64)
+    references = np.asarray(references, np.float64)
+    if len(references) < 2 or 0 in (np.ptp(predictions), np.ptp(references)):
+        return 0.0
+    return float(correlate(predictions, references)[0])
+
+
+_LOSSES = {
+    examples.CLASSIFICATION: losses.classification,
+    examples.MULTIPLE_CHOICE: losses.classification,
+    examples.REGRESSION: losses.regression,
+    examples.MULTI_LABEL: losses.multi_label,
+}
+_NAME = "classification_loss"
+
+
+class ClassificationTask:
+    """Joins labeled sentences, a model, a loss and a metric."""
+
+    def __init__(self, kind: str):
+        """Creates the task of one kind of `data.examples`."""
+        self.kind = kind
+
+    def loss_weights(self, features: dict) -> dict[str, Any]:
+        """Returns the number of examples."""
+        count = ops.shape(features["input_ids"])[0]
+        return {_NAME: ops.cast(count, "float32")}
+
+    def forward(
+        self, model: Any, features: dict, dropout_seed: Any = None
+    ) -> tuple[dict, dict]:
+        """Returns the loss, and the accuracy where there are classes."""
+        logits = model(features, dropout_seed=dropout_seed)
+        labels = features["label_ids"]
+        if self.kind != examples.MULTI_LABEL:
+            labels = ops.reshape(labels, (-1,))
+        loss = _LOSSES[self.kind](logits, labels)
+        measured = {}
+        if _LOSSES[self.kind] is losses.classification:
+            measured["accuracy"] = losses.classification_accuracy(
+                logits, labels
+            )
+        return {_NAME: loss}, measured
+
+    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+        """Returns the logits float32 [B, C]."""
+        return {"logits": model(features)}
+
+
+def make_model(
+    config: BertConfig, *, kind: str, num_classes: int, **options: Any
+) -> keras.Model:
+    """Makes the model of a task; `options` as for ClassificationModel."""
+    if kind == examples.MULTIPLE_CHOICE:
+        return models.MultipleChoiceModel(config, **options)
+    return models.ClassificationModel(
+        config, num_classes=num_classes, **options
+    )
+
+
+def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
+    """Returns float64 [N, C]: what test_results.tsv holds (values as such)."""
+    logits = logits.astype(np.float64)
+    if kind == examples.REGRESSION:
+        return logits
+    if kind == examples.MULTI_LABEL:
+        return 0.5 * (1.0 + np.tanh(0.5 * logits))
+    return np.exp(scipy.special.log_softmax(logits, axis=1))
+
+
+def decisions(kind: str, logits: np.ndarray) -> np.ndarray:
+    """Returns classes int [N], values float [N], or int [N, C] of 0 and 1."""
+    if kind == examples.REGRESSION:
+        return logits[:, 0].astype(np.float64)
+    if kind == examples.MULTI_LABEL:
+        return (logits > 0).astype(np.int64)
+    return logits.argmax(axis=1)
+
+
+def example_losses(
+    kind: str, logits: np.ndarray, label_ids: np.ndarray
+) -> np.ndarray:
+    """Returns float64 [N], the loss of every example."""
+    logits = logits.astype(np.float64)
+    if kind == examples.REGRESSION:
+        return (logits[:, 0] - label_ids[:, 0]) ** 2
+    if kind == examples.MULTI_LABEL:
+        signs = 1 - 2 * label_ids
+        return np.logaddexp(0.0, signs * logits).mean(axis=1)
+    rows = np.arange(len(logits))
+    return -scipy.special.log_softmax(logits, axis=1)[rows, label_ids[:, 0]]
+
+
+def scores(
+    names: Sequence[str],
+    kind: str,
+    logits: np.ndarray,
+    label_ids: np.ndarray,
+    *,
+    positive: int = 1,
+) -> dict[str, float]:
+    """Returns the named metrics; see evaluate."""
+    truth = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
+    made = decisions(kind, logits)
+    if kind == examples.CLASSIFICATION and positive != 1:
+        truth, made = 1 - truth, 1 - made
+    return metric_values(names, made, truth)
+
+
+def evaluate(
+    kind: str,
+    names: Sequence[str],
+    logits: np.ndarray,
+    label_ids: np.ndarray,
+    *,
+    selected_by: Sequence[str] | None = None,
+    positive: int = 1,
+) -> dict[str, float]:
+    """Returns the named metrics, the "score" and the "loss".
+
+    Args:
+      kind: of the task.
+      names: of tasks.classification.objective.
+      logits: float [N, C].
+      label_ids: as `data.examples.encode_labels` gives them.
+      selected_by: the names whose mean is the score, by which runs are
+        compared, the higher the better; None for all.
+      positive: the class that "f1" is of, where there are two.
+    """
+    values = scores(names, kind, logits, label_ids, positive=positive)
+    loss = float(example_losses(kind, logits, label_ids).mean())
+    score = float(np.mean([values[name] for name in selected_by or names]))
+    return {**values, "score": score, "loss": loss}

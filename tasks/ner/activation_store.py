@@ -1,0 +1,152 @@
+"""Activations of words, computed once and kept on disk.
+
+    <name>.float16       [J, W, H]: layer after layer, word after word
+    <name>.float16.json  what they were made from
+
+A word has those of its first piece. The second file is written last; where all
+of it is as now, and all layers asked for are there, nothing is computed.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+from keras import ops
+
+from data import features as features_lib
+from data import records
+from data.features import Features
+from tasks.ner import ner_windows
+from tasks.ner import tagging as tagging_task
+
+FORMAT_VERSION = 1
+DTYPE = np.float16
+_STACK = "activations"
+
+
+class StackTask:
+    """Returns layers of an encoder: 0 is the embeddings, L the last."""
+
+    def __init__(self, layers: Sequence[int]):
+        """Takes the numbers of the layers."""
+        self.layers = list(layers)
+
+    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+        """Returns float16 [B, S, J, H]."""
+        outputs = model(
+            features["input_ids"],
+            features["input_mask"],
+            features["segment_ids"],
+        )
+        states = [outputs.embedding_output, *outputs.all_encoder_layers]
+        chosen = [ops.cast(states[i], "float16") for i in self.layers]
+        return {_STACK: ops.stack(chosen, axis=2)}
+
+
+class Store:
+    """The activations of a set, mapped into memory."""
+
+    def __init__(self, values: np.ndarray, layers: Sequence[int]):
+        """Takes [J, W, H] and the J layers' numbers."""
+        self._values = values
+        self._rows = {layer: i for i, layer in enumerate(layers)}
+
+    @property
+    def hidden_size(self) -> int:
+        """H."""
+        return self._values.shape[2]
+
+    def gather(self, words: np.ndarray, layers: Sequence[int]) -> np.ndarray:
+        """Returns float16 [..., J, H] of words, int [...]."""
+        found = [self._values[self._rows[layer]][words] for layer in layers]
+        return np.stack(found, axis=-2)
+
+
+def prepare(
+    path: str,
+    layers: Sequence[int],
+    job: Mapping[str, Any],
+    *,
+    features: Features,
+    hidden_size: int,
+    compute: Callable[[Sequence[int]], Iterable[Mapping[str, np.ndarray]]],
+) -> Store:
+    """Opens a set's activations, computing them if they are not current.
+
+    Args:
+      path: without its ending.
+      layers: that must be there.
+      job: JSON values that decide what they are.
+      features: of tasks.ner.ner_windows.
+      hidden_size: H.
+      compute: returns batches of StackTask's for some layers.
+    """
+    path = f"{path}.{np.dtype(DTYPE).name}"
+    note = features_lib.read_note(path)
+    words = len(ner_windows.word_places(features))
+    job = json.loads(json.dumps(dict(job)))
+    is_current = (
+        note.get("format_version") == FORMAT_VERSION
+        and note.get("job") == job
+        and set(layers) <= set(note.get("layers", ()))
+        and os.path.exists(path)
+        and os.path.getsize(path) == _size(note["layers"], words, hidden_size)
+    )
+    if is_current:
+        layers = note["layers"]
+        logging.info("%s: %d words, as they stand", path, words)
+    else:
+        _write(
+            path, features, (len(layers), words, hidden_size), layers, compute
+        )
+        note = {
+            "format_version": FORMAT_VERSION,
+            "layers": list(layers),
+            "words": words,
+            "hidden_size": hidden_size,
+            "job": job,
+        }
+        features_lib.write_note(path, note)
+        logging.info("%s: %d words, %d layers", path, words, len(layers))
+    shape = (len(layers), words, hidden_size)
+    return Store(np.memmap(path, DTYPE, "r", shape=shape), layers)
+
+
+def digest(model: Any) -> str:
+    """Returns the SHA-256 of a model's weights."""
+    sha = hashlib.sha256()
+    for variable in sorted(model.weights, key=lambda v: v.path):
+        sha.update(variable.path.encode())
+        values = keras.ops.convert_to_numpy(variable)
+        sha.update(np.ascontiguousarray(values).data)
+    return sha.hexdigest()
+
+
+def _write(path, features, shape, layers, compute) -> None:
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    features_lib.remove_note(path)
+    with records.hidden_name(path) as hidden:
+        _reserve(hidden, _size(layers, shape[1], shape[2]))
+        values = np.memmap(hidden, DTYPE, "r+", shape=shape)
+        batches = compute(layers)
+        for words, stack in tagging_task.of_words(features, _STACK, batches):
+            values[:, words] = stack.transpose(1, 0, 2)
+        values.flush()
+
+
+def _reserve(path: str, size: int) -> None:
+    """Takes the place at once: a full disk would end a mapping by a signal."""
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+
+
+def _size(layers: Sequence[int], words: int, hidden_size: int) -> int:
+    return len(layers) * words * hidden_size * np.dtype(DTYPE).itemsize

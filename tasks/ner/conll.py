@@ -1,0 +1,474 @@
+"""Reads and writes CoNLL files: a word a line, its tag in a column.
+
+    -DOCSTART- -X- O O
+
+    EU NNP I-NP I-ORG
+    rejects VBZ I-VP O
+
+Columns are separated by tabs if the first line of a word has one, else by
+spaces; the file may end in .gz or .bz2. Empty lines end sentences; -DOCSTART-
+begins a document and is no word. Comments are, in files with tabs, lines that
+begin with # and have none, and in all files lines of another number of columns
+than the words, the first of which is #.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from data import corpus
+from foundation import errors, file_system
+
+# ----------------------------------------------------------------------
+# Tags of words and the spans that they mean, in every common scheme.
+#
+#     words   John  Smith  Paris  Rome   sees
+#     iob1    I-PER I-PER  I-LOC  B-LOC  O      B- only between neighbors
+#     bio2    B-PER I-PER  B-LOC  B-LOC  O      B- at every beginning
+#     iobes   B-PER E-PER  S-LOC  S-LOC  O      ends and single words as well
+#     plain   NNP   NNP    NNP    NNP    VBZ    no spans: every tag for itself
+#
+# BILOU's L- and U- are read as E- and S-, BMES's M- as I-. What a scheme does
+# not
+# allow, such as an I- behind nothing, begins a span, as conlleval reads it.
+
+IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
+SCHEMES = (IOB1, BIO2, IOBES, PLAIN)
+OUTSIDE = "O"
+_ALIASES = {"L": "E", "U": "S", "M": "I"}
+_PREFIXES = frozenset("BIESLUM")
+
+
+class Span(NamedTuple):
+    """Words [start, end) of one type."""
+
+    start: int
+    end: int
+    type: str
+
+
+def split(tag: str) -> tuple[str, str]:
+    """Returns prefix and type: ("B", "PER"), ("O", ""); others ("", tag)."""
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    prefix, hyphen, kind = tag.partition("-")
+    if hyphen and kind and prefix in _PREFIXES:
+        return _ALIASES.get(prefix, prefix), kind
+    return "", tag
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Returns the spans of one sentence's tags, in order."""
+    found: list[Span] = []
+    before, kind_before, begin = OUTSIDE, "", 0
+    for i, tag in enumerate([*tags, OUTSIDE]):
+        prefix, kind = split(tag)
+        goes_on = (
+            kind == kind_before and prefix in "IE" and before not in ("E", "S")
+        )
+        if before != OUTSIDE and not goes_on:
+            found.append(Span(begin, i, kind_before))
+        if before == OUTSIDE or not goes_on:
+            begin = i
+        before, kind_before = prefix, kind
+    return found
+
+
+def encode(found: Iterable[Span], length: int, scheme: str) -> list[str]:
+    """Returns a sentence's tags of its spans; they are in order."""
+    tags = [OUTSIDE] * length
+    before = None
+    for span in found:
+        inside = range(span.start, span.end)
+        for i in inside:
+            tags[i] = f"I-{span.type}"
+        is_neighbor = before is not None and (
+            before.end == span.start and before.type == span.type
+        )
+        if scheme != IOB1 or is_neighbor:
+            tags[span.start] = f"B-{span.type}"
+        if scheme == IOBES:
+            prefix = "E" if len(inside) > 1 else "S"
+            tags[span.end - 1] = f"{prefix}-{span.type}"
+        before = span
+    return tags
+
+
+def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
+    """Returns a sentence's tags in another scheme."""
+    if scheme == PLAIN:
+        return list(tags)
+    return encode(spans(tags), len(tags), scheme)
+
+
+def recognize(sentences: Iterable[Sequence[str]]) -> str:
+    """Returns the scheme that tags are in; spans are read alike in any case.
+
+    Between IOB1 and BIO2 decides which of them fewer tags are at odds with: a
+    stray I- does not make a BIO2 file IOB1.
+    """
+    prefixes: set[str] = set()
+    not_iob1 = not_bio2 = 0
+    for tags in sentences:
+        kind_before = ""
+        for tag in tags:
+            prefix, kind = split(tag)
+            prefixes.add(prefix)
+            not_bio2 += prefix == "I" and kind != kind_before
+            not_iob1 += prefix == "B" and kind != kind_before
+            kind_before = kind
+    if not prefixes & {"B", "I", "E", "S"}:
+        return PLAIN if "" in prefixes else BIO2
+    if prefixes & {"E", "S"}:
+        return IOBES
+    return IOB1 if not_iob1 < not_bio2 else BIO2
+
+
+def labels(types: Iterable[str], scheme: str) -> list[str]:
+    """Returns all tags of a scheme, in the order of a model's outputs."""
+    if scheme == PLAIN:
+        return sorted(set(types))
+    prefixes = "BIES" if scheme == IOBES else "BI"
+    rest = [f"{p}-{kind}" for kind in sorted(set(types)) for p in prefixes]
+    return [OUTSIDE, *rest]
+
+
+def scheme_of(names: Sequence[str]) -> str:
+    """Returns the scheme of a model's labels.
+
+    One that was trained on IOB1 can be told by what it has not: a B- of every
+    type, as no two spans of some are ever neighbors.
+    """
+    parts = [split(name) for name in names]
+    prefixes = {prefix for prefix, _ in parts}
+    if "" in prefixes:
+        return PLAIN
+    if prefixes & {"E", "S"}:
+        return IOBES
+    begins, inside = (
+        {kind for prefix, kind in parts if prefix == p} for p in "BI"
+    )
+    return BIO2 if inside <= begins else IOB1
+
+
+def type_of(tag: str, scheme: str) -> str | None:
+    """Returns the type of a tag, None outside; of plain tags, the tag.
+
+    Raises:
+      InputError: the tag belongs to no such scheme.
+    """
+    if scheme == PLAIN:
+        return tag
+    prefix, kind = split(tag)
+    if prefix == "":
+        raise errors.InputError(
+            f"tag {tag!r} is neither O nor a type behind B-, I-, E- or S-"
+        )
+    return kind or None
+
+
+DOCUMENT = "-DOCSTART-"
+# What follows may be separated otherwise than columns: "-DOCSTART- (1 EU)".
+_OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Sentences:
+    """W words in sentences in documents.
+
+    Attributes:
+      path: where they are from, for messages.
+      words: W of them.
+      lines: int64 [W], each word's line, counted from 1.
+      tags: W of them, or None.
+      row_splits: int64 [N + 1]; sentence i has words [splits[i],
+        splits[i + 1]).
+      documents: int64 [D + 1]; document i has sentences likewise.
+      has_documents: whether the file says where documents begin.
+      separator: of its columns.
+    """
+
+    path: str
+    words: Sequence[str]
+    lines: np.ndarray
+    tags: Sequence[str] | None
+    row_splits: np.ndarray
+    documents: np.ndarray
+    has_documents: bool = True
+    separator: str = " "
+
+    def __len__(self) -> int:
+        """Returns N."""
+        return len(self.row_splits) - 1
+
+    def where(self, word: int) -> str:
+        """Names a word as a message does."""
+        return f"{self.path}:{self.lines[word]}"
+
+    def split(self, values: Sequence) -> Iterator[Sequence]:
+        """Yields the part of every sentence."""
+        ends = self.row_splits.tolist()
+        for start, end in zip(ends, ends[1:], strict=False):
+            yield values[start:end]
+
+
+class _Line(NamedTuple):
+    """A line that is not empty."""
+
+    number: int
+    cells: list[str]
+    begins_document: bool
+    begins_sentence: bool
+
+
+def read(
+    path: str,
+    *,
+    word_column: int = 0,
+    tag_column: int | None = -1,
+) -> Sentences:
+    """Reads a file.
+
+    Args:
+      path: of the file, UTF-8, perhaps compressed; see input_files.find.
+      word_column: counted from 0, or from -1 backwards.
+      tag_column: likewise; None for none, as in a file of one column.
+
+    Raises:
+      InputError: in one line, with the line of the file.
+    """
+    path = file_system.find(path)
+    text = _decode(path)
+    separator = _separator(text)
+    lines = list(_lines(text, separator))
+    rows = [line for line in lines if not line.begins_document]
+    if not rows:
+        raise errors.InputError(f"{path}: holds no words")
+    word, tag = _columns(path, rows[0], word_column, tag_column)
+    for line in rows:
+        _check_columns(path, line, rows[0])
+        if tag is not None and not line.cells[tag].strip():
+            raise errors.InputError(
+                f"{path}:{line.number}: column --tag_column={tag} is empty"
+            )
+    sentences, documents = _bounds(lines)
+    return Sentences(
+        path=path,
+        words=[line.cells[word] for line in rows],
+        lines=np.array([line.number for line in rows]),
+        tags=None if tag is None else [line.cells[tag] for line in rows],
+        row_splits=sentences,
+        documents=documents,
+        has_documents=len(rows) < len(lines),
+        separator=separator or " ",
+    )
+
+
+def write(
+    sentences: Sentences, columns: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Yields the lines of a file: each word and its columns of tags.
+
+    conlleval takes the last two for the true and the predicted tag; of a file
+    with tabs, `conlleval -d '\\t'` does.
+
+    Args:
+      sentences: the words.
+      columns: each with W tags.
+    """
+    separator = sentences.separator
+    opening = separator.join([DOCUMENT] + [OUTSIDE] * len(columns))
+    begins = set(sentences.documents[:-1].tolist())
+    rows = list(zip(sentences.words, *columns, strict=True))
+    for i, part in enumerate(sentences.split(rows)):
+        if sentences.has_documents and i in begins:
+            yield f"{opening}\n\n"
+        yield "".join(f"{separator.join(row)}\n" for row in part) + "\n"
+
+
+def count_boundaries(sentences: Sentences) -> int:
+    """Returns how many -DOCSTART- lines `write` writes."""
+    return len(sentences.documents) - 1 if sentences.has_documents else 0
+
+
+def scheme(sentences: Sentences) -> str:
+    """Returns the scheme that the tags are in."""
+    return recognize(sentences.split(_tags(sentences)))
+
+
+def types(sentences: Sentences, scheme: str) -> list[str]:
+    """Returns the types that occur, sorted.
+
+    Raises:
+      InputError: a tag is not of the scheme, with its line.
+    """
+    found: dict[str, int] = {}
+    for i, tag in enumerate(_tags(sentences)):
+        found.setdefault(tag, i)
+    result = set()
+    for tag, i in found.items():
+        try:
+            kind = type_of(tag, scheme)
+        except errors.InputError as error:
+            raise errors.InputError(f"{sentences.where(i)}: {error}") from error
+        if kind is not None:
+            result.add(kind)
+    return sorted(result)
+
+
+def convert(
+    sentences: Sentences, tags: Sequence[str], scheme: str
+) -> list[str]:
+    """Returns W tags, a set's own or others, in a scheme."""
+    return [
+        tag
+        for part in sentences.split(tags)
+        for tag in convert_tags(part, scheme)
+    ]
+
+
+def encode_tags(
+    sentences: Sentences, scheme: str, labels: Sequence[str]
+) -> np.ndarray:
+    """Returns int64 [W], the numbers of the tags in a model's labels.
+
+    Args:
+      sentences: with tags.
+      scheme: what the tags are in.
+      labels: of the model, in whatever scheme.
+
+    Raises:
+      InputError: a tag is of another type, or its label is missing, with its
+        line.
+    """
+    numbers = {label: i for i, label in enumerate(labels)}
+    ours = scheme_of(labels)
+    if scheme == PLAIN:  # Of whatever form its tags are.
+        ours = PLAIN
+    types(sentences, scheme)  # Refuses what is no tag.
+    converted = convert(sentences, _tags(sentences), ours)
+    for i, tag in enumerate(converted):
+        if tag not in numbers:
+            raise errors.InputError(
+                f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} "
+                + _unknown(tag, labels, ours)
+            )
+    return np.array([numbers[tag] for tag in converted])
+
+
+def _unknown(tag, labels, scheme) -> str:
+    """Says what a model lacks for a tag in its scheme."""
+    kinds = {type_of(label, scheme) for label in labels}
+    kind = type_of(tag, scheme)
+    if kind is None or kind in kinds:
+        return f"needs label {tag!r}, but the model has {', '.join(labels)}"
+    known = ", ".join(sorted(kind for kind in kinds if kind))
+    name = "tags" if scheme == PLAIN else "types"
+    return f"is none of the model's {name}: {known}"
+
+
+def _tags(sentences: Sentences) -> Sequence[str]:
+    if sentences.tags is None:
+        raise errors.InputError(f"{sentences.path}: has no column of tags")
+    return sentences.tags
+
+
+def _decode(path: str) -> str:
+    data = b"".join(block.data for block in corpus.read_blocks([path]))
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise errors.InputError(f"{path}:{line}: is not UTF-8") from None
+
+
+def _separator(text: str) -> str | None:
+    """Returns a tab if the first line of a word has one, else None."""
+    lines = text.split("\n")
+    line = _first(lines, (DOCUMENT, "#")) or _first(lines, DOCUMENT) or ""
+    return "\t" if "\t" in line else None
+
+
+def _lines(text: str, separator: str | None) -> Iterable[_Line]:
+    begins, width = True, None
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.rstrip("\r")
+        if not line.strip(" \t"):
+            begins = True
+            continue
+        if separator and line.startswith("#") and separator not in line:
+            continue
+        cells = _cells(line, separator)
+        if line.startswith(("# ", "#\t")):
+            width = _width(text, separator) if width is None else width
+            if width and len(cells) != width:
+                continue
+        opens = _OPENING.match(line) is not None
+        yield _Line(number, cells, opens, begins or opens)
+        begins = opens
+
+
+def _cells(line: str, separator: str | None) -> list[str]:
+    if separator:
+        return line.split(separator)
+    # Not all of Unicode's spaces, of which words may consist.
+    return [cell for cell in line.split(" ") if cell]
+
+
+def _width(text: str, separator: str | None) -> int:
+    """Counts the columns of the first line that is surely a word's."""
+    line = _first(text.split("\n"), (DOCUMENT, "#"))
+    return len(_cells(line.rstrip("\r"), separator)) if line else 0
+
+
+def _first(lines: Sequence[str], others: str | tuple[str, ...]) -> str | None:
+    """Returns the first line that is not empty and does not begin so."""
+    return next(
+        (x for x in lines if x.strip() and not x.startswith(others)), None
+    )
+
+
+def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where sentences and documents begin; none of them is empty."""
+    words, sentences, documents = 0, [0], [0]
+    for line in lines:
+        if line.begins_sentence and sentences[-1] != words:
+            sentences.append(words)
+        if line.begins_document and documents[-1] != len(sentences) - 1:
+            documents.append(len(sentences) - 1)
+        words += not line.begins_document
+    if sentences[-1] != words:
+        sentences.append(words)
+    if documents[-1] != len(sentences) - 1:
+        documents.append(len(sentences) - 1)
+    return np.array(sentences), np.array(documents)
+
+
+def _columns(path, line, word, tag) -> tuple[int, int | None]:
+    """Returns the columns, checked, from the first line of a word."""
+    count = len(line.cells)
+    if count == 1 and tag == -1:
+        tag = None
+    for flag, column in (("word_column", word), ("tag_column", tag)):
+        if column is not None and not -count <= column < count:
+            raise errors.InputError(
+                f"{path}:{line.number}: has {count} column(s), none of them "
+                f"is --{flag}={column}"
+            )
+    if tag is not None and word % count == tag % count:
+        raise errors.InputError(
+            f"{path}:{line.number}: --word_column={word} and "
+            f"--tag_column={tag} are the same"
+        )
+    return word, tag
+
+
+def _check_columns(path: str, line: _Line, first: _Line) -> None:
+    if len(line.cells) != len(first.cells):
+        raise errors.InputError(
+            f"{path}:{line.number}: {len(line.cells)} column(s), but line "
+            f"{first.number} has {len(first.cells)}"
+        )

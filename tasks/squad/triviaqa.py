@@ -1,0 +1,254 @@
+"""TriviaQA's Wikipedia files in SQuAD's form, as the paper trained on them.
+
+    wikipedia-train.json                  questions, aliases, pages' file names
+    evidence/wikipedia/Andrew_Lloyd_Webber.txt           a page
+        -> one paragraph for each page: its first 400 words, if one of the
+           aliases stands there; the first that does is the answer
+
+The paper (section 4.2) forms documents of the first 400 tokens and keeps those
+with at least one of the provided answers.
+"""
+
+import functools
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from foundation import errors, file_system
+from tasks.squad import dataset
+
+_SPACE = re.compile(r"\S+")
+# Letters that re.IGNORECASE takes for s and i, and lower() does not make so.
+_ALIKE = str.maketrans("ſıİ", "sii")
+_FIELDS = {
+    "QuestionId": str,
+    "Question": str,
+    "EntityPages": list,
+    "Answer": dict,
+}
+_KINDS = {str: "text", list: "list", dict: "object"}
+
+
+class Counts(NamedTuple):
+    """What became of the questions' pages."""
+
+    questions: int
+    pages: int
+    missing: int
+    without_answer: int
+    kept: int
+
+
+def convert(
+    path: str, evidence_dir: str, *, max_words: int = 400
+) -> tuple[dict[str, Any], Counts]:
+    """Returns SQuAD's JSON, and what became of the pages.
+
+    Every question has an id for each of its pages, "tc_33--Sunset_Blvd.txt".
+
+    Args:
+      path: a file of questions.
+      evidence_dir: where pages lie, as in "evidence/wikipedia".
+      max_words: of a page, from its beginning.
+
+    Raises:
+      InputError: a file is not TriviaQA's, or no page with an answer is there.
+    """
+    values = file_system.read_json(file_system.find(path))
+    questions = values.get("Data") if isinstance(values, dict) else None
+    if not isinstance(questions, list):
+        raise errors.InputError(f"{path}: has no list 'Data', as TriviaQA has")
+    evidence = _Evidence(evidence_dir)
+    articles: dict[str, dict[str, Any]] = {}
+    missing: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    pages = without = 0
+    for number, question in enumerate(questions, 1):
+        where = f"{path}: question {number}"
+        for page in _pages(where, question):
+            pages += 1
+            text = evidence.read(page) if page else None
+            if text is None:
+                missing.append((where, page or "a page without a name"))
+                continue
+            context = first_words(text, max_words)
+            qa = _qa(question, page, context)
+            if qa is None:
+                without += 1
+                continue
+            if qa["id"] in seen:
+                raise errors.InputError(f"{where}: {qa['id']} occurs twice")
+            seen.add(qa["id"])
+            made = articles.setdefault(page, _article(page, context))
+            made["paragraphs"][0]["qas"].append(qa)
+    counts = Counts(len(questions), pages, len(missing), without, len(seen))
+    _check(path, evidence_dir, counts)
+    if missing:
+        logging.warning("not there: %s", dataset.name(missing, name_all=False))
+    return {"version": "TriviaQA", "data": list(articles.values())}, counts
+
+
+def to_json(made: dict[str, Any]) -> str:
+    """Returns a text with one article a line, that people can look into."""
+    lines = ",\n".join(json.dumps(article) for article in made["data"])
+    return (
+        f'{{"version": {json.dumps(made["version"])}, "data": [\n{lines}\n]}}\n'
+    )
+
+
+def first_words(text: str, count: int) -> str:
+    """Returns the text up to the end of its count-th word."""
+    end = 0
+    for number, match in enumerate(_SPACE.finditer(text), 1):
+        end = match.end()
+        if number == count:
+            break
+    return text[:end]
+
+
+def find_answer(context: str, answer: dict[str, Any]) -> dataset.Answer | None:
+    """Returns where one of TriviaQA's aliases stands, None if none does.
+
+    What TriviaQA has normalized may have lost an article, "The Who" to "who":
+    it counts only where no alias as it is spelled is found.
+    """
+    for prefix in ("", "Normalized"):
+        texts = [answer.get(f"{prefix}Value")]
+        listed = answer.get(f"{prefix}Aliases")
+        texts += listed if isinstance(listed, list) else []
+        found = find_alias(context, [x for x in texts if isinstance(x, str)])
+        if found is not None:
+            return found
+    return None
+
+
+def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
+    """Returns the first alias in a text, of those at one place the longest.
+
+    Case does not count, words must be whole, and between two of them any signs
+    and spaces may stand: "Jay Z" is found in "Jay-Z".
+    """
+    best: tuple[int, int] | None = None
+    folded = context.translate(_ALIKE).lower()
+    for alias in aliases:
+        alias = unicodedata.normalize("NFC", alias).strip()
+        # Most are not there at all, and a pattern takes a millisecond to make.
+        words = re.findall(r"[a-z0-9]+", alias.translate(_ALIKE).lower())
+        if not all(word in folded for word in words):
+            continue
+        pattern = _pattern(alias)
+        if pattern is None:
+            continue
+        match = re.search(pattern, context, re.IGNORECASE)
+        if match is not None:
+            place = (match.start(), -match.end())
+            best = place if best is None else min(best, place)
+    if best is None:
+        return None
+    return dataset.Answer(context[best[0] : -best[1]], best[0])
+
+
+def _pattern(alias: str) -> str | None:
+    words = re.findall(r"\w+", alias)
+    if not words:
+        return None
+    begin, end = alias.index(words[0]), alias.rindex(words[-1]) + len(words[-1])
+    inner = r"(?:\s+|\W{1,3})".join(words)
+    around = re.escape(alias[:begin]), re.escape(alias[end:])
+    return rf"(?<!\w){around[0]}{inner}{around[1]}(?!\w)"
+
+
+def _qa(
+    question: dict[str, Any], page: str, context: str
+) -> dict[str, Any] | None:
+    """Returns a question about a page as SQuAD has it, None without answer."""
+    answer = find_answer(context, question["Answer"])
+    if answer is None:
+        return None
+    return {
+        "id": f"{question['QuestionId']}--{page}",
+        "question": question["Question"],
+        "answers": [{"text": answer.text, "answer_start": answer.start}],
+    }
+
+
+def _article(page: str, context: str) -> dict[str, Any]:
+    title = page.removesuffix(".txt").replace("_", " ")
+    return {"title": title, "paragraphs": [{"context": context, "qas": []}]}
+
+
+def _pages(where: str, question: Any) -> Iterator[str | None]:
+    """Yields the names of a question's pages, each once; None has none."""
+    for name, kind in _FIELDS.items():
+        value = question.get(name) if isinstance(question, dict) else None
+        if not isinstance(value, kind):
+            raise errors.InputError(
+                f"{where}: has no {_KINDS[kind]} {name!r}, as TriviaQA's"
+            )
+    seen = set()
+    for page in question["EntityPages"]:
+        file = page.get("Filename") if isinstance(page, dict) else None
+        if not isinstance(file, str) or not file:
+            yield None
+            continue
+        if os.path.isabs(file) or ".." in file.split("/"):
+            raise errors.InputError(
+                f"{where}: the page {file!r} is outside of the evidence"
+            )
+        if file not in seen:
+            seen.add(file)
+            yield file
+
+
+class _Evidence:
+    """A folder of pages, whose names may differ in case and Unicode's form."""
+
+    def __init__(self, folder: str):
+        self._folder = folder
+
+    def read(self, page: str) -> str | None:
+        """Returns a page's text in NFC, None if there is no such file."""
+        path = os.path.join(self._folder, page)
+        if not _is_file(path):
+            other = self._names.get(_plain(page))
+            path = other and os.path.join(self._folder, other)
+        if not path or not _is_file(path):
+            return None
+        with tf.io.gfile.GFile(path, "rb") as file:
+            text = file.read().decode("utf-8", "ignore")
+        return unicodedata.normalize("NFC", text)
+
+    @functools.cached_property
+    def _names(self) -> dict[str, str]:
+        if not tf.io.gfile.isdir(self._folder):
+            return {}
+        names = sorted(tf.io.gfile.listdir(self._folder))
+        return {_plain(name): name for name in names}
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFD", name).lower()
+
+
+def _is_file(path: str) -> bool:
+    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+
+
+def _check(path: str, evidence_dir: str, counts: Counts) -> None:
+    """Refuses a result that nothing can be learned from."""
+    if counts.pages and counts.missing == counts.pages:
+        raise errors.InputError(
+            f"--evidence_dir={evidence_dir}: none of the {counts.pages} pages "
+            f"that {path} names is there"
+        )
+    if not counts.kept:
+        raise errors.InputError(
+            f"{path}: none of {counts.questions} questions has its answer in "
+            f"the beginning of one of their {counts.pages} pages"
+        )

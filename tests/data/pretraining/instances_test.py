@@ -1,0 +1,237 @@
+"""Proves that pairs are cut as by google-research/bert.
+
+The released rules are written down once more, one instance and one piece at a
+time, and both must agree: exactly where no draw is involved, within five
+standard errors where one is. pytest tests/data/pretraining/instances_test.py
+"""
+
+import random
+import types
+
+import numpy as np
+import pytest
+
+from data.pretraining import instances
+
+RULE = instances.PairingRule(
+    max_seq_length=35, short_seq_prob=0.0, dupe_factor=3
+)
+
+
+def corpus(documents: list[list[int]]) -> instances.Corpus:
+    """A corpus of given sentence lengths whose pieces are their own places."""
+    lengths = [length for document in documents for length in document]
+    return instances.Corpus(
+        np.arange(sum(lengths)),
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.concatenate([[0], np.cumsum([len(x) for x in documents])]),
+    )
+
+
+def some_documents(count=30, seed=0, longest=60) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [
+        rng.integers(1, 20, rng.integers(1, longest)).tolist()
+        for _ in range(count)
+    ]
+
+
+def plan(text, rule=RULE, seed=0):
+    documents = range(len(text.document_starts) - 1)
+    return instances.plan(
+        text, documents, rule=rule, rng=np.random.default_rng(seed)
+    )
+
+
+def document_of(text, piece):
+    sentence = np.searchsorted(text.sentence_starts, piece, "right") - 1
+    return np.searchsorted(text.document_starts, sentence, "right") - 1
+
+
+def transcription(documents, rule, rng):
+    """Yields (pieces of A, of B, is random) by the rules in words."""
+    limit = rule.max_num_tokens
+    for number, document in enumerate(documents):
+        target = limit
+        if rng.random() < rule.short_seq_prob:
+            target = rng.randint(2, limit)
+        place = 0
+        while place < len(document):
+            end, size = place, 0
+            while end < len(document) and size < target:
+                size += document[end]
+                end += 1
+            a_end = place + 1
+            if end - place > 1:
+                a_end = place + rng.randint(1, end - place - 1)
+            a, b = sum(document[place:a_end]), sum(document[a_end:end])
+            is_random = end - place == 1 or rng.random() < 0.5
+            if is_random:
+                for _ in range(10):
+                    other = rng.randrange(len(documents))
+                    if other != number:
+                        break
+                start = rng.randrange(len(documents[other]))
+                b = 0
+                for length in documents[other][start:]:
+                    b += length
+                    if b >= target - a:
+                        break
+                end = a_end
+            while a + b > limit:
+                if a > b:
+                    a -= 1
+                else:
+                    b -= 1
+            yield a, b, is_random
+            place = end
+
+
+@pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
+def test_lengths_and_labels_are_distributed_as_released(short_seq_prob):
+    documents = some_documents(60)
+    rule = instances.PairingRule(
+        max_seq_length=67, short_seq_prob=short_seq_prob, dupe_factor=1
+    )
+    text, rng = corpus(documents), random.Random(1)
+
+    def facts(a, b, is_random):
+        a, b, is_random = map(np.asarray, (a, b, is_random))
+        own = is_random == 0
+        full = (a + b == rule.max_num_tokens).mean()
+        return [
+            *(len(a), a.mean(), b.mean(), is_random.mean(), full),
+            *(b[own].mean(), a.std(), b.std()),
+        ]
+
+    released = np.array(
+        [
+            facts(*zip(*transcription(documents, rule, rng), strict=True))
+            for _ in range(60)
+        ]
+    )
+    ours = []
+    for seed in range(240):
+        places = plan(text, rule, seed).places
+        names = ("a_length", "b_length", "is_random")
+        ours.append(facts(*(places[name] for name in names)))
+    ours = np.array(ours)
+    error = np.hypot(
+        released.std(0) / len(released) ** 0.5, ours.std(0) / len(ours) ** 0.5
+    )
+    assert (abs(released.mean(0) - ours.mean(0)) < 5 * error).all()
+
+
+def test_truncation_takes_from_the_longer_and_from_b_when_equal():
+    limit = 9
+    sizes = np.array([(a, b) for a in range(1, 25) for b in range(1, 25)])
+    zero = np.zeros(len(sizes), np.int64)
+    places, a_cut, b_cut = instances._truncate(
+        *(zero, sizes[:, 0], zero, sizes[:, 1]), limit, np.random.default_rng(0)
+    )
+    for (a, b), got in zip(sizes.tolist(), places, strict=True):
+        while a + b > limit:
+            a, b = (a - 1, b) if a > b else (a, b - 1)
+        assert (got["a_length"], got["b_length"]) == (a, b)
+    np.testing.assert_array_equal(sizes[:, 0] - a_cut, places["a_length"])
+    np.testing.assert_array_equal(sizes[:, 1] - b_cut, places["b_length"])
+
+
+def test_each_truncated_piece_is_a_fair_coin_between_front_and_back():
+    count = 20000
+    zero = np.zeros(count, np.int64)
+    places, a_cut, _ = instances._truncate(
+        zero, zero + 12, zero, zero + 4, 8, np.random.default_rng(0)
+    )
+    assert (a_cut == 8).all()
+    in_front = places["a_start"]
+    # Binomial(8, 1/2): mean 4, variance 2, and the tail is that thin.
+    assert abs(in_front.mean() - 4) < 5 * (2 / count) ** 0.5
+    assert abs(in_front.var() - 2) < 0.15
+    assert abs((in_front == 0).mean() - 2**-8) < 5 * (2**-8 / count) ** 0.5
+
+
+def test_a_comes_from_its_document_and_b_follows_it_or_is_from_another():
+    text = corpus(some_documents())
+    places = plan(text).places
+    a, b = places["a_start"], places["b_start"]
+    a_last = a + places["a_length"] - 1
+    b_last = b + places["b_length"] - 1
+    own = places["is_random"] == 0
+    assert (places["a_length"] > 0).all() and (places["b_length"] > 0).all()
+    assert (document_of(text, a) == document_of(text, a_last)).all()
+    assert (document_of(text, b) == document_of(text, b_last)).all()
+    assert ((document_of(text, a) == document_of(text, b)) == own).all()
+    assert (b[own] > a_last[own]).all()
+
+
+def test_every_piece_is_used_once_per_pass_when_nothing_is_truncated():
+    documents = some_documents(longest=4)
+    text = corpus(documents)
+    rule = instances.PairingRule(max_seq_length=500, dupe_factor=3)
+    places, lost = plan(text, rule)
+    uses = np.zeros(len(text.pieces), int)
+    for place in places:
+        spans = [("a_start", "a_length")]
+        if not place["is_random"]:
+            spans.append(("b_start", "b_length"))
+        for start, length in spans:
+            uses[place[start] : place[start] + place[length]] += 1
+    short = plan(text, RULE).lost_pieces
+    assert lost == (3 * len(text.pieces) - uses.sum()) and short > lost >= 0
+    assert (uses <= 3).all() and (uses == 3).mean() > 0.9
+
+
+def test_random_documents_are_equally_likely_and_reach_the_whole_corpus():
+    text = corpus([[3] * 4 for _ in range(40)])
+    rule = instances.PairingRule(max_seq_length=15, dupe_factor=400)
+    places = plan(text, rule).places
+    chosen = places["is_random"] == 1
+    a = document_of(text, places["a_start"][chosen])
+    b = document_of(text, places["b_start"][chosen])
+    assert (a != b).all()
+    seen = np.bincount((b - a) % 40, minlength=40)[1:]
+    expected = len(a) / 39
+    assert abs(seen - expected).max() < 5 * expected**0.5
+
+
+def test_a_single_document_pairs_with_itself():
+    places = plan(corpus([[5] * 30])).places
+    assert places["is_random"].any() and len(places) > 3
+
+
+def test_documents_of_one_sentence_are_always_random():
+    assert (plan(corpus([[7]] * 5)).places["is_random"] == 1).all()
+
+
+def test_the_draws_depend_on_the_seed_alone():
+    text = corpus(some_documents())
+    one, two, other = (plan(text, seed=seed).places for seed in (3, 3, 4))
+    assert one.tobytes() == two.tobytes() != other.tobytes()
+
+
+def test_instances_are_laid_out_with_their_special_pieces():
+    words = types.SimpleNamespace(pad_id=0, cls_id=101, sep_id=102)
+    places = np.zeros(2, instances.PLACE)
+    places["a_start"], places["a_length"] = [1000, 2000], [2, 1]
+    places["b_start"], places["b_length"] = [3000, 4000], [1, 3]
+    got = instances.assemble(
+        lambda where: where.astype(np.int32),
+        places,
+        max_seq_length=8,
+        vocabulary=words,
+    )
+    assert got.input_ids.tolist() == [
+        [101, 1000, 1001, 102, 3000, 102, 0, 0],
+        [101, 2000, 102, 4000, 4001, 4002, 102, 0],
+    ]
+    assert got.input_mask.tolist() == [[1] * 6 + [0] * 2, [1] * 7 + [0]]
+    assert got.segment_ids.tolist() == [
+        [0, 0, 0, 0, 1, 1, 0, 0],
+        [0, 0, 0, 1, 1, 1, 1, 0],
+    ]
+    assert got.is_candidate.astype(int).tolist() == [
+        [0, 1, 1, 0, 1, 0, 0, 0],
+        [0, 1, 0, 1, 1, 1, 0, 0],
+    ]
+    assert got.lengths.tolist() == [6, 7]

@@ -1,0 +1,157 @@
+"""Proves that shards are a function of text and flags, whatever happens.
+
+pytest tests/data/pretraining/pretraining_shards_test.py
+"""
+
+import numpy as np
+import pytest
+
+from data import manifest, records
+from data.pretraining import data_job, shard_files, token_store
+from tests.data.pretraining.shard_jobs import (
+    hashes,
+    hashes_of_shards,
+    job_for,
+    make,
+    parsed,
+)
+
+pytestmark = pytest.mark.usefixtures("small_tasks")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_the_shards_are_whole_and_the_manifest_says_so(text, tmp_path, suffix):
+    job = job_for(text, tmp_path, suffix=suffix)
+    made = make(job)
+    assert sorted(x.name for x in tmp_path.iterdir()) == [
+        f"a-0.tfrecord{suffix}",
+        f"a-1.tfrecord{suffix}",
+        "a.manifest.json",
+        "a.vocab.txt",
+    ]
+    assert made == manifest.read(f"{tmp_path}/a.manifest.json")
+    sizes = [shard.records for shard in made.shards]
+    assert sizes == records.counts(job.output_files)
+    assert max(sizes) - min(sizes) <= 1 and max(sizes) > 100
+    assert made.totals["documents"] == 40
+    manifest.check(
+        list(job.output_files),
+        max_seq_length=40,
+        max_predictions_per_seq=5,
+        vocabulary=job.vocabulary,
+    )
+
+
+def test_the_records_obey_the_released_conventions(text, tmp_path):
+    job = job_for(text, tmp_path)
+    make(job)
+    rows = parsed(job)
+    ids, mask, segments = (
+        rows[x] for x in ("input_ids", "input_mask", "segment_ids")
+    )
+    lengths = mask.sum(1)
+    column = np.arange(40)
+    np.testing.assert_array_equal(mask, column < lengths[:, None])
+    assert not ids[mask == 0].any() and not segments[mask == 0].any()
+    used = rows["masked_lm_weights"] > 0
+    restored = ids.copy()
+    row, place = np.nonzero(used)
+    restored[row, rows["masked_lm_positions"][row, place]] = rows[
+        "masked_lm_ids"
+    ][row, place]
+    words = job.vocabulary
+    assert (restored[:, 0] == words.cls_id).all()
+    assert ((restored == words.sep_id).sum(1) == 2).all()
+    first_sep = (restored == words.sep_id).argmax(1)
+    np.testing.assert_array_equal(
+        segments, (column > first_sep[:, None]) & (mask == 1)
+    )
+    last = restored[np.arange(len(ids)), lengths - 1]
+    assert (last == words.sep_id).all()
+    assert not (restored == words.mask_id).any()
+    assert set(rows["next_sentence_labels"].ravel()) == {0, 1}
+
+
+def test_the_seed_and_nothing_else_changes_the_shards(text, tmp_path):
+    made = []
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        (tmp_path / name).mkdir()
+        make(job_for(text, tmp_path / name, seed=seed))
+        made.append(hashes(tmp_path / name))
+    assert made[0] == made[1]
+    for name in ("a-0.tfrecord", "a-1.tfrecord"):
+        assert made[0][name] != made[2][name]
+
+
+@pytest.mark.parametrize("suffix, packed", [("", False), (".gz", True)])
+def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
+    text, tmp_path, monkeypatch, suffix, packed
+):
+    """Every file operation in turn is the last one of a killed run."""
+
+    class Killed(BaseException):
+        pass
+
+    (tmp_path / "whole").mkdir()
+    make(job_for(text, tmp_path / "whole", suffix=suffix, packed=packed))
+    expected = hashes(tmp_path / "whole")
+    left = [0]
+
+    def mortal(function):
+        def call(*arguments, **switches):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return function(*arguments, **switches)
+
+        return call
+
+    for owner, name in (
+        (token_store.Writer, "append"),
+        (token_store.Writer, "_note"),
+        (token_store.Writer, "finish"),
+        (records.ShardWriter, "write"),
+        (records.ShardWriter, "__exit__"),
+        (data_job, "replace"),
+        (shard_files.manifest, "write"),
+        (data_job, "join_parts"),
+    ):
+        monkeypatch.setattr(owner, name, mortal(getattr(owner, name)))
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    job = job_for(text, folder, suffix=suffix, packed=packed)
+    deaths, finished = 0, False
+    while not finished:
+        left[0] = 4 + deaths % 9
+        try:
+            make(job)
+            finished = True
+        except Killed:
+            deaths += 1
+            assert set(hashes_of_shards(folder)) <= set(expected.values())
+            assert deaths < 200
+    assert deaths > 5
+    assert hashes(folder) == expected
+
+
+def test_dropped_text_is_counted(tmp_path):
+    path = tmp_path / "dropped.txt"
+    path.write_bytes(b"a b\xff c.\n\xe2\x80\x8b\nq.\n\nd e.\n")
+    totals = make(job_for(str(path), tmp_path)).totals
+    assert totals["invalid_bytes"] == 1
+    assert totals["sentences_without_pieces"] == 1
+    assert totals["unknown_pieces"] == 1
+    assert totals["sentences"] == 3 and totals["lines"] == 5
+
+
+def test_whole_words_stay_whole_in_the_shards(text, tmp_path):
+    job = job_for(text, tmp_path, do_whole_word_mask=True)
+    make(job)
+    rows = parsed(job)
+    words = job.vocabulary.is_continuation
+    used = rows["masked_lm_weights"] > 0
+    # Where a continuation is predicted, so is the place before it.
+    position = rows["masked_lm_positions"]
+    continued = used[:, 1:] & words[rows["masked_lm_ids"][:, 1:]]
+    gaps = (position[:, 1:] - position[:, :-1])[continued]
+    assert len(gaps) > 50 and np.isin(gaps, (1, 2)).all()

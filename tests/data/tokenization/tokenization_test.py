@@ -1,0 +1,338 @@
+"""Proves that pieces are google-research/bert's, in a graph and outside.
+
+python -m pytest tests/data/tokenization/tokenization_test.py
+"""
+
+import gzip
+import hashlib
+import io
+import itertools
+import json
+import pickle
+import sys
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data.tokenization import (
+    normalization,
+    vocabulary,
+    wordpiece,
+    wordpiece_learner,
+)
+from tests.data.tokenization import random_text
+
+SPECIAL = list(vocabulary.SPECIAL_TOKENS)
+RELEASED = {"uncased": True, "cased": False, "multi_cased": False}
+RELEASED["chinese"] = True
+# From a comparison with google-research/bert: see normalization_test.py, here
+# with the pieces of the released vocabularies instead of words.
+EVERY_CODE_POINT = {
+    "uncased": (
+        "d935553a826487834a1e057d291035b5d514594d54d7a3db2741fc6ceeb2f8fd"
+    ),
+    "cased": (
+        "b99a7fd49a0195bfad1f583d7cbfe5049d587ae22911935c2c3e4536c598e26f"
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_tokenizers():
+    """Here every tokenizer makes its own graph."""
+
+
+@pytest.fixture(scope="module")
+def uncased(tiny):
+    return wordpiece.Tokenizer(tiny)
+
+
+@pytest.fixture(scope="module")
+def tiny(repository):
+    path = repository / "tests" / "testdata" / "tiny_vocab.txt"
+    return vocabulary.Vocabulary.from_file(path)
+
+
+@pytest.fixture(scope="module")
+def golden(repository):
+    path = repository / "tests" / "testdata" / "golden_pieces.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def in_graph(tokenizer, texts, batch_size=100):
+    """Tokenizes in a tf.data pipeline."""
+    dataset = tf.data.Dataset.from_tensor_slices(
+        [text.encode() for text in texts]
+    )
+    dataset = dataset.batch(batch_size).map(tokenizer.encode_graph)
+    rows = itertools.chain.from_iterable(b.to_list() for b in dataset)
+    return [[tokenizer.vocabulary.tokens[i] for i in row] for row in rows]
+
+
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_golden_pieces_in_a_graph_and_outside(tiny, golden, case):
+    tokenizer = wordpiece.Tokenizer(tiny, do_lower_case=case == "uncased")
+    texts = [row["text"] for row in golden]
+    pieces = [row[case] for row in golden]
+    assert tokenizer.tokenize(texts) == pieces
+    assert in_graph(tokenizer, texts, batch_size=4) == pieces
+    assert [tokenizer.tokenize([text])[0] for text in texts] == pieces
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {},
+        {"do_lower_case": False},
+        {"strip_accents": False},
+        {"do_lower_case": False, "strip_accents": True},
+        {"tokenize_chinese_chars": False},
+        {"do_lower_case": False, "tokenize_chinese_chars": False},
+    ],
+    ids=str,
+)
+def test_any_mixture_is_split_like_its_words(switches):
+    texts = random_text.texts(1500, seed=1)
+    find_words = normalization.Normalization(**switches).words
+    words = [find_words(text) for text in texts]
+    # Nearly every character is in the vocabulary, so nothing hides in [UNK].
+    chars = sorted(set().union(*itertools.chain.from_iterable(words)))
+    known = [char for i, char in enumerate(chars) if i % 40]
+    tokens = SPECIAL + known + ["##" + char for char in known]
+    pieces = set(tokens)
+    expected = [
+        list(itertools.chain.from_iterable(_pieces(w, pieces) for w in row))
+        for row in words
+    ]
+    tokenizer = wordpiece.Tokenizer(
+        vocabulary.Vocabulary.from_tokens(tokens), **switches
+    )
+    assert tokenizer.tokenize(texts) == expected
+
+
+def _pieces(word, pieces):
+    if len(word) > 200:
+        return ["[UNK]"]
+    return wordpiece_learner.split_word(word, pieces) or ["[UNK]"]
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_pieces_for_the_released_vocabularies(shared_data, name):
+    path = shared_data / "tokenization" / "released_tokens.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    tokenizer = wordpiece.Tokenizer(
+        vocabulary.Vocabulary.from_file(
+            shared_data / "vocab" / f"{name}_vocab.txt"
+        ),
+        do_lower_case=RELEASED[name],
+    )
+    texts = [row["text"] for row in rows]
+    expected = [row[name] for row in rows]
+    assert len(rows) == 898
+    assert tokenizer.tokenize(texts) == expected
+    assert in_graph(tokenizer, texts) == expected
+
+
+@pytest.mark.parametrize("name", EVERY_CODE_POINT)
+def test_released_pieces_on_every_code_point(shared_data, name):
+    tokenizer = wordpiece.Tokenizer(
+        vocabulary.Vocabulary.from_file(
+            shared_data / "vocab" / f"{name}_vocab.txt"
+        ),
+        do_lower_case=RELEASED[name],
+    )
+    tokens = np.array(tokenizer.vocabulary.tokens, object)
+    digest = hashlib.sha256()
+    code_points = [*range(0xD800), *range(0xE000, 0x110000)]
+    texts = [f"ab{chr(code_point)}cd".encode() for code_point in code_points]
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(100000)
+    encoded = dataset.map(tokenizer.encode_graph)
+    for batch, inside in tf.data.Dataset.zip(dataset, encoded):
+        ids, splits = tokenizer.encode(batch.numpy().tolist())
+        np.testing.assert_array_equal(inside.values, ids)
+        np.testing.assert_array_equal(inside.row_splits, splits)
+        pieces = tokens[ids].tolist()
+        for start, end in itertools.pairwise(splits.tolist()):
+            digest.update((" ".join(pieces[start:end]) + "\n").encode())
+    assert digest.hexdigest() == EVERY_CODE_POINT[name]
+
+
+def test_a_batch_spread_over_threads_keeps_its_order(uncased, golden):
+    texts = [row["text"] for row in golden] * 100
+    pieces = [row["uncased"] for row in golden] * 100
+    assert uncased.tokenize(texts) == pieces
+
+
+def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
+    module = tf.Module()
+    module.encode = tf.function(
+        lambda texts: uncased.encode_graph(texts).to_tensor(-1),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    texts = [row["text"] for row in golden]
+    ids = loaded.encode(tf.constant([text.encode() for text in texts]))
+    for row, given in zip(ids.numpy(), golden, strict=True):
+        pieces = [tiny.tokens[i] for i in row if i >= 0]
+        assert pieces == given["uncased"]
+
+
+def test_invalid_bytes_are_ignored(uncased):
+    broken = [
+        b"un\xffaffable",
+        b"he\xc3llo",
+        b"he\xe4\xb8llo",
+        b"he\xed\xa0\x80llo",
+        b"he\xf4\x90\x80\x80llo\xe4",
+    ]
+    sound = [text.decode("utf-8", "ignore") for text in broken]
+    assert uncased.tokenize(broken) == uncased.tokenize(sound)
+    assert uncased.tokenize(broken)[1] == ["hello"]
+
+
+def test_a_lone_surrogate_makes_its_word_unknown(uncased):
+    pieces = uncased.tokenize(["a\ud800 fox", "\udfff"])
+    assert pieces == [["[UNK]", "fox"], ["[UNK]"]]
+
+
+def test_empty_batches_and_texts(uncased):
+    assert uncased.encode([]).row_splits.tolist() == [0]
+    assert uncased.tokenize(["", " ", "\u200b"]) == [[], [], []]
+    assert uncased.encode_with_offsets([]).row_splits.tolist() == [0]
+    assert uncased.encode_with_offsets(["", "\u0301"]).starts.tolist() == []
+
+
+def test_arrays_have_the_promised_types(uncased):
+    encoding = uncased.encode(["the fox"] * 3)
+    assert encoding.ids.dtype == np.int32
+    assert encoding.row_splits.dtype == np.int64
+    assert encoding.row_splits.tolist() == [0, 2, 4, 6]
+
+
+def test_a_later_duplicate_line_gives_the_id():
+    tokens = [*SPECIAL, "the", "fox", "the", "", "##", "\u2028", "fox"]
+    lines = vocabulary.Vocabulary.from_tokens(tokens)
+    encoding = wordpiece.Tokenizer(lines).encode(["the fox the"])
+    assert encoding.ids.tolist() == [7, 11, 7]
+
+
+def test_a_tokenizer_can_be_sent_to_another_process(tiny):
+    tokenizer = wordpiece.Tokenizer(tiny, do_lower_case=False)
+    tokenizer.tokenize(["built"])
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.settings == tokenizer.settings
+    assert copy.tokenize(["Hello World"]) == [["Hello", "World"]]
+
+
+def covered(tokenizer, text):
+    """Pairs each piece with the characters that its offsets name."""
+    encoding = tokenizer.encode_with_offsets([text])
+    return [
+        (tokenizer.vocabulary.tokens[i], text[start:end])
+        for i, start, end in zip(
+            encoding.ids, encoding.starts, encoding.ends, strict=True
+        )
+    ]
+
+
+def test_offsets_name_characters_of_the_original(uncased):
+    assert covered(uncased, "  Una\u200bffable, \ufeffCafe\u0301!") == [
+        ("una", "Una"),
+        ("##ffa", "ffa"),
+        ("##ble", "ble"),
+        (",", ","),
+        ("cafe", "Cafe\u0301"),
+        ("!", "!"),
+    ]
+    # One syllable of Hangul becomes three characters, [UNK] covers its word.
+    assert covered(uncased, "x\U0001f680y \ud55c \u4e2d") == [
+        ("[UNK]", "x\U0001f680y"),
+        ("\u1112", "\ud55c"),
+        ("##\u1161", "\ud55c"),
+        ("##\u11ab", "\ud55c"),
+        ("\u4e2d", "\u4e2d"),
+    ]
+    long = "a" * 201
+    assert covered(uncased, f"{long} fox") == [
+        ("[UNK]", long),
+        ("fox", "fox"),
+    ]
+
+
+def test_offsets_of_any_mixture_cover_what_the_pieces_spell(uncased, tiny):
+    words = normalization.Normalization().words
+    texts = random_text.texts(1000, seed=2)
+    encoding = uncased.encode(texts)
+    with_offsets = uncased.encode_with_offsets(texts)
+    np.testing.assert_array_equal(encoding.ids, with_offsets.ids)
+    np.testing.assert_array_equal(encoding.row_splits, with_offsets.row_splits)
+    rows = np.repeat(np.arange(1000), np.diff(encoding.row_splits))
+    found = 0
+    for row, token_id, start, end in zip(
+        rows,
+        with_offsets.ids,
+        with_offsets.starts,
+        with_offsets.ends,
+        strict=True,
+    ):
+        assert 0 <= start < end <= len(texts[row])
+        span = texts[row][start:end].replace("\u03a3", "\u03c3")
+        piece = tiny.tokens[token_id]
+        if piece != "[UNK]":
+            found += 1
+            body = piece.removeprefix("##").replace("\u03c2", "\u03c3")
+            assert body in "".join(words(span))
+    assert found > 500
+
+
+def test_decode_joins_continuations(uncased):
+    ids = uncased.encode(["Unaffable, hello"]).ids
+    assert uncased.decode(ids) == "unaffable , hello"
+
+
+def run_main(monkeypatch, arguments, text=b""):
+    """Runs the command in this process; returns its code and output."""
+    output = io.BytesIO()
+    source = io.BufferedReader(io.BytesIO(text))
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=source))
+    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(buffer=output))
+    code = wordpiece.main(arguments)
+    return code, output.getvalue()
+
+
+def test_the_command_prints_a_line_per_line(monkeypatch, tiny):
+    text = b"Unaffable fox\n\n  \r\nHello"
+    for flags in (["--do_lower_case=True"], ["--do_lower_case"], []):
+        arguments = [f"--vocab_file={tiny.path}", *flags]
+        code, output = run_main(monkeypatch, arguments, text)
+        assert code == 0
+        assert output == b"una ##ffa ##ble fox\n\n\nhello\n"
+    for flag in ("--do_lower_case=False", "--nodo_lower_case"):
+        arguments = ["--vocab_file", tiny.path, flag]
+        code, output = run_main(monkeypatch, arguments, b"Hello\n")
+        assert output == b"Hello\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--vocab_file=/no/such/file"],
+        ["--vocab_file=x", "--do_lower=False"],
+        ["--vocab_file=x", "--do_lower_case=maybe"],
+        [],
+    ],
+    ids=str,
+)
+def test_bad_arguments_get_one_line_and_exit_code_2(
+    monkeypatch, capsys, arguments
+):
+    try:
+        code, _ = run_main(monkeypatch, arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    assert code == 2
+    assert capsys.readouterr().err.count("\n") == 1

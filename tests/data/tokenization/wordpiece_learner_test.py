@@ -1,0 +1,115 @@
+"""Proves that a vocabulary has the asked size and splits what it has seen.
+
+python -m pytest tests/data/tokenization/wordpiece_learner_test.py
+"""
+
+import collections
+
+import pytest
+
+from data.tokenization import normalization, wordpiece_learner
+from foundation import errors
+from tests.data.tokenization import random_text
+
+WORDS = {
+    "low": 50, "lower": 20, "lowest": 15, "new": 40, "newer": 30, "newest": 60,
+    "wide": 25, "wider": 10, "widest": 8, "slow": 12, "slowest": 5, "!": 70,
+}  # fmt: skip
+
+
+def learn(words, size, **options):
+    return wordpiece_learner.learn(words, size, set().union(*words), **options)
+
+
+@pytest.mark.parametrize("size", [20, 21, 25, 30])
+def test_the_size_is_exact_and_no_piece_comes_twice(size):
+    pieces = learn(WORDS, size)
+    assert len(pieces) == len(set(pieces)) == size
+
+
+def test_the_alphabet_comes_first_and_frequent_pieces_follow():
+    pieces = learn(WORDS, 25)
+    assert pieces[:5] == ["!", "l", "n", "s", "w"]
+    assert pieces[5:16] == ["##" + char for char in "deilorstw"] + pieces[14:16]
+    assert {"new", "low"} < set(pieces[14:])
+
+
+def test_every_word_of_kept_characters_can_be_split():
+    for size in (15, 20, 30):
+        pieces = set(learn(WORDS, size))
+        for word in WORDS:
+            split = wordpiece_learner.split_word(word, pieces)
+            joined = "".join(piece.removeprefix("##") for piece in split)
+            assert joined == word
+    assert wordpiece_learner.coverage(WORDS, pieces).unknown_share == 0
+
+
+def test_more_pieces_split_words_into_fewer():
+    sizes = (14, 20, 26, 32)
+    fits = [
+        wordpiece_learner.coverage(WORDS, set(learn(WORDS, size)))
+        for size in sizes
+    ]
+    means = [fit.pieces_per_word for fit in fits]
+    assert means == sorted(means, reverse=True) and means[0] > means[-1]
+
+
+def test_merges_follow_recounted_pairs():
+    # Counted anew after each merge, by hand: a+b 9 times, then ab+c 6 times,
+    # then d+e 5 times; b+c, with 7 at first, has only 1 left.
+    words = {"abc": 6, "ab": 3, "de": 5, "bc": 1}
+    pieces = list(
+        wordpiece_learner._merges(
+            words, wordpiece_learner.initial_pieces(words, set("abcde")), 1
+        )
+    )
+    assert pieces == ["ab", "abc", "de", "bc"]
+
+
+def test_the_order_of_the_words_does_not_matter():
+    backwards = dict(reversed(WORDS.items()))
+    assert learn(backwards, 30) == learn(WORDS, 30)
+
+
+def test_sizes_that_the_words_cannot_give_say_what_they_can():
+    with pytest.raises(errors.InputError, match="gives 36 at most"):
+        learn(WORDS, 1000)
+    with pytest.raises(errors.InputError, match="107 reserved .* are 121"):
+        learn(WORDS, 110, num_reserved=107)
+
+
+def test_rare_characters_are_left_to_unknown():
+    words = {"common": 1000, "rar\u00e9": 1}
+    assert "\u00e9" not in wordpiece_learner.alphabet(words, 0, 0.999)
+    assert "\u00e9" in wordpiece_learner.alphabet(words, 0, 1.0)
+    assert len(wordpiece_learner.alphabet(words, 3, 1.0)) == 3
+
+
+def test_counted_words_are_the_tokenizers_words():
+    texts = random_text.texts(500, seed=3) + ["qa\x1czb \x85c\x0bd e"] * 2
+    tables = normalization.Normalization()
+    expected = collections.Counter()
+    for text in texts:
+        expected.update(tables.words(text))
+    counter = wordpiece_learner.WordCounter(tables)
+    counter.add(texts)
+    short = {word: n for word, n in expected.items() if len(word) <= 200}
+    assert counter.counts == short
+    assert counter.too_long == sum(expected.values()) - sum(short.values()) > 0
+    assert counter.counts["qazb"] == 2
+
+
+def test_counting_forgets_the_rarest_words_when_memory_is_short():
+    counter = wordpiece_learner.WordCounter(normalization.Normalization(), 10)
+    counter.add(["the fox " * 5])
+    counter.add([" ".join(f"w{number}" for number in range(50))])
+    assert counter.counts == {"the": 5, "fox": 5}
+
+
+def test_words_that_the_tokenizer_never_splits_are_not_learned_from():
+    counter = wordpiece_learner.WordCounter(normalization.Normalization())
+    counter.add(["ab " * 3 + "x" * 200 + " " + "0a" * 5000 + "," + "y" * 201])
+    assert counter.counts == {"ab": 3, "x" * 200: 1, ",": 1}
+    assert counter.too_long == 2
+    found = wordpiece_learner.coverage({"ab": 2}, {"ab"}, counter.too_long)
+    assert found == (1.0, 0.5)

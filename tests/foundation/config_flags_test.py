@@ -1,0 +1,223 @@
+"""Proves that flags follow from a dataclass and that errors are one line.
+
+pytest tests/foundation/config_flags_test.py
+"""
+
+import dataclasses
+import json
+from typing import Literal
+
+import pytest
+import tensorflow as tf
+from absl import logging
+
+from foundation import config_flags, errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Base:
+    """The fields that both runners of this test share."""
+
+    output_dir: str = config_flags.field("Where results go.", "out")
+    use_tpu: bool = config_flags.field("Whether to use a TPU.", False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(Base):
+    """A runner's config with one field of every kind."""
+
+    vocab_file: str = config_flags.field("One token a line.")
+    do_lower_case: bool = config_flags.field("Lower-case.", True)
+    do_train: bool = config_flags.field("Train.", False)
+    max_seq_length: int = config_flags.field("In pieces.", 128)
+    learning_rate: float = config_flags.field("Peak rate.", 5e-5)
+    init_checkpoint: str | None = config_flags.field("Warm start.", None)
+    max_steps: int | None = config_flags.field("Stop early.", None)
+    precision: Literal["auto", "float32"] = config_flags.field("P.", "auto")
+
+    def __post_init__(self) -> None:
+        """Refuses nonsense by the flag's name."""
+        if self.max_seq_length < 4:
+            raise ValueError("--max_seq_length must be at least 4")
+
+
+def parse(*arguments: str) -> Config:
+    return config_flags.parse(Config, ["runner.py", *arguments])
+
+
+def run(main, *arguments: str) -> None:
+    config_flags.run(Config, main, ["runner.py", *arguments])
+
+
+def exit_line(capsys, code: int, main, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        run(main, *arguments)
+    assert caught.value.code == code
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "Traceback" not in message
+    return message
+
+
+def test_defaults_and_types_come_from_the_fields():
+    config = parse("--vocab_file=v")
+    assert config == Config(vocab_file="v")
+    config = parse(
+        "--vocab_file",
+        "v",
+        "--learning_rate",
+        "1e-3",
+        "--max_steps=7",
+        "--precision=float32",
+    )
+    assert config == Config(
+        vocab_file="v", learning_rate=1e-3, max_steps=7, precision="float32"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["--do_train"], True),
+        (["--do_train=true"], True),
+        (["--do_train", "True"], True),
+        (["--do_train", "true", "--max_seq_length=9"], True),
+        (["--do_train", "False"], False),
+        (["--do_train=False"], False),
+        (["--nodo_train"], False),
+        (["--do_train", "--do_lower_case=true"], True),
+    ],
+)
+def test_booleans_are_read_in_every_form_that_people_write(arguments, expected):
+    assert parse("--vocab_file=v", *arguments).do_train is expected
+
+
+def test_a_repeated_flag_takes_the_last_value():
+    assert parse("--vocab_file=a", "--vocab_file=b").vocab_file == "b"
+
+
+def test_flag_files_work(tmp_path):
+    path = tmp_path / "flags"
+    path.write_text("# the recipe\n--vocab_file=v\n--max_seq_length=512\n")
+    assert parse(f"--flagfile={path}").max_seq_length == 512
+
+
+def test_two_configs_with_the_same_flag_live_in_one_process():
+    assert parse("--vocab_file=v", "--output_dir=x").output_dir == "x"
+    assert config_flags.parse(Base, ["other.py"]).output_dir == "out"
+
+
+def test_the_flags_of_absl_logging_still_work():
+    parse("--vocab_file=v", "--verbosity=-1")
+    assert logging.get_verbosity() == -1
+    parse("--vocab_file=v", "--verbosity=0")
+    assert logging.get_verbosity() == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ([], "--vocab_file is required"),
+        (["--vocab_file=v", "--do_lower=False"], "do_lower_case"),
+        (["--vocab_file=v", "--max_seq_length=abc"], "--max_seq_length=abc"),
+        (["--vocab_file=v", "--precision=int8"], "auto|float32"),
+        (["--vocab_file=v", "--max_seq_length=3"], "--max_seq_length must"),
+        (["--vocab_file=v", "stray"], "'stray' is not a flag"),
+        (["--flagfile=/nowhere/flags", "--vocab_file=v"], "/nowhere/flags"),
+    ],
+)
+def test_bad_command_lines_end_in_one_line(capsys, arguments, words):
+    assert words in exit_line(capsys, 2, lambda config: None, *arguments)
+
+
+@pytest.mark.parametrize(
+    "error, code, words",
+    [
+        (errors.InputError("--vocab_file=v: no [MASK]"), 2, "no [MASK]"),
+        (FileNotFoundError(2, "No such file", "shard-0"), 2, "shard-0"),
+        (OSError(28, "No space left on device", "ckpt"), 2, "No space left"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(capsys, error, code, words):
+    def main(config):
+        raise error
+
+    assert words in exit_line(capsys, code, main, "--vocab_file=v")
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [("at/all", "at/all"), ("", "Is a directory")],
+    ids=["nothing", "directory"],
+)
+def test_tensorflow_file_errors_are_one_line(capsys, tmp_path, name, words):
+    import tensorflow as tf
+
+    def main(config):
+        tf.io.gfile.GFile(f"{tmp_path}/{name}").read()
+
+    message = exit_line(capsys, 2, main, "--vocab_file=v")
+    assert str(tmp_path) in message and words in message
+
+
+def test_a_file_where_a_folder_is_meant_is_one_line(capsys, tmp_path):
+    import tensorflow as tf
+
+    (tmp_path / "file").write_text("")
+
+    def main(config):
+        tf.io.gfile.makedirs(f"{tmp_path}/file/inner")
+
+    message = exit_line(capsys, 2, main, "--vocab_file=v")
+    assert f"{tmp_path}/file" in message
+
+
+def test_a_defect_of_ours_keeps_its_traceback():
+    def main(config):
+        raise ValueError("a defect")
+
+    with pytest.raises(ValueError, match="a defect"):
+        run(main, "--vocab_file=v")
+
+
+def test_the_value_of_main_is_the_exit_code():
+    run(lambda config: None, "--vocab_file=v")
+    with pytest.raises(SystemExit) as caught:
+        run(lambda config: 7, "--vocab_file=v")
+    assert caught.value.code == 7
+
+
+def test_help_lists_every_flag_and_exits_with_zero(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(lambda config: None, "--help")
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "--vocab_file: One token a line. (required)" in text
+    assert "--max_seq_length: In pieces. (default: 128)" in text
+
+
+def test_run_config_is_written_as_json(tmp_path):
+    directory = tmp_path / "new"
+    config_flags.write_run_config(Config(vocab_file="v"), str(directory))
+    written = json.loads((directory / "run_config.json").read_text())
+    assert Config(**written) == Config(vocab_file="v")
+    assert [p.name for p in directory.iterdir()] == ["run_config.json"]
+
+
+def test_workers_with_the_same_process_number_write_beside_each_other(
+    tmp_path, monkeypatch
+):
+    """As in containers, where each has number 1."""
+    rename, hidden = tf.io.gfile.rename, []
+
+    def rename_late(source, target, overwrite):
+        hidden.append(source)
+        if len(hidden) == 1:
+            config_flags.write_run_config(Config(vocab_file="b"), str(tmp_path))
+        rename(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", rename_late)
+    config_flags.write_run_config(Config(vocab_file="a"), str(tmp_path))
+    assert len(set(hidden)) == 2
+    written = json.loads((tmp_path / "run_config.json").read_text())
+    assert Config(**written) == Config(vocab_file="a")

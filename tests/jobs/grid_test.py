@@ -1,0 +1,123 @@
+"""Proves what a grid tells of its runs, of those that failed as well.
+
+python -m pytest tests/jobs/grid_test.py
+"""
+
+import json
+import pathlib
+
+import pytest
+
+from foundation import errors
+from jobs import grid
+
+REASON = "step 12: the loss is nan"
+
+
+def ended(score, step=30, seconds=2.0):
+    values = {"accuracy": score, "score": score, "loss": 1 - score}
+    return {"step": step, "seconds": seconds, "values": values}
+
+
+def failed(step=12):
+    return {"step": step, "seconds": 1.0, "values": {}, "failed": REASON}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two rates with two seeds each; folders as training makes them."""
+    runs = grid.plan([5e-5, 3e-5], [1, 2], str(tmp_path))
+    for run in runs:
+        (tmp_path / "runs" / run.directory.split("/")[-1]).mkdir(parents=True)
+    return runs
+
+
+def fill(place, runs, ends):
+    results = grid.Results(str(place))
+    for run, done in zip(runs, ends, strict=True):
+        run.finish(done)
+        if results.add(run, done):
+            results.keep(run)
+    return results
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_one_start_may_be_written_in_several_ways(tmp_path, runs, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs[0].begin({"init_checkpoint": "bert", "vocab_file": None})
+    begun = runs[0].begun()
+    runs[0].check(begun, {"init_checkpoint": f"{tmp_path}/bert/"})
+    with pytest.raises(errors.InputError, match="--init_checkpoint was bert, "):
+        runs[0].check(begun, {"init_checkpoint": "other"})
+
+
+def test_a_result_that_was_cut_off_is_named(runs):
+    path = f"{runs[0].directory}/result.json"
+    pathlib.Path(path).write_text('{"step": 3')
+    with pytest.raises(errors.InputError, match=f"{path}:1: malformed JSON"):
+        runs[0].result()
+
+
+def test_nothing_is_worse_than_a_score_that_is_no_number(runs):
+    nan = {"score": float("nan")}
+    assert grid.best_run_of({runs[0]: nan, runs[1]: {"score": 0.9}}) == runs[1]
+    assert grid.best_run_of({runs[0]: {"score": -0.5}, runs[1]: nan}) == runs[0]
+
+
+def test_failed_runs_are_named_and_not_counted(tmp_path, runs):
+    results = fill(tmp_path, runs, [failed(), ended(0.5), failed(), failed()])
+    assert results.best_run == runs[1]
+    assert len(results) == 4 and all(run in results for run in runs)
+    assert results.seconds == 5.0
+    lines = [line.split() for line in results.write().splitlines()]
+    assert lines[1][:3] == ["5e-05", "2", "0.5000"]
+    assert ["5e-05", "1", *"diverged at step 12".split()] in lines
+    assert len(lines) == 1 + 4
+    record = read(tmp_path / "grid_results.json")
+    assert [run["random_seed"] for run in record["runs"]] == [2]
+    assert record["summary"]["score"]["std"] == 0
+    assert record["failed"] == [
+        {**run.settings, "step": 12, "failed": REASON}
+        for run in (runs[0], *runs[2:])
+    ]
+    later = grid.Results(str(tmp_path))
+    later.read()
+    assert later.text() == results.text()
+    assert later.seconds is None
+
+
+def test_the_first_failure_is_told_where_there_is_nothing_else(tmp_path, runs):
+    results = fill(tmp_path, runs[:2], [failed(), failed(step=5)])
+    with pytest.raises(errors.InputError) as caught:
+        results.check()
+    assert str(caught.value) == f"learning rate 5e-05, seed 1: {REASON}"
+    results.add(runs[2], ended(0.5))
+    results.check()
+    results.check(runs[2])
+    with pytest.raises(errors.InputError, match="seed 2: step 12"):
+        results.check(runs[1])
+
+
+def test_a_grid_is_shown_of_the_model_that_was_kept_only(tmp_path, runs):
+    results = fill(tmp_path, runs, map(ended, (0.5, 0.9, 0.1, 0.2)))
+    results.write()
+    later = grid.Results(str(tmp_path))
+    later.read()
+    assert later.metrics_dir == runs[1].directory and later.table()
+    # Another grid was begun in the folder, and has kept another model.
+    results.keep(runs[0])
+    later = grid.Results(str(tmp_path))
+    later.read()
+    assert later.metrics_dir == str(tmp_path) and later.table() is None
+
+
+def test_a_single_run_removes_what_a_grid_has_left(tmp_path, runs):
+    fill(tmp_path, runs, map(ended, (0.5, 0.9, 0.1, 0.2))).write()
+    assert (tmp_path / "grid_results.txt").exists()
+    single = grid.plan([5e-5], [2], str(tmp_path))
+    fill(tmp_path, single, [ended(0.9)])
+    assert not list(tmp_path.glob("grid_results.*"))
+    assert read(tmp_path / "kept.json")["step"] == 30

@@ -1,0 +1,156 @@
+"""Proves scores, rates and grids against values that are computed otherwise.
+
+python -m pytest tests/tasks/classification/classification_test.py
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from data import examples
+from jobs import grid
+from tasks.classification import objective, sentence_tasks
+from weights import warm_start
+
+RNG = np.random.default_rng(1)
+LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
+CLASSES = RNG.integers(0, 3, (50, 1))
+SEVERAL = RNG.integers(0, 2, (50, 3))
+VALUES = RNG.normal(size=(50, 1)).astype(np.float32)
+KINDS = {
+    examples.CLASSIFICATION: (LOGITS, CLASSES),
+    examples.MULTI_LABEL: (LOGITS, SEVERAL),
+    examples.REGRESSION: (LOGITS[:, :1], VALUES),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reported_loss_is_the_loss_that_is_trained_on(kind):
+    logits, labels = KINDS[kind]
+    task = objective.ClassificationTask(kind)
+
+    def model(features, dropout_seed):
+        return keras.ops.convert_to_tensor(logits)
+
+    dtype = np.float32 if kind == examples.REGRESSION else np.int32
+    features = {
+        "input_ids": np.zeros((50, 4), np.int32),
+        "label_ids": labels.astype(dtype),
+    }
+    (loss,) = task.forward(model, features)[0].values()
+    (weight,) = task.loss_weights(features).values()
+    ours = objective.example_losses(kind, logits, labels).mean()
+    assert float(loss.sum) / float(weight) == pytest.approx(ours, rel=1e-5)
+
+
+def test_losses_and_probabilities_are_scikit_learns():
+    shares = objective.probabilities(examples.CLASSIFICATION, LOGITS)
+    loss = objective.example_losses(
+        examples.CLASSIFICATION, LOGITS, CLASSES
+    ).mean()
+    expected = sklearn.metrics.log_loss(CLASSES[:, 0], shares)
+    assert loss == pytest.approx(expected)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+
+
+def test_the_score_is_the_mean_of_what_runs_are_selected_by():
+    names = ("accuracy", "f1_macro")
+    values = objective.evaluate(examples.CLASSIFICATION, names, LOGITS, CLASSES)
+    mean = (values["accuracy"] + values["f1_macro"]) / 2
+    assert values["score"] == pytest.approx(mean)
+    values = objective.evaluate(
+        examples.CLASSIFICATION, names, LOGITS, CLASSES, selected_by=names[:1]
+    )
+    assert values["score"] == values["accuracy"]
+
+
+def test_f1_is_that_of_label_1_wherever_the_model_has_it():
+    draw = np.random.default_rng(1)
+    logits, truth = draw.normal(size=(40, 2)), draw.integers(0, 2, (40, 1))
+    task = sentence_tasks.SentenceTask(
+        name="mrpc",
+        kind=examples.CLASSIFICATION,
+        metrics=("f1", "accuracy"),
+        labels=("0", "1"),
+        read=None,
+    )
+    turned = dataclasses.replace(task, labels=("1", "0"))
+    values = [
+        objective.evaluate(
+            task.kind, task.metrics, *given, positive=given_task.positive
+        )
+        for given_task, given in (
+            (task, (logits, truth)),
+            (turned, (logits[:, ::-1], 1 - truth)),
+        )
+    ]
+    assert values[0] == pytest.approx(values[1])
+    other = objective.evaluate(task.kind, task.metrics, -logits, 1 - truth)
+    assert values[0]["f1"] != pytest.approx(other["f1"])
+
+
+@pytest.mark.parametrize("name", ["CoLA", "STS-B", "csv"])
+def test_larger_scores_are_better_ones(name):
+    """Errors have no part in it; CoLA is ranked by Matthews' alone."""
+    task = sentence_tasks.open_task(
+        name, data_dir="d", files={}, columns=None, problem_type="regression"
+    )
+    chosen = task.selected_by or task.metrics
+    assert "mean_squared_error" not in chosen
+    if name == "CoLA":
+        assert list(chosen) == ["matthews_correlation"]
+
+
+def test_f1_of_several_labels_counts_what_is_there():
+    truth, found = np.array([[0], [1], [0]]), np.array([[0], [0], [0]])
+    assert objective.f1_micro(found, truth) == 0.0
+    assert objective.f1_macro(found, truth) == 0.0
+    truth = np.array([[0, 1], [1, 1], [0, 1]])
+    found = np.array([[0, 1], [0, 1], [0, 1]])
+    assert objective.f1_micro(found, truth) == pytest.approx(6 / 7)
+    assert objective.f1_macro(found, truth) == pytest.approx(0.5)
+
+
+def test_rates_fall_from_the_head_to_the_embeddings():
+    rate = warm_start.layer_rates(12, 0.9)
+    assert rate("output_weights") == 1.0
+    assert rate("bert/pooler/dense/kernel") == 1.0
+    assert rate("bert/encoder/layer_11/output/dense/kernel") == (
+        pytest.approx(0.9)
+    )
+    assert rate("bert/encoder/layer_0/output/dense/kernel") == (
+        pytest.approx(0.9**12)
+    )
+    assert rate("bert/embeddings/LayerNorm/gamma") == pytest.approx(0.9**13)
+    assert warm_start.layer_rates(12, 1.0) is None
+
+
+def test_a_grid_of_one_is_the_run_itself():
+    (run,) = grid.plan([5e-5], [7], "out")
+    assert run.directory == "out"
+    runs = grid.plan([5e-5, 3e-5], [1, 2], "out")
+    assert [run.directory for run in runs] == [
+        "out/runs/lr5e-05_seed1",
+        "out/runs/lr5e-05_seed2",
+        "out/runs/lr3e-05_seed1",
+        "out/runs/lr3e-05_seed2",
+    ]
+
+
+def test_a_summary_by_hand():
+    runs = grid.plan([5e-5], [1, 2, 3], "out")
+    scores = dict(zip(runs, (0.5, 0.9, 0.7), strict=True))
+    results = {run: {"score": x, "loss": 1 - x} for run, x in scores.items()}
+    assert grid.best_run_of(results) == runs[1]
+    found = grid.runs_summary(results)
+    assert found["score"]["best"] == 0.9
+    assert found["score"]["mean"] == pytest.approx(0.7)
+    assert found["score"]["median"] == 0.7
+    assert found["score"]["std"] == pytest.approx(0.2)
+    assert found["loss"]["best"] == pytest.approx(0.1)
+    header, rows = grid.runs_table(results)
+    assert header == ["learning rate", "seed", "score", "loss"]
+    assert len(rows) == 3 + 4

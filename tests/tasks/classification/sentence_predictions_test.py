@@ -1,0 +1,184 @@
+"""Proves what stands in files of predictions, GLUE's and our own.
+
+python -m pytest tests/tasks/classification/sentence_predictions_test.py
+"""
+
+import csv
+import dataclasses
+import zipfile
+
+import numpy as np
+import pytest
+
+from data import examples
+from tasks.classification import glue, sentence_outputs
+
+_NLI = ["contradiction", "entailment", "neutral"]
+_TWO_WAY = ["entailment", "not_entailment"]
+_BINARY = ["0", "1"]
+# GLUE's name of each file, and what it may say in the order of the classes.
+SUBMISSIONS = {
+    ("cola", "test"): ("CoLA.tsv", _BINARY),
+    ("sst-2", "test"): ("SST-2.tsv", _BINARY),
+    ("mrpc", "test"): ("MRPC.tsv", _BINARY),
+    ("sts-b", "test"): ("STS-B.tsv", ["0.000", "1.235", "5.000"]),
+    ("qqp", "test"): ("QQP.tsv", _BINARY),
+    ("mnli", "test"): ("MNLI-m.tsv", _NLI),
+    ("mnli", "test_mismatched"): ("MNLI-mm.tsv", _NLI),
+    ("qnli", "test"): ("QNLI.tsv", _TWO_WAY),
+    ("rte", "test"): ("RTE.tsv", _TWO_WAY),
+    ("wnli", "test"): ("WNLI.tsv", _BINARY),
+    ("ax", "test"): ("AX.tsv", _NLI),
+}
+
+
+def texts(count, guids=None, labels=None):
+    return examples.Examples(
+        path="test.tsv",
+        lines=range(2, 2 + count),
+        guids=guids or [str(i) for i in range(count)],
+        first=["x"] * count,
+        labels=labels,
+    )
+
+
+def write_glue(folder, name, split, **options):
+    """Writes a test set of which example i is of class i."""
+    found = SUBMISSIONS[name, split][1]
+    logits = np.eye(len(found), dtype=np.float32)
+    if name == "sts-b":
+        logits = np.array([[-1.0], [1.2346], [6.0]], np.float32)
+    guids = [str(10 * i) for i in range(len(found))]
+    sentence_outputs.write_glue(
+        str(folder),
+        name,
+        split,
+        texts=texts(len(found), guids),
+        labels=glue.TASKS[name].labels,
+        logits=logits,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "split"), SUBMISSIONS, ids=["-".join(key) for key in SUBMISSIONS]
+)
+def test_every_submission_has_its_header_and_its_labels(tmp_path, name, split):
+    write_glue(tmp_path / "glue", name, split)
+    file, found = SUBMISSIONS[name, split]
+    assert [path.name for path in (tmp_path / "glue").iterdir()] == [file]
+    rows = [f"{10 * i}\t{label}\n" for i, label in enumerate(found)]
+    text = (tmp_path / "glue" / file).read_text()
+    assert text == "index\tprediction\n" + "".join(rows)
+
+
+def test_a_mismatched_set_is_known_by_its_file(tmp_path):
+    sentence_outputs.write_glue(
+        str(tmp_path),
+        "mnli",
+        "test",
+        texts=dataclasses.replace(
+            texts(3, ["0", "1", "2"]), path="MNLI/test_mismatched.tsv"
+        ),
+        labels=glue.TASKS["mnli"].labels,
+        logits=np.eye(3, dtype=np.float32),
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["MNLI-mm.tsv"]
+
+
+def test_no_submission_is_forgotten(tmp_path):
+    expected = sorted(file for file, _ in SUBMISSIONS.values())
+    assert sentence_outputs.submission_files() == expected
+    for name, split in SUBMISSIONS:
+        assert not (tmp_path / "submission.zip").exists()
+        write_glue(tmp_path, name, split)
+    with zipfile.ZipFile(tmp_path / "submission.zip") as file:
+        assert sorted(file.namelist()) == expected
+        for name in expected:
+            assert file.read(name) == (tmp_path / name).read_bytes()
+
+
+def test_labels_are_in_the_order_of_the_models_outputs(tmp_path):
+    order = ["neutral", "contradiction", "entailment"]
+    sentence_outputs.write_glue(
+        str(tmp_path),
+        "mnli",
+        "test",
+        texts=texts(3),
+        labels=order,
+        logits=np.eye(3),
+    )
+    rows = (tmp_path / "MNLI-m.tsv").read_text().splitlines()[1:]
+    assert [row.split("\t")[1] for row in rows] == order
+
+
+def test_xnli_has_no_submission(tmp_path):
+    sentence_outputs.write_glue(
+        str(tmp_path),
+        "xnli",
+        "test",
+        texts=texts(1),
+        labels=glue.TASKS["xnli"].labels,
+        logits=np.eye(1, 3),
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_wnli_can_be_answered_by_its_majority(tmp_path):
+    train = texts(5, labels=["1", "0", "0", "1", "0"])
+    majority = sentence_outputs.majority_label(train)
+    write_glue(tmp_path, "wnli", "test", majority=majority)
+    text = (tmp_path / "WNLI.tsv").read_text()
+    assert text == "index\tprediction\n0\t0\n10\t0\n"
+
+
+@pytest.mark.parametrize("labels", [["1", "0"], ["0", "1"]], ids=str)
+def test_of_equal_labels_the_majority_is_the_first(labels):
+    found = sentence_outputs.majority_label(texts(2, labels=labels))
+    assert found == "0"
+
+
+def test_the_majority_of_wnli_is_not_entailed(shared_data):
+    train = glue.read("wnli", "train", str(shared_data / "glue"))
+    assert train.labels.count("0") == 323
+    assert sentence_outputs.majority_label(train) == "0"
+
+
+def written(folder, kind, labels, logits, guids=None):
+    sentence_outputs.write(
+        str(folder),
+        "",
+        kind=kind,
+        texts=texts(len(logits), guids),
+        labels=labels,
+        logits=np.array(logits, np.float32),
+    )
+    with open(folder / "predictions.tsv", newline="") as file:
+        return list(csv.reader(file, delimiter="\t", strict=True))
+
+
+def test_ids_and_labels_come_back_whatever_they_hold(tmp_path):
+    guids = ["a\tb", "c\nd", "e\rf", 'g "h"', ' "', "\r\n", ""]
+    labels = ["yes\tor", "no\nway"]
+    logits = [[1, 0], [0, 1]] * 3 + [[1, 0]]
+    rows = written(tmp_path, examples.CLASSIFICATION, labels, logits, guids)
+    assert rows[0] == ["id", "label", *labels]
+    assert [row[0] for row in rows[1:]] == guids
+    assert [row[1] for row in rows[1:]] == (labels * 4)[:7]
+    for line in (tmp_path / "test_results.tsv").read_text().splitlines():
+        assert sum(map(float, line.split("\t"))) == pytest.approx(1)
+
+
+def test_predictions_need_no_quotes_where_nothing_is_odd(tmp_path):
+    written(tmp_path, examples.CLASSIFICATION, ["a", "b, c"], [[0, 0]])
+    text = (tmp_path / "predictions.tsv").read_text()
+    assert text == "id\tlabel\ta\tb, c\n0\ta\t0.5\t0.5\n"
+    assert (tmp_path / "test_results.tsv").read_text() == "0.5\t0.5\n"
+
+
+def test_values_and_several_labels_are_written_in_words(tmp_path):
+    rows = written(tmp_path, examples.REGRESSION, [], [[-1.0], [2.5]])
+    assert rows == [["id", "label"], ["0", "-1.0000"], ["1", "2.5000"]]
+    logits = [[9, -9, 9], [-9, -9, -9]]
+    rows = written(tmp_path, examples.MULTI_LABEL, ["a", "b", "c"], logits)
+    assert [row[:2] for row in rows[1:]] == [["0", "a,c"], ["1", ""]]

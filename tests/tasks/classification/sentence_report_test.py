@@ -1,0 +1,135 @@
+"""Proves what report.html shows of each kind of sentence task.
+
+python -m pytest tests/tasks/classification/sentence_report_test.py
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+from data import examples
+from tasks.classification import sentence_outputs
+
+
+def judged(kind, metrics, labels, label_ids, logits, positive=1, **changes):
+    label_ids = np.array(label_ids)
+    count = len(label_ids)
+    texts = examples.Examples(
+        path="dir/dev.tsv",
+        lines=range(2, 2 + count),
+        guids=[str(i) for i in range(count)],
+        **{"first": [f"text {i} <b>" for i in range(count)]} | changes,
+        labels=[str(x) for x in label_ids[:, 0]],
+    )
+    return sentence_outputs.Judged(
+        kind=kind,
+        metrics=metrics,
+        positive=positive,
+        labels=labels,
+        texts=texts,
+        label_ids=label_ids,
+        logits=np.array(logits, np.float32),
+        lengths=np.arange(1, count + 1),
+    )
+
+
+def section(title, made):
+    (body,) = [
+        x.body for x in sentence_outputs.sections(made) if x.title == title
+    ]
+    return body
+
+
+def rows(table):
+    """The cells of a table of HTML, without its header."""
+    found = re.findall(r"<tr>(.*?)</tr>", table)
+    return [re.findall(r"<td.*?>(.*?)</td>", row) for row in found[1:]]
+
+
+def test_classes_and_what_they_are_called():
+    made = judged(
+        "classification",
+        ["accuracy"],
+        ["no", "yes"],
+        [[0], [0], [1]],
+        [[1, 0], [0, 3], [0, 1]],
+    )
+    assert rows(section("Confusions", made)) == [
+        ["no", "1", "1"],
+        ["yes", "0", "1"],
+    ]
+    (mistake,) = rows(section("Worst mistakes", made))
+    assert mistake[:4] == ["dev.tsv:3", "text 1 &lt;b&gt;", "0", "yes"]
+    assert float(mistake[4]) == pytest.approx(np.log1p(np.exp(3)), rel=1e-3)
+
+
+def test_f1_by_length_is_of_label_1_wherever_the_model_has_it():
+    made = judged(
+        "classification",
+        ["f1"],
+        ["1", "0"],
+        [[0], [0], [1]],
+        [[1, 0], [1, 0], [1, 0]],
+        positive=0,
+    )
+    found = rows(section("By length", made))
+    assert [float(row[-1]) for row in found] == [1.0, 1.0, 0.0]
+
+
+def test_a_single_label_of_many_is_scored_by_itself():
+    made = judged(
+        "multi_label",
+        ["f1_micro"],
+        ["toxic"],
+        [[1], [0], [1]],
+        [[2], [1], [-1]],
+    )
+    assert rows(section("By label", made)) == [
+        ["toxic", "2", "2", "0.5", "0.5", "0.5"]
+    ]
+
+
+def test_places_of_choices_are_confused_too():
+    made = judged(
+        "multiple_choice",
+        ["accuracy"],
+        ["0", "1"],
+        [[0], [1]],
+        [[0, 1], [0, 1]],
+        first=["begins"] * 4,
+        second=["a", "b", "c", "d"],
+        num_choices=2,
+    )
+    assert rows(section("Confusions", made)) == [
+        ["0", "0", "1"],
+        ["1", "0", "1"],
+    ]
+    (mistake,) = rows(section("Worst mistakes", made))
+    assert mistake[1] == "begins | a | b"
+
+
+def test_every_label_of_several_is_scored():
+    made = judged(
+        "multi_label",
+        ["f1_micro"],
+        ["red", "round", "never"],
+        [[1, 0, 0], [1, 1, 0], [0, 1, 0]],
+        [[2, 2, -1], [-2, 2, -1], [-2, 2, -1]],
+    )
+    assert rows(section("By label", made)) == [
+        ["red", "2", "1", "1", "0.5", "0.6667"],
+        ["round", "2", "3", "0.6667", "1", "0.8"],
+        ["never", "0", "0", "0", "0", "0"],
+    ]
+
+
+def test_every_value_of_a_regression_is_drawn():
+    count = 7
+    values = np.linspace(0, 5, count)[:, None]
+    made = judged("regression", ["pearson"], [], values, values + 1)
+    body = section("True and predicted", made)
+    assert body.startswith("<svg")
+    points = re.search(r'<g id="PathCollection_1">.*?</g>\s*</g>', body, re.S)
+    assert points[0].count("<use ") == count
+    assert len(rows(section("Worst mistakes", made))) == count

@@ -1,0 +1,70 @@
+"""Proves that files of activations are the same in a bucket as on a disk.
+
+python -m pytest tests/tasks/features/feature_files_test.py
+
+TensorFlow's file system in memory, ram://, stands for the bucket.
+"""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tasks.features import feature_files
+
+
+def line(number):
+    values = np.full((3, 8), number, np.float32)
+    ids = np.arange(3, dtype=np.int32)
+    return feature_files.Line(number, ids, list("abc"), {"layer_-1": values})
+
+
+def write(path, form):
+    with feature_files.open_writer(path, form, pooled=False) as writer:
+        writer.write([line(0), line(1)])
+        writer.write([line(2)])
+
+
+def names(folder):
+    return tf.io.gfile.listdir(folder) if tf.io.gfile.exists(folder) else []
+
+
+@pytest.fixture(autouse=True)
+def no_folder_named_as_a_scheme(tmp_path, monkeypatch):
+    """What is taken for a path of this disk would become one here."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    yield
+    assert os.listdir(tmp_path / "here") == []
+
+
+@pytest.mark.parametrize("form", ["jsonl", "tfrecord", "parquet"])
+def test_what_is_in_the_bucket_is_what_a_disk_has(tmp_path, form):
+    remote = f"ram://features/{form}/out"
+    write(remote, form)
+    write(str(tmp_path / "out"), form)
+    with tf.io.gfile.GFile(remote, "rb") as file:
+        assert file.read() == (tmp_path / "out").read_bytes()
+    assert names(f"ram://features/{form}") == ["out"]
+
+
+def test_arrays_come_into_the_bucket_as_a_whole():
+    remote = "ram://features/npz/out.npz"
+    write(remote, "npz")
+    with tf.io.gfile.GFile(remote, "rb") as file, np.load(file) as arrays:
+        assert arrays["row_splits"].tolist() == [0, 3, 6, 9]
+        assert arrays["layer_-1"][:, 0].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert names("ram://features/npz") == ["out.npz"]
+
+
+@pytest.mark.parametrize("form", feature_files.FORMATS)
+def test_an_interrupted_file_is_not_there(form):
+    folder = f"ram://features/interrupted_{form}"
+    with pytest.raises(KeyboardInterrupt):
+        with feature_files.open_writer(
+            f"{folder}/out", form, pooled=False
+        ) as writer:
+            writer.write([line(0)])
+            raise KeyboardInterrupt
+    assert names(folder) == []

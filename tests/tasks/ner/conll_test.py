@@ -1,0 +1,260 @@
+"""Proves that CoNLL files of every kind are read as meant, or refused.
+
+python -m pytest tests/tasks/ner/conll_test.py
+"""
+
+import bz2
+import gzip
+
+import numpy as np
+import pytest
+
+from foundation import errors
+from tasks.ner import conll
+
+IOB1 = "I-PER I-PER O I-LOC B-LOC O I-ORG".split()
+BIO2 = "B-PER I-PER O B-LOC B-LOC O B-ORG".split()
+IOBES = "B-PER E-PER O S-LOC S-LOC O S-ORG".split()
+BILOU = "B-PER L-PER O U-LOC U-LOC O U-ORG".split()
+SPANS = [(0, 2, "PER"), (3, 4, "LOC"), (4, 5, "LOC"), (6, 7, "ORG")]
+SCHEMES = {"iob1": IOB1, "bio2": BIO2, "iobes": IOBES}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text, **options):
+        path = tmp_path / "words.txt"
+        if isinstance(text, str):
+            text = text.encode()
+        path.write_bytes(text)
+        return conll.read(str(path), **options)
+
+    return read_text
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
+def test_every_scheme_means_the_same_spans(scheme):
+    tags = SCHEMES.get(scheme, BILOU)
+    assert conll.spans(tags) == SPANS
+    for other, expected in SCHEMES.items():
+        assert conll.convert_tags(tags, other) == expected
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
+def test_the_scheme_is_recognized(scheme):
+    tags = SCHEMES.get(scheme, BILOU)
+    expected = scheme if scheme in SCHEMES else "iobes"
+    assert conll.recognize([tags, ["O"]]) == expected
+
+
+def test_bmes_is_iobes_with_another_letter():
+    tags = "B-PER M-PER M-PER E-PER S-LOC".split()
+    assert conll.recognize([tags]) == "iobes"
+    assert conll.spans(tags) == [(0, 4, "PER"), (4, 5, "LOC")]
+    converted = conll.convert_tags(tags, "bio2")
+    assert converted == "B-PER I-PER I-PER I-PER B-LOC".split()
+
+
+def test_a_stray_tag_does_not_change_the_scheme():
+    assert conll.recognize([BIO2, ["O", "I-PER"]]) == "bio2"
+    assert conll.recognize([IOB1, ["O", "B-PER"]]) == "iob1"
+    assert conll.recognize([["I-PER"], ["O", "I-PER"]]) == "iob1"
+
+
+def test_tags_without_prefix_are_plain_and_only_o_is_none():
+    assert conll.recognize([["NNP", "O", "VBZ"]]) == "plain"
+    assert conll.recognize([["O"], ["O"]]) == "bio2"
+
+
+def test_spans_of_tags_that_no_scheme_allows_are_conllevals():
+    tags = "I-A I-B O I-A".split()
+    assert conll.spans(tags) == [(0, 1, "A"), (1, 2, "B"), (3, 4, "A")]
+    assert conll.spans(["E-A", "I-A"]) == [(0, 1, "A"), (1, 2, "A")]
+    assert conll.spans(["S-A", "E-A"]) == [(0, 1, "A"), (1, 2, "A")]
+
+
+def test_types_may_have_hyphens():
+    assert conll.spans(["B-a-b", "I-a-b"]) == [(0, 2, "a-b")]
+
+
+def test_documents_sentences_and_lines(read):
+    text = (
+        "-DOCSTART- -X- O O\n\n\nEU NNP I-NP I-ORG\nsays VBZ I-VP O\n \n"
+        "Yes UH O O\n-DOCSTART- O\n\nNo UH O O\n\n\t\n"
+    )
+    found = read(text)
+    assert list(found.words) == ["EU", "says", "Yes", "No"]
+    assert found.tags == ["I-ORG", "O", "O", "O"]
+    assert found.lines.tolist() == [4, 5, 7, 10]
+    assert found.row_splits.tolist() == [0, 2, 3, 4]
+    assert found.documents.tolist() == [0, 2, 3]
+    assert found.has_documents
+    assert conll.count_boundaries(found) == 2
+
+
+def test_what_is_written_is_read_again(read):
+    found = read("-DOCSTART- O\n\na O\nb B-X\n\nc O\n\n-DOCSTART- O\n\nd O")
+    text = "".join(conll.write(found, [found.tags, found.tags]))
+    assert text.startswith("-DOCSTART- O O\n\na O O\nb B-X B-X\n\nc O O\n\n")
+    again = read(text)
+    for name in ("words", "tags"):
+        assert list(getattr(again, name)) == list(getattr(found, name))
+    for name in ("row_splits", "documents"):
+        expected = getattr(found, name)
+        np.testing.assert_array_equal(getattr(again, name), expected)
+
+
+def test_windows_line_ends_marks_and_unicode_spaces(read):
+    found = read("\ufeffNew\u00a0York B-LOC\r\n\u2028 O\r\n\x85x O\r\n")
+    assert list(found.words) == ["New\u00a0York", "\u2028", "\x85x"]
+    assert found.tags == ["B-LOC", "O", "O"]
+
+
+def test_tabs_comments_and_chosen_columns(read):
+    text = "# source: web\n1\tNew York\tB-LOC\t-\n2\t#\tO\t-\n"
+    found = read(text, word_column=1, tag_column=2)
+    assert list(found.words) == ["New York", "#"]
+    assert found.tags == ["B-LOC", "O"]
+    assert not found.has_documents
+    assert "".join(conll.write(found, [found.tags])) == (
+        "New York\tB-LOC\n#\tO\n\n"
+    )
+
+
+def test_documents_of_tab_files_may_be_separated_by_spaces(read):
+    """As in AIDA; its first line says nothing of the columns."""
+    found = read("-DOCSTART- (1 EU)\nEU\tB\n\n-DOCSTART- (2 Rare)\tO\nx\tI\n")
+    assert list(found.words) == ["EU", "x"]
+    assert found.documents.tolist() == [0, 1, 2]
+    assert "".join(conll.write(found, [found.tags])).startswith(
+        "-DOCSTART-\tO\n\nEU\tB\n\n-DOCSTART-\tO\n"
+    )
+    assert list(read("-DOCSTART-s O\n").words) == ["-DOCSTART-s"]
+    assert list(read("\u2028\n").words) == ["\u2028"]
+
+
+@pytest.mark.parametrize("kind", [gzip, bz2], ids=["gz", "bz2"])
+def test_compressed_files_are_read(tmp_path, kind):
+    path = tmp_path / ("words.gz" if kind is gzip else "words.bz2")
+    path.write_bytes(kind.compress(b"a O\nb I-X\n"))
+    assert list(conll.read(str(path)).words) == ["a", "b"]
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(errors.InputError, match="cut off or damaged"):
+        conll.read(str(path))
+
+
+def test_files_are_found_as_elsewhere(tmp_path):
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(b"a O\n"))
+    found = conll.read(str(tmp_path / "train.txt"))
+    assert found.path == str(tmp_path / "train.txt.gz")
+    with pytest.raises(errors.InputError, match="is a directory, not a file"):
+        conll.read(str(tmp_path))
+    with pytest.raises(errors.InputError, match="dev.txt: no such file"):
+        conll.read(str(tmp_path / "dev.txt"))
+
+
+def test_a_file_of_words_has_no_tags(read):
+    found = read("Jim\nsings\n")
+    assert found.tags is None
+    with pytest.raises(errors.InputError, match="no column of tags"):
+        conll.scheme(found)
+
+
+def test_columns_that_are_no_tags_can_be_left_out(read):
+    found = read("Jim NNP I-NP\nsings VBZ I-VP\n", tag_column=None)
+    assert found.tags is None
+    assert list(found.words) == ["Jim", "sings"]
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        pytest.param(
+            "a X O\nb O\n", {}, r":2: 2 column\(s\), but line 1 has 3"
+        ),
+        pytest.param("\n\n-DOCSTART- O\n\n", {}, "holds no words"),
+        pytest.param("", {}, "holds no words"),
+        pytest.param("a O\n\xe9 O\n".encode("latin-1"), {}, ":2: is not UTF-8"),
+        pytest.param("\na O\n", {"tag_column": 2}, ":2: .*--tag_column=2"),
+        pytest.param("a O\n", {"word_column": -1}, ":1: .*are the same"),
+        pytest.param(
+            "a\tB-X\nb\t\n", {}, ":2: column --tag_column=-1 is empty"
+        ),
+        pytest.param(
+            "a\tO\t \n", {"tag_column": 2}, ":1: .*--tag_column=2 is empty"
+        ),
+    ],
+    ids=[
+        "columns",
+        "no_words",
+        "empty",
+        "encoding",
+        "no_column",
+        "same",
+        "tab_at_the_end",
+        "blank_tag",
+    ],
+)
+def test_bad_files_get_one_line(read, text, options, message):
+    with pytest.raises(errors.InputError, match=message) as caught:
+        read(text, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_tags_that_are_none_are_named_with_their_line(read):
+    found = read("a I-X\n\nb X-Y\n")
+    with pytest.raises(errors.InputError, match=":3: tag 'X-Y' is neither"):
+        conll.types(found, "bio2")
+    labels = ["O", "B-LOC", "I-LOC"]
+    with pytest.raises(errors.InputError, match=":3: tag 'X-Y'"):
+        conll.encode_tags(found, "bio2", labels)
+    found = read("a O\nb I-X\n")
+    with pytest.raises(errors.InputError, match=r":2: tag 'I-X' .*: LOC$"):
+        conll.encode_tags(found, "iob1", labels)
+
+
+def test_tags_are_encoded_in_the_models_scheme(read):
+    found = read("".join(f"w {tag}\n" for tag in IOB1))
+    labels = conll.labels(conll.types(found, "iob1"), "iobes")
+    ids = conll.encode_tags(found, "iob1", labels)
+    assert [labels[i] for i in ids] == IOBES
+
+
+def test_plain_tags_may_look_like_others(read):
+    found = read("a B-X\nb O\nc I-X\n")
+    labels = conll.labels(conll.types(found, "plain"), "plain")
+    assert labels == ["B-X", "I-X", "O"]
+    assert conll.encode_tags(found, "plain", labels).tolist() == [0, 2, 1]
+
+
+def test_lines_may_end_in_a_tab_where_the_tag_is_elsewhere(read):
+    text = "-DOCSTART-\n\na\tx\tB-X\t\nb\tx\tO\t\n"
+    assert read(text, tag_column=2).tags == ["B-X", "O"]
+    assert read(text, tag_column=None).tags is None
+
+
+def test_the_real_files_have_their_known_sizes(shared_data):
+    for name, sizes in {
+        "train": (203_621, 14_041, 946),
+        "testa": (51_362, 3_250, 216),
+        "testb": (46_435, 3_453, 231),
+    }.items():
+        found = conll.read(str(shared_data / f"conll2003/eng.{name}"))
+        documents = len(found.documents) - 1
+        assert (len(found.words), len(found), documents) == sizes
+        assert conll.scheme(found) == "iob1"
+
+
+def test_comments_with_tabs_are_no_words(read):
+    """As in GermEval 2014 and in MultiCoNER."""
+    found = read(
+        "#\thttp://de.wikipedia.org [2009]\n1\tAachen\tB\tO\n2\t#\tO\tO\n\n"
+        "#\thttp://x\n#\tx\tI\tO\n",
+        word_column=1,
+        tag_column=2,
+    )
+    assert list(found.words) == ["Aachen", "#", "x"]
+    assert found.row_splits.tolist() == [0, 2, 3]
+    found = read("# id 7\tdomain=en\nin _ _ O\n# _ _ O\n\n# id 8\tx\na _ _ O\n")
+    assert list(found.words) == ["in", "#", "a"]
+    assert found.separator == " "

@@ -1,0 +1,89 @@
+"""Proves that a run's files are found, and refused before work begins.
+
+python -m pytest tests/tasks/ner/ner_data_test.py
+"""
+
+import gzip
+
+import pytest
+
+from foundation import errors
+from tasks.ner import conll, ner_data
+
+CONTEXT = ner_data.Context(
+    max_seq_length=32, document_context=True, doc_stride=0
+)
+
+
+def open_folder(folder, **options):
+    return ner_data.open_data(
+        data_dir=str(folder),
+        files={},
+        columns={"word_column": 0, "tag_column": -1},
+        tag_scheme="auto",
+        model_scheme="bio2",
+        known_labels=None,
+        **options,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    text = b"-DOCSTART- O\n\na B-X\nb O\n"
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "dev.txt").write_text("a B-X\n")
+    (tmp_path / "test.txt").write_text("-DOCSTART-\n\na\n")
+    return tmp_path
+
+
+def test_compressed_files_are_found_by_their_usual_names(folder):
+    data = open_folder(folder)
+    assert list(data.read("train").words) == ["a", "b"]
+    assert data.labels == ["O", "B-X", "I-X"]
+    (folder / "dev.txt").unlink()
+    assert data.has("test") and not data.has("dev")
+
+
+def test_a_training_set_with_a_single_plain_tag_is_warned_of(folder, caplog):
+    (folder / "train.txt.gz").unlink()
+    for text, warnings in (("a NN\nb NN\n", 1), ("a NN\nb VB\n", 0)):
+        (folder / "train.txt").write_text(text)
+        caplog.clear()
+        with caplog.at_level("WARNING", logger="absl"):
+            open_folder(folder)
+        assert len(caplog.messages) == warnings
+        assert all("all words are NN" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    "tagged, used, message",
+    [
+        pytest.param(["dev"], ["dev"], "dev.txt: --document_context needs"),
+        pytest.param([], ["train", "dev"], "dev.txt: --document_context needs"),
+        pytest.param(["test"], ["test"], "test.txt: has no column of tags"),
+    ],
+    ids=["documents", "of_any_used", "tags"],
+)
+def test_what_sets_lack_is_found_first(folder, tagged, used, message):
+    data = open_folder(folder)
+    with pytest.raises(errors.InputError, match=message):
+        ner_data.check(data, tagged=tagged, used=used, context=CONTEXT)
+    ner_data.check(data, tagged=["train"], used=["train"], context=CONTEXT)
+
+
+def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):
+    data = open_folder(folder)
+    first = data.label_ids("train"), data.digest("train"), data.written("train")
+    monkeypatch.setattr(conll, "encode_tags", None)
+    monkeypatch.setattr(ner_data, "digest", None)
+    assert data.label_ids("train") is first[0]
+    assert data.digest("train") is first[1]
+    assert data.written("train") is first[2]
+
+
+def test_a_head_of_the_same_labels_keeps_their_places(folder):
+    former = ["I-X", "O", "B-X"]
+    assert open_folder(folder, former_labels=former).labels == former
+    for other in (["O", "B-X"], ["O", "B-Y", "I-Y"], None):
+        found = open_folder(folder, former_labels=other).labels
+        assert found == ["O", "B-X", "I-X"]

@@ -1,0 +1,118 @@
+"""Proves that perfect tags score so in every scheme, as they are written.
+
+python -m pytest tests/tasks/ner/ner_results_test.py
+"""
+
+import numpy as np
+import pytest
+
+from jobs import grid, run_files
+from tasks.ner import conll, conlleval, ner_data, ner_outputs
+
+# Two persons side by side, a place of one word, an organization of three.
+FILES = {
+    "iob1": "I-PER I-PER B-PER O I-LOC O I-ORG I-ORG I-ORG",
+    "bio2": "B-PER I-PER B-PER O B-LOC O B-ORG I-ORG I-ORG",
+    "iobes": "B-PER E-PER S-PER O S-LOC O B-ORG I-ORG E-ORG",
+    "bilou": "B-PER L-PER U-PER O U-LOC O B-ORG I-ORG L-ORG",
+    "stray": "B-PER I-PER B-PER O I-LOC O B-ORG I-ORG I-ORG",
+    "plain": "NNP NNP NNP VBD NNP IN NNP NNP NNP",
+}
+WRITTEN = {name: FILES["bio2"] for name in FILES} | {
+    "iob1": FILES["iob1"],
+    "plain": FILES["plain"],
+}
+
+
+def open_file(tmp_path, tags, model_scheme="bio2", tag_scheme="auto"):
+    """Opens a file of a sentence as training and test set."""
+    path = tmp_path / "tags.txt"
+    path.write_text("".join(f"w{i} {t}\n" for i, t in enumerate(tags)))
+    return ner_data.open_data(
+        data_dir=None,
+        files={"train": str(path), "test": str(path)},
+        columns={"word_column": 0, "tag_column": -1},
+        tag_scheme=tag_scheme,
+        model_scheme=model_scheme,
+        known_labels=None,
+    )
+
+
+def perfect(data):
+    """Logits of a model that is right, and its tags."""
+    ids = data.label_ids("test")
+    logits = np.eye(len(data.labels), dtype=np.float32)[ids] * 9
+    return logits, [data.labels[i] for i in ids]
+
+
+@pytest.mark.parametrize("model_scheme", ["bio2", "iobes"])
+@pytest.mark.parametrize("name", FILES)
+def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
+    data = open_file(tmp_path, FILES[name].split(), model_scheme)
+    found = ner_outputs.judge(data, "test", *perfect(data))
+    assert found.values["accuracy"] == 1
+    assert found.values["score"] == 1
+    assert list(found.judged.predicted) == WRITTEN[name].split()
+    shown = dict(ner_outputs.sections(found.judged))
+    assert shown["Worst sentences"] == "<p>None.</p>"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
+    data = open_file(tmp_path, FILES[name].split())
+    found = ner_outputs.judge(data, "test", *perfect(data))
+    files = run_files.RunFiles(
+        output_dir=str(tmp_path),
+        settings={},
+        given={},
+        results=grid.Results(str(tmp_path)),
+    )
+    ner_outputs.Record(files, data).test(found)
+    path = str(tmp_path / "predictions_test.txt")
+    sides = [conll.read(path, tag_column=column).tags for column in (1, 2)]
+    assert sides == [WRITTEN[name].split()] * 2
+    if name != "plain":
+        scores = conlleval.score(*([side] for side in sides))
+        assert scores.text() == found.text
+        assert scores.total == (4, 4, 4)
+
+
+def test_a_wrong_tag_is_counted_once(tmp_path):
+    data = open_file(tmp_path, FILES["bilou"].split())
+    logits, tags = perfect(data)
+    tags[4] = "O"
+    found = ner_outputs.judge(data, "test", logits, tags)
+    assert found.values["accuracy"] == pytest.approx(8 / 9)
+    assert found.values["recall"] == pytest.approx(3 / 4)
+    assert found.values["precision"] == 1
+
+
+@pytest.mark.parametrize("tags", ["none O none", "B-none I-none O"])
+def test_a_tag_may_be_called_none(tmp_path, tags):
+    data = open_file(tmp_path, tags.split())
+    logits, found = perfect(data)
+    found[2] = {"none": "O", "O": "B-none"}[found[2]]
+    judged = ner_outputs.judge(data, "test", logits, found).judged
+    shown = dict(ner_outputs.sections(judged))
+    assert "<sub>none</sub>" in shown["Worst sentences"]
+
+
+def test_prefixed_tags_are_plain_if_told(tmp_path):
+    data = open_file(tmp_path, "B-X O I-X".split(), tag_scheme="plain")
+    assert data.labels == ["B-X", "I-X", "O"]
+    logits, tags = perfect(data)
+    tags[2] = "B-X"
+    found = ner_outputs.judge(data, "test", logits, tags)
+    assert found.judged.predicted == ["B-X", "O", "B-X"]
+    assert found.values["accuracy"] == pytest.approx(2 / 3)
+    assert "f1_macro" in found.values
+
+
+def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
+    data = open_file(tmp_path, ["S-PER", "S-PER"], "iobes")
+    found = ner_outputs.judge(data, "test", *perfect(data))
+    assert found.text.startswith("processed 2 tokens with 2 phrases; found: 2")
+    assert conll.spans(found.judged.predicted) == [
+        (0, 1, "PER"),
+        (1, 2, "PER"),
+    ]

@@ -1,0 +1,232 @@
+"""Proves the CRF against all sequences of tags, counted one by one.
+
+python -m pytest tests/tasks/ner/tagging_crf_test.py
+"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data.tokenization import vocabulary, wordpiece
+from foundation import errors
+from modeling import crf
+from modeling.config import BertConfig
+from tasks.ner import conll, ner_windows, tagging
+
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+)
+LABELS = ["O", "B-X", "I-X"]
+ALONE = crf.BEGINS + crf.ENDS
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = crf.CrfTaggingModel(CONFIG, num_classes=3, seed=1)
+    rng = np.random.default_rng(0)
+    model.set_scores(
+        crf.Scores(*(rng.standard_normal(s) for s in ((3, 3), 3, 3)))
+    )
+    return model
+
+
+def score(scores, logits, tags, begins=True, ends=True):
+    transitions, start, end = scores
+    total = begins * start[tags[0]] + ends * end[tags[-1]]
+    total += sum(row[tag] for row, tag in zip(logits, tags, strict=True))
+    pairs = zip(tags, tags[1:], strict=False)
+    return total + sum(transitions[pair] for pair in pairs)
+
+
+def cost(model, logits, tags, **ends):
+    """Minus the logarithm of the share of one sequence among all."""
+    scores = model.scores
+    everything = [
+        score(scores, logits, other, **ends)
+        for other in itertools.product(range(3), repeat=len(tags))
+    ]
+    normalizer = np.log(np.sum(np.exp(everything)))
+    return normalizer - score(scores, logits, tags, **ends)
+
+
+def test_the_loss_is_that_of_all_sequences(model):
+    rng = np.random.default_rng(1)
+    logits = rng.standard_normal((3, 6, 3)).astype(np.float32)
+    labels = np.array(
+        [[-1, 0, -1, 1, 2, -1], [-1, 2, -1, -1, -1, -1], [-1] * 6], np.int32
+    )
+    boundaries = np.array(
+        [[0, crf.BEGINS, 0, 0, crf.ENDS, 0], [0, ALONE, 0, 0, 0, 0], [0] * 6]
+    )
+    expected = cost(model, logits[0, [1, 3, 4]], [0, 1, 2])
+    expected += cost(model, logits[1, [1]], [2])
+    loss = model.sequence_loss(logits, labels, boundaries)
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+    assert float(loss.weight) == 4
+
+
+def test_every_sentence_of_a_row_is_a_chain_of_its_own(model):
+    """One of two words, one alone, one that goes on in another row."""
+    logits = np.random.default_rng(2).standard_normal((1, 6, 3))
+    logits = logits.astype(np.float32)
+    tags = [1, 2, 0, 2, 1, 0]
+    boundaries = [crf.BEGINS, crf.ENDS, ALONE, crf.BEGINS, 0, 0]
+    expected = cost(model, logits[0, :2], tags[:2])
+    expected += cost(model, logits[0, 2:3], tags[2:3])
+    expected += cost(model, logits[0, 3:], tags[3:], ends=False)
+    loss = model.sequence_loss(
+        logits, np.array([tags], np.int32), np.array([boundaries])
+    )
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+    # The row that goes on: it does not begin there.
+    boundaries = [0, 0, crf.ENDS, ALONE, ALONE, ALONE]
+    expected = cost(model, logits[0, :3], tags[:3], begins=False)
+    for i in (3, 4, 5):
+        expected += cost(model, logits[0, [i]], [tags[i]])
+    loss = model.sequence_loss(
+        logits, np.array([tags], np.int32), np.array([boundaries])
+    )
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+
+
+def test_scores_learn_faster_but_their_gradient_is_their_own():
+    """A step of the optimizer moves them RATE times as far as it seems."""
+    model = crf.CrfTaggingModel(CONFIG, num_classes=3, seed=1)
+    logits = np.random.default_rng(4).standard_normal((1, 4, 3))
+    logits = logits.astype(np.float32)
+    labels, boundaries = np.array([[0, 1, 2, 0]]), np.array([[1, 0, 0, 2]])
+
+    def loss():
+        return model.sequence_loss(logits, labels, boundaries).sum
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    variables = [variable.value for variable in model.learned]
+    gradients = tape.gradient(value, variables)
+    zeros, small = model.scores, 1e-2
+    for part, gradient in enumerate(gradients):
+        place = (0,) * len(gradient.shape)
+        values = []
+        for sign in (1, -1):
+            moved = [np.array(x) for x in zeros]
+            moved[part][place] = sign * small
+            model.set_scores(crf.Scores(*moved))
+            values.append(float(loss()))
+        slope = (values[0] - values[1]) / (2 * small)
+        assert float(gradient[place]) == pytest.approx(slope, abs=1e-3)
+        assert abs(slope) > 0.01
+    model.set_scores(zeros)
+    model.learned[1].assign([0.01, 0, 0])
+    assert model.scores.start.tolist() == pytest.approx([1, 0, 0])
+
+
+@pytest.mark.parametrize("scheme", ["bio2", "iobes"])
+def test_what_a_scheme_forbids_is_never_predicted(scheme):
+    labels = conll.labels(["X", "Y"], scheme)
+    forbidden = tagging.forbidden(labels, scheme)
+    model = crf.CrfTaggingModel(
+        CONFIG, num_classes=len(labels), forbidden=forbidden
+    )
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(1, 9, 200)
+    logits = rng.standard_normal((lengths.sum(), len(labels))) * 5
+    splits = np.cumsum([0, *lengths])
+    found = tagging.best_sequences(model, logits, splits, labels)
+    single = [labels[i] for i in logits.argmax(axis=1)]
+    assert found != single
+    for begin, end in zip(splits, splits[1:], strict=False):
+        part = found[begin:end]
+        assert conll.convert_tags(part, scheme) == part
+        best = single[begin:end]
+        if conll.convert_tags(best, scheme) == best:
+            assert part == best
+
+
+def test_everything_a_scheme_allows_may_be_predicted():
+    for scheme in ("bio2", "iobes"):
+        labels = conll.labels(["X", "Y"], scheme)
+        transitions, start, end = tagging.forbidden(labels, scheme)
+        for tags in itertools.product(range(len(labels)), repeat=3):
+            names = [labels[i] for i in tags]
+            is_allowed = conll.convert_tags(names, scheme) == names
+            pairs = zip(tags, tags[1:], strict=False)
+            broken = start[tags[0]] or end[tags[-1]]
+            broken |= any(transitions[pair] for pair in pairs)
+            assert is_allowed != broken, names
+    plain = tagging.forbidden(["B-X", "I-X", "O"], "plain")
+    assert not any(part.any() for part in plain)
+
+
+def test_boundaries_are_those_of_the_sentences():
+    tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] a ##b".split()
+    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(tokens))
+    sentences = conll.Sentences(
+        path="words.txt",
+        words=["a", "ab", "a", "ab", "a", "a"],
+        lines=np.arange(6),
+        tags=None,
+        row_splits=np.array([0, 2, 3, 6]),
+        documents=np.array([0, 3]),
+    )
+    for length, context in ((16, True), (16, False), (5, True), (5, False)):
+        features = ner_windows.encode(
+            tokenizer,
+            sentences,
+            None,
+            max_seq_length=length,
+            document_context=context,
+        )
+        features = tagging.with_boundaries(features, sentences)
+        marks = features.ragged["boundaries"]
+        places = ner_windows.word_places(features)
+        assert marks[places].tolist() == [1, 2, 3, 1, 0, 2]
+        assert np.count_nonzero(marks) == 5
+        batch = features.batch(np.arange(len(features)), length)
+        assert batch["boundaries"].shape == batch["label_ids"].shape
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_the_best_sequence_is_found(model, length):
+    rng, scores = np.random.default_rng(length), model.scores
+    for _ in range(20):
+        logits = rng.standard_normal((length, 3))
+        best = max(
+            itertools.product(range(3), repeat=length),
+            key=lambda tags: score(scores, logits, tags),
+        )
+        assert tagging.viterbi(logits, *scores) == list(best)
+
+
+def test_sentences_are_decoded_each_for_itself(model):
+    logits = np.random.default_rng(3).standard_normal((5, 3))
+    found = tagging.best_sequences(model, logits, np.array([0, 2, 5]), LABELS)
+    alone = [
+        tagging.viterbi(part, *model.scores)
+        for part in (logits[:2], logits[2:])
+    ]
+    assert found == [LABELS[i] for part in alone for i in part]
+
+
+def test_transitions_are_kept_beside_the_model(model, tmp_path):
+    assert not tagging.has_crf(str(tmp_path))
+    tagging.save_crf(model, LABELS, str(tmp_path))
+    assert tagging.has_crf(str(tmp_path))
+    other = crf.CrfTaggingModel(CONFIG, num_classes=3)
+    found = tagging.load_crf(other, LABELS, str(tmp_path))
+    assert found == ["crf/transitions", "crf/start", "crf/end"]
+    for a, b in zip(model.scores, other.scores, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    with pytest.raises(errors.InputError, match="other labels"):
+        tagging.load_crf(other, LABELS[::-1], str(tmp_path))
+    tagging.remove_crf(str(tmp_path))
+    assert not tagging.has_crf(str(tmp_path))
+    assert keras.ops.shape(model.learned[0]) == (3, 3)

@@ -1,0 +1,91 @@
+"""Proves that first pieces alone are trained on, and every word gets a tag.
+
+python -m pytest tests/tasks/ner/tagging_task_test.py
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from data.features import Features
+from modeling import models
+from modeling.config import BertConfig
+from tasks.ner import tagging
+
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return models.TaggingModel(CONFIG, num_classes=3, seed=1)
+
+
+def batch(labels):
+    ids = np.arange(1, 13, dtype=np.int32).reshape(2, 6)
+    mask = np.array([[1] * 6, [1] * 4 + [0] * 2], np.int32)
+    return {
+        "input_ids": ids,
+        "input_mask": mask,
+        "segment_ids": np.zeros_like(ids),
+        "label_ids": np.array(labels, np.int32),
+    }
+
+
+def test_only_labeled_places_count(model):
+    task = tagging.TaggingTask()
+    labels = [[-1, 0, -1, 2, 1, -1], [-1, 1, -1, -1, -1, -1]]
+    features = batch(labels)
+    losses, metrics = task.forward(model, features)
+    weights = task.loss_weights(features)
+    assert float(weights["tagging_loss"]) == 4
+    assert float(losses["tagging_loss"].weight) == 4
+    logits = keras.ops.convert_to_numpy(model(features))
+    places = np.array(labels) >= 0
+    expected = tagging.word_losses(
+        logits[places], features["label_ids"][places]
+    )
+    found = float(losses["tagging_loss"].value)
+    assert found == pytest.approx(expected.mean(), rel=1e-5)
+    right = logits[places].argmax(axis=1) == features["label_ids"][places]
+    assert float(metrics["accuracy"].value) == right.mean()
+
+
+def test_logits_of_words_come_in_their_order_from_any_batches():
+    lengths = [5, 3, 4]
+    labels = [-1, 0, -1, 0, -1, -1, 0, -1, -1, 0, 0, -1]
+    features = Features(
+        row_splits=np.cumsum([0, *lengths]),
+        ragged={"label_ids": np.array(labels)},
+    )
+    flat = np.arange(24, dtype=np.float32).reshape(12, 2)
+
+    def rows(numbers):
+        longest = max(lengths[i] for i in numbers)
+        logits = np.full((len(numbers), longest, 2), -1.0)
+        for place, i in enumerate(numbers):
+            part = flat[features.row_splits[i] : features.row_splits[i + 1]]
+            logits[place, : len(part)] = part
+        return {"logits": logits, "example_index": np.array(numbers)}
+
+    for order in ([[0, 2], [1]], [[1], [2, 0]], [[2], [1], [0]]):
+        found = tagging.word_logits(features, 2, map(rows, order))
+        np.testing.assert_array_equal(found, flat[np.array(labels) == 0])
+
+
+def test_the_attention_of_the_pretraining_is_kept():
+    """A place of a left-to-right model does not see what follows."""
+    features = batch([[0] * 6] * 2)
+    other = {k: v.copy() for k, v in features.items()}
+    other["input_ids"][:, 3] = 19
+    for attention, is_seen in (("left_to_right", 0), ("bidirectional", 1)):
+        model = models.TaggingModel(CONFIG, num_classes=3, attention=attention)
+        a, b = (keras.ops.convert_to_numpy(model(x)) for x in (features, other))
+        assert np.any(a[:, :3] != b[:, :3]) == is_seen

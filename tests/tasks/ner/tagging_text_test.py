@@ -1,0 +1,96 @@
+"""Proves that raw text is split into words as CoNLL-2003 is.
+
+python -m pytest tests/tasks/ner/tagging_text_test.py
+"""
+
+import gzip
+import random
+
+import pytest
+
+from foundation import errors
+from tasks.ner import raw_text
+
+
+def test_raw_text_becomes_words_with_their_places():
+    lines = ["Jim Henson (U.S.), aged 53, died.  He's gone!", "", "1996-08-22"]
+    text = raw_text.split("text", lines)
+    assert list(text.sentences.words) == (
+        "Jim Henson ( U.S. ) , aged 53 , died . He 's gone ! 1996-08-22".split()
+    )
+    assert text.sentences.row_splits.tolist() == [0, 11, 15, 16]
+    assert text.sentences.documents.tolist() == [0, 2, 3]
+    for i, word in enumerate(text.sentences.words):
+        line = lines[text.numbers[i]]
+        assert line[text.starts[i] : text.ends[i]] == word
+
+
+WORDS = {
+    "Germany's": "Germany 's",
+    "GERMANY\u2019S team": "GERMANY \u2019S team",
+    "don't they'll I'm we've you're he'd": (
+        "do n't they 'll I 'm we 've you 're he 'd"
+    ),
+    "O'Brien o'clock d'affaires": "O'Brien o'clock d'affaires",
+    "Germany 's did n't 's": "Germany 's did n't 's",
+    "players' 'quoted' '": "players ' ' quoted ' '",
+    # Hindi vowel signs; e and a combining accent; an emoji with its selector.
+    "\u0939\u093f\u0928\u094d\u0926\u0940, x": (
+        "\u0939\u093f\u0928\u094d\u0926\u0940 , x"
+    ),
+    "cafe\u0301.": "cafe\u0301 .",
+    "\u2764\ufe0f!": "\u2764\ufe0f !",
+}
+
+
+@pytest.mark.parametrize("line, words", WORDS.items(), ids=map(ascii, WORDS))
+def test_words_are_those_of_conll_2003(line, words):
+    text = raw_text.split("text", [line])
+    assert list(text.sentences.words) == words.split(" ")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "\u5c0f\u660e\u5728,\u4ed6\u9ad8\u5174\u3002",
+            "\u5c0f \u660e \u5728 , \u4ed6 \u9ad8 \u5174 \u3002",
+        ),
+        (
+            "Obama\u2014who was in Paris\u2026said",
+            "Obama \u2014 who was in Paris \u2026 said",
+        ),
+        ('"Hi,"she said', '" Hi , " she said'),
+        ("1,000.5 of A,B (C)D", "1,000.5 of A , B ( C ) D"),
+        ("and/or well-known 12:30 a@b.org", "and/or well-known 12:30 a@b.org"),
+        ("NATO\u5317\u7ea6X-1", "NATO \u5317 \u7ea6 X-1"),
+    ],
+)
+def test_words_are_divided_where_no_space_is(line, words):
+    text = raw_text.split("text", [line])
+    assert list(text.sentences.words) == words.split(" ")
+
+
+def test_lines_are_read_as_they_stand(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes("\ufeffa\r\n\nb\u2028c".encode())
+    assert raw_text.read_lines(str(path)) == ["a", "", "b\u2028c"]
+    zipped = tmp_path / "text.txt.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    assert raw_text.read_lines(str(zipped)) == ["a", "", "b\u2028c"]
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(errors.InputError, match="text.txt:2: is not UTF-8"):
+        raw_text.read_lines(str(path))
+    path.write_bytes(b"")
+    with pytest.raises(errors.InputError, match="has no lines"):
+        raw_text.read_lines(str(path))
+
+
+def test_no_character_of_raw_text_but_space_is_lost():
+    rng = random.Random(0)
+    alphabet = "ab .,()'\"-\u4e00\u200b\u0301\ufffd\t\u00a0$!"
+    for _ in range(300):
+        line = "".join(rng.choices(alphabet, k=rng.randrange(40)))
+        text = raw_text.split("text", [line])
+        joined = "".join(text.sentences.words)
+        assert joined == "".join(line.split())

@@ -1,0 +1,127 @@
+"""Proves that taggers that read in order are trained alike under XLA.
+
+python -m pytest tests/tasks/ner/tagging_xla_test.py
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from modeling import crf, lstm
+from modeling.config import BertConfig
+from tasks.ner import tagging
+from training import feed, optimizers, step
+
+# XLA's random numbers are others: no dropout here.
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+)
+CLASSES, BATCH, LENGTHS = 3, 4, (6, 9)
+LAYERS = 2  # Whose activations are read.
+
+
+def make_crf():
+    return crf.CrfTaggingModel(CONFIG, num_classes=CLASSES, seed=1)
+
+
+def make_reader_of_activations():
+    return lstm.BiLstmTagger(
+        num_layers=LAYERS,
+        hidden_size=CONFIG.hidden_size,
+        is_mixed=True,
+        num_classes=CLASSES,
+        size=5,
+        depth=1,
+        rate=0.0,
+    )
+
+
+TAGGERS = {
+    "crf": (make_crf, tagging.CrfTask),
+    "features": (make_reader_of_activations, tagging.TaggingTask),
+}
+
+
+def draw(length):
+    """A batch whose rows are padded from other places on."""
+    rng = np.random.default_rng(length)
+    shape = BATCH, length
+    mask = np.arange(length) < np.array([[length], [length - 2], [4], [1]])
+    labels = np.where(mask, rng.integers(-1, CLASSES, shape), -1)
+    boundaries = np.zeros(shape)
+    boundaries[:, 0], boundaries[0, 2:4] = crf.BEGINS, (crf.ENDS, crf.BEGINS)
+    values = {
+        "input_ids": rng.integers(0, 20, shape) * mask,
+        "input_mask": mask,
+        "segment_ids": np.zeros(shape),
+        "label_ids": labels,
+        "boundaries": boundaries,
+    }
+    features = {name: x.astype(np.int32) for name, x in values.items()}
+    sizes = LAYERS, CONFIG.hidden_size
+    activations = rng.standard_normal((*shape, *sizes))
+    return features | {"activations": activations.astype(np.float16)}
+
+
+def make_batches(*, first_batch, part, num_parts):
+    del first_batch, part, num_parts
+    batches = [draw(length) for length in LENGTHS]
+    signature = {
+        name: tf.TensorSpec((BATCH, None, *x.shape[2:]), x.dtype)
+        for name, x in batches[0].items()
+    }
+    return tf.data.Dataset.from_generator(
+        lambda: iter(batches), output_signature=signature
+    )
+
+
+def train(tagger, *, accumulation, jit_compile):
+    """Makes a step of each length; returns what they report, and weights."""
+    make_model, make_task = TAGGERS[tagger]
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        model = make_model()
+        optimizer = optimizers.Optimizer(
+            optimizers.AdamW(),
+            model.trainable_variables,
+            optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
+        )
+    run = step.TrainStep(
+        make_task(),
+        model,
+        optimizer,
+        strategy=strategy,
+        seed=1,
+        jit_compile=jit_compile,
+    )
+    batches = feed.distribute(
+        strategy, make_batches, num_accumulation_steps=accumulation
+    )
+    results = run(iter(batches), 0, len(LENGTHS))
+    return results, [variable.numpy() for variable in model.weights]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tagger", "accumulation"), [("crf", 2), ("features", 1)]
+)
+def test_steps_of_varying_length_are_those_without_xla(tagger, accumulation):
+    (expected, weights), (found, compiled) = (
+        train(tagger, accumulation=accumulation, jit_compile=jit_compile)
+        for jit_compile in (False, True)
+    )
+    assert found.names == expected.names
+    np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-4)
+    norms = expected.gradient_norms
+    assert (norms > 0.01).all()
+    np.testing.assert_allclose(found.gradient_norms, norms, rtol=1e-4)
+    for one, other in zip(compiled, weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)

@@ -1,0 +1,173 @@
+"""Proves that the arms of pre-training read one record as they should.
+
+python -m pytest tests/tasks/pretraining/pretraining_test.py
+"""
+
+import hashlib
+import json
+import pathlib
+import types
+
+import numpy as np
+import pytest
+from keras import ops
+
+from foundation import errors
+from modeling import models
+from modeling.config import BertConfig
+from tasks.pretraining import objectives, pretraining_data
+
+CONFIG = BertConfig(
+    vocab_size=30,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=8,
+    type_vocab_size=2,
+)
+MASK = 4
+# [CLS] 10 [MASK]=11 12 [SEP] 13 [SEP] [PAD]; the second record predicts two.
+FEATURES = {
+    "input_ids": np.array(
+        [[2, 10, MASK, 12, 3, 13, 3, 0], [2, 20, MASK, 3, 25, MASK, 22, 3]],
+        np.int32,
+    ),
+    "input_mask": np.array(
+        [[1, 1, 1, 1, 1, 1, 1, 0], [1] * 8],
+        np.int32,
+    ),
+    "segment_ids": np.array(
+        [[0, 0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1, 1]],
+        np.int32,
+    ),
+    "masked_lm_positions": np.array([[2, 0, 0], [2, 5, 0]], np.int32),
+    "masked_lm_ids": np.array([[11, 0, 0], [21, 26, 0]], np.int32),
+    "masked_lm_weights": np.array([[1, 0, 0], [1, 1, 0]], np.float32),
+    "next_sentence_labels": np.array([[0], [1]], np.int32),
+}
+ORIGINAL = [[2, 10, 11, 12, 3, 13, 3, 0], [2, 20, 21, 3, 25, 26, 22, 3]]
+
+
+def _values(pairs):
+    return {
+        name: float(pair.sum) / (float(pair.weight) + pair.epsilon)
+        for name, pair in pairs.items()
+    }
+
+
+def _run(objective, features, **options):
+    task = objectives.PretrainingTask(objective)
+    model = models.PretrainingModel(
+        CONFIG,
+        attention=task.attention,
+        next_sentence=task.predicts_next_sentence,
+        seed=3,
+    )
+    terms, metrics = task.forward(model, features, **options)
+    weights = task.loss_weights(features)
+    assert {k: float(v) for k, v in weights.items()} == {
+        k: float(v.weight) for k, v in terms.items()
+    }
+    return model, terms, metrics
+
+
+def test_masks_are_undone_exactly():
+    restored = objectives.unmasked_ids(FEATURES)
+    assert ops.convert_to_numpy(restored).tolist() == ORIGINAL
+
+
+def test_left_to_right_predicts_each_real_next_piece():
+    targets = objectives.next_piece_targets(FEATURES)
+    ids = ops.convert_to_numpy(targets.ids).tolist()
+    assert ids == [row[1:] for row in ORIGINAL]
+    weights = ops.convert_to_numpy(targets.weights)
+    assert weights.tolist() == [[1, 1, 1, 1, 1, 1, 0], [1] * 7]
+
+
+def test_losses_are_the_papers_means():
+    model, terms, metrics = _run(objectives.OBJECTIVES[0], FEATURES)
+    outputs = model(FEATURES)
+    logits = ops.convert_to_numpy(outputs.masked_lm_logits).astype(np.float64)
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    picked = [
+        log_probs[0, 0, 11],
+        log_probs[1, 0, 21],
+        log_probs[1, 1, 26],
+    ]
+    pair = ops.convert_to_numpy(outputs.next_sentence_logits)
+    pair = pair - np.log(np.exp(pair).sum(-1, keepdims=True))
+    values = _values(terms)
+    expected = -sum(picked) / (3 + 1e-5)
+    assert values["masked_lm_loss"] == pytest.approx(expected, rel=1e-5)
+    expected = -(pair[0, 0] + pair[1, 1]) / 2
+    assert values["next_sentence_loss"] == pytest.approx(expected, rel=1e-5)
+    assert set(metrics) == {"masked_lm_accuracy", "next_sentence_accuracy"}
+
+
+@pytest.mark.parametrize("objective", objectives.OBJECTIVES)
+def test_padding_examples_weigh_nothing(objective):
+    padded = {
+        name: np.concatenate([values, np.zeros_like(values[:1])])
+        for name, values in FEATURES.items()
+    }
+    padded["masked_lm_weights"][-1] = 1.0
+    padded["input_mask"][-1] = 1
+    padded["is_real_example"] = np.array([1, 1, 0], np.int32)
+    _, terms, metrics = _run(objective, FEATURES)
+    _, padded_terms, padded_metrics = _run(objective, padded)
+    for before, after in ((terms, padded_terms), (metrics, padded_metrics)):
+        assert _values(after) == pytest.approx(_values(before), rel=1e-5)
+
+
+def test_arms_without_next_sentence_have_neither_its_loss_nor_its_head():
+    for objective in ("masked_lm", "left_to_right"):
+        model, terms, _ = _run(objective, FEATURES)
+        assert set(terms) == {"masked_lm_loss"}
+        assert model.next_sentence is None
+
+
+def test_left_to_right_loss_sees_no_future():
+    """Changing the last real piece changes only the last prediction."""
+    changed = {k: v.copy() for k, v in FEATURES.items()}
+    changed["input_ids"][1, 7] = 9
+    model, terms, _ = _run("left_to_right", FEATURES)
+    _, changed_terms, _ = _run("left_to_right", changed)
+    ids = np.array(ORIGINAL, np.int32)
+    last = {"input_ids": ids, "masked_lm_positions": np.full([2, 1], 6, "i4")}
+    outputs = model({**FEATURES, **last})
+    logits = ops.convert_to_numpy(outputs.masked_lm_logits)[1, 0]
+    expected = logits[3] - logits[9]  # The cross entropies' difference.
+    difference = float(
+        changed_terms["masked_lm_loss"].sum - terms["masked_lm_loss"].sum
+    )
+    assert difference == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_unknown_objective_names_the_flag():
+    with pytest.raises(ValueError, match="--objective=mlm"):
+        objectives.PretrainingTask("mlm")
+
+
+def test_what_lies_beside_shards_is_no_shard(tmp_path):
+    for name in ("a-0.tfrecord", "a.manifest.json", "a.vocab.txt"):
+        (tmp_path / name).write_text("")
+    found = pretraining_data.find_shards(f"{tmp_path}/*", None)
+    assert found == {"input_file": [f"{tmp_path}/a-0.tfrecord"]}
+    with pytest.raises(errors.InputError, match="names no shard"):
+        pretraining_data.find_shards(f"{tmp_path}/a.*", None)
+
+
+def test_runs_that_were_begun_know_their_contents(tmp_path, monkeypatch):
+    """The digest is that of one JSON text, which is never made."""
+    paths = [str(tmp_path / name) for name in "abc"]
+    made = types.SimpleNamespace(job={"seed": 1, "input_files": ["x"]})
+    monkeypatch.setattr(
+        pretraining_data.manifest,
+        "find",
+        lambda _: dict.fromkeys(paths[:2], made),
+    )
+    pathlib.Path(paths[2]).write_bytes(b"12345")
+    data = pretraining_data.PretrainingData(paths=paths, schema=None, counts=[])
+    text = json.dumps([made.job, made.job, 5], sort_keys=True)
+    assert data.contents == hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,218 @@
+"""Proves that answers are the released ones, number for number.
+
+The golden answers are google-research/bert's own; see
+tests/testdata/make_golden_squad.py.
+
+python -m pytest tests/tasks/squad/squad_decoding_test.py
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from data.tokenization import normalization, vocabulary, wordpiece
+from tasks.squad import dataset, decoding, span_task, squad_windows
+from tasks.squad.span_task import SpanLogits
+
+GOLDEN = json.loads(
+    (
+        pathlib.Path(__file__).parents[3] / "tests/testdata/golden_squad.json"
+    ).read_text()
+)
+LENGTH, STRIDE, QUERY = GOLDEN["sizes"]
+LIMITS = decoding.Limits(max_answer_length=9)
+
+
+def logit(place, factor):
+    return (place * factor % 101 - 50) / 8
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """The golden questions, their windows, and the golden logits."""
+    found = dataset.Questions(
+        path="",
+        contexts=GOLDEN["contexts"],
+        questions=[
+            dataset.Question(id=f"q{3 * i + j}", text=text, paragraph=i)
+            for i in range(len(GOLDEN["contexts"]))
+            for j, text in enumerate(GOLDEN["questions"])
+        ],
+    )
+    windows = squad_windows.make(
+        wordpiece.Tokenizer(
+            vocabulary.Vocabulary.from_tokens(GOLDEN["pieces"])
+        ),
+        found,
+        max_seq_length=LENGTH,
+        doc_stride=STRIDE,
+        max_query_length=QUERY,
+        is_training=False,
+    )
+    places = np.arange(windows.features.row_splits[-1])
+    return found, windows, SpanLogits(logit(places, 37), logit(places, 53))
+
+
+def decode(found, windows, logits, limits=LIMITS):
+    return decoding.decode(
+        found,
+        windows,
+        logits,
+        normalize=normalization.Normalization().words,
+        pieces=GOLDEN["pieces"],
+        limits=limits,
+    )
+
+
+def listed(answers):
+    return [
+        {
+            "text": e.text,
+            "probability": e.probability,
+            "start_logit": e.start_logit,
+            "end_logit": e.end_logit,
+        }
+        for e in answers.entries
+    ]
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_lists_are_the_released_ones_to_the_last_digit(asked, version):
+    negative = version == "2.0"
+    limits = dataclasses.replace(LIMITS, version_2_with_negative=negative)
+    found, *rest = asked
+    answers = decode(found, *rest, limits)
+    golden = GOLDEN[version]
+    compared = 0
+    for question, given in zip(found.questions, answers, strict=True):
+        if question.id not in golden["predictions"]:
+            continue  # Without windows; see below.
+        compared += 1
+        assert listed(given) == golden["nbest_predictions"][question.id]
+        text = given.text(0.0 if negative else None)
+        assert text == golden["predictions"][question.id]
+        if negative:
+            assert given.null_odds == golden["null_odds"][question.id]
+    assert compared == len(golden["predictions"]) == 12
+
+
+def test_a_paragraph_without_pieces_is_answered_too(asked):
+    found, *rest = asked
+    assert decode(found, *rest)[-1].text(None) == "empty"
+    limits = dataclasses.replace(LIMITS, version_2_with_negative=True)
+    last = decode(found, *rest, limits)[-1]
+    assert last.text(0.0) == ""
+    assert [e.text for e in last.entries] == [""]
+    assert last.null_odds == decoding.NO_ANSWER_ODDS
+
+
+def test_a_list_of_nothing_but_no_answer_does_not_crash(asked):
+    """Where all best places are outside of the paragraph."""
+    found, windows, logits = asked
+    outside = np.full_like(logits.start, -9.0)
+    outside[windows.features.row_splits[:-1]] = 5.0
+    limits = decoding.Limits(n_best_size=1, version_2_with_negative=True)
+    for given in decode(found, windows, SpanLogits(outside, outside), limits):
+        assert given.text(0.0) == ""
+        assert given.null_odds == decoding.NO_ANSWER_ODDS
+        assert given.entries[0].probability == 1.0
+
+
+def test_answers_are_within_their_limits(asked):
+    found, windows, logits = asked
+    limits = decoding.Limits(n_best_size=7, max_answer_length=3)
+    is_start = decoding.may_start(windows)
+    rows = slice(0, len(windows))
+    ranked = decoding.candidates(windows, logits, is_start, rows, limits)
+    assert len(ranked.starts) > 50
+    assert np.all(ranked.ends >= ranked.starts)
+    assert np.all(ranked.ends - ranked.starts < 3)
+    first = windows.offsets[ranked.windows]
+    assert np.all(ranked.starts >= first)
+    assert np.all(ranked.ends < first + windows.lengths[ranked.windows])
+    for given in decode(found, windows, logits, limits):
+        assert len(given.entries) <= 7
+        texts = [entry.text for entry in given.entries]
+        assert len(set(texts)) == len(texts)
+
+
+def test_exact_answers_are_the_characters_of_their_pieces(asked):
+    limits = dataclasses.replace(LIMITS, exact_answers=True)
+    found = asked[0]
+    for question, given in zip(
+        found.questions, decode(*asked, limits), strict=True
+    ):
+        context = found.contexts[question.paragraph]
+        for entry in given.entries:
+            if entry.span is not None:
+                assert entry.text == context[slice(*entry.span)]
+    # Where the released way takes a whole sentence without spaces.
+    assert max(len(e.text) for e in decode(*asked)[7].entries) == 21
+    assert max(len(e.text) for e in decode(*asked, limits)[7].entries) <= 12
+
+
+def test_an_entry_says_where_it_stands(asked):
+    found, windows, logits = asked
+    seen = 0
+    for question, given in zip(
+        found.questions, decode(found, windows, logits), strict=True
+    ):
+        context = found.contexts[question.paragraph]
+        for entry in given.entries:
+            if entry.span is not None and entry.text in context:
+                seen += 1
+                assert context[slice(*entry.span)] in entry.text
+    assert seen > 50
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "normalized", "text"),
+    [
+        (
+            "steve smith",
+            ["Steve", "Smith's"],
+            ["steve", "smith ' s"],
+            "Steve Smith",
+        ),
+        ("1895", ["(1895-1943)."], ["( 1895 - 1943 ) ."], "1895"),
+        ("[UNK]", ["\U0001f600!"], ["\U0001f600 !"], "\U0001f600!"),
+        ("cafe", ["(cafe\u0301)"], ["( cafe )"], "(cafe\u0301)"),
+        ("b", ["a\u00a0b"], ["a b"], "a\u00a0b"),
+        ("", ["a"], ["a"], "a"),
+    ],
+    ids=["suffix", "marks", "unknown", "accent", "space", "nothing"],
+)
+def test_projection_finds_the_text_or_takes_whole_words(
+    answer, words, normalized, text
+):
+    assert decoding.final_text(answer, words, normalized) == text
+
+
+def test_continuations_are_joined():
+    assert decoding.join_pieces(["un", "##aff", "##able", "!"]) == (
+        "unaffable !"
+    )
+    assert decoding.join_pieces(["##s", "a"]) == "s a"
+
+
+def test_logits_of_any_batches_come_into_the_windows_order():
+    splits = np.array([0, 3, 4, 9])
+    flat = np.arange(9, dtype=np.float32)
+
+    def batch(rows, length):
+        padded = np.full((len(rows), length), 99.0, np.float32)
+        for i, row in enumerate(rows):
+            part = flat[splits[row] : splits[row + 1]]
+            padded[i, : len(part)] = part
+        return {
+            "start_logits": padded,
+            "end_logits": -padded,
+            "example_index": np.array(rows),
+        }
+
+    found = span_task.collect([batch([2], 8), batch([1, 0], 4)], splits)
+    np.testing.assert_array_equal(found.start, flat)
+    np.testing.assert_array_equal(found.end, -flat)

@@ -1,0 +1,215 @@
+"""Proves that TriviaQA's files become SQuAD's, as the paper used them.
+
+python -m pytest tests/tasks/squad/triviaqa_test.py
+"""
+
+import json
+
+import pytest
+
+import create_triviaqa_squad
+from foundation import config_flags, errors
+from tasks.squad import dataset, triviaqa
+
+
+def question(number, pages, value, aliases=()):
+    return {
+        "QuestionId": f"tc_{number}",
+        "Question": f"Question {number}?",
+        "EntityPages": [{"Filename": page} for page in pages],
+        "Answer": {
+            "Value": value,
+            "Aliases": list(aliases),
+            "NormalizedAliases": [alias.lower() for alias in aliases],
+        },
+    }
+
+
+@pytest.fixture
+def place(tmp_path):
+    pages = tmp_path / "wikipedia"
+    pages.mkdir()
+    (pages / "A.txt").write_text(
+        " Caf\u00e9\n\nsunset\nboulevard, Sunset Blvd."
+    )
+    (pages / "B.txt").write_text("w " * 399 + "London Paris")
+    questions = [
+        question(
+            1, ["A.txt", "C.txt", "A.txt"], "Sunset Boulevard", ["sunset"]
+        ),
+        question(2, ["B.txt"], "Paris"),
+        question(3, ["B.txt", "A.txt"], "London", ["CAF\u00c9"]),
+    ]
+    (tmp_path / "qa.json").write_text(json.dumps({"Data": questions}))
+    return tmp_path
+
+
+def test_pages_with_an_answer_in_their_first_400_words_are_kept(place):
+    made, counts = triviaqa.convert(
+        str(place / "qa.json"), str(place / "wikipedia")
+    )
+    assert counts == triviaqa.Counts(
+        questions=3, pages=5, missing=1, without_answer=1, kept=3
+    )
+    found = {
+        qa["id"]: (qa["answers"][0], paragraph["context"])
+        for article in made["data"]
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    }
+    assert sorted(found) == ["tc_1--A.txt", "tc_3--A.txt", "tc_3--B.txt"]
+    for answer, context in found.values():
+        start = answer["answer_start"]
+        text = answer["text"]
+        assert context[start : start + len(text)] == text
+    # The longest at the first place, as the page spells and spaces it.
+    assert found["tc_1--A.txt"][0]["text"] == "sunset\nboulevard"
+    assert found["tc_3--A.txt"][0]["text"] == "Caf\u00e9"
+    assert len(found["tc_3--B.txt"][1].split()) == 400
+
+
+def test_aliases_are_whole_words():
+    assert triviaqa.find_alias("Parisians like it", ["Paris"]) is None
+    assert triviaqa.find_alias("U.S. (paris)", ["Paris"]).start == 6
+    assert triviaqa.find_alias("so, U.S.", ["U.S."]).text == "U.S."
+    assert triviaqa.find_alias("Rene, Ren\u00e9", ["ren\u00e9"]).start == 6
+    for text in ("\u212aIS\u017f", "kiss", "K\u0131ss", "K\u0130SS"):
+        assert triviaqa.find_alias(f"a {text}", ["KIss"]).text == text
+
+
+def test_the_command_writes_what_run_squad_reads(place, capsys):
+    output = place / "made" / "train.json"
+    argv = [
+        "create_triviaqa_squad.py",
+        f"--input_file={place / 'qa.json'}",
+        f"--evidence_dir={place / 'wikipedia'}",
+        f"--output_file={output}",
+    ]
+    config_flags.run(
+        create_triviaqa_squad.TriviaqaConfig, create_triviaqa_squad.main, argv
+    )
+    shown = capsys.readouterr().out
+    assert "3 pages with an answer, of 5" in shown
+    assert "1 are not there, 1 have no answer" in shown
+    # One article a line, between those that open and close the list.
+    lines = output.read_text().splitlines()
+    articles = [json.loads(line.removesuffix(",")) for line in lines[1:-1]]
+    assert [article["title"] for article in articles] == ["A", "B"]
+    other = place / "squad.json"
+    qa = {"id": "1", "question": "?", "answers": []}
+    qa["answers"] = [{"text": "b", "answer_start": 2}]
+    paragraph = {"context": "a b", "qas": [qa]}
+    other.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    both = dataset.for_training(dataset.read(f"{output},{other}"))
+    assert len(both) == 4
+    assert not both.left_out
+
+
+def test_the_official_form_is_understood(shared_data, tmp_path):
+    (tmp_path / "Andrew_Lloyd_Webber.txt").write_text("He wrote Sunset Blvd.")
+    path = str(shared_data / "squad" / "triviaqa_sample.json")
+    made, _ = triviaqa.convert(path, str(tmp_path))
+    (qa,) = made["data"][0]["paragraphs"][0]["qas"]
+    assert qa["id"] == "tc_33--Andrew_Lloyd_Webber.txt"
+    assert qa["answers"][0] == {"text": "Sunset Blvd.", "answer_start": 9}
+
+
+def test_what_the_user_can_mend_is_named(place):
+    with pytest.raises(errors.InputError, match="none of the 5 pages"):
+        triviaqa.convert(str(place / "qa.json"), str(place / "nowhere"))
+    bad = place / "bad.json"
+    bad.write_text('{"data": []}')
+    with pytest.raises(errors.InputError, match="has no list 'Data'"):
+        triviaqa.convert(str(bad), str(place))
+    bad.write_text('{"Data": [{"Question": "?"}]}')
+    with pytest.raises(errors.InputError, match="1: has no text 'QuestionId'"):
+        triviaqa.convert(str(bad), str(place))
+    made = question(1, ["../secret"], "x")
+    bad.write_text(json.dumps({"Data": [made]}))
+    with pytest.raises(errors.InputError, match="outside of the evidence"):
+        triviaqa.convert(str(bad), str(place))
+    for name, value, kind in (
+        ("EntityPages", None, "list"),
+        ("Question", None, "text"),
+        ("Answer", "x", "object"),
+    ):
+        made = question(1, ["A.txt"], "x") | {name: value}
+        bad.write_text(json.dumps({"Data": [made]}))
+        with pytest.raises(errors.InputError, match=f"no {kind} '{name}'"):
+            triviaqa.convert(str(bad), str(place))
+
+
+def test_a_folder_is_no_page_and_an_alias_may_be_missing(place):
+    (place / "wikipedia" / "sub").mkdir()
+    made = question(1, ["sub", "A.txt"], "Sunset")
+    made["Answer"] |= {"Aliases": None, "NormalizedAliases": "b"}
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    _, counts = triviaqa.convert(
+        str(place / "qa.json"), str(place / "wikipedia")
+    )
+    assert (counts.missing, counts.kept) == (1, 1)
+
+
+def test_a_file_without_any_answer_is_refused(place):
+    made = question(1, ["A.txt"], "Berlin")
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    with pytest.raises(errors.InputError, match="none of 1 questions has its"):
+        triviaqa.convert(str(place / "qa.json"), str(place / "wikipedia"))
+
+
+@pytest.mark.parametrize(
+    ("context", "alias", "text"),
+    [
+        ("He saw Schindler\u2019s List.", "schindler s list", None),
+        ("by Jay-Z now", "Jay Z", "Jay-Z"),
+        ("In Washington,  D.C., he", "washington d c", "Washington,  D.C"),
+        ("of AC/DC", "ac dc", "AC/DC"),
+        ("Cafe\u0301 Noir", "Caf\u00e9 Noir", "Caf\u00e9 Noir"),
+        ("It is C++.", "C++", "C++"),
+        ("for $100", "$100", "$100"),
+        ("Jay has nothing of Z", "Jay Z", ""),
+        ("C is older", "C++", ""),
+        ("what?", "?", ""),
+    ],
+)
+def test_signs_between_the_words_of_an_alias_do_not_count(
+    place, context, alias, text
+):
+    (place / "wikipedia" / "D.txt").write_text(context)
+    made = question(1, ["D.txt"], alias)
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    arguments = str(place / "qa.json"), str(place / "wikipedia")
+    if text == "":
+        with pytest.raises(errors.InputError, match="none of 1 questions has"):
+            triviaqa.convert(*arguments)
+        return
+    found, _ = triviaqa.convert(*arguments)
+    (paragraph,) = found["data"][0]["paragraphs"]
+    (answer,) = paragraph["qas"][0]["answers"]
+    expected = text or "Schindler\u2019s List"
+    assert answer["text"] == expected
+    start = answer["answer_start"]
+    assert paragraph["context"][start : start + len(expected)] == expected
+
+
+def test_a_normalized_alias_counts_where_no_other_is_found():
+    answer = {"Value": "The Who", "NormalizedValue": "who"}
+    found = triviaqa.find_answer("One who founded The Who", answer)
+    assert (found.text, found.start) == ("The Who", 16)
+    assert triviaqa.find_answer("Who else?", answer).text == "Who"
+
+
+def test_pages_are_found_in_other_case_and_form_and_others_named(place, caplog):
+    (place / "wikipedia" / "Beyonce\u0301.txt").write_text("Paris")
+    made = question(1, ["beyonc\u00e9.txt", "Nowhere.txt"], "Paris")
+    made["EntityPages"].append({"Title": "no name"})
+    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    arguments = str(place / "qa.json"), str(place / "wikipedia")
+    with caplog.at_level("WARNING", logger="absl"):
+        _, counts = triviaqa.convert(*arguments)
+    assert (counts.pages, counts.missing, counts.kept) == (3, 2, 1)
+    assert "1: Nowhere.txt; " in caplog.text
+    assert "1: a page without a name" in caplog.text
+    (place / "qa.json").write_text(json.dumps({"Data": [made, made]}))
+    with pytest.raises(errors.InputError, match="question 2: tc_1--.* twice"):
+        triviaqa.convert(*arguments)

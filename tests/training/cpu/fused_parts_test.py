@@ -1,0 +1,189 @@
+"""Proves that parts compiled by XLA train as those that are not.
+
+python -m pytest tests/training/cpu/fused_parts_test.py
+"""
+
+import functools
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data import examples
+from foundation import fusion
+from jobs import assembly
+from modeling import dropout, layers, models
+from modeling.config import BertConfig
+from tasks.classification import objective
+from training import feed, optimizers, precision, step
+from training.cpu import fused_parts
+
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=16,
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.2,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+)
+BATCH, LENGTHS = 4, (6, 9)
+
+
+def draw(length):
+    rng = np.random.default_rng(length)
+    shape = BATCH, length
+    values = {
+        "input_ids": rng.integers(0, 20, shape),
+        "input_mask": np.ones(shape),
+        "segment_ids": np.zeros(shape),
+        "label_ids": rng.integers(0, 3, BATCH),
+    }
+    return {name: x.astype(np.int32) for name, x in values.items()}
+
+
+def make_batches(*, first_batch, part, num_parts, lengths=LENGTHS):
+    del first_batch, part, num_parts
+    length = lengths[0] if len(set(lengths)) == 1 else None
+    signature = {
+        name: tf.TensorSpec((BATCH, length)[: x.ndim], tf.int32)
+        for name, x in draw(6).items()
+    }
+    return tf.data.Dataset.from_generator(
+        lambda: iter(map(draw, lengths)), output_signature=signature
+    )
+
+
+@functools.cache
+def train(dtype, *, compile_parts, recompute=False, lengths=LENGTHS):
+    """Makes a step of each length, two micro-batches each."""
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        model = models.ClassificationModel(
+            CONFIG,
+            num_classes=3,
+            recompute=recompute,
+            seed=1,
+            dtype=precision.policy(dtype),
+        )
+        optimizer = optimizers.Optimizer(
+            optimizers.AdamW(),
+            model.trainable_variables,
+            optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
+        )
+    run = step.TrainStep(
+        objective.ClassificationTask(examples.CLASSIFICATION),
+        model,
+        optimizer,
+        strategy=strategy,
+        seed=1,
+        compile_parts=compile_parts,
+    )
+    make = functools.partial(make_batches, lengths=lengths)
+    batches = feed.distribute(strategy, make, num_accumulation_steps=2)
+    results = run(iter(batches), 0, len(lengths))
+    return results, [variable.numpy() for variable in model.weights]
+
+
+@pytest.mark.parametrize(
+    ("recompute", "lengths"),
+    [(False, LENGTHS), (True, LENGTHS), (False, (6, 6))],
+)
+def test_float32_steps_are_the_same_with_dropout_and_all_lengths(
+    recompute, lengths
+):
+    expected, weights = train("float32", compile_parts=False, lengths=lengths)
+    found, others = train(
+        "float32", compile_parts=True, recompute=recompute, lengths=lengths
+    )
+    np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-5)
+    np.testing.assert_allclose(
+        found.gradient_norms, expected.gradient_norms, rtol=1e-5
+    )
+    for one, other in zip(others, weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_bfloat16_steps_come_near_those_of_float32():
+    exact, found = (
+        train(dtype, compile_parts=dtype == "bfloat16")[0]
+        for dtype in ("float32", "bfloat16")
+    )
+    np.testing.assert_allclose(
+        found.gradient_norms, exact.gradient_norms, rtol=0.02
+    )
+    np.testing.assert_allclose(found.sums[:, 0], exact.sums[:, 0], rtol=0.01)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_way_back_has_parts_too(monkeypatch, recompute):
+    seen = []
+
+    class Recorder:
+        def __call__(self, function, tensors, options):
+            seen.append(function)
+            return function(*tensors, **options)
+
+    monkeypatch.setattr(fused_parts, "Compiler", Recorder)
+    train.__wrapped__("float32", compile_parts=True, recompute=recompute)
+    assert layers.gradient_of_scores in seen
+    assert seen.count(layers.activate) == (4 if recompute else 2)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_every_argument_of_a_part_has_its_derivative(rate):
+    def normal(*shape):
+        return tf.random.stateless_normal(shape, (1, len(shape)))
+
+    product, vector = normal(6, 8), normal(8)
+    tensors = product, vector, product * 0.5, vector + 2.0, vector
+    kept = dropout.keep(product, rate, tf.constant([1, 2]))
+    assert (kept is None) == (rate == 0.0)
+
+    def run(compiler):
+        with fusion.compiled_by(compiler), tf.GradientTape() as tape:
+            tape.watch(tensors)
+            out = fusion.part(layers.end_half_block, *tensors, kept, rate=rate)
+            loss = tf.reduce_sum(out**3)
+        return [out, *tape.gradient(loss, tensors)]
+
+    found = run(fused_parts.Compiler())
+    for one, other in zip(found, run(None), strict=True):
+        assert np.abs(other).max() > 0.01
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiler_serves_only_what_is_within():
+    seen = []
+
+    def compiler(function, tensors, options):
+        seen.append(function)
+        return function(*tensors, **options)
+
+    x = tf.ones([2, 3])
+    with fusion.compiled_by(compiler):
+        fusion.part(layers.add_bias, x, x[0])
+        with fusion.compiled_by(None):
+            fusion.part(tf.add, x, x)
+    fusion.part(tf.add, x, x)
+    assert seen == [layers.add_bias]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "use_xla", "steps", "expected"),
+    [
+        ("bfloat16", "auto", 1000, True),
+        ("float32", "auto", 1000, False),
+        ("bfloat16", "false", 1000, False),
+        # The whole is compiled then.
+        ("bfloat16", "true", 1000, False),
+        # Compiling would take longer than it saves.
+        ("bfloat16", "auto", 20, False),
+    ],
+)
+def test_parts_are_compiled_where_it_pays(dtype, use_xla, steps, expected):
+    config = types.SimpleNamespace(precision=dtype, use_xla=use_xla)
+    assert assembly.compiles_parts(config, steps) == expected

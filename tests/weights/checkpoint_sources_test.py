@@ -1,0 +1,413 @@
+"""Proves that every kind of checkpoint is known, and loads or says why not.
+
+python -m pytest tests/weights/checkpoint_sources_test.py
+"""
+
+import dataclasses
+import json
+import logging
+import pathlib
+import shutil
+import sys
+import types
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from data.tokenization import wordpiece
+from foundation import errors
+from modeling import models
+from modeling.config import BertConfig
+from tests.weights import other_forms
+from training import checkpoints
+from weights import (
+    checkpoint_sources,
+    conversion,
+    hugging_face,
+    model_files,
+    tensorflow_checkpoints,
+    tokenizer_files,
+)
+
+PRETRAINED = pathlib.Path(__file__).parent.parent / "testdata/tiny_pretrained"
+CONFIG = BertConfig.from_json_file(PRETRAINED / "bert_config.json")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A copy of the pre-trained model directory."""
+    return pathlib.Path(shutil.copytree(PRETRAINED, tmp_path / "model"))
+
+
+@pytest.fixture(scope="module")
+def tf1(tmp_path_factory):
+    """The same as a TF1 checkpoint with slots and a step."""
+    checkpoint = conversion.load(checkpoint_sources.read(str(PRETRAINED)))
+    for path, value in checkpoint.values.items():
+        checkpoint.training_state |= {f"{path}/adam_m": value * 0}
+    checkpoint.training_state["global_step"] = np.int64(7)
+    root = tmp_path_factory.mktemp("tf1")
+    return conversion.write(checkpoint, str(root), conversion.TF1)
+
+
+def _same_as_pretrained(path):
+    result = conversion.compare(
+        checkpoint_sources.read(str(PRETRAINED)),
+        checkpoint_sources.read(str(path)),
+        tolerance=0.0,
+    )
+    return result.lines == ["equal: 46 variables in both, max |difference| 0"]
+
+
+def test_what_has_nothing_in_common_is_not_equal(tmp_path):
+    paths = [tmp_path / f"{n}.safetensors" for n in range(2)]
+    for number, path in enumerate(paths):
+        tensors = {"electra.weight": np.full(3, number, np.float32)}
+        safetensors.numpy.save_file(tensors, path)
+    sources = [checkpoint_sources.read(str(path)) for path in paths]
+    result = conversion.compare(*sources, tolerance=0.0)
+    assert not result.is_equal
+    assert "no place in BERT: 1 and 1 tensors" in result.lines[0]
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_decoder_of_its_own_is_left_over(directory, is_tied):
+    path = directory / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    decoder = "cls.predictions.decoder.weight"
+    tensors[decoder] = words.copy() if is_tied else words[::-1].copy()
+    safetensors.numpy.save_file(tensors, path)
+    source = checkpoint_sources.read(str(directory))
+    assert list(source.others) == ([] if is_tied else [decoder])
+    if is_tied:
+        model_files.load_pretrained(str(directory))
+        return
+    with pytest.raises(errors.InputError, match="another matrix than the word"):
+        model_files.load_pretrained(str(directory))
+
+
+def test_a_prefix_its_files_and_its_directory_are_one_checkpoint(tf1):
+    directory = str(pathlib.Path(tf1).parent)
+    for path in (tf1, tf1 + ".index", tf1 + ".data-00000-of-00001", directory):
+        assert _same_as_pretrained(path), path
+    source = checkpoint_sources.read(tf1)
+    assert source.kind == checkpoint_sources.TENSORFLOW
+    assert not source.others
+    assert len(source.training_state) == 46 + 1
+    assert source.config == CONFIG
+
+
+def test_the_checkpoint_file_chooses_among_several(tf1, tmp_path):
+    for step in (1, 2):
+        for file in pathlib.Path(tf1).parent.glob("bert_model.ckpt.*"):
+            suffix = file.name.removeprefix("bert_model.ckpt")
+            shutil.copy(file, tmp_path / f"model.ckpt-{step}{suffix}")
+    with pytest.raises(errors.InputError, match="2 checkpoints there"):
+        checkpoint_sources.read(str(tmp_path))
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/elsewhere/model.ckpt-1"\n'
+    )
+    assert checkpoint_sources.read(str(tmp_path)).path.endswith("ckpt-1")
+
+
+@pytest.mark.parametrize("form", ["sharded", "hub_cache", "old_names"])
+def test_the_forms_of_hugging_face_are_one_checkpoint(form, tmp_path):
+    source = checkpoint_sources.read(str(PRETRAINED))
+    path = getattr(other_forms, form)(source, tmp_path)
+    assert _same_as_pretrained(path)
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_model_garden_checkpoints_bring_their_heads(numbered, tmp_path):
+    source = checkpoint_sources.read(str(PRETRAINED))
+    path = other_forms.model_garden(source, tmp_path, numbered)
+    assert _same_as_pretrained(path)
+    found = checkpoint_sources.read(str(path))
+    assert found.kind == checkpoint_sources.TENSORFLOW_2
+    assert found.num_attention_heads == 2
+    assert not found.others
+    wrong = dataclasses.replace(CONFIG, num_attention_heads=4)
+    with pytest.raises(errors.InputError, match="2 attention heads, but --b"):
+        checkpoint_sources.check_config(found, wrong, "--bert_config_file")
+
+
+@pytest.mark.parametrize("head", ["classifier", "span"])
+def test_finetuned_heads_come_along_from_every_form(head, tmp_path):
+    if head == "classifier":
+        model = models.ClassificationModel(CONFIG, num_classes=3, seed=3)
+        other = models.ClassificationModel(CONFIG, num_classes=3)
+    else:
+        model = models.QuestionAnsweringModel(CONFIG, seed=3)
+        other = models.QuestionAnsweringModel(CONFIG)
+    model_files.save(model, None, str(tmp_path / "hf"))
+    source = checkpoint_sources.read(str(tmp_path / "hf"))
+    checkpoint = conversion.load(source)
+    paths = [
+        tmp_path / "hf",
+        conversion.write(checkpoint, str(tmp_path / "tf1"), conversion.TF1),
+    ]
+    if head == "span":
+        paths.append(other_forms.model_garden(source, tmp_path / "mg"))
+    for path in paths:
+        for variable in other.weights:
+            variable.assign(np.zeros(variable.shape, np.float32))
+        model_files.warm_start(other, str(path))
+        for ours, theirs in zip(model.weights, other.weights, strict=True):
+            np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_a_running_training_is_a_source_too(tmp_path):
+    model = models.PretrainingModel(CONFIG, seed=4)
+    variables = {v.path: tf.Variable(v.numpy()) for v in model.weights}
+    slots = {f"{name}/adam_v": v for name, v in variables.items()}
+    saver = checkpoints.Checkpoints(str(tmp_path))
+    for step in (1, 2):
+        saver.save(step, variables | slots, {"best": 0.5})
+    source = checkpoint_sources.read(str(tmp_path))
+    assert source.path.endswith("model.ckpt-2") and source.config is None
+    assert not source.others
+    assert {"global_step", "training_state"} <= source.training_state.keys()
+    other = models.PretrainingModel(CONFIG, seed=5)
+    model_files.warm_start(other, str(tmp_path))
+    for ours, theirs in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_a_warm_start_says_what_was_initialized_and_left_over(tf1, caplog):
+    model = models.ClassificationModel(CONFIG, num_classes=2)
+    with caplog.at_level(logging.INFO, "absl"):
+        model_files.warm_start(model, tf1)
+    assert "39 variables loaded; initialized: output_weights" in caplog.text
+    assert "not used: cls/predictions/output_bias" in caplog.text
+    assert "adam_m" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_act": "gelu_erf"}, 'Hugging Face calls "gelu"'),
+        ({"num_attention_heads": 4}, "num_attention_heads is 2, but --bert_co"),
+        ({"num_hidden_layers": 1}, "num_hidden_layers is 2, but"),
+        ({"vocab_size": 60}, "vocab_size is"),
+    ],
+)
+@pytest.mark.parametrize("form", ["tf1", "directory"])
+def test_another_config_is_refused(change, message, form, tf1, directory):
+    model = models.PretrainingModel(dataclasses.replace(CONFIG, **change))
+    path = tf1 if form == "tf1" else str(directory)
+    with pytest.raises(errors.InputError, match=message) as caught:
+        model_files.warm_start(model, path)
+    assert str(caught.value).startswith("--init_checkpoint: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": 1}, "has no place in this model, nor have 15"),
+        ({"num_hidden_layers": 3}, "is missing, as are 15 more"),
+        ({"vocab_size": 60}, r"which does not fit bert/embeddings/word_emb"),
+    ],
+)
+def test_without_a_config_the_weights_tell(change, message, directory):
+    for name in ("config.json", "bert_config.json"):
+        (directory / name).unlink()
+    model = models.PretrainingModel(dataclasses.replace(CONFIG, **change))
+    with pytest.raises(errors.InputError, match=message):
+        model_files.warm_start(model, str(directory))
+
+
+def test_a_classifier_of_other_classes_is_refused_with_the_way_out(tmp_path):
+    model = models.ClassificationModel(CONFIG, num_classes=3)
+    model_files.save(model, None, str(tmp_path))
+    with pytest.raises(errors.InputError, match="--drop_heads leaves"):
+        model_files.warm_start(
+            models.ClassificationModel(CONFIG, num_classes=2), str(tmp_path)
+        )
+
+
+def test_a_release_of_the_other_case_is_refused(tf1, tmp_path, directory):
+    release = tmp_path / "cased_L-12_H-768_A-12"
+    shutil.copytree(pathlib.Path(tf1).parent, release)
+    model = models.PretrainingModel(CONFIG)
+    prefix = str(release / "bert_model.ckpt")
+    with pytest.raises(errors.InputError, match="with --do_lower_case=False"):
+        model_files.warm_start(model, prefix, do_lower_case=True)
+    model_files.warm_start(model, prefix, do_lower_case=False)
+    # Others say it in their settings.
+    with pytest.raises(errors.InputError, match="with --do_lower_case=True"):
+        model_files.warm_start(model, str(directory), do_lower_case=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("uncased_L-24_H-1024_A-16", True),
+        ("uncased_L-12_H-768_A-12", True),
+        ("multilingual_L-12_H-768_A-12", True),
+        ("chinese_L-12_H-768_A-12", True),
+        ("cased_L-12_H-768_A-12", False),
+        ("cased_L-24_H-1024_A-16", False),
+        ("multi_cased_L-12_H-768_A-12", False),
+        ("wwm_cased_L-24_H-1024_A-16", False),
+        ("uncased_L-2_H-128_A-2", True),
+        ("my_cased_model", None),
+    ],
+)
+def test_releases_are_known_by_name(name, expected):
+    for path in (name, f"/x/{name}/bert_model.ckpt", f"gs://b/{name}"):
+        assert tokenizer_files.case_of_release(path) == expected
+
+
+def _edit_safetensors(directory, edit):
+    path = directory / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    edit(tensors)
+    safetensors.numpy.save_file(tensors, path)
+
+
+def test_nan_weights_are_refused(directory):
+    name = "bert.encoder.layer.1.output.dense.weight"
+
+    def poison(tensors):
+        tensors[name][3, 2] = np.nan
+
+    _edit_safetensors(directory, poison)
+    with pytest.raises(errors.InputError, match=f"{name} holds NaN"):
+        model_files.warm_start(models.PretrainingModel(CONFIG), str(directory))
+
+
+def test_a_missing_encoder_weight_is_refused(directory):
+    name = "bert.encoder.layer.1.output.dense.weight"
+    _edit_safetensors(directory, lambda tensors: tensors.pop(name))
+    with pytest.raises(errors.InputError, match="output/dense/kernel is miss"):
+        model_files.warm_start(models.PretrainingModel(CONFIG), str(directory))
+
+
+def test_either_of_the_tied_biases_counts(directory):
+    def rename(tensors):
+        bias = tensors.pop("cls.predictions.bias")
+        tensors["cls.predictions.decoder.bias"] = bias
+
+    _edit_safetensors(directory, rename)
+    assert _same_as_pretrained(directory)
+
+
+def test_what_is_no_checkpoint_gets_one_line(tmp_path):
+    cases = {"nowhere": "no such checkpoint", "x.safetensors": "no such file"}
+    cases["pytorch_model.bin"] = "no such file"
+    for name, message in cases.items():
+        with pytest.raises(errors.InputError, match=message):
+            checkpoint_sources.read(str(tmp_path / name))
+    with pytest.raises(errors.InputError, match="no TensorFlow checkpoint"):
+        checkpoint_sources.read(str(tmp_path))
+    (tmp_path / "tf_model.h5").touch()
+    with pytest.raises(errors.InputError, match="tf_model.h5 cannot be read"):
+        checkpoint_sources.read(str(tmp_path))
+    prefix = str(tmp_path / "other")
+    tensorflow_checkpoints.write(prefix, {"x": np.ones(1, np.float32)})
+    with pytest.raises(errors.InputError, match="none of its weights belongs"):
+        model_files.warm_start(models.PretrainingModel(CONFIG), prefix)
+
+
+def test_another_architecture_is_refused(directory):
+    values = json.loads((directory / "config.json").read_text())
+    values["model_type"] = "roberta"
+    (directory / "config.json").write_text(json.dumps(values))
+    with pytest.raises(errors.InputError, match="model_type is 'roberta'"):
+        checkpoint_sources.read(str(directory))
+
+
+def test_a_pickle_is_read_by_torch_and_its_weights_only_or_not_at_all(
+    directory, monkeypatch
+):
+    tensors = safetensors.numpy.load_file(directory / "model.safetensors")
+    (directory / "model.safetensors").unlink()
+    (directory / "pytorch_model.bin").write_bytes(b"\x80\x02evil")
+    monkeypatch.setattr(
+        hugging_face.importlib.util, "find_spec", lambda _: None
+    )
+    with pytest.raises(errors.InputError, match="weights_only=True") as caught:
+        checkpoint_sources.read(str(directory))
+    assert "\n" not in str(caught.value)
+
+    class Tensor:
+        def __init__(self, value):
+            self.value, self.shape = value, value.shape
+            self.dtype = "torch.float32"
+
+        def is_floating_point(self):
+            return True
+
+        def to(self, dtype):
+            return self
+
+        def numpy(self):
+            return self.value
+
+    def load(path, *, map_location, weights_only):
+        assert weights_only is True and map_location == "cpu"
+        return {name: Tensor(value) for name, value in tensors.items()}
+
+    fake = types.SimpleNamespace(load=load, Tensor=Tensor, float32="float32")
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setattr(hugging_face.importlib.util, "find_spec", lambda _: 1)
+    assert _same_as_pretrained(directory)
+
+
+def test_a_tokenizer_json_alone_is_enough(directory):
+    expected = tokenizer_files.load(str(directory))
+    tokens = expected.vocabulary.tokens
+    values = {
+        "added_tokens": [{"id": len(tokens), "content": "[NEW]"}],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "lowercase": False,
+            "strip_accents": True,
+            "handle_chinese_chars": False,
+        },
+        "model": {
+            "type": "WordPiece",
+            "vocab": {token: i for i, token in enumerate(tokens)},
+        },
+    }
+    (directory / "tokenizer.json").write_text(json.dumps(values))
+    (directory / "vocab.txt").unlink()
+    found = tokenizer_files.load(str(directory))
+    assert found.vocabulary.tokens == (*tokens, "[NEW]")
+    # tokenizer_config.json has the last word.
+    assert found.settings["do_lower_case"] is True
+    (directory / "tokenizer_config.json").unlink()
+    assert tokenizer_files.load(str(directory)).settings == {
+        "do_lower_case": False,
+        "strip_accents": True,
+        "tokenize_chinese_chars": False,
+    }
+    values["model"]["type"] = "BPE"
+    (directory / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(errors.InputError, match="not the word pieces"):
+        tokenizer_files.load(str(directory))
+
+
+def test_capital_letters_tell_a_cased_vocabulary(directory):
+    (directory / "tokenizer_config.json").unlink()
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("<S>\n<T>\n")  # As in the Chinese release.
+    assert tokenizer_files.load(str(directory)).settings["do_lower_case"]
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("London\n")
+    assert not tokenizer_files.load(str(directory)).settings["do_lower_case"]
+
+
+def test_masks_are_filled_from_any_form(tf1, tmp_path):
+    for path in (str(PRETRAINED), tf1):
+        model, tokenizer = model_files.load_pretrained(path)
+        assert isinstance(tokenizer, wordpiece.Tokenizer)
+        assert model.config == CONFIG
+    model_files.save(
+        models.QuestionAnsweringModel(CONFIG), tokenizer, str(tmp_path)
+    )
+    with pytest.raises(errors.InputError, match="no masked-LM head"):
+        model_files.load_pretrained(str(tmp_path))

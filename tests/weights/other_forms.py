@@ -1,0 +1,166 @@
+"""Writes checkpoints in forms that others write and we only read."""
+
+import json
+import pathlib
+
+import numpy as np
+import safetensors.numpy
+import tensorflow as tf
+
+from weights import weight_names
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+def _hugging_face(source) -> dict:
+    """Returns the tensors under Hugging Face's names."""
+    tensors = {}
+    for path, tensor in source.tensors.items():
+        name, transpose = weight_names.to_hugging_face(path)
+        value = tensor.read()
+        tensors[name] = np.ascontiguousarray(value.T if transpose else value)
+    return tensors
+
+
+def _config(source, directory: pathlib.Path) -> None:
+    """Writes config.json."""
+    directory.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(source.config.to_hugging_face())
+    (directory / "config.json").write_text(text)
+
+
+def sharded(source, directory: pathlib.Path) -> pathlib.Path:
+    """Splits the weights over two files and an index, as large models are."""
+    _config(source, directory)
+    tensors = _hugging_face(source)
+    names, weight_map = sorted(tensors), {}
+    for i, part in enumerate((names[::2], names[1::2]), 1):
+        file = f"model-{i:05d}-of-00002.safetensors"
+        safetensors.numpy.save_file(
+            {name: tensors[name] for name in part}, directory / file
+        )
+        weight_map |= dict.fromkeys(part, file)
+    index = {"metadata": {}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return directory
+
+
+def old_names(source, directory: pathlib.Path) -> pathlib.Path:
+    """Writes gamma and beta, no "bert.", and copies of tied tensors."""
+    _config(source, directory)
+    tensors = {}
+    for name, value in _hugging_face(source).items():
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        old = old.replace("LayerNorm.bias", "LayerNorm.beta")
+        tensors[old.removeprefix("bert.")] = value
+    words = tensors["embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.weight"] = words.copy()
+    tensors["embeddings.position_ids"] = np.arange(512)[None]
+    safetensors.numpy.save_file(tensors, directory / "model.safetensors")
+    return directory
+
+
+def hub_cache(source, directory: pathlib.Path) -> pathlib.Path:
+    """Lays out a folder of the Hugging Face cache, with its links."""
+    folder = directory / "models--sentence-transformers--all-MiniLM-L6-v2"
+    snapshot = folder / "snapshots" / REVISION
+    _config(source, snapshot)
+    (folder / "blobs").mkdir()
+    (folder / "refs").mkdir()
+    (folder / "refs/main").write_text(REVISION)
+    (folder / "snapshots" / ("f" * 40)).mkdir()
+    safetensors.numpy.save_file(_hugging_face(source), folder / "blobs/abc")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/abc")
+    return folder
+
+
+def half_precision(tensors: dict, path: pathlib.Path) -> pathlib.Path:
+    """Writes each tensor as float16 and as bfloat16, without torch."""
+    header, data = {}, b""
+    for name, value in tensors.items():
+        bits = np.float32(value).view(np.uint32)
+        rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # To even, as torch does.
+        stored = {
+            "F16": value.astype("<f2").tobytes(),
+            "BF16": (rounded >> 16).astype("<u2").tobytes(),
+        }
+        for dtype, content in stored.items():
+            header[f"{dtype}.{name}"] = {
+                "dtype": dtype,
+                "shape": list(value.shape),
+                "data_offsets": [len(data), len(data) + len(content)],
+            }
+            data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def model_garden(
+    source, directory: pathlib.Path, numbered: bool = True
+) -> pathlib.Path:
+    """Saves objects that are named as Model Garden's encoder names them.
+
+    Args:
+      source: the weights.
+      directory: where to.
+      numbered: a functional encoder's layer_with_weights-N, else attributes.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    heads = source.config.num_attention_heads
+    layers = source.config.num_hidden_layers
+    root = tf.train.Checkpoint()
+    for path, tensor in source.tensors.items():
+        value = tensor.read()
+        if "/attention/" in path and "LayerNorm" not in path:
+            if path.endswith("/bias"):
+                shape = (heads, -1)
+            elif "/attention/output/" in path:
+                shape = (heads, -1, value.shape[1])
+            else:
+                shape = (value.shape[0], heads, value.shape[1] // heads)
+            if not path.endswith("output/dense/bias"):
+                value = value.reshape(shape)
+        if path.endswith("output_weights"):
+            value = value.T
+        name = weight_names.to_model_garden(path)
+        _track(root, _placed(name, layers, numbered), value)
+    root.save_counter  # noqa: B018 (is made on first use)
+    prefix = root.write(str(directory / "ckpt-1"))
+    text = json.dumps(source.config.to_dict())
+    (directory / "bert_config.json").write_text(text)
+    return pathlib.Path(prefix)
+
+
+def _placed(name: str, layers: int, numbered: bool) -> list[str]:
+    """Returns the objects on the way to a variable."""
+    first, *rest = name.split("/")
+    if first in ("masked_lm", "span_labeling"):
+        return [first, *rest]
+    if first in ("next_sentence", "sentence_prediction"):
+        return ["model", "classification_heads", "0", "out_proj", *rest]
+    if not numbered:
+        return ["encoder", first, *rest]
+    order = {
+        "_embedding_layer": 0,
+        "_position_embedding_layer": 1,
+        "_type_embedding_layer": 2,
+        "_embedding_norm_layer": 3,
+        "_pooler_layer": 4 + layers,
+    }
+    number = order.get(first)
+    if number is None:
+        number, rest = 4 + int(rest[0]), rest[1:]
+    return ["encoder", f"layer_with_weights-{number}", *rest]
+
+
+def _track(parent, names: list[str], value: np.ndarray) -> None:
+    """Attaches a variable below objects of these names."""
+    *scopes, last = names
+    for scope in scopes:
+        child = getattr(parent, scope, None)
+        if child is None:
+            child = tf.Module()
+            setattr(parent, scope, child)
+        parent = child
+    setattr(parent, last, tf.Variable(value))

@@ -1,0 +1,131 @@
+"""Proves that no header is believed, and that parts make a whole.
+
+python -m pytest tests/weights/safetensors_files_test.py
+"""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from foundation import errors
+from weights import hugging_face, stored_weights
+
+
+def _file(path, header, data=b"\0" * 8):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return str(path)
+
+
+def _entry(shape=(2,), dtype="F32", offsets=(0, 8)):
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def test_what_the_library_writes_is_read_bit_by_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    tensors = {
+        "a": rng.normal(size=(3, 5)).astype(np.float32),
+        "b": rng.normal(size=(7,)).astype(np.float16),
+        "c": rng.normal(size=(2, 1, 2)),
+        "empty": np.zeros((0, 4), np.float32),
+    }
+    path = str(tmp_path / "x.safetensors")
+    safetensors.numpy.save_file(tensors, path, {"format": "pt"})
+    found = hugging_face.read_file(path)
+    assert found.keys() == tensors.keys()
+    for name, tensor in found.items():
+        assert tensor.shape == tensors[name].shape
+        np.testing.assert_array_equal(tensor.read(), tensors[name])
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"a": _entry(offsets=(0, 80))}, "truncated: a ends at byte 80 of 8"),
+        ({"a": _entry(shape=(10**15,))}, "but has 8 bytes"),
+        ({"a": _entry(shape=(2**62, 4))}, "but has 8 bytes"),
+        ({"a": _entry(shape=(-2,))}, "has the shape"),
+        ({"a": _entry(shape=(True, 2))}, "has the shape"),
+        ({"a": _entry(shape=[1] * 9)}, "has the shape"),
+        ({"a": _entry(offsets=(8, 0))}, "bytes"),
+        ({"a": _entry(offsets=(-8, 0))}, "lies at"),
+        ({"a": _entry(offsets=(0, 8.0))}, "lies at"),
+        ({"a": _entry(dtype="OBJECT")}, "the dtype 'OBJECT'"),
+        ({"a": _entry(dtype=["F32"])}, "the dtype"),
+        ({"a": 7}, "the dtype None"),
+        ({"a": _entry(), "b": _entry()}, "b overlaps another tensor"),
+        ([1, 2], "no JSON object"),
+        (b"{" * 5000, "not JSON"),
+        (b'{"a":' * 100_000, "not JSON"),
+        (b"\xff\xfe{}", "not JSON"),
+        (b'{"a": {}, "a": {}}', "a name stands there twice"),
+    ],
+)
+def test_a_header_that_cannot_be_true_gets_one_line(header, message, tmp_path):
+    path = _file(tmp_path / "x.safetensors", header)
+    with pytest.raises(errors.InputError, match=message) as caught:
+        hugging_face.read_file(path)
+    assert path in str(caught.value) and "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 20])
+def test_a_cut_off_file_gets_one_line(size, tmp_path):
+    path = tmp_path / "x.safetensors"
+    _file(path, {"a": _entry()})
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(errors.InputError, match="truncated|not JSON"):
+        hugging_face.read_file(str(path))
+
+
+def test_a_header_longer_than_the_file_is_not_allocated(tmp_path):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes((2**63).to_bytes(8, "little") + b"{}")
+    with pytest.raises(errors.InputError, match="does not fit into the file's"):
+        hugging_face.read_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"a": "../../secret"}, "no file name"),
+        ({"a": "/etc/passwd"}, "no file name"),
+        ({"a": 3}, "no file name"),
+        ({"a": "missing.safetensors"}, "missing.safetensors is missing"),
+        ({"b": "one.safetensors"}, "one.safetensors has no b"),
+        (None, "no weight_map"),
+    ],
+)
+def test_an_index_leads_nowhere_else(weight_map, message, tmp_path):
+    _file(tmp_path / "one.safetensors", {"a": _entry()})
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(errors.InputError, match=message):
+        hugging_face.read_directory(str(tmp_path))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_no_numbers_are_refused(bad, tmp_path):
+    path = tmp_path / "x.safetensors"
+    data = np.array([1, bad], np.float32).tobytes()
+    found = hugging_face.read_file(_file(path, {"a": _entry()}, data))
+    with pytest.raises(errors.InputError, match="a holds NaN or infinite"):
+        stored_weights.values(str(path), found["a"])
+
+
+def test_large_finite_values_are_not_mistaken_for_infinite(tmp_path):
+    path = tmp_path / "x.safetensors"
+    data = np.array([3e38, 3e38], np.float32).tobytes()
+    found = hugging_face.read_file(_file(path, {"a": _entry()}, data))
+    assert (
+        stored_weights.values("", found["a"]).tolist() == [np.float32(3e38)] * 2
+    )
+
+
+def test_quantized_weights_are_refused(tmp_path):
+    header = {"a": _entry(dtype="I8", offsets=(0, 2))}
+    found = hugging_face.read_file(_file(tmp_path / "x", header))
+    with pytest.raises(errors.InputError, match="weights must be floats"):
+        stored_weights.values("x", found["a"])

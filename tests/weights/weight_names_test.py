@@ -1,0 +1,125 @@
+"""Proves that the name table is a bijection over the released variables.
+
+python -m pytest tests/weights/weight_names_test.py
+"""
+
+import json
+import math
+import pathlib
+import re
+
+import pytest
+
+from modeling.config import BertConfig
+from weights import weight_names as names
+
+TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
+BASE = BertConfig(vocab_size=30522, type_vocab_size=2)
+CHINESE = BertConfig(vocab_size=21128, type_vocab_size=2)
+PRETRAINING = (names.MASKED_LM, names.NEXT_SENTENCE)
+ALL_HEADS = (*PRETRAINING, names.CLASSIFIER, names.SPAN)
+
+
+def _released_shapes() -> dict:
+    """Expands the golden shapes of the released Chinese base model."""
+    golden = json.loads((TESTDATA / "variable_shapes_base.json").read_text())
+    shapes = {name: tuple(shape) for name, shape in golden["other"].items()}
+    for i in range(golden["layers"]):
+        for name, shape in golden["layer_N"].items():
+            shapes[f"bert/encoder/layer_{i}/{name}"] = tuple(shape)
+    return shapes
+
+
+def test_names_and_shapes_are_those_of_a_release():
+    released = _released_shapes()
+    assert len(released) == 206
+    assert names.shapes(CHINESE, *PRETRAINING) == released
+
+
+def test_the_golden_shapes_are_those_of_the_release(shared_data):
+    index = shared_data / "checkpoints/bert_base_chinese_index/variables.txt"
+    found = re.findall(
+        r"^(\S+) dtype=1 shape=\[([\d, ]*)\]", index.read_text(), re.M
+    )
+    shapes = {
+        name: tuple(int(size) for size in shape.split(","))
+        for name, shape in found
+    }
+    assert shapes == _released_shapes()
+
+
+def test_base_with_both_heads_has_the_published_size():
+    shapes = names.shapes(BASE, *PRETRAINING)
+    assert sum(math.prod(s) for s in shapes.values()) == 110_106_428
+
+
+def test_the_table_is_a_bijection_over_base_with_all_heads():
+    paths = names.shapes(BASE, *ALL_HEADS)
+    assert len(paths) == 206 + 2 + 2
+    there = {path: names.to_hugging_face(path) for path in paths}
+    assert len({name for name, _ in there.values()}) == len(paths)
+    for path, (name, transpose) in there.items():
+        assert names.from_hugging_face(name) == (path, transpose)
+        assert transpose == path.endswith("/kernel")
+
+
+def test_the_model_garden_column_is_a_bijection_too():
+    paths = names.shapes(BASE, *ALL_HEADS)
+    there = {path: names.to_model_garden(path) for path in paths}
+    assert len(set(there.values())) == len(paths)
+    for path, name in there.items():
+        assert names.from_model_garden(name) == path
+    assert (
+        there["bert/encoder/layer_3/output/dense/kernel"]
+        == "_transformer_layers/3/_output_dense/kernel"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            "bert/encoder/layer_11/attention/self/query/kernel",
+            "bert.encoder.layer.11.attention.self.query.weight",
+        ),
+        (
+            "bert/encoder/layer_0/output/LayerNorm/gamma",
+            "bert.encoder.layer.0.output.LayerNorm.weight",
+        ),
+        (
+            "bert/embeddings/word_embeddings",
+            "bert.embeddings.word_embeddings.weight",
+        ),
+        ("cls/predictions/output_bias", "cls.predictions.bias"),
+        (
+            "cls/seq_relationship/output_weights",
+            "cls.seq_relationship.weight",
+        ),
+        ("output_weights", "classifier.weight"),
+        ("cls/squad/output_bias", "qa_outputs.bias"),
+    ],
+)
+def test_known_names_correspond(ours, theirs):
+    assert names.to_hugging_face(ours)[0] == theirs
+    assert names.from_hugging_face(theirs)[0] == ours
+
+
+def test_older_spellings_are_understood():
+    gamma = "bert.encoder.layer.3.output.LayerNorm.gamma"
+    assert names.from_hugging_face(gamma) == (
+        "bert/encoder/layer_3/output/LayerNorm/gamma",
+        False,
+    )
+    assert names.from_hugging_face("pooler.dense.weight") == (
+        "bert/pooler/dense/kernel",
+        True,
+    )
+    for name in ("cls.predictions.decoder.weight", "embeddings.position_ids"):
+        assert names.is_derived(name)
+
+
+def test_unknown_names_stay_unknown():
+    for name in ("lm_head.weight", "bert.encoder.layer.x.output.dense.bias"):
+        assert names.from_hugging_face(name) is None
+    assert names.to_hugging_face("global_step") is None
+    assert not names.is_derived("bert.pooler.dense.weight")

@@ -1,0 +1,138 @@
+"""Proves that transformers reads in our directories what we meant.
+
+transformers 5.23's Auto classes loaded every kind of model and tokenizer from
+such directories, without one missing or unexpected weight; see
+tests/testdata/make_written_models.py.
+
+python -m pytest tests/weights/written_models_test.py
+"""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+import run_pretraining
+from data import records, schema
+from data.tokenization import vocabulary, wordpiece
+from modeling import models
+from tests.testdata import make_written_models as made
+from weights import checkpoint_sources, conversion, model_directory, model_files
+
+TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
+GOLDEN = json.loads((TESTDATA / "written_models.json").read_text("utf-8"))
+PRETRAINED = TESTDATA / "tiny_pretrained"
+TOLERANCE = 1e-5
+
+
+def _summary(tensor):
+    values = np.array(tensor, np.float64)
+    return [*values.ravel()[:12], np.square(values).mean()]
+
+
+@pytest.mark.parametrize("key", GOLDEN["outputs"])
+def test_every_model_scores_as_its_directory_does_in_transformers(key):
+    name, activation = key.split("-")
+    features = {k: np.array(v, np.int32) for k, v in made.batch().items()}
+    if name == "multiple_choice":
+        features = {k: v.reshape(2, 2, -1) for k, v in features.items()}
+    outputs = made.build(name, activation)(features)
+    if isinstance(outputs, models.PretrainingOutputs):
+        outputs = [x for x in outputs[:2] if x is not None]
+    elif not isinstance(outputs, tuple):
+        outputs = [outputs]
+    expected = GOLDEN["outputs"][key]["values"]
+    for ours, theirs in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(
+            _summary(ours), theirs, atol=TOLERANCE, rtol=0
+        )
+
+
+@pytest.mark.parametrize("key", GOLDEN["outputs"])
+def test_a_trip_through_tf1_keeps_class_labels_and_bits(key, tmp_path):
+    name, activation = key.split("-")
+    labels = (
+        made.LABELS if made.MODELS[name][1].get("num_classes") == 3 else None
+    )
+    model = made.build(name, activation)
+    model_files.save(model, None, str(tmp_path / "a"), labels)
+    for source, target, form in (
+        ("a", "b", "tf1"),
+        ("b", "c", "model_directory"),
+    ):
+        checkpoint = conversion.load(
+            checkpoint_sources.read(str(tmp_path / source))
+        )
+        conversion.write(checkpoint, str(tmp_path / target), form)
+    for file in ("model.safetensors", "bert_config.json"):
+        assert (tmp_path / "a" / file).read_bytes() == (
+            (tmp_path / "c" / file).read_bytes()
+        ), file
+    first, last = (
+        json.loads((tmp_path / part / "config.json").read_text())
+        for part in "ac"
+    )
+    assert first == last
+    assert first["architectures"] == [made.MODELS[name][3]]
+    if labels:
+        assert GOLDEN["outputs"][key]["labels"] == labels
+        assert model_directory.read_labels(tmp_path / "c") == labels
+
+
+@pytest.mark.parametrize("name", made.TOKENIZERS)
+def test_transformers_cuts_text_as_our_tokenizer_does(name):
+    words = vocabulary.Vocabulary.from_tokens(made.VOCABULARY)
+    tokenizer = wordpiece.Tokenizer(words, **made.TOKENIZERS[name])
+    *pieces, (ids, segments) = GOLDEN["pieces"][name]
+    assert tokenizer.tokenize(made.TEXTS) == pieces
+    a, b = (tokenizer.encode([text]).ids for text in made.TEXTS[:2])
+    assert ids == [words.cls_id, *a, words.sep_id, *b, words.sep_id]
+    assert segments == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+
+
+@pytest.mark.parametrize("form", ["model_directory", "tf1"])
+def test_a_model_that_we_trained_has_the_losses_that_transformers_finds(
+    form, tmp_path
+):
+    golden = json.loads((PRETRAINED / "golden.json").read_text())
+    columns = {
+        name: np.array(value)
+        for name, value in json.loads(
+            (PRETRAINED / "records.json").read_text()
+        ).items()
+    }
+    shard = str(tmp_path / "test.tfrecord")
+    with records.ShardWriter(shard) as writer:
+        writer.write(records.encode(schema.pretraining(48, 6), columns))
+    source = str(PRETRAINED)
+    if form == "tf1":
+        checkpoint = conversion.load(checkpoint_sources.read(source))
+        source = conversion.write(checkpoint, str(tmp_path / "tf1"), form)
+    run_pretraining.main(
+        run_pretraining.PretrainingConfig(
+            bert_config_file=str(PRETRAINED / "bert_config.json"),
+            input_file=shard,
+            init_checkpoint=source,
+            output_dir=str(tmp_path / "out"),
+            vocab_file=str(PRETRAINED / "vocab.txt"),
+            do_eval=True,
+            precision="float32",
+            max_seq_length=48,
+            max_predictions_per_seq=6,
+        )
+    )
+    results = (tmp_path / "out/eval_results.json").read_text()
+    for name in ("masked_lm_loss", "next_sentence_loss"):
+        assert json.loads(results)[name] == pytest.approx(
+            golden[name], abs=TOLERANCE
+        )
+    # It was trained: chance would be log(2).
+    assert golden["next_sentence_loss"] < 0.65
+
+
+def test_the_directory_is_complete():
+    names = "config.json bert_config.json model.safetensors vocab.txt "
+    names += "tokenizer_config.json"
+    assert set(names.split()) <= set(os.listdir(PRETRAINED))

@@ -1,0 +1,237 @@
+"""The tokenizer's half of a model directory: vocab.txt and its settings.
+
+Without do_lower_case a vocabulary means nothing, so both always travel
+together, under the names that Hugging Face reads as well:
+
+    vocab.txt               one piece a line
+    tokenizer_config.json   do_lower_case, strip_accents, tokenize_chinese_chars
+    tokenizer.json          both at once: all that newer transformers write
+
+Released TF1 models say it by their directory's name only, "uncased_L-12_...".
+"""
+
+import json
+import os
+import re
+
+from absl import logging
+
+from data.tokenization import vocabulary, wordpiece
+from foundation import errors, file_system
+from modeling.config import read_json
+
+VOCABULARY = "vocab.txt"
+SETTINGS = "tokenizer_config.json"
+FAST = "tokenizer.json"
+_OURS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+_NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+# As in the Japanese models that were trained on MeCab's words.
+_WAYS = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
+_RELEASE = re.compile(
+    r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)(?:_wwm(?:_ext)?)?"
+    r"_L-\d+_H-\d+_A-\d+(?:_\w+)?"
+)
+
+
+def load(
+    directory: str, *, do_lower_case: bool | None = None
+) -> wordpiece.Tokenizer:
+    """Reads the tokenizer of a model directory, of any origin.
+
+    Args:
+      directory: with a vocab.txt or a tokenizer.json.
+      do_lower_case: overrules what the files say.
+
+    Raises:
+      InputError: there is no vocabulary, it is unusable, or the settings are
+        no JSON object.
+    """
+    words = _vocabulary(directory)
+    return _make(words, read_settings(directory), do_lower_case, directory)
+
+
+def with_vocabulary(
+    vocab_file: str,
+    *,
+    init_checkpoint: str | None = None,
+    directory: str | None = None,
+    do_lower_case: bool | None = None,
+) -> wordpiece.Tokenizer:
+    """Reads a vocabulary that is named by itself; a checkpoint has the rest.
+
+    Args:
+      vocab_file: one piece a line.
+      init_checkpoint: as the user wrote it; a release is known by its name.
+      directory: where tokenizer settings may lie.
+      do_lower_case: overrules what is found.
+    """
+    words = vocabulary.Vocabulary.from_file(vocab_file)
+    settings = read_settings(directory) if directory else {}
+    if init_checkpoint is not None:
+        known = case_of_release(init_checkpoint)
+        if known is not None:
+            settings.setdefault("do_lower_case", known)
+    return _make(words, settings, do_lower_case, vocab_file)
+
+
+def _make(words, settings, do_lower_case, place) -> wordpiece.Tokenizer:
+    if do_lower_case is not None:
+        settings["do_lower_case"] = do_lower_case
+    if "do_lower_case" not in settings:
+        settings["do_lower_case"] = _guess_case(place, words)
+    return wordpiece.Tokenizer(words, **settings)
+
+
+def is_here(directory: str) -> bool:
+    """Tells whether a directory has a vocabulary in either form."""
+    return any(
+        file_system.is_file(os.path.join(directory, name))
+        for name in (VOCABULARY, FAST)
+    )
+
+
+def read_settings(directory: str) -> dict[str, bool]:
+    """Returns the settings that are given; tokenizer_config.json wins.
+
+    Raises:
+      InputError: they are no JSON object, or of another way to find words.
+    """
+    normalizer = _read_object(directory, FAST).get("normalizer") or {}
+    settings = {}
+    if isinstance(normalizer, dict):
+        settings = {
+            ours: normalizer.get(theirs) for ours, theirs in _NORMALIZER.items()
+        }
+    given = _read_object(directory, SETTINGS)
+    for name, ours in _WAYS.items():
+        if (given.get(name) or ours) != ours:
+            raise errors.InputError(
+                f"{directory}: its {name} is {given[name]!r}, and only BERT's "
+                f"own, {ours!r}, is built in; text that has been split so "
+                f"before is read by it, once {SETTINGS} says so"
+            )
+    settings |= {
+        name: value
+        for name, value in given.items()
+        if name in _OURS and value is not None
+    }
+    for name, value in settings.items():
+        if value is not None and not isinstance(value, bool):
+            raise errors.InputError(
+                f"{directory}: the tokenizer's {name} is {value!r}"
+            )
+    return {k: v for k, v in settings.items() if v is not None}
+
+
+def case_of_release(path: str) -> bool | None:
+    """Returns do_lower_case as a released directory's name tells it."""
+    for part in path.rstrip("/").split("/")[-2:]:
+        found = _RELEASE.fullmatch(part)
+        if found:
+            return found[1] not in ("cased", "multi_cased")
+    return None
+
+
+def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
+    """Refuses --do_lower_case where the checkpoint says the opposite.
+
+    Args:
+      init_checkpoint: as the user wrote it; a release is known by its name.
+      directory: where tokenizer settings may lie.
+      given: --do_lower_case.
+    """
+    wanted = case_of_release(init_checkpoint)
+    because = "its name says so"
+    if wanted is None:
+        wanted = read_settings(directory).get("do_lower_case")
+        because = f"its {SETTINGS} or {FAST} says so"
+    if wanted is not None and wanted != given:
+        raise errors.InputError(
+            f"--do_lower_case={given}, but --init_checkpoint={init_checkpoint} "
+            f"was trained with --do_lower_case={wanted}: {because}"
+        )
+
+
+def save(
+    tokenizer: wordpiece.Tokenizer, directory: str, *, max_length: int
+) -> None:
+    """Writes vocab.txt and tokenizer_config.json, each whole or not at all.
+
+    Args:
+      tokenizer: what the model was trained with.
+      directory: an existing model directory.
+      max_length: the model's number of positions.
+    """
+    tokens = tokenizer.vocabulary.tokens
+    settings = {
+        **tokenizer.settings,
+        "tokenizer_class": "BertTokenizer",
+        "model_max_length": max_length,
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    }
+    path = os.path.join(directory, VOCABULARY)
+    file_system.write_text(path, "\n".join(tokens) + "\n")
+    path = os.path.join(directory, SETTINGS)
+    file_system.write_text(path, json.dumps(settings, indent=2) + "\n")
+
+
+def _vocabulary(directory: str) -> vocabulary.Vocabulary:
+    """Reads vocab.txt, or the same from tokenizer.json."""
+    path = os.path.join(directory, VOCABULARY)
+    if file_system.is_file(path):
+        return vocabulary.Vocabulary.from_file(path)
+    values = _read_object(directory, FAST)
+    path = os.path.join(directory, FAST)
+    if not values:
+        raise errors.InputError(
+            f"{directory}: no {VOCABULARY} there, so text cannot be read"
+        )
+    model = values.get("model")
+    model = model if isinstance(model, dict) else {}
+    if (
+        model.get("type", "WordPiece") != "WordPiece"
+        or model.get("continuing_subword_prefix", "##") != "##"
+        or not isinstance(model.get("vocab"), dict)
+    ):
+        raise errors.InputError(f"{path}: not the word pieces of a BERT")
+    ids = dict(model["vocab"])
+    for token in values.get("added_tokens") or ():
+        ids.setdefault(token.get("content"), token.get("id"))
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise errors.InputError(f"{path}: its ids are not 0, 1, 2, ...")
+    return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), path)
+
+
+def _guess_case(place: str, words: vocabulary.Vocabulary) -> bool:
+    """Tells do_lower_case by the release's name, or by the vocabulary."""
+    known = case_of_release(os.path.abspath(place))
+    if known is not None:
+        return known
+    # Latin capitals outside of [UNK] and <S>; rarer scripts prove nothing.
+    is_cased = any(re.match(r"(##)?[A-Z]", token) for token in words.tokens)
+    logging.info(
+        "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
+        place,
+        not is_cased,
+        "" if is_cased else "no",
+    )
+    return not is_cased
+
+
+def _read_object(directory: str, name: str) -> dict:
+    """Reads a JSON object; a missing file is an empty one."""
+    path = os.path.join(directory, name)
+    if not file_system.is_file(path):
+        return {}
+    values = read_json(file_system.local(path))
+    if not isinstance(values, dict):
+        raise errors.InputError(f"{path}: not a JSON object")
+    return values
