@@ -93,20 +93,20 @@ def main(config: ClassifierConfig) -> None:
     """Opens everything, then trains, evaluates and predicts as asked."""
     task, job = open_job(config)
     files = finetuning.open_files(config, job)
-    record = sentence_outputs.Record(files, task)
+    record = sentence_outputs.OutputWriter(files, task)
     if config.do_train:
-        fitted, step = finetuning.train_grid(
+        task_model, step = finetuning.train_grid(
             job, files.results, record.save_model
         )
     else:
-        fitted, step = finetuning.load(job)
+        task_model, step = finetuning.load(job)
     if config.do_eval:
-        record.evaluation(fitted.judge(), step)
+        record.evaluation(task_model.evaluate(), step)
     for split in task.test_splits if config.do_predict else ():
         size = config.predict_batch_size
         record.predictions(
             split,
-            fitted.predict(job.features(split), size)["logits"],
+            task_model.predict(job.features(split), size)["logits"],
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )
@@ -132,14 +132,16 @@ def open_job(
             records_dir=config.output_dir if config.write_records else None,
         )
 
-    def judge(fitted: finetuning.Fitted) -> sentence_outputs.Judgment:
+    def evaluate(
+        task_model: finetuning.TaskModel,
+    ) -> sentence_outputs.Evaluation:
         size = config.eval_batch_size
         logits = {
-            split: fitted.predict(features(split), size)["logits"]
+            split: task_model.predict(features(split), size)["logits"]
             for split in task.dev_splits
         }
         lengths = features(task.dev_splits[0]).lengths
-        return sentence_outputs.judge(task, logits, lengths)
+        return sentence_outputs.evaluate(task, logits, lengths)
 
     settings = sentence_tasks.fingerprint(task) if config.do_train else {}
     job = finetuning.Job(
@@ -154,9 +156,11 @@ def open_job(
             num_classes=task.num_classes,
         ),
         features=features,
-        judge=judge,
+        evaluate=evaluate,
         data_settings=settings,
-        judged_on=functools.partial(sentence_tasks.dev_fingerprint, task),
+        evaluation_settings=functools.partial(
+            sentence_tasks.dev_fingerprint, task
+        ),
     )
     return task, job
 

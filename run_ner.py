@@ -179,20 +179,20 @@ def main(config: NerConfig) -> None:
         ner_job.save_true_case(config, data, job)
         return
     files = finetuning.open_files(config, job)
-    record = ner_outputs.Record(files, data)
+    record = ner_outputs.OutputWriter(files, data)
     if config.do_train:
-        fitted, step = finetuning.train_grid(
+        task_model, step = finetuning.train_grid(
             job, files.results, record.save_model
         )
         ner_job.save_true_case(config, data, job)
     else:
-        fitted, step = finetuning.load(job)
+        task_model, step = finetuning.load(job)
     if config.do_eval:
-        record.evaluation(fitted.judge(), step)
+        record.evaluation(task_model.evaluate(), step)
     if config.do_predict:
-        ner_job.predict(config, data, fitted, record)
+        ner_job.predict(config, data, task_model, record)
     if config.interactive:
-        ner_job.talk(config, data, fitted)
+        ner_job.talk(config, data, task_model)
 
 
 def open_job(
@@ -220,10 +220,10 @@ def open_job(
             found = tagging.with_boundaries(found, data.read(split))
         return found
 
-    def judge(fitted: finetuning.Fitted) -> ner_outputs.Judgment:
+    def evaluate(task_model: finetuning.TaskModel) -> ner_outputs.Evaluation:
         size = config.eval_batch_size
-        return ner_outputs.judge(
-            data, DEV, *ner_job.tag(data, fitted, DEV, features(DEV), size)
+        return ner_outputs.evaluate(
+            data, DEV, *ner_job.tag(data, task_model, DEV, features(DEV), size)
         )
 
     settings = dataclasses.asdict(config.context)
@@ -234,9 +234,9 @@ def open_job(
         start=start,
         strategy=strategy,
         features=features,
-        judge=judge,
+        evaluate=evaluate,
         data_settings=settings,
-        judged_on=lambda: {"dev_file": data.digest(DEV)},
+        evaluation_settings=lambda: {"dev_file": data.digest(DEV)},
         **ner_job.modeling(start.config, data, uses_crf=uses_crf),
     )
     return data, job

@@ -178,10 +178,14 @@ def main(config: PretrainingConfig) -> None:
             model_files.save(model, data.tokenizer, config.output_dir)
             pretraining_report.write(config.output_dir, vars(config))
     if config.do_eval:
-        judge(config, data, model, evaluator, strategy, warm_start)
+        evaluate_checkpoint(
+            config, data, model, evaluator, strategy, warm_start
+        )
 
 
-def judge(config, data, model, evaluator, strategy, warm_start) -> None:
+def evaluate_checkpoint(
+    config, data, model, evaluator, strategy, warm_start
+) -> None:
     """Evaluates what was trained, else what --init_checkpoint names."""
     step = loop.restore_model(model, config.output_dir)
     if step is None:

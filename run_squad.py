@@ -129,26 +129,26 @@ def main(config: SquadConfig) -> None:
     sets = squad_job.open_sets(config, stored)
     job = squad_job.open_job(config, start, sets)
     files = finetuning.open_files(config, job)
-    record = squad_outputs.Record(
+    record = squad_outputs.OutputWriter(
         files,
         trained_on=sets.train,
         with_negative=sets.with_negative,
         threshold=sets.threshold,
     )
     if config.do_train:
-        fitted, step = finetuning.train_grid(
+        task_model, step = finetuning.train_grid(
             job, files.results, record.save_model
         )
     else:
-        fitted, step = finetuning.load(job)
+        task_model, step = finetuning.load(job)
     if config.do_predict:
-        made = fitted.judge()
+        made = task_model.evaluate()
         record.predictions(made, step)
         sets = dataclasses.replace(sets, threshold=made.threshold)
     elif sets.seeks_threshold:
-        record.threshold(fitted.judge())
+        record.threshold(task_model.evaluate())
     if config.question or config.interactive:
-        squad_job.ask(config, fitted, sets)
+        squad_job.ask(config, task_model, sets)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 A runner says what its task is; a job trains, asks and restores its models:
 
     job = Job(config=..., start=..., strategy=..., task=..., make_model=...,
-              features=..., judge=..., data_settings=...)
-    fitted, step = finetuning_grid.train(job, results, save_model)
-    fitted, step = load(job)                           # or that
-    values = fitted.judge().values
-    logits = fitted.predict("test", batch_size)["logits"]
+              features=..., evaluate=..., data_settings=...)
+    task_model, step = finetuning_grid.train(job, results, save_model)
+    task_model, step = load(job)                           # or that
+    values = task_model.evaluate().values
+    logits = task_model.predict("test", batch_size)["logits"]
 """
 
 import dataclasses
@@ -159,7 +159,7 @@ def remove_checkpoints(directory: str) -> None:
 TRAIN = "train"
 
 
-class Judgment(Protocol):
+class Evaluation(Protocol):
     """What a model makes of the development sets."""
 
     @property
@@ -178,11 +178,11 @@ class Job:
       task: a step.Task and a prediction.Task.
       make_model: takes attention, bilstm_size, recompute, seed and dtype.
       features: of a set by its name; asked for often, so it caches.
-      judge: asks a model about the development sets.
+      evaluate: asks a model about the development sets.
       data_settings: what decides which records a step reads, by flag; that of
         the order is added here.
-      judged_on: tells the development sets from any others, by flag; asked
-        only if training looks at them.
+      evaluation_settings: returns what identifies the development sets, by
+        flag; called only if training evaluates.
       num_examples: that make an epoch, where features are parts of examples;
         None if every row of them is one.
       load_beside: assigns to a model what lies in a directory besides its
@@ -195,9 +195,9 @@ class Job:
     task: Any
     make_model: Callable[..., Any]
     features: Callable[[str], Features]
-    judge: Callable[["Fitted"], Judgment]
+    evaluate: Callable[["TaskModel"], Evaluation]
     data_settings: Mapping[str, Any]
-    judged_on: Callable[[], Mapping[str, Any]]
+    evaluation_settings: Callable[[], Mapping[str, Any]]
     num_examples: int | None = None
     load_beside: Callable[[Any, str], Collection[str]] | None = None
 
@@ -222,10 +222,16 @@ class Job:
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """What decides how a run ends, but for its rate and seed, by flag."""
-        judged_on = self.judged_on() if self.config.needs_evaluation else {}
-        return {**self.config.outcome, **self.all_data_settings, **judged_on}
+        evaluation_settings = (
+            self.evaluation_settings() if self.config.needs_evaluation else {}
+        )
+        return {
+            **self.config.outcome,
+            **self.all_data_settings,
+            **evaluation_settings,
+        }
 
-    def fit(self, seed: int) -> "Fitted":
+    def build(self, seed: int) -> "TaskModel":
         """Makes the model with the random weights of a seed."""
         with self.strategy.scope():
             model = self.make_model(
@@ -241,11 +247,11 @@ class Job:
             strategy=self.strategy,
             jit_compile=assembly.uses_xla(self.config),
         )
-        return Fitted(job=self, model=model, predictor=predictor)
+        return TaskModel(job=self, model=model, predictor=predictor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Fitted:
+class TaskModel:
     """A model of the job, and how it is asked."""
 
     job: Job
@@ -295,9 +301,9 @@ class Fitted:
         """Yields the same batch by batch; see Predictor.batches."""
         return self.predictor.batches(self._batches(features, batch_size))
 
-    def judge(self) -> Judgment:
+    def evaluate(self) -> Evaluation:
         """Returns what the model makes of the development sets."""
-        return self.job.judge(self)
+        return self.job.evaluate(self)
 
     def train(self, run: grid.Run) -> int:
         """Trains one run of the grid; returns its last step."""
@@ -305,7 +311,7 @@ class Fitted:
         features = job.features(TRAIN)
 
         def evaluate() -> Mapping[str, float]:
-            return self.judge().values
+            return self.evaluate().values
 
         return train_epochs(
             config,
@@ -329,7 +335,9 @@ class Fitted:
                 "random_seed": run.random_seed,
                 **job.all_data_settings,
                 # Its best step is the best on these.
-                **(job.judged_on() if config.eval_every_steps else {}),
+                **(
+                    job.evaluation_settings() if config.eval_every_steps else {}
+                ),
             },
             evaluate=evaluate if config.eval_every_steps else None,
             rate_multiplier=warm_start_lib.layer_rates(
@@ -427,35 +435,37 @@ def open_files(
     )
 
 
-def load(job: Job) -> tuple[Fitted, int]:
+def load(job: Job) -> tuple[TaskModel, int]:
     """Loads what --output_dir or --init_checkpoint holds, and its step.
 
     Raises:
       InputError: there is none, or it is an encoder without the task's head.
     """
     config = job.config
-    fitted = job.fit(config.random_seed)
+    task_model = job.build(config.random_seed)
     # 1 what a training has kept, 2 how far one has come that has not ended,
     # 3 a model of other making, 4 what is named.
     kept = grid.kept(config.output_dir)
     is_here = model_files.is_here(config.output_dir)
     if kept is None or not is_here:
-        step = restore(config, fitted.model, config.output_dir)
+        step = restore(config, task_model.model, config.output_dir)
         if step is not None:
             logging.info(
                 "asked: the checkpoint of step %d in %s",
                 step,
                 config.output_dir,
             )
-            return fitted, step
-    fitted.assign(config.output_dir if is_here else job.start.init_checkpoint)
-    return fitted, kept["step"] if kept is not None and is_here else 0
+            return task_model, step
+    task_model.assign(
+        config.output_dir if is_here else job.start.init_checkpoint
+    )
+    return task_model, kept["step"] if kept is not None and is_here else 0
 
 
 # ----------------------------------------------------------------------
 # Trains all runs of a job's grid, and keeps the best.
 #
-#     fitted, step = train(job, results, save_model)
+#     task_model, step = train(job, results, save_model)
 #
 # A finished run is not trained again; of the others, one is in memory at a
 # time.
@@ -464,7 +474,7 @@ def load(job: Job) -> tuple[Fitted, int]:
 
 def train_grid(
     job: Job, results: grid.Results, save_model: Callable[[Any], None]
-) -> tuple[Fitted, int]:
+) -> tuple[TaskModel, int]:
     """Trains the grid; returns the best model and its step.
 
     Args:
@@ -483,28 +493,28 @@ def train_grid(
     is_reused = {run for run in runs if run in results}
     # Whose model output_dir has. Grids of other runs keep another there.
     saved = {run for run in is_reused if is_here and run.is_that_of(kept)}
-    fitted, last = None, None
+    task_model, last = None, None
     for run in runs:
         if run not in is_reused:
-            fitted = None  # Two models need not fit at a time.
-            fitted, last = _finish(job, run, results, save_model), run
+            task_model = None  # Two models need not fit at a time.
+            task_model, last = _finish(job, run, results, save_model), run
             saved = {run} if results.is_best(run) else saved
     results.check()
     while (best := results.best_run) not in saved:
         logging.info(
             "%s is trained once more: it is the best, and not kept", best.name
         )
-        fitted = None
-        fitted, last = _finish(job, best, results, save_model), best
+        task_model = None
+        task_model, last = _finish(job, best, results, save_model), best
         results.check(best)
         saved = {best} if results.is_best(best) else saved
     if config.is_grid:
         _tell(job, results)
-    if fitted is None or last != best:
-        fitted = None
-        fitted = _fit(job, config.random_seed)
-        fitted.assign(config.output_dir)
-    return fitted, results.best["step"]
+    if task_model is None or last != best:
+        task_model = None
+        task_model = _fit(job, config.random_seed)
+        task_model.assign(config.output_dir)
+    return task_model, results.best["step"]
 
 
 def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
@@ -540,50 +550,50 @@ def _finish(
     run: grid.Run,
     results: grid.Results,
     save_model: Callable[[Any], None],
-) -> Fitted:
+) -> TaskModel:
     """Trains a run to its end, and keeps its model if it is the best."""
     config = job.config
     is_chief = assembly.is_chief(job.strategy)
     if config.is_grid and is_chief:
         run.begin(job.settings)
-    fitted = _fit(job, run.random_seed)
-    done = _train_one(fitted, run)
+    task_model = _fit(job, run.random_seed)
+    done = _train_one(task_model, run)
     if results.add(run, done):
-        save_model(fitted.model)
+        save_model(task_model.model)
         if is_chief:
             results.keep(run)
     if is_chief:
         run.finish(done)
         if config.is_grid:
             remove_checkpoints(run.directory)
-    return fitted
+    return task_model
 
 
-def _fit(job: Job, seed: int) -> Fitted:
+def _fit(job: Job, seed: int) -> TaskModel:
     """Makes a model where the former one, if any, has been let go."""
     # A compiled step and what it is a method of hold each other, and with them
     # the weights and slots: Python would free them sometime later.
     gc.collect()
-    return job.fit(seed)
+    return job.build(seed)
 
 
-def _train_one(fitted: Fitted, run: grid.Run) -> dict[str, Any]:
+def _train_one(task_model: TaskModel, run: grid.Run) -> dict[str, Any]:
     """Returns what the run ends with; see grid.Results.add.
 
     Raises:
       InputError: the only run of a job has diverged.
     """
-    is_grid = fitted.job.config.is_grid
+    is_grid = task_model.job.config.is_grid
     failed, values = None, {}
     try:
-        step = fitted.train(run)
+        step = task_model.train(run)
         seconds = training_seconds(run.directory)
     except Diverged as error:
         if not is_grid:
             raise
         step, seconds, failed = error.step, error.seconds, error.reason
     if is_grid and failed is None:
-        values = dict(fitted.judge().values)
+        values = dict(task_model.evaluate().values)
         score = values[SCORE]
         if not math.isfinite(score):
             values = {}
@@ -592,7 +602,7 @@ def _train_one(fitted: Fitted, run: grid.Run) -> dict[str, Any]:
         "step": step,
         "seconds": seconds,
         "values": values,
-        "settings": {**fitted.job.settings, **run.settings},
+        "settings": {**task_model.job.settings, **run.settings},
     }
     if failed is not None:
         logging.warning("%s: %s", run.name, failed)

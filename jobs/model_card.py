@@ -3,7 +3,7 @@
 card.json beside it holds what it shows, so that an evaluation adds to it:
 
     begin(directory, "BERT that tags words", data={"train": "..."}, ...)
-    judge(directory, "dev", data={"dev": "..."}, metrics={"eval_f1": 0.9})
+    add_scores(directory, "dev", data={"dev": "..."}, metrics={"eval_f1": 0.9})
 
 A directory without card.json has a README.md of other making, or none, and is
 left alone.
@@ -65,7 +65,7 @@ def begin(
     _write(directory, card)
 
 
-def judge(
+def add_scores(
     directory: str,
     name: str,
     *,

@@ -118,7 +118,7 @@ class RunFiles:
                 weights=weights,
             )
 
-    def judge_card(
+    def add_scores(
         self, name: str, *, data: Mapping[str, str], metrics: Mapping
     ) -> None:
         """Puts an evaluation in the card of the model that was asked.
@@ -127,7 +127,9 @@ class RunFiles:
         """
         is_here = self.is_trained or model_files.is_here(self.output_dir)
         if self.is_chief and is_here:
-            model_card.judge(self.output_dir, name, data=data, metrics=metrics)
+            model_card.add_scores(
+                self.output_dir, name, data=data, metrics=metrics
+            )
 
     def report(
         self,

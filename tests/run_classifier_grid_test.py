@@ -40,12 +40,12 @@ def grid(place):
 
     def fit_and_count(job, seed):
         alive.append(sum(held() is not None for held in made))
-        fitted = fit(job, seed)
-        made.append(weakref.ref(fitted.model))
-        value = fitted.model.weights[0].value
+        task_model = fit(job, seed)
+        made.append(weakref.ref(task_model.model))
+        value = task_model.model.weights[0].value
         # What a graph that was left behind would hold is the handle.
         made.extend([weakref.ref(value), weakref.ref(value.handle)])
-        return fitted
+        return task_model
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetuning.Job, "fit", fit_and_count)

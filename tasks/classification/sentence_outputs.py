@@ -194,7 +194,7 @@ _POINTS = 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Judged:
+class EvaluatedSet:
     """A set with its truth and what a model made of it.
 
     Attributes:
@@ -218,35 +218,35 @@ class Judged:
     lengths: np.ndarray
 
 
-def sections(judged: Judged) -> list[report.Section]:
+def sections(evaluated: EvaluatedSet) -> list[report.Section]:
     """Returns confusions, scores by length and the worst mistakes."""
-    shown = [_OVERVIEWS[judged.kind](judged)]
-    shown.append(report.Section("By length", _by_length(judged)))
-    shown.append(report.Section("Worst mistakes", _mistakes(judged)))
+    shown = [_OVERVIEWS[evaluated.kind](evaluated)]
+    shown.append(report.Section("By length", _by_length(evaluated)))
+    shown.append(report.Section("Worst mistakes", _mistakes(evaluated)))
     return shown
 
 
-def _confusions(judged: Judged) -> report.Section:
+def _confusions(evaluated: EvaluatedSet) -> report.Section:
     """Counts what every class, or every choice's place, is called."""
     matrix = sklearn.metrics.confusion_matrix(
-        judged.label_ids[:, 0],
-        judged.logits.argmax(axis=1),
-        labels=range(len(judged.labels)),
+        evaluated.label_ids[:, 0],
+        evaluated.logits.argmax(axis=1),
+        labels=range(len(evaluated.labels)),
     )
-    header = ["true label", *(f"called {label}" for label in judged.labels)]
+    header = ["true label", *(f"called {label}" for label in evaluated.labels)]
     rows = [
         [label, *map(int, row)]
-        for label, row in zip(judged.labels, matrix, strict=True)
+        for label, row in zip(evaluated.labels, matrix, strict=True)
     ]
     return report.Section("Confusions", report.table(header, rows))
 
 
-def _by_label(judged: Judged) -> report.Section:
+def _by_label(evaluated: EvaluatedSet) -> report.Section:
     """Scores every label by itself, where an example has any number."""
-    decided = objective.decisions(judged.kind, judged.logits)
+    decided = objective.decisions(evaluated.kind, evaluated.logits)
     rows = []
     for label, truth, called in zip(
-        judged.labels, judged.label_ids.T, decided.T, strict=True
+        evaluated.labels, evaluated.label_ids.T, decided.T, strict=True
     ):
         *scores, _ = sklearn.metrics.precision_recall_fscore_support(
             truth, called, average="binary", zero_division=0.0
@@ -257,13 +257,13 @@ def _by_label(judged: Judged) -> report.Section:
     return report.Section("By label", report.table(header, rows))
 
 
-def _true_and_predicted(judged: Judged) -> report.Section:
+def _true_and_predicted(evaluated: EvaluatedSet) -> report.Section:
     """Draws the examples of a regression, of many only some."""
     figure = Figure(figsize=(4.6, 4.2), layout="constrained")
     axes = figure.subplots()
-    truth = judged.label_ids[:, 0]
+    truth = evaluated.label_ids[:, 0]
     shown = slice(None, None, -(-len(truth) // _POINTS))
-    axes.scatter(truth[shown], judged.logits[shown, 0], s=6, alpha=0.4)
+    axes.scatter(truth[shown], evaluated.logits[shown, 0], s=6, alpha=0.4)
     axes.axline((float(truth.mean()),) * 2, slope=1, color="gray", linewidth=1)
     axes.set_xlabel("true value", fontsize=9)
     axes.set_ylabel("predicted", fontsize=9)
@@ -279,46 +279,48 @@ _OVERVIEWS = {
 }
 
 
-def _by_length(judged: Judged) -> str:
+def _by_length(evaluated: EvaluatedSet) -> str:
     """Scores groups of equal size, from the shortest inputs to the longest."""
-    order = np.argsort(judged.lengths, kind="stable")
+    order = np.argsort(evaluated.lengths, kind="stable")
     rows = []
     for part in np.array_split(order, min(_GROUPS, len(order))):
-        lengths = judged.lengths[part]
+        lengths = evaluated.lengths[part]
         values = objective.scores(
-            judged.metrics,
-            judged.kind,
-            judged.logits[part],
-            judged.label_ids[part],
-            positive=judged.positive,
+            evaluated.metrics,
+            evaluated.kind,
+            evaluated.logits[part],
+            evaluated.label_ids[part],
+            positive=evaluated.positive,
         )
         span = f"{lengths.min()} - {lengths.max()}"
         rows.append([span, len(part), *values.values()])
-    header = ["pieces", "examples", *judged.metrics]
+    header = ["pieces", "examples", *evaluated.metrics]
     return report.table(header, rows)
 
 
-def _mistakes(judged: Judged) -> str:
+def _mistakes(evaluated: EvaluatedSet) -> str:
     losses = objective.example_losses(
-        judged.kind, judged.logits, judged.label_ids
+        evaluated.kind, evaluated.logits, evaluated.label_ids
     )
-    decided = objective.decisions(judged.kind, judged.logits)
-    if judged.kind == examples.REGRESSION:
+    decided = objective.decisions(evaluated.kind, evaluated.logits)
+    if evaluated.kind == examples.REGRESSION:
         is_wrong = losses > 0
-    elif judged.kind == examples.MULTI_LABEL:
-        is_wrong = (decided != judged.label_ids).any(axis=1)
+    elif evaluated.kind == examples.MULTI_LABEL:
+        is_wrong = (decided != evaluated.label_ids).any(axis=1)
     else:
-        is_wrong = decided != judged.label_ids[:, 0]
+        is_wrong = decided != evaluated.label_ids[:, 0]
     order = np.argsort(-losses, kind="stable")
     worst = order[is_wrong[order]][:_MISTAKES]
     if not len(worst):
         return "<p>None.</p>"
-    named = label_names(judged.kind, judged.labels, judged.logits[worst])
+    named = label_names(
+        evaluated.kind, evaluated.labels, evaluated.logits[worst]
+    )
     rows = [
         [
-            judged.texts.where(i).rpartition("/")[2],
-            _text(judged.texts, i),
-            str(judged.texts.labels[i]),
+            evaluated.texts.where(i).rpartition("/")[2],
+            _text(evaluated.texts, i),
+            str(evaluated.texts.labels[i]),
             label,
             float(losses[i]),
         ]
@@ -345,24 +347,24 @@ def _text(texts: Examples, number: int) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Judgment:
+class Evaluation:
     """Scores on all development sets, and the first of them in detail.
 
     Attributes:
       values: metrics, the "score" and the "loss"; those of a second
         set begin with its name, as in "mismatched_accuracy".
-      judged: the first set.
+      evaluated: the first set.
     """
 
     values: dict[str, float]
-    judged: Judged
+    evaluated: EvaluatedSet
 
 
-def judge(
+def evaluate(
     task: sentence_tasks.SentenceTask,
     logits: Mapping[str, np.ndarray],
     lengths: np.ndarray,
-) -> Judgment:
+) -> Evaluation:
     """Compares logits with labels.
 
     Args:
@@ -386,7 +388,7 @@ def judge(
             prefix = split.partition("_")[2]
             scores = {f"{prefix}_{name}": x for name, x in scores.items()}
         values |= scores
-    judged = Judged(
+    evaluated = EvaluatedSet(
         kind=task.kind,
         metrics=task.metrics,
         positive=task.positive,
@@ -396,10 +398,10 @@ def judge(
         logits=logits[first],
         lengths=lengths,
     )
-    return Judgment(values=values, judged=judged)
+    return Evaluation(values=values, evaluated=evaluated)
 
 
-class Record:
+class OutputWriter:
     """Writes all files that remain of a job."""
 
     def __init__(
@@ -429,7 +431,7 @@ class Record:
         if done["values"]:  # Of a grid, whose runs were all evaluated.
             self._judge_card(run_files.named(done["values"], done["step"]))
 
-    def evaluation(self, found: Judgment, step: int) -> None:
+    def evaluation(self, found: Evaluation, step: int) -> None:
         """Writes eval_results.txt, report.html and the model card."""
         if not self._files.is_chief:
             return
@@ -440,12 +442,12 @@ class Record:
             f"Task {self._task.name}",
             values=values,
             panels=PANELS,
-            sections=sections(found.judged),
+            sections=sections(found.evaluated),
         )
 
     def _judge_card(self, values: Mapping[str, float]) -> None:
         data = {split: self._describe(split) for split in self._task.dev_splits}
-        self._files.judge_card(sentence_tasks.DEV, data=data, metrics=values)
+        self._files.add_scores(sentence_tasks.DEV, data=data, metrics=values)
 
     def predictions(
         self,

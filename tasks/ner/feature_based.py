@@ -183,7 +183,7 @@ class Inputs:
         return assembly.is_chief(self.job.strategy)
 
     @functools.cached_property
-    def encoder(self) -> finetuning.Fitted:
+    def encoder(self) -> finetuning.TaskModel:
         """The frozen encoder."""
         start = self.job.start
         model_files.require_weights(start.init_checkpoint)
@@ -195,13 +195,13 @@ class Inputs:
 
         task = activation_store.StackTask(self.layers)
         job = dataclasses.replace(self.job, task=task, make_model=make)
-        fitted = job.fit(self.config.random_seed)
+        task_model = job.build(self.config.random_seed)
         model_files.warm_start(
-            fitted.model,
+            task_model.model,
             start.init_checkpoint,
             do_lower_case=start.tokenizer.settings["do_lower_case"],
         )
-        return fitted
+        return task_model
 
     @functools.cached_property
     def weights(self) -> str:
@@ -531,7 +531,7 @@ def _record(
     result: Result,
     *,
     is_new: bool,
-) -> ner_outputs.Record:
+) -> ner_outputs.OutputWriter:
     """Returns what writes a choice's files."""
     config = common.config
     folder = _folder(config, choice)
@@ -549,7 +549,7 @@ def _record(
         given=_given(config) | {"features": choice.name},
         results=results,
     )
-    return ner_outputs.Record(files, common.data)
+    return ner_outputs.OutputWriter(files, common.data)
 
 
 def _given(config: "NerConfig") -> dict[str, Any]:
@@ -563,7 +563,7 @@ def _judge(
     common: Inputs,
     logits: np.ndarray,
     split: str,
-    record: ner_outputs.Record,
+    record: ner_outputs.OutputWriter,
     step: int,
 ) -> dict[str, float]:
     """Writes what a model makes of a set; returns the metrics, if any."""
@@ -573,7 +573,7 @@ def _judge(
         guessed = ner_outputs.predicted_tags(data, split, tags)
         record.predictions(split, guessed)
         return {}
-    found = ner_outputs.judge(data, split, logits, tags)
+    found = ner_outputs.evaluate(data, split, logits, tags)
     if split == DEV:
         record.evaluation(found, step)
     else:

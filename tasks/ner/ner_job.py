@@ -149,20 +149,20 @@ def save_true_case(
 
 def tag(
     data: ner_data.NerData,
-    fitted: finetuning.Fitted,
+    task_model: finetuning.TaskModel,
     sentences: conll.Sentences | str,
     features: Features,
     batch_size: int,
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the logits [W, C] of words, a set's or others, and their tags."""
     logits = tagging.word_logits(
-        features, len(data.labels), fitted.predictions(features, batch_size)
+        features, len(data.labels), task_model.predictions(features, batch_size)
     )
     if isinstance(sentences, str):
         sentences = data.read(sentences)
-    if isinstance(fitted.model, crf.CrfTaggingModel):
+    if isinstance(task_model.model, crf.CrfTaggingModel):
         tags = tagging.best_sequences(
-            fitted.model, logits, sentences.row_splits, data.labels
+            task_model.model, logits, sentences.row_splits, data.labels
         )
         return logits, tags
     return logits, tagging.best_tags(logits, data.labels)
@@ -171,21 +171,23 @@ def tag(
 def predict(
     config: "NerConfig",
     data: ner_data.NerData,
-    fitted: finetuning.Fitted,
-    record: ner_outputs.Record,
+    task_model: finetuning.TaskModel,
+    record: ner_outputs.OutputWriter,
 ) -> None:
     """Tags the test set and the raw text, if there are any."""
     size = config.predict_batch_size
     if data.has(TEST):
-        logits, tags = tag(data, fitted, TEST, fitted.job.features(TEST), size)
+        logits, tags = tag(
+            data, task_model, TEST, task_model.job.features(TEST), size
+        )
         if data.read(TEST).tags is not None:
-            record.test(ner_outputs.judge(data, TEST, logits, tags))
+            record.test(ner_outputs.evaluate(data, TEST, logits, tags))
         else:
             guessed = ner_outputs.predicted_tags(data, TEST, tags)
             record.predictions(TEST, guessed)
     if data.text is not None:
-        text, found = find_entities(config, data, fitted, data.text)
-        if assembly.is_chief(fitted.job.strategy):
+        text, found = find_entities(config, data, task_model, data.text)
+        if assembly.is_chief(task_model.job.strategy):
             path = os.path.join(config.output_dir, ENTITIES)
             lines = raw_text.json_lines(text, found)
             file_system.write_text(path, "".join(lines))
@@ -195,7 +197,7 @@ def predict(
 def find_entities(
     config: "NerConfig",
     data: ner_data.NerData,
-    fitted: finetuning.Fitted,
+    task_model: finetuning.TaskModel,
     lines: Sequence[str],
 ) -> tuple[raw_text.Text, list[list[dict[str, Any]]]]:
     """Returns lines split into words, and the entities of each."""
@@ -203,13 +205,13 @@ def find_entities(
     if not text.sentences.words:
         return text, [[] for _ in lines]
     features = ner_windows.encode(
-        fitted.job.start.tokenizer,
+        task_model.job.start.tokenizer,
         data.words(text.sentences),
         None,
         **dataclasses.asdict(config.context),
     )
     size = config.predict_batch_size
-    logits, tags = tag(data, fitted, text.sentences, features, size)
+    logits, tags = tag(data, task_model, text.sentences, features, size)
     numbers = [data.labels.index(t) for t in tags]
     shares = scipy.special.softmax(logits.astype(np.float64), axis=1)
     shares = shares[np.arange(len(numbers)), numbers]
@@ -218,13 +220,15 @@ def find_entities(
 
 
 def talk(
-    config: "NerConfig", data: ner_data.NerData, fitted: finetuning.Fitted
+    config: "NerConfig",
+    data: ner_data.NerData,
+    task_model: finetuning.TaskModel,
 ) -> None:
     """Shows the entities of every line that is typed, or comes by a pipe."""
     if sys.stdin.isatty():
         sys.stderr.write("Type a text; Ctrl-D ends.\n")
     for number, raw in enumerate(typed.lines(sys.stdin, sys.stdout), 1):
         line = raw_text.decode(_STDIN, number, raw).strip()
-        _, (found,) = find_entities(config, data, fitted, [line])
+        _, (found,) = find_entities(config, data, task_model, [line])
         sys.stdout.write(f"{raw_text.marked(line, found)}\n")
         sys.stdout.flush()

@@ -31,7 +31,7 @@ _TYPE = "<sub>{}</sub>"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Judged:
+class EvaluatedSet:
     """A set with its tags and what a model made of it.
 
     Attributes:
@@ -53,20 +53,20 @@ class Judged:
         return [conll.split(tag)[1] or _NONE for tag in tags]
 
 
-def sections(judged: Judged) -> list[report.Section]:
+def sections(evaluated: EvaluatedSet) -> list[report.Section]:
     """Returns scores by type and length, confusions, the worst sentences."""
     shown = []
-    if not judged.is_plain:
-        shown.append(report.Section("By type", _by_type(judged)))
-    shown.append(report.Section("Confusions of words", _confusions(judged)))
-    if not judged.is_plain:
-        shown.append(report.Section("By length", _by_length(judged)))
-    shown.append(report.Section("Worst sentences", _worst(judged)))
+    if not evaluated.is_plain:
+        shown.append(report.Section("By type", _by_type(evaluated)))
+    shown.append(report.Section("Confusions of words", _confusions(evaluated)))
+    if not evaluated.is_plain:
+        shown.append(report.Section("By length", _by_length(evaluated)))
+    shown.append(report.Section("Worst sentences", _worst(evaluated)))
     return shown
 
 
-def _by_type(judged: Judged) -> str:
-    scores = _score(judged, range(len(judged.sentences)))
+def _by_type(evaluated: EvaluatedSet) -> str:
+    scores = _score(evaluated, range(len(evaluated.sentences)))
     rows = [
         [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
         for kind, s in [*scores.by_type.items(), ("all", scores.total)]
@@ -75,29 +75,29 @@ def _by_type(judged: Judged) -> str:
     return report.table(header, rows)
 
 
-def _by_length(judged: Judged) -> str:
+def _by_length(evaluated: EvaluatedSet) -> str:
     """Scores groups of equal size, from the shortest sentences on."""
-    lengths = np.diff(judged.sentences.row_splits)
+    lengths = np.diff(evaluated.sentences.row_splits)
     order = np.argsort(lengths, kind="stable")
     rows = []
     for part in np.array_split(order, min(_GROUPS, len(order))):
-        scores = _score(judged, part.tolist())
+        scores = _score(evaluated, part.tolist())
         span = f"{lengths[part].min()} - {lengths[part].max()}"
         rows.append([span, len(part), scores.accuracy, scores.total.f1])
     return report.table(["words", "sentences", "accuracy", "F1"], rows)
 
 
-def _score(judged: Judged, numbers) -> conlleval.Scores:
+def _score(evaluated: EvaluatedSet, numbers) -> conlleval.Scores:
     sides = [
-        list(judged.sentences.split(side))
-        for side in (judged.sentences.tags, judged.predicted)
+        list(evaluated.sentences.split(side))
+        for side in (evaluated.sentences.tags, evaluated.predicted)
     ]
     return conlleval.score(*([side[i] for i in numbers] for side in sides))
 
 
-def _confusions(judged: Judged) -> str:
-    true = judged.types(judged.sentences.tags)
-    found = judged.types(judged.predicted)
+def _confusions(evaluated: EvaluatedSet) -> str:
+    true = evaluated.types(evaluated.sentences.tags)
+    found = evaluated.types(evaluated.predicted)
     counts = Counter(zip(true, found, strict=True))
     kinds = sorted({*true, *found})
     names = ["none" if kind == _NONE else kind for kind in kinds]
@@ -109,43 +109,44 @@ def _confusions(judged: Judged) -> str:
     return report.table(header, rows)
 
 
-def _worst(judged: Judged) -> str:
+def _worst(evaluated: EvaluatedSet) -> str:
     """Shows the sentences of the greatest loss that have a wrong tag."""
-    sentences = judged.sentences
+    sentences = evaluated.sentences
     starts = sentences.row_splits[:-1]
-    losses = np.add.reduceat(judged.losses, starts)
+    losses = np.add.reduceat(evaluated.losses, starts)
     wrong = np.add.reduceat(
-        np.array(sentences.tags) != np.array(judged.predicted), starts
+        np.array(sentences.tags) != np.array(evaluated.predicted), starts
     )
     order = np.argsort(-losses, kind="stable")
     worst = order[wrong[order] > 0][:_WORST]
     if not len(worst):
         return "<p>None.</p>"
-    hues = _hues(judged)
+    hues = _hues(evaluated)
     parts = ["<dl>"]
     for i in worst.tolist():
         words = slice(*sentences.row_splits[i : i + 2])
         where = os.path.basename(sentences.where(words.start))
         parts.append(
             f"<dt>{html.escape(where)}, loss {losses[i]:.3g}</dt>"
-            f"<dd>true: {_colored(judged, sentences.tags, words, hues)}<br>"
-            f"found: {_colored(judged, judged.predicted, words, hues)}</dd>"
+            f"<dd>true: {_colored(evaluated, sentences.tags, words, hues)}<br>"
+            "found: "
+            f"{_colored(evaluated, evaluated.predicted, words, hues)}</dd>"
         )
     return "".join([*parts, "</dl>"])
 
 
-def _hues(judged: Judged) -> dict[str, int]:
+def _hues(evaluated: EvaluatedSet) -> dict[str, int]:
     kinds = {
-        *judged.types(judged.sentences.tags),
-        *judged.types(judged.predicted),
+        *evaluated.types(evaluated.sentences.tags),
+        *evaluated.types(evaluated.predicted),
     }
     kinds = sorted(kinds - {_NONE})
     return {kind: i * 360 // len(kinds) for i, kind in enumerate(kinds)}
 
 
-def _colored(judged: Judged, tags, words: slice, hues) -> str:
-    text, tags = judged.sentences.words[words], tags[words]
-    if judged.is_plain:
+def _colored(evaluated: EvaluatedSet, tags, words: slice, hues) -> str:
+    text, tags = evaluated.sentences.words[words], tags[words]
+    if evaluated.is_plain:
         found = [conll.Span(i, i + 1, t) for i, t in enumerate(tags)]
     else:
         found = conll.spans(tags)
@@ -163,17 +164,17 @@ Decode = Callable[[conll.Sentences, np.ndarray], list[str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Judgment:
+class Evaluation:
     """What a model makes of a set with tags.
 
     Attributes:
       values: metrics, "score" among them, by which runs are compared.
-      judged: the same in detail.
+      evaluated: the same in detail.
       text: what conlleval prints; of plain tags, their accuracy.
     """
 
     values: dict[str, float]
-    judged: Judged
+    evaluated: EvaluatedSet
     text: str
 
 
@@ -184,12 +185,12 @@ def predicted_tags(
     return conll.convert(data.read(split), tags, data.written_scheme(split))
 
 
-def judge(
+def evaluate(
     data: ner_data.NerData,
     split: str,
     logits: np.ndarray,
     tags: Sequence[str],
-) -> Judgment:
+) -> Evaluation:
     """Compares a model's tags with those of the file.
 
     Args:
@@ -203,13 +204,13 @@ def judge(
     losses = tagging.word_losses(logits, data.label_ids(split))
     values, text = _compare(sentences, guessed, data.is_plain)
     values["loss"] = float(losses.mean())
-    judged = Judged(
+    evaluated = EvaluatedSet(
         sentences=sentences,
         predicted=guessed,
         losses=losses,
         is_plain=data.is_plain,
     )
-    return Judgment(values=values, judged=judged, text=text)
+    return Evaluation(values=values, evaluated=evaluated, text=text)
 
 
 def _compare(
@@ -227,7 +228,7 @@ def _compare(
     return scores.values() | {"score": scores.total.f1}, scores.text()
 
 
-class Record:
+class OutputWriter:
     """Writes all files that remain of a job."""
 
     def __init__(self, files: run_files.RunFiles, data: ner_data.NerData):
@@ -257,7 +258,7 @@ class Record:
                 ner_data.DEV, run_files.named(done["values"], done["step"])
             )
 
-    def evaluation(self, found: Judgment, step: int) -> None:
+    def evaluation(self, found: Evaluation, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
         if not self._files.is_chief:
             return
@@ -268,10 +269,10 @@ class Record:
             "Tagging",
             values=values,
             panels=PANELS,
-            sections=sections(found.judged),
+            sections=sections(found.evaluated),
         )
 
-    def test(self, found: Judgment) -> None:
+    def test(self, found: Evaluation) -> None:
         """Writes the scores and predictions of a test set with tags."""
         if self._files.is_chief:
             values = {f"test_{name}": x for name, x in found.values.items()}
@@ -289,8 +290,8 @@ class Record:
         file_system.write_text(path, "".join(conll.write(sentences, columns)))
         logging.info("%s: %d words", path, len(predicted))
 
-    def _scores(self, split, found: Judgment, values) -> None:
-        self.predictions(split, found.judged.predicted)
+    def _scores(self, split, found: Evaluation, values) -> None:
+        self.predictions(split, found.evaluated.predicted)
         path = os.path.join(self._files.output_dir, SCORES.format(split))
         file_system.write_text(path, found.text)
         logging.info("%s:\n%s", path, found.text.rstrip())
@@ -309,7 +310,7 @@ class Record:
 
     def _judge_card(self, split: str, values: Mapping[str, float]) -> None:
         data = {split: self._describe(split)}
-        self._files.judge_card(split, data=data, metrics=values)
+        self._files.add_scores(split, data=data, metrics=values)
 
     def _describe(self, split: str) -> str:
         sentences = self._data.read(split)

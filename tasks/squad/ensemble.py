@@ -112,7 +112,7 @@ def combine(
     limits: decoding.Limits,
     threshold: float | None,
     found_before: float | None = None,
-) -> squad_outputs.Judgment:
+) -> squad_outputs.Evaluation:
     """Returns the runs' common answers.
 
     Args:
@@ -138,7 +138,7 @@ def combine(
     known = [m.threshold for m in members if m.threshold is not None]
     if found_before is not None:
         known = [found_before]
-    return squad_outputs.judge(
+    return squad_outputs.evaluate(
         found,
         answers,
         with_negative=limits.version_2_with_negative,

@@ -2,7 +2,7 @@
 
 sets = open_sets(config, start.init_checkpoint)
 job = open_job(config, start, sets)         # judged by --predict_file
-ask(config, fitted, sets)                   # --question, --interactive
+ask(config, task_model, sets)                   # --question, --interactive
 combine(config)                             # --ensemble_dirs
 """
 
@@ -98,12 +98,14 @@ class Work:
             self.sets.predict, self.tokenizer, sizes(self.config)
         )
 
-    def judge(self, fitted: finetuning.Fitted) -> squad_outputs.Judgment:
+    def evaluate(
+        self, task_model: finetuning.TaskModel
+    ) -> squad_outputs.Evaluation:
         """Predicts with a model, and scores that if it can be scored."""
         batch_size = self.config.predict_batch_size
-        reader = make_reader(self.config, fitted, self.sets, batch_size)
+        reader = make_reader(self.config, task_model, self.sets, batch_size)
         logits = reader.logits(self.windows)
-        return squad_outputs.judge(
+        return squad_outputs.evaluate(
             self.sets.predict,
             reader.decode(self.sets.predict, self.windows, logits),
             with_negative=self.sets.with_negative,
@@ -175,9 +177,9 @@ def open_job(
         make_model=functools.partial(span_task.make_model, start.config),
         # There is only one set to train on.
         features=lambda split: work.learned,
-        judge=work.judge,
+        evaluate=work.evaluate,
         data_settings=squad_windows.fingerprint(train, sizes(config)),
-        judged_on=lambda: {
+        evaluation_settings=lambda: {
             "predict_file": squad_windows.digests(sets.predict),
             "null_score_diff_threshold": sets.threshold,
             **dataclasses.asdict(limits(config, sets)),
@@ -189,14 +191,14 @@ def open_job(
 
 def make_reader(
     config: Any,
-    fitted: finetuning.Fitted,
+    task_model: finetuning.TaskModel,
     sets: Sets,
     batch_size: int,
 ) -> prompt.Reader:
     """Makes what asks a model."""
     return prompt.Reader(
-        lambda features: fitted.predictions(features, batch_size),
-        fitted.job.start.tokenizer,
+        lambda features: task_model.predictions(features, batch_size),
+        task_model.job.start.tokenizer,
         sizes=sizes(config),
         limits=limits(config, sets),
         threshold=sets.known_threshold,
@@ -222,10 +224,10 @@ def limits(config: Any, sets: Sets) -> decoding.Limits:
     )
 
 
-def ask(config: Any, fitted: finetuning.Fitted, sets: Sets) -> None:
+def ask(config: Any, task_model: finetuning.TaskModel, sets: Sets) -> None:
     """Answers --question, then what is typed."""
-    replicas = fitted.job.strategy.num_replicas_in_sync
-    reader = make_reader(config, fitted, sets, replicas)
+    replicas = task_model.job.strategy.num_replicas_in_sync
+    reader = make_reader(config, task_model, sets, replicas)
     if config.question:
         found = reader.ask(config.question, config.context)
         sys.stdout.write(f"{prompt.describe(found, config.context)}\n")
@@ -259,7 +261,7 @@ def combine(config: Any) -> None:
         given=config_flags.given(config),
         results=grid.Results(config.output_dir),
     )
-    record = squad_outputs.Record(
+    record = squad_outputs.OutputWriter(
         files, with_negative=sets.with_negative, threshold=made.threshold
     )
     record.predictions(made)

@@ -62,7 +62,7 @@ class Source(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Judgment:
+class Evaluation:
     """The answers to a set, and how good they are.
 
     Attributes:
@@ -93,7 +93,7 @@ class Judgment:
         }
 
 
-def judge(
+def evaluate(
     found: dataset.Questions,
     answers: Sequence[Answers],
     *,
@@ -101,7 +101,7 @@ def judge(
     threshold: float | None = None,
     otherwise: float = 0.0,
     source: Source | None = None,
-) -> Judgment:
+) -> Evaluation:
     """Scores answers, if it is known what is right.
 
     Args:
@@ -121,7 +121,7 @@ def judge(
     elif with_negative and threshold is None:
         threshold = otherwise
         _warn_of_one_kind(found, threshold)
-    made = Judgment(
+    made = Evaluation(
         values={},
         found=found,
         answers=answers,
@@ -133,7 +133,7 @@ def judge(
         if any(question.answers for question in found.questions):
             _warn_of_unanswered(found, "not scored")
         return made
-    _warn_of_unanswered(found, "judged as if there were none")
+    _warn_of_unanswered(found, "evaluated as if there were none")
     values = squad_metrics.evaluate(found, made.predictions)
     values |= {**squad_metrics.threshold_keys(best), "score": values["f1"]}
     return dataclasses.replace(made, values=values)
@@ -201,7 +201,7 @@ def _to_apply(
     return min(0.0, math.nextafter(least, -math.inf))
 
 
-def write(output_dir: str, made: Judgment) -> None:
+def write(output_dir: str, made: Evaluation) -> None:
     """Writes all files of answers; removes those that these have not."""
     ids = [question.id for question in made.found.questions]
     lists = {
@@ -317,10 +317,10 @@ _MISTAKES = 25
 _AROUND = 80  # Characters shown on each side of what was answered.
 
 
-def sections(judged: Judgment) -> list[report.Section]:
+def sections(evaluated: Evaluation) -> list[report.Section]:
     """Returns scores by group, and the worst mistakes."""
-    found = judged.found
-    scores = squad_metrics.score_all(found, judged.predictions)
+    found = evaluated.found
+    scores = squad_metrics.score_all(found, evaluated.predictions)
     words = np.array([len(dataset.words(text)) for text in found.contexts])
     lengths = words[[question.paragraph for question in found.questions]]
     groups = {
@@ -336,7 +336,7 @@ def sections(judged: Judgment) -> list[report.Section]:
         report.Section(title, _table(names, scores))
         for title, names in groups.items()
     ]
-    mistakes = report.Section("Worst mistakes", _mistakes(judged, scores))
+    mistakes = report.Section("Worst mistakes", _mistakes(evaluated, scores))
     return [*shown, mistakes]
 
 
@@ -381,13 +381,13 @@ def _table(names: Sequence[str], scores) -> str:
     return report.table(["group", "questions", "exact match", "F1"], rows)
 
 
-def _mistakes(judged: Judgment, scores) -> str:
+def _mistakes(evaluated: Evaluation, scores) -> str:
     """Shows what is wrong although the model was sure of it."""
     wrong = []
     for question, answers, scored in zip(
-        judged.found.questions, judged.answers, scores, strict=True
+        evaluated.found.questions, evaluated.answers, scores, strict=True
     ):
-        text = answers.text(judged.threshold)
+        text = answers.text(evaluated.threshold)
         entry = next((e for e in answers.entries if e.text == text), None)
         if scored.f1 < 1 and entry is not None:
             wrong.append((scored.f1, -entry.probability, question, entry))
@@ -398,11 +398,11 @@ def _mistakes(judged: Judgment, scores) -> str:
         [
             question.id,
             question.text,
-            " | ".join(squad_metrics.truth(judged.found, question)) or "-",
+            " | ".join(squad_metrics.truth(evaluated.found, question)) or "-",
             entry.text or "-",
             -probability,
             f1,
-            _excerpt(judged.found.contexts[question.paragraph], entry.span),
+            _excerpt(evaluated.found.contexts[question.paragraph], entry.span),
         ]
         for f1, probability, question, entry in wrong[:_MISTAKES]
     ]
@@ -424,7 +424,7 @@ _TITLE = "BERT that answers questions from a paragraph"
 _SCORES = (run_files.TEXT, run_files.JSON, "report.html")
 
 
-class Record:
+class OutputWriter:
     """Writes all files that remain of a job."""
 
     def __init__(
@@ -468,11 +468,11 @@ class Record:
         if weights is not None:
             self._begin_card(weights)
 
-    def threshold(self, made: Judgment) -> None:
+    def threshold(self, made: Evaluation) -> None:
         """Stores a threshold with the model, if one was found for it.
 
         A model that was trained to answer always remains one, although it was
-        judged once as if there might be no answer.
+        evaluated once as if there might be no answer.
         """
         if not self._files.is_chief or not made.threshold_found:
             return
@@ -480,7 +480,7 @@ class Record:
         if stored is not None and stored.version_2_with_negative:
             self._store(made.threshold)
 
-    def predictions(self, made: Judgment, step: int | None = None) -> None:
+    def predictions(self, made: Evaluation, step: int | None = None) -> None:
         """Writes the answers and, if they can be scored, all about that."""
         if not self._files.is_chief:
             return
@@ -503,7 +503,7 @@ class Record:
             sections=sections(made),
         )
 
-    def _describe(self, made: Judgment) -> None:
+    def _describe(self, made: Evaluation) -> None:
         """Writes beside answers without a model what ensembles need to know."""
         self._store(made.threshold if made.threshold_found else self._threshold)
         tokenizer = self._files.tokenizer
@@ -533,7 +533,7 @@ class Record:
         self, values: Mapping[str, float], found: dataset.Questions | None
     ) -> None:
         data = {} if found is None else {"dev": squad_windows.describe(found)}
-        self._files.judge_card("dev", data=data, metrics=values)
+        self._files.add_scores("dev", data=data, metrics=values)
 
 
 def _named(values: Mapping[str, float]) -> dict[str, float]:
@@ -543,7 +543,7 @@ def _named(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def write_scores(
-    output_dir: str, made: Judgment, step: int | None
+    output_dir: str, made: Evaluation, step: int | None
 ) -> dict[str, float]:
     """Writes eval_results.txt and returns what it holds."""
     values = _named(made.values)

@@ -57,7 +57,7 @@ def train(place, bias, seconds):
 
 def evaluate(place, name="dev", **metrics):
     data = {name: f"3 examples of {name}.csv"}
-    open_files(place).judge_card(name, data=data, metrics=metrics)
+    open_files(place).add_scores(name, data=data, metrics=metrics)
     return (place / "README.md").read_text()
 
 
@@ -112,7 +112,7 @@ def test_what_others_wrote_or_asked_elsewhere_is_left_alone(tmp_path, saved):
     assert evaluate(saved, eval_f1=0.5) == before
     others = open_files(saved, seconds=1.0, is_chief=False)
     assert others.save_model(make_model(3.0)) is None
-    others.judge_card("dev", data={}, metrics={"eval_f1": 0.5})
+    others.add_scores("dev", data={}, metrics={"eval_f1": 0.5})
     assert (saved / "README.md").read_text() == before
 
 

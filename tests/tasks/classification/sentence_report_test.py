@@ -22,7 +22,7 @@ def judged(kind, metrics, labels, label_ids, logits, positive=1, **changes):
         **{"first": [f"text {i} <b>" for i in range(count)]} | changes,
         labels=[str(x) for x in label_ids[:, 0]],
     )
-    return sentence_outputs.Judged(
+    return sentence_outputs.EvaluatedSet(
         kind=kind,
         metrics=metrics,
         positive=positive,

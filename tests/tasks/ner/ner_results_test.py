@@ -49,25 +49,25 @@ def perfect(data):
 @pytest.mark.parametrize("name", FILES)
 def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
     data = open_file(tmp_path, FILES[name].split(), model_scheme)
-    found = ner_outputs.judge(data, "test", *perfect(data))
+    found = ner_outputs.evaluate(data, "test", *perfect(data))
     assert found.values["accuracy"] == 1
     assert found.values["score"] == 1
-    assert list(found.judged.predicted) == WRITTEN[name].split()
-    shown = dict(ner_outputs.sections(found.judged))
+    assert list(found.evaluated.predicted) == WRITTEN[name].split()
+    shown = dict(ner_outputs.sections(found.evaluated))
     assert shown["Worst sentences"] == "<p>None.</p>"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     data = open_file(tmp_path, FILES[name].split())
-    found = ner_outputs.judge(data, "test", *perfect(data))
+    found = ner_outputs.evaluate(data, "test", *perfect(data))
     files = run_files.RunFiles(
         output_dir=str(tmp_path),
         settings={},
         given={},
         results=grid.Results(str(tmp_path)),
     )
-    ner_outputs.Record(files, data).test(found)
+    ner_outputs.OutputWriter(files, data).test(found)
     path = str(tmp_path / "predictions_test.txt")
     sides = [conll.read(path, tag_column=column).tags for column in (1, 2)]
     assert sides == [WRITTEN[name].split()] * 2
@@ -81,7 +81,7 @@ def test_a_wrong_tag_is_counted_once(tmp_path):
     data = open_file(tmp_path, FILES["bilou"].split())
     logits, tags = perfect(data)
     tags[4] = "O"
-    found = ner_outputs.judge(data, "test", logits, tags)
+    found = ner_outputs.evaluate(data, "test", logits, tags)
     assert found.values["accuracy"] == pytest.approx(8 / 9)
     assert found.values["recall"] == pytest.approx(3 / 4)
     assert found.values["precision"] == 1
@@ -92,8 +92,8 @@ def test_a_tag_may_be_called_none(tmp_path, tags):
     data = open_file(tmp_path, tags.split())
     logits, found = perfect(data)
     found[2] = {"none": "O", "O": "B-none"}[found[2]]
-    judged = ner_outputs.judge(data, "test", logits, found).judged
-    shown = dict(ner_outputs.sections(judged))
+    evaluated = ner_outputs.evaluate(data, "test", logits, found).evaluated
+    shown = dict(ner_outputs.sections(evaluated))
     assert "<sub>none</sub>" in shown["Worst sentences"]
 
 
@@ -102,17 +102,17 @@ def test_prefixed_tags_are_plain_if_told(tmp_path):
     assert data.labels == ["B-X", "I-X", "O"]
     logits, tags = perfect(data)
     tags[2] = "B-X"
-    found = ner_outputs.judge(data, "test", logits, tags)
-    assert found.judged.predicted == ["B-X", "O", "B-X"]
+    found = ner_outputs.evaluate(data, "test", logits, tags)
+    assert found.evaluated.predicted == ["B-X", "O", "B-X"]
     assert found.values["accuracy"] == pytest.approx(2 / 3)
     assert "f1_macro" in found.values
 
 
 def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
     data = open_file(tmp_path, ["S-PER", "S-PER"], "iobes")
-    found = ner_outputs.judge(data, "test", *perfect(data))
+    found = ner_outputs.evaluate(data, "test", *perfect(data))
     assert found.text.startswith("processed 2 tokens with 2 phrases; found: 2")
-    assert conll.spans(found.judged.predicted) == [
+    assert conll.spans(found.evaluated.predicted) == [
         (0, 1, "PER"),
         (1, 2, "PER"),
     ]

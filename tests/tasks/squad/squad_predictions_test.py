@@ -48,8 +48,8 @@ def answered(*rows):
     ]
 
 
-def judge(found, answers, threshold=None):
-    return squad_outputs.judge(
+def evaluate(found, answers, threshold=None):
+    return squad_outputs.evaluate(
         found, answers, with_negative=True, threshold=threshold
     )
 
@@ -59,7 +59,7 @@ def test_the_best_threshold_scores_what_it_is_said_to():
     given = answered(
         ("cat", -3.0), ("dog", -1.0), ("bird", 0.5), ("x", 2.0), ("x", -2.0)
     )
-    made = judge(found, given)
+    made = evaluate(found, given)
     # All that are right, and one of those that are wrong.
     assert made.threshold == made.values["best_f1_thresh"] == 0.5
     assert made.values["f1"] == made.values["best_f1"] == 80.0
@@ -69,7 +69,7 @@ def test_the_best_threshold_scores_what_it_is_said_to():
 def test_where_never_answering_is_best_nothing_is_answered(least):
     found = questions("cat", "", "", "")
     wrong = answered(*(("dog", least + i) for i in range(4)))
-    made = judge(found, wrong)
+    made = evaluate(found, wrong)
     # As the official script says it, although 0 would answer something.
     assert made.values["best_f1_thresh"] == 0.0
     assert made.values["best_f1"] == made.values["f1"] == 75.0
@@ -80,14 +80,16 @@ def test_where_never_answering_is_best_nothing_is_answered(least):
 def test_a_threshold_that_is_given_is_applied():
     found = questions("cat", "")
     given = answered(("cat", -3.0), ("x", -1.0))
-    assert judge(found, given, threshold=-1.0).values["f1"] == 50.0
-    assert judge(found, given).values["f1"] == 100.0
+    assert evaluate(found, given, threshold=-1.0).values["f1"] == 50.0
+    assert evaluate(found, given).values["f1"] == 100.0
 
 
 def test_a_threshold_is_found_by_labelled_questions_of_both_kinds_only():
     given = answered(("cat", -3.0), ("x", -1.0))
-    assert judge(questions("cat", ""), given).threshold_found
-    assert not judge(questions("cat", ""), given, threshold=0.5).threshold_found
+    assert evaluate(questions("cat", ""), given).threshold_found
+    assert not evaluate(
+        questions("cat", ""), given, threshold=0.5
+    ).threshold_found
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_a_threshold_is_found_by_labelled_questions_of_both_kinds_only():
     ids=["1.1", "all_answered", "none_answered", "unlabelled"],
 )
 def test_otherwise_the_stored_one_is_applied(found, scored, caplog):
-    made = squad_outputs.judge(
+    made = squad_outputs.evaluate(
         found,
         answered(("cat", 1.0), ("dog", -1.0)),
         with_negative=True,
@@ -134,7 +136,7 @@ def windows():
 def test_logits_are_left_with_the_sizes_of_their_windows(tmp_path, windows):
     assert squad_outputs.read_sizes(str(tmp_path)) is None
     logits = SpanLogits(np.arange(6.0), np.ones(6))
-    made = squad_outputs.judge(
+    made = squad_outputs.evaluate(
         questions("cat", ""),
         answered(("cat", -3.0), ("x", 1.0)),
         with_negative=True,
@@ -180,7 +182,7 @@ def test_questions_without_the_answer_that_they_should_have_are_named(caplog):
         given = dataclasses.replace(
             found, questions=bare, has_impossible=has_impossible
         )
-        made = squad_outputs.judge(
+        made = squad_outputs.evaluate(
             given,
             answered(("a", 0.0), ("x", 0.0), ("b", 0.0)),
             with_negative=has_impossible,

@@ -15,7 +15,7 @@ SCORES = {"eval_results.txt", "eval_results.json", "report.html"}
 ANSWERS = {"predictions.json", "nbest_predictions.json"}
 
 
-def judge(place, *, labeled=True, with_negative=True):
+def evaluate(place, *, labeled=True, with_negative=True):
     """Two questions, one of them without an answer if that may be."""
     made = [
         dataset.Question(
@@ -35,7 +35,7 @@ def judge(place, *, labeled=True, with_negative=True):
     )
     entries = [Entry("a", 1.0, 0.0, 0.0, (0, 1)), Entry("", 0.0, 0, 0, None)]
     answers = [Answers(entries, -1.0), Answers(entries, 1.0)]
-    return squad_outputs.judge(found, answers, with_negative=with_negative)
+    return squad_outputs.evaluate(found, answers, with_negative=with_negative)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def record(tmp_path):
         given={},
         results=grid.Results(str(tmp_path)),
     )
-    return squad_outputs.Record(files, with_negative=True, threshold=None)
+    return squad_outputs.OutputWriter(files, with_negative=True, threshold=None)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_threshold_is_stored_with_a_model_of_2_0_only(
 ):
     if before is not None:
         task_files.write_settings(str(tmp_path), before)
-    made = judge(tmp_path)
+    made = evaluate(tmp_path)
     assert made.threshold_found
     for store in (record.threshold, record.predictions):
         store(made)
@@ -86,11 +86,11 @@ def test_no_file_of_other_answers_is_left(record, tmp_path):
     kept.add("dev.json")
     (tmp_path / "README.md").write_text("card")
     task_files.write_settings(str(tmp_path), SquadSettings())
-    record.predictions(judge(tmp_path))
+    record.predictions(evaluate(tmp_path))
     assert names() == ANSWERS | SCORES | {"null_odds.json"}
-    record.predictions(judge(tmp_path, labeled=False))
+    record.predictions(evaluate(tmp_path, labeled=False))
     assert names() == ANSWERS | {"null_odds.json"}
     (tmp_path / "predict_logits.npz").write_bytes(b"other")
-    record.predictions(judge(tmp_path, with_negative=False))
+    record.predictions(evaluate(tmp_path, with_negative=False))
     assert names() == ANSWERS | SCORES
     assert kept <= {path.name for path in tmp_path.iterdir()}
