@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from data import length_groups
@@ -36,7 +35,7 @@ from jobs import assembly, run_config
 from jobs import finetuning as training
 from modeling import encoder
 from tasks.features import feature_extraction, feature_files
-from training import feed, precision, prediction
+from training import feed, prediction
 from weights import model_files, warm_start
 
 field = config_flags.field
@@ -137,9 +136,6 @@ def open_model(
     """Returns what maps features to batches of their layers."""
     strategy = assembly.make_strategy(config, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
-    if precision.choose(config.precision) == "float32":
-        # GPUs would multiply in TF32, with the mantissa of float16.
-        tf.config.experimental.enable_tensor_float_32_execution(False)
     with strategy.scope():
         model = encoder.make_encoder(
             start.config,

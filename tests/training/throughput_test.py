@@ -12,26 +12,27 @@ from training import metric_writer
 @pytest.mark.parametrize(
     "name, half, single",
     [
-        ("NVIDIA A100-SXM4-80GB", 312e12, 156e12),
-        ("NVIDIA A10", 125e12, 62.5e12),
-        ("NVIDIA A10G", 70e12, 35e12),
-        ("NVIDIA H100 PCIe", 756e12, 378e12),
-        ("NVIDIA H100 80GB HBM3", 989e12, 494e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 19.5e12),
+        ("NVIDIA A10", 125e12, 31.2e12),
+        ("NVIDIA A10G", 70e12, 31.5e12),
+        ("NVIDIA H100 PCIe", 756e12, 51e12),
+        ("NVIDIA H100 80GB HBM3", 989e12, 67e12),
         ("Tesla V100-SXM2-16GB", 125e12, 15.7e12),
         ("Tesla T4", 65e12, 8.1e12),
     ],
 )
 def test_the_peak_is_the_makers(name, half, single, monkeypatch):
-    monkeypatch.setattr(metric_writer, "_device_name", lambda: name)
+    monkeypatch.setattr(metric_writer, "device_name", lambda: name)
     strategy = tf.distribute.get_strategy()
     assert metric_writer.peak(strategy, "bfloat16") == half
     assert metric_writer.peak(strategy, "float16") == half
     assert metric_writer.peak(strategy, "float32") == single
+    assert metric_writer.published("NVIDIA H100 80GB HBM3", "tf32") == 494
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA A1000", "Some CPU"])
 def test_of_unknown_devices_only_the_user_knows(name, monkeypatch):
-    monkeypatch.setattr(metric_writer, "_device_name", lambda: name)
+    monkeypatch.setattr(metric_writer, "device_name", lambda: name)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert metric_writer.peak(two, "bfloat16") is None
     assert metric_writer.peak(two, "bfloat16", peak_tflops=3.5) == 7e12
