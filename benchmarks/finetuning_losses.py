@@ -21,15 +21,15 @@ import sys
 import tempfile
 from typing import Literal
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import example_arrays
 import numpy as np
 import tagging_speed
 import turns
 
 from foundation import config_flags
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 SEED = 1

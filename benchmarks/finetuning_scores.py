@@ -18,6 +18,9 @@ import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import example_arrays
 import numpy as np
 import seeds
@@ -25,9 +28,6 @@ import tokenized_task
 import turns
 
 from foundation import config_flags
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 

@@ -15,15 +15,15 @@ import sys
 import tempfile
 from typing import Literal
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import example_arrays
 import numpy as np
 import tokenized_task
 import turns
 
 from foundation import config_flags
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 

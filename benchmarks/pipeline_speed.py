@@ -14,15 +14,15 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import numpy as np
 import tensorflow as tf
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import pipelines, records, schema
 from foundation import config_flags
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 

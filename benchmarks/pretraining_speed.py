@@ -15,13 +15,13 @@ import os
 import sys
 from typing import Literal
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import numpy as np
 import turns
 
 from foundation import config_flags
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 SIZES = {

@@ -15,12 +15,12 @@ import json
 import os
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import turns
 
 from foundation import config_flags
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 

@@ -21,12 +21,12 @@ import sys
 import time
 from collections.abc import Callable
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import seeds
 
 from foundation import config_flags
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)

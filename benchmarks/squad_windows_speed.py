@@ -13,13 +13,13 @@ import os
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+
 import foundation.tensorflow_setup  # noqa: F401
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags
 from tasks.squad import dataset, squad_windows
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 field = config_flags.field
 

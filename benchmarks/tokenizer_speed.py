@@ -15,6 +15,9 @@ import os
 import sys
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
 import tensorflow as tf  # noqa: E402
 import tensorflow_text as tf_text  # noqa: E402
 
@@ -23,9 +26,6 @@ from data.tokenization import (
     vocabulary,  # noqa: F401
     wordpiece,  # noqa: F401
 )
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
 
 _TURNS = 5
 _PEER_LINES = 3000

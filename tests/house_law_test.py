@@ -155,6 +155,26 @@ def test_commands_in_help_can_be_copied():
         assert "\\\\\n" not in shown, path.relative_to(ROOT)
 
 
+def test_benchmarks_find_the_project_before_they_import_it():
+    """Python puts benchmarks/ on its path, not the folder above."""
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        text = path.read_text()
+        if "__main__" not in text:
+            continue
+        lines = [
+            node.lineno
+            for node in ast.parse(text).body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            and (getattr(node, "module", None) or node.names[0].name).split(
+                "."
+            )[0]
+            in MAY_IMPORT
+        ]
+        if lines:
+            before = text.splitlines()[: min(lines)]
+            assert any("sys.path.insert" in line for line in before), path
+
+
 def test_package_markers_are_empty():
     for room in MAY_IMPORT:
         for path in (ROOT / room).rglob("__init__.py"):
