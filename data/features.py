@@ -14,7 +14,6 @@ The records on disk are padded and named as google-research/bert's.
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ from absl import logging
 from data import records
 from data import schema as schemas
 from data.tokenization import wordpiece
-from foundation import errors
+from foundation import errors, file_system
 
 _CHUNK = 2048
 # What stands where a row has ended; other ragged features end in 0.
@@ -189,9 +188,7 @@ def read_note(path: str) -> dict[str, Any]:
 
 def write_note(path: str, note: Mapping[str, Any]) -> None:
     """Notes beside a file what it was made from."""
-    with records.hidden_name(path + SUFFIX) as hidden:
-        with tf.io.gfile.GFile(hidden, "w") as file:
-            file.write(json.dumps(note, indent=1) + "\n")
+    file_system.write_json(path + SUFFIX, note, indent=1)
 
 
 def remove_note(path: str) -> None:
@@ -199,15 +196,6 @@ def remove_note(path: str) -> None:
     # There may be none, or another worker has just removed it.
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(path + SUFFIX)
-
-
-def digest(path: str) -> str:
-    """Returns the SHA-256 of a file."""
-    sha = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 22):
-            sha.update(block)
-    return sha.hexdigest()
 
 
 def tokenizer_job(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import typing
 import tensorflow as tf
 
 from data import records, schema
-from foundation import errors
+from foundation import errors, file_system
 
 if typing.TYPE_CHECKING:
     from data.tokenization.vocabulary import Vocabulary
@@ -82,11 +82,8 @@ class Manifest:
 
 
 def write(path: str, manifest: Manifest) -> None:
-    """Writes the manifest beside its place, then renames it."""
-    text = json.dumps(dataclasses.asdict(manifest), indent=1) + "\n"
-    with records.hidden_name(path) as hidden:
-        with tf.io.gfile.GFile(hidden, "w") as file:
-            file.write(text)
+    """Writes the manifest atomically."""
+    file_system.write_json(path, dataclasses.asdict(manifest), indent=1)
 
 
 def read(path: str) -> Manifest:

@@ -14,14 +14,13 @@ import collections
 import contextlib
 import functools
 import os
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from data import schema as schemas
-from foundation import errors
+from foundation import errors, file_system
 
 _CHUNK_BYTES = 1 << 21  # The byte matrix stays inside the processor's cache.
 _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
@@ -185,25 +184,6 @@ def compression_type(path: str) -> str:
     return "GZIP" if str(path).endswith(".gz") else ""
 
 
-@contextlib.contextmanager
-def hidden_name(path: str) -> Iterator[str]:
-    """Gives a hidden name beside `path`; a whole file is renamed to it.
-
-    Leaving by an exception removes what was written instead.
-    """
-    folder, name = os.path.split(os.fspath(path))
-    # A number of the process would not do: other machines have the same.
-    unique = uuid.uuid4().hex[:12]
-    hidden = os.path.join(folder, f".{name}.{unique}.incomplete")
-    try:
-        yield hidden
-    except BaseException:
-        if tf.io.gfile.exists(hidden):
-            tf.io.gfile.remove(hidden)
-        raise
-    tf.io.gfile.rename(hidden, path, overwrite=True)
-
-
 class ShardWriter:
     """Writes one shard; it gets its final name only when it is whole.
 
@@ -226,7 +206,7 @@ class ShardWriter:
 
     def __enter__(self) -> "ShardWriter":
         """Opens a hidden file beside the shard."""
-        hidden = self._stack.enter_context(hidden_name(self.path))
+        hidden = self._stack.enter_context(file_system.replacing(self.path))
         self._writer = self._stack.enter_context(
             tf.io.TFRecordWriter(hidden, compression_type(self.path))
         )

@@ -45,13 +45,8 @@ def lines(path: str) -> Iterator[tuple[int, str]]:
     for block in corpus.read_blocks([path]):
         data = block.data.removesuffix(b"\n")
         for number, line in enumerate(data.split(b"\n"), block.first_line):
-            try:
-                text = line.decode("utf-8").removesuffix("\r")
-            except UnicodeDecodeError:
-                raise errors.InputError(
-                    f"{path}:{number}: not UTF-8 text"
-                ) from None
-            yield number, text
+            text = file_system.decode(line, path, number)
+            yield number, text.removesuffix("\r")
 
 
 def read_tsv(path: str) -> Iterator[Row]:
@@ -66,14 +61,11 @@ def read_csv(path: str) -> Iterator[Row]:
     csv.field_size_limit(_LONGEST_FIELD)
     end, text = 0, ""
     try:
-        text = data.decode("utf-8")
+        text = file_system.decode(data, path)
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         for cells in reader:
             begin, end = end + 1, reader.line_num
             yield Row(begin, cells)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
     except csv.Error as error:
         header = text.lstrip().partition("\n")[0].split(",")
         raise errors.InputError(

@@ -15,20 +15,18 @@ by one process. What the user can mend ends as one line and exit code 2.
 """
 
 import dataclasses
-import json
 import logging as std_logging
 import os
 import re
 import sys
 import types
 import typing
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from absl import flags, logging
 
-from foundation import errors
+from foundation import errors, file_system
 
 REQUIRED = dataclasses.MISSING
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
@@ -123,17 +121,9 @@ def given(config: Any) -> dict[str, Any]:
 
 def write_run_config(config: Any, output_dir: str) -> None:
     """Writes the resolved config as run_config.json, whole or not at all."""
-    # Imported here because create_vocabulary.py needs no TensorFlow for flags.
-    import tensorflow as tf
-
-    tf.io.gfile.makedirs(output_dir)
+    file_system.make_folder(output_dir)
     path = os.path.join(output_dir, "run_config.json")
-    # A number of the process would not do: other containers have the same.
-    temporary = f"{path}.{uuid.uuid4().hex[:12]}.tmp"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        json.dump(dataclasses.asdict(config), file, indent=2)
-        file.write("\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    file_system.write_json(path, dataclasses.asdict(config))
 
 
 class _Formatter(std_logging.Formatter):

@@ -1,16 +1,29 @@
-"""Files as users name them: plain, .gz or .bz2, on a disk or in a bucket.
+"""Files as users name them: on a disk or in a bucket, plain or compressed.
 
-TensorFlow, which takes seconds to start, is asked for buckets only.
+    with file_system.replacing("out/a.npy") as temporary:   atomic writing
+        numpy.save(temporary, values)
+    file_system.write_text("gs://bucket/out/kept.json", text)
+    file_system.read_json(file_system.find("train.json"))   or train.json.gz
+    file_system.local("gs://bucket/out/config.json")
+        -> /tmp/copies-.../gs/bucket/out/config.json
+
+A path with "://" is remote and needs tf.io.gfile. TensorFlow takes seconds to
+import, so only remote paths import it.
 """
 
 import bz2
 import contextlib
+import fcntl
 import functools
+import glob
 import gzip
+import hashlib
 import json
 import lzma
 import os
 import tempfile
+import time
+import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -18,129 +31,24 @@ from typing import Any, BinaryIO
 from foundation import errors
 
 COMPRESSED = (".gz", ".bz2")
+# Temporary files are called .NAME.0123456789ab.incomplete.
+INCOMPLETE = ".incomplete"
+_DIGITS = 12
+# Buckets have no locks: an older temporary file is that of a killed run.
+_STALE_SECONDS = 24 * 3600
+_BLOCK_BYTES = 1 << 22
 
-
-def find(path: str) -> str:
-    """Returns the path, or that of the compressed file beside it.
-
-    Raises:
-      InputError: there is none, or only a directory.
-    """
-    for name in (path, *(path + ending for ending in COMPRESSED)):
-        if _exists(name):
-            if _is_directory(name):
-                raise errors.InputError(f"{name}: is a directory, not a file")
-            return name
-    raise errors.InputError(f"{path}: no such file")
-
-
-def read(path: str) -> bytes:
-    """Returns what a file holds, decompressed.
-
-    Raises:
-      InputError: it is cut off or damaged.
-    """
-    with _open(path) as raw, decompressed(path, raw) as reader:
-        return reader.read()
-
-
-@contextlib.contextmanager
-def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
-    """Context that reads what a file holds, by the end of its name.
-
-    Raises:
-      InputError: it is cut off or damaged, found while it is read.
-    """
-    try:
-        if path.endswith(".gz"):
-            yield gzip.GzipFile(fileobj=raw)
-        elif path.endswith(".bz2"):
-            yield bz2.BZ2File(raw)
-        else:
-            yield raw
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
-        raise errors.InputError(
-            f"{path}: the compressed file is cut off or damaged"
-        ) from None
-    except OSError as error:
-        if error.errno is None:  # bz2 says "Invalid data stream".
-            raise errors.InputError(f"{path}: {error}") from None
-        raise
-
-
-def read_json(path: str) -> Any:
-    """Returns the value of a JSON file.
-
-    Raises:
-      InputError: it is not UTF-8, or no JSON.
-    """
-    data = read(path)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise errors.InputError(
-            f"{path}:{error.lineno}: malformed JSON: {error.msg} at column "
-            f"{error.colno}"
-        ) from None
-    except ValueError as error:  # A number of thousands of digits.
-        raise errors.InputError(f"{path}: malformed JSON: {error}") from None
-    except RecursionError:
-        raise errors.InputError(
-            f"{path}: malformed JSON: lists and objects within each other "
-            "beyond measure"
-        ) from None
-
-
-def _is_remote(path: str) -> bool:
-    return "://" in path
-
-
-def _gfile() -> Any:
-    import tensorflow as tf  # Here, as it takes seconds.
-
-    return tf.io.gfile
-
-
-def _exists(path: str) -> bool:
-    return _gfile().exists(path) if _is_remote(path) else os.path.exists(path)
-
-
-def _is_directory(path: str) -> bool:
-    return _gfile().isdir(path) if _is_remote(path) else os.path.isdir(path)
-
-
-def _open(path: str) -> BinaryIO:
-    return _gfile().GFile(path, "rb") if _is_remote(path) else open(path, "rb")
-
-
-# ----------------------------------------------------------------------
-# Files of runs: on a disk, or in a bucket, as far as tf.io.gfile knows.
-#
-#     write_text("gs://bucket/out/kept.json", text)   whole or not at all
-#     read_text("gs://bucket/out/kept.json")
-#     local("gs://bucket/out/config.json")   ->
-# /tmp/.../gs/bucket/out/config.json
-#
-# What reads and writes only disks gets copies; they last as long as the
-# process.
-# TensorFlow, which takes seconds to start, is asked for buckets only.
-
-# path -> length and time of the copy that was made of it.
+# Remote path -> length and modification time of the file when it was copied.
 _COPIED: dict[str, tuple[int, int]] = {}
 
 
 def is_remote(path: str) -> bool:
-    """Tells whether a path is not one of this machine's disks."""
+    """Returns whether a path is not on one of this machine's disks."""
     return "://" in path
 
 
 def refuse_remote(path: str, flag: str, because: str) -> None:
-    """Refuses a path for what only a disk can do."""
+    """Raises InputError for a remote path where only a disk will do."""
     if is_remote(path):
         raise errors.InputError(
             f"--{flag}={path}: must be on a disk: {because}"
@@ -148,34 +56,32 @@ def refuse_remote(path: str, flag: str, because: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Tells whether there is a file or a folder."""
+    """Returns whether there is a file or a folder."""
     return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_file(path: str) -> bool:
-    """Tells whether there is a file."""
-    if is_remote(path):
-        return _gfile().exists(path) and not _gfile().isdir(path)
-    return os.path.isfile(path)
+    """Returns whether there is a file."""
+    return exists(path) and not is_folder(path)
 
 
 def is_folder(path: str) -> bool:
-    """Tells whether there is a folder."""
+    """Returns whether there is a folder."""
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def folder_of(weights: str) -> str:
-    """Returns where weights lie, which a file of theirs may name."""
+    """Returns the folder of weights that are given as a file or a folder."""
     return weights if is_folder(weights) else os.path.dirname(weights)
 
 
 def real(path: str) -> str:
-    """Returns the one path of what may be named in several ways."""
+    """Returns one canonical path for all spellings of a path."""
     return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and those above it, as far as they are missing."""
+    """Makes a folder and its parents where they are missing."""
     if is_remote(path):
         _gfile().makedirs(path)
     else:
@@ -196,68 +102,238 @@ def discard(path: str) -> None:
         remove(path)
 
 
-def read_text(path: str) -> str:
-    """Returns what a file of UTF-8 holds.
+def find(path: str) -> str:
+    """Returns the path, or that of the compressed file beside it.
 
     Raises:
-      InputError: there is no such file in a bucket.
-      OSError: it cannot be read on this disk.
+      InputError: there is neither, or the path is a folder.
+    """
+    for name in (path, *(path + ending for ending in COMPRESSED)):
+        if exists(name):
+            if is_folder(name):
+                raise errors.InputError(f"{name}: is a directory, not a file")
+            return name
+    raise errors.InputError(f"{path}: no such file")
+
+
+def read(path: str) -> bytes:
+    """Returns a file's contents, decompressed.
+
+    Raises:
+      InputError: the compressed file is truncated or damaged.
+    """
+    with _open(path) as raw, decompressed(path, raw) as reader:
+        return reader.read()
+
+
+@contextlib.contextmanager
+def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
+    """Yields a reader that decompresses `raw` by the ending of `path`.
+
+    Raises:
+      InputError: the reader met a truncated or damaged file.
+    """
+    try:
+        if path.endswith(".gz"):
+            yield gzip.GzipFile(fileobj=raw)
+        elif path.endswith(".bz2"):
+            yield bz2.BZ2File(raw)
+        else:
+            yield raw
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
+        raise errors.InputError(
+            f"{path}: the compressed file is cut off or damaged"
+        ) from None
+    except OSError as error:
+        if error.errno is None:  # bz2 raises "Invalid data stream".
+            raise errors.InputError(f"{path}: {error}") from None
+        raise
+
+
+def decode(data: bytes, path: str, first_line: int = 1) -> str:
+    """Decodes UTF-8.
+
+    Args:
+      data: of a file, or of some of its lines.
+      path: names the file in the message.
+      first_line: the number of the first line of `data`, for the message.
+
+    Raises:
+      InputError: "path:line: not UTF-8 text".
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise errors.InputError(f"{path}:{line}: not UTF-8 text") from None
+
+
+def read_text(path: str) -> str:
+    """Returns the text of a UTF-8 file.
+
+    Raises:
+      InputError: a remote file is missing.
+      OSError: a file on this disk cannot be read.
     """
     with open(local(path), encoding="utf-8") as file:
         return file.read()
 
 
-def write_text(path: str, text: str) -> None:
-    """Writes a file whole or not at all."""
-    with whole(path) as temporary:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+def read_json(path: str) -> Any:
+    """Returns the value of a JSON file; a byte order mark is skipped.
+
+    Raises:
+      InputError: it is not UTF-8, or not JSON.
+    """
+    text = decode(read(path), path).removeprefix("\ufeff")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise errors.InputError(
+            f"{path}:{error.lineno}: malformed JSON: {error.msg} at column "
+            f"{error.colno}"
+        ) from None
+    except ValueError as error:  # A number of thousands of digits.
+        raise errors.InputError(f"{path}: malformed JSON: {error}") from None
+    except RecursionError:
+        raise errors.InputError(
+            f"{path}: malformed JSON: too many lists and objects within each "
+            "other"
+        ) from None
+
+
+def sha256(path: str) -> str:
+    """Returns the SHA-256 of a file's bytes, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with _open(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
-def whole(path: str) -> Iterator[str]:
-    """Gives a name on this disk to write; the whole file becomes `path`."""
-    if not is_remote(path):
-        temporary = f"{path}.{os.getpid()}.tmp"
-        yield temporary
-        os.replace(temporary, path)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        temporary = os.path.join(folder, os.path.basename(path))
-        yield temporary
-        send(temporary, path)
+def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
+    """Yields a temporary path to write to, and then renames it to `path`.
 
-
-@contextlib.contextmanager
-def whole_files(folder: str, names: Sequence[str]) -> Iterator[str]:
-    """Gives a folder on this disk to write files to, which go to `folder`.
+    The temporary file is beside `path`. On a disk, its data is flushed to the
+    disk before the rename, and the folder after it, so that a power failure
+    leaves the old file or the complete new one. An exception removes it. What
+    killed runs left of the same file is removed first.
 
     Args:
-      folder: is given itself if it is on this disk.
+      path: of the file, new or existing; its folder exists.
+      on_disk: for writers that know no buckets: yields a path on this disk also
+        if `path` is remote, and then copies the file there.
+    """
+    path = os.fspath(path)
+    folder, name = os.path.split(path)
+    remove_stale(path)
+    unique = uuid.uuid4().hex[:_DIGITS]
+    temporary = os.path.join(folder, f".{name}.{unique}{INCOMPLETE}")
+    try:
+        if not is_remote(path):
+            with open(temporary, "wb") as file:
+                with contextlib.suppress(OSError):  # Not every disk has locks.
+                    fcntl.flock(file, fcntl.LOCK_EX)  # See remove_stale.
+                yield temporary
+                replace(temporary, path)
+        elif on_disk:
+            with tempfile.TemporaryDirectory() as scratch:
+                copy = os.path.join(scratch, name)
+                yield copy
+                _gfile().copy(copy, temporary)
+            replace(temporary, path)
+        else:
+            yield temporary
+            replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            discard(temporary)
+        if isinstance(error, OSError) and error.filename == temporary:
+            raise OSError(error.errno, error.strerror, path) from None
+        raise
+
+
+def replace(source: str, path: str) -> None:
+    """Flushes a complete file to the disk, then renames it to `path`."""
+    if is_remote(path):
+        _gfile().rename(source, path, overwrite=True)
+        return
+    _flush(source)
+    os.replace(source, path)
+    with contextlib.suppress(OSError):  # Some network disks flush no folders.
+        _flush(os.path.dirname(path) or ".")
+
+
+def remove_stale(path: str) -> None:
+    """Removes temporary files of `path` that killed runs have left.
+
+    On a disk, these are the files that no process has locked.
+    """
+    folder, name = os.path.split(path)
+    pattern = os.path.join(
+        glob.escape(folder), f".{glob.escape(name)}.{'?' * _DIGITS}{INCOMPLETE}"
+    )
+    if is_remote(path):
+        for found in _gfile().glob(pattern):
+            modified = _gfile().stat(found).mtime_nsec * 1e-9  # 0: unknown.
+            if modified and time.time() - modified > _STALE_SECONDS:
+                _gfile().remove(found)
+        return
+    for found in glob.glob(pattern):
+        # Another process may remove or rename it meanwhile.
+        with contextlib.suppress(OSError), open(found, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.remove(found)
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes a file atomically; see `replacing`."""
+    with replacing(path, on_disk=True) as temporary:
+        with open(temporary, "wb") as file:
+            file.write(data)
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a UTF-8 file atomically; see `replacing`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str, value: Any, *, indent: int = 2) -> None:
+    """Writes a JSON file atomically; see `replacing`."""
+    write_text(path, json.dumps(value, indent=indent) + "\n")
+
+
+@contextlib.contextmanager
+def local_output(folder: str, names: Sequence[str]) -> Iterator[str]:
+    """Yields a folder on this disk to write files to.
+
+    If `folder` is on this disk, it is yielded itself. Otherwise the files are
+    copied to it afterwards.
+
+    Args:
+      folder: where the files belong.
       names: of the files, in the order in which they appear there.
     """
     if not is_remote(folder):
         yield folder
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        yield temporary
+    with tempfile.TemporaryDirectory() as scratch:
+        yield scratch
         make_folder(folder)
         for name in names:
-            send(os.path.join(temporary, name), os.path.join(folder, name))
-
-
-def send(source: str, path: str) -> None:
-    """Copies a file of this disk to a remote place, whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    _gfile().copy(source, temporary, overwrite=True)
-    _gfile().rename(temporary, path, overwrite=True)
+            path = os.path.join(folder, name)
+            with replacing(path) as temporary:
+                _gfile().copy(os.path.join(scratch, name), temporary)
 
 
 def local(path: str) -> str:
-    """Returns a file's name on this disk: its own, or that of a copy.
+    """Returns a path on this disk: the path itself, or that of a copy.
+
+    Copies last as long as the process, and are renewed when the file changes.
 
     Raises:
-      InputError: there is no such file in a bucket.
+      InputError: a remote file is missing.
     """
     if not is_remote(path):
         return path
@@ -266,21 +342,21 @@ def local(path: str) -> str:
     found = _gfile().stat(path)
     stamp = (found.length, found.mtime_nsec)
     copy = _copy_of(path)
-    # Not every file system knows times.
+    # Some file systems store no modification times.
     if not found.mtime_nsec or _COPIED.get(path) != stamp:
         os.makedirs(os.path.dirname(copy), exist_ok=True)
-        _gfile().copy(path, f"{copy}.tmp", overwrite=True)
-        os.replace(f"{copy}.tmp", copy)
+        with replacing(copy) as temporary:
+            _gfile().copy(path, temporary, overwrite=True)
         _COPIED[path] = stamp
     return copy
 
 
 def local_folder(folder: str, names: Sequence[str]) -> str:
-    """Returns a folder on this disk with those of the files that there are.
+    """Returns a folder on this disk that holds the existing ones of the files.
 
     Args:
       folder: is returned as it is if it is on this disk.
-      names: of the files to copy if it is not.
+      names: of the files to copy otherwise.
     """
     if not is_remote(folder):
         return folder
@@ -295,8 +371,27 @@ def local_folder(folder: str, names: Sequence[str]) -> str:
     return copy
 
 
+def _gfile() -> Any:
+    import tensorflow as tf  # Not at the top: it takes seconds.
+
+    return tf.io.gfile
+
+
+def _open(path: str) -> BinaryIO:
+    return _gfile().GFile(path, "rb") if is_remote(path) else open(path, "rb")
+
+
+def _flush(path: str) -> None:
+    """Forces a file's data, or a folder's entries, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _copy_of(path: str) -> str:
-    """Returns where a copy lies; its name still tells what it is of."""
+    """Returns the path of a remote file's copy, which ends like the file's."""
     scheme, rest = path.split("://", 1)
     rest = os.path.normpath(f"/{rest}").lstrip("/")
     return os.path.join(_copies().name, scheme, rest)

@@ -248,4 +248,4 @@ def test_what_is_typed_must_be_utf8(trained, place, monkeypatch, capsys):
         run(place, "ner", "--interactive", data_dir=None, init_checkpoint=None)
     assert exit.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "standard input:2: is not UTF-8" in error
+    assert "standard input:2: not UTF-8 text" in error

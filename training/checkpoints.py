@@ -22,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors
+from foundation import errors, file_system
 
 _PREFIX = "model.ckpt"
 # Names the latest one, for TensorFlow.
@@ -117,9 +117,7 @@ class Checkpoints:
         if tf.io.gfile.exists(prefix + ".index"):
             tf.io.gfile.remove(prefix + ".index")
         for suffix in (_DATA, ".index"):  # The index last: it makes it whole.
-            source = _path(scratch, step) + suffix
-            _flush(source)
-            tf.io.gfile.rename(source, prefix + suffix, overwrite=True)
+            file_system.replace(_path(scratch, step) + suffix, prefix + suffix)
         self._point_to(step)
         tf.io.gfile.rmtree(scratch)
         self._remove_old(step)
@@ -157,7 +155,7 @@ class Checkpoints:
             f'all_model_checkpoint_paths: "{_PREFIX}-{s}"'
             for s in kept[-self._keep_max :]
         ]
-        write_text(
+        file_system.write_text(
             os.path.join(self._directory, _POINTER), "\n".join(lines) + "\n"
         )
 
@@ -260,15 +258,6 @@ def steps(directory: str) -> list[int]:
     return [s for s in found if _is_whole(_path(directory, s))]
 
 
-def write_text(path: str, text: str) -> None:
-    """Writes a small file whole or not at all."""
-    temporary = f"{path}.tmp"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(text)
-    _flush(temporary)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
-
-
 def _path(directory: str, step: int) -> str:
     return os.path.join(directory, f"{_PREFIX}-{step}")
 
@@ -308,17 +297,6 @@ def _write(prefix: str, tensors: Mapping[str, tf.Tensor]) -> None:
             shape_and_slices=[""] * len(tensors),
             tensors=list(tensors.values()),
         )
-
-
-def _flush(path: str) -> None:
-    """Forces a local file to the disk, so that power loss cannot empty it."""
-    if "://" in path:
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _check_same_model(prefix, shapes, variables) -> None:

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from training import checkpoints
+from foundation import file_system
 
 TIMINGS = (
     "train/examples_per_second",
@@ -112,7 +112,7 @@ def _drop_lines_after(path: str, step: int, evaluates_again: bool) -> None:
             if _step_of(line) < step or '"eval/' not in line
         ]
     if kept != lines:
-        checkpoints.write_text(path, "".join(f"{line}\n" for line in kept))
+        file_system.write_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _step_of(line: str) -> float:

@@ -158,8 +158,7 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     os.makedirs(directory, exist_ok=True)
     # Before the weights, which never are without them then.
     for name, data in checkpoint.beside.items():
-        with open(os.path.join(directory, name), "wb") as file:
-            file.write(data)
+        file_system.write_bytes(os.path.join(directory, name), data)
     written = directory
     if output_format == TF1:
         written = os.path.join(directory, tensorflow_checkpoints.PREFIX)

@@ -7,17 +7,15 @@
 The vocabulary and tokenizer settings beside them are the caller's.
 """
 
-import json
 import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 import safetensors
 import safetensors.numpy
 
-from foundation import errors
+from foundation import errors, file_system
 from modeling import config as bert_config
 from modeling import models
 from modeling.config import BertConfig
@@ -90,15 +88,13 @@ def write(
         name, transpose = weight_names.to_hugging_face(path)
         tensors[name] = np.ascontiguousarray(value.T if transpose else value)
 
-    def write_weights(path):
-        # transformers refuses files that do not name a format.
-        metadata = {"format": "pt"}
+    # transformers refuses files that do not name a format.
+    metadata = {"format": "pt"}
+    with file_system.replacing(os.path.join(directory, WEIGHTS)) as path:
         try:
             safetensors.numpy.save_file(tensors, path, metadata=metadata)
         except safetensors.SafetensorError as error:  # A full disk, mostly.
             raise OSError(f"{directory}: {error}") from error
-
-    _write(os.path.join(directory, WEIGHTS), write_weights)
     write_configs(
         directory,
         config,
@@ -131,8 +127,10 @@ def write_configs(
         values["problem_type"] = problem_type
     if bilstm_size:
         values["bilstm_size"] = bilstm_size
-    _write_json(os.path.join(directory, RELEASED_CONFIG), config.to_dict())
-    _write_json(os.path.join(directory, CONFIG), values)
+    file_system.write_json(
+        os.path.join(directory, RELEASED_CONFIG), config.to_dict()
+    )
+    file_system.write_json(os.path.join(directory, CONFIG), values)
 
 
 def read_config(directory: str) -> BertConfig:
@@ -233,32 +231,3 @@ def _read_json_object(path: str) -> dict:
     if not isinstance(values, dict):
         raise errors.InputError(f"{path}: not a JSON object")
     return values
-
-
-def _write_json(path: str, values: dict) -> None:
-    """Writes an object as indented JSON."""
-
-    def write(temporary):
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(values, file, indent=2)
-            file.write("\n")
-
-    _write(path, write)
-
-
-def _write(path: str, write: Callable[[str], None]) -> None:
-    """Calls write(temporary) beside the place, then moves the file there."""
-    directory, name = os.path.split(path)
-    handle, temporary = tempfile.mkstemp(dir=directory, prefix=f".{name}.")
-    os.close(handle)
-    try:
-        write(temporary)
-        # mkstemp makes files that only their owner may read.
-        os.chmod(temporary, 0o644)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise

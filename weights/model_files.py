@@ -88,7 +88,7 @@ def save(
     problem_type: str | None = None,
 ) -> None:
     """Writes a model directory; without a tokenizer, says what is missing."""
-    with file_system.whole_files(directory, _MODEL) as folder:
+    with file_system.local_output(directory, _MODEL) as folder:
         model_directory.save(
             model, folder, labels=labels, problem_type=problem_type
         )

@@ -12,12 +12,13 @@ import dataclasses
 import math
 import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from foundation import errors
+from foundation import errors, file_system
 from weights import weight_names
 from weights.stored_weights import Matched, StoredTensor
 
@@ -312,7 +313,7 @@ def write(prefix: str, values: Mapping[str, np.ndarray]) -> None:
     """
     directory, name = os.path.split(prefix)
     tf.io.gfile.makedirs(directory)
-    scratch = os.path.join(directory, f".{name}.{os.getpid()}")
+    scratch = os.path.join(directory, f".{name}.{uuid.uuid4().hex[:12]}")
     try:
         with tf.device("CPU:0"):
             tf.raw_ops.SaveV2(
@@ -322,10 +323,8 @@ def write(prefix: str, values: Mapping[str, np.ndarray]) -> None:
                 tensors=[tf.constant(value) for value in values.values()],
             )
         for suffix in (_DATA, ".index"):
-            tf.io.gfile.rename(
-                os.path.join(scratch, name) + suffix,
-                prefix + suffix,
-                overwrite=True,
+            file_system.replace(
+                os.path.join(scratch, name) + suffix, prefix + suffix
             )
     finally:
         if tf.io.gfile.exists(scratch):

@@ -24,7 +24,6 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent import futures
@@ -36,6 +35,7 @@ import tensorflow as tf
 from data import corpus, records, schema
 from data.pretraining import instances, masking, packing, token_store
 from data.tokenization import wordpiece
+from foundation import file_system
 
 # ----------------------------------------------------------------------
 # The global shuffle: every instance of the corpus, in the order of its key.
@@ -76,9 +76,9 @@ def write_plan(folder: str, number: int, plan: instances.Plan) -> Totals:
             + 3 * len(places)
         ),
     )
-    replace(_path(folder, number, "places"), places.tobytes())
-    replace(_path(folder, number, "index"), index.tobytes())
-    replace(
+    file_system.write_bytes(_path(folder, number, "places"), places.tobytes())
+    file_system.write_bytes(_path(folder, number, "index"), index.tobytes())
+    file_system.write_bytes(
         _path(folder, number, "json"), json.dumps(totals._asdict()).encode()
     )
     return totals
@@ -98,7 +98,9 @@ def merge_indexes(folder: str, count: int) -> None:
     total = np.zeros((1 << _BITS) + 1, np.int64)
     for number in range(count):
         total += np.fromfile(_path(folder, number, "index"), "<i8")
-    replace(os.path.join(folder, "order.index"), total.tobytes())
+    file_system.write_bytes(
+        os.path.join(folder, "order.index"), total.tobytes()
+    )
 
 
 def read_ranks(folder: str, plans: int, ranks: range) -> np.ndarray:
@@ -124,18 +126,6 @@ def _read_slice(folder, number, first, last):
         file.seek(size * int(index[0]))
         data = file.read(size * int(index[-1] - index[0]))
     return np.frombuffer(data, instances.PLACE)
-
-
-def replace(path: str, data: bytes) -> None:
-    """Writes a local file beside its place, then renames it."""
-    hidden = f"{path}.{uuid.uuid4().hex[:12]}.incomplete"
-    try:
-        with open(hidden, "wb") as file:
-            file.write(data)
-    except BaseException:
-        os.remove(hidden)
-        raise
-    os.replace(hidden, path)
 
 
 def _path(folder, number, suffix):
@@ -411,7 +401,7 @@ def join_parts(parts: list[Part]) -> None:
     if parts[0].path == shard:
         return
     with (
-        records.hidden_name(shard) as hidden,
+        file_system.replacing(shard) as hidden,
         tf.io.gfile.GFile(hidden, "wb") as file,
     ):
         for part in parts:

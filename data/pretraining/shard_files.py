@@ -30,7 +30,7 @@ from data import corpus, manifest, records, workers
 from data.pretraining import data_job, token_store
 from data.pretraining.data_job import Job
 from data.tokenization import vocabulary
-from foundation import errors
+from foundation import errors, file_system
 
 # ----------------------------------------------------------------------
 # What lies at the output place of a job, and whether the job may go on there.
@@ -39,9 +39,10 @@ from foundation import errors
 # working directory of the same job is gone on with. Same job means: same bytes
 # of text, vocabulary and flags.
 
-# As data.records hides them, and data.pretraining.data_job names parts.
+# As file_system names them, and data.pretraining.data_job names parts.
 _PARTIAL = re.compile(
-    r"\.(?:part-\d+-of-)?(?P<shard>.+)\.[0-9a-f]{12}\.incomplete"
+    r"\.(?:part-\d+-of-)?(?P<shard>.+)\.[0-9a-f]{12}"
+    + re.escape(file_system.INCOMPLETE)
 )
 _JOB = "job.json"
 FORMAT_VERSION = 2  # Raised whenever the same job would give other bytes.
@@ -138,8 +139,7 @@ def claimed(
             ) from None
         # Another run may have begun meanwhile.
         _refuse_changes(job.work_dir, _begun(job) or description, description)
-        text = json.dumps(description, indent=1)
-        data_job.replace(_path(job), text.encode())
+        file_system.write_json(_path(job), description, indent=1)
         _remove_partial_files(job, own)
         yield
 
@@ -179,7 +179,8 @@ def _refuse_other_files(work_dir) -> None:
     """Keeps what is not a job's from being removed at the job's end."""
     names = os.listdir(work_dir) if os.path.isdir(work_dir) else []
     # What a run of this job writes first, which may be at work by now.
-    others = [name for name in names if not name.startswith(("lock", _JOB))]
+    own = ("lock", _JOB, f".{_JOB}.")
+    others = [name for name in names if not name.startswith(own)]
     if others and _JOB not in names:
         raise errors.InputError(
             f"{work_dir}: holds {min(others)} and is to be removed when the "
@@ -212,7 +213,7 @@ def _remove_partial_files(job, own) -> None:
     if len(own) == len(job.output_files):  # No other run is at work there.
         for folder, _, names in os.walk(job.work_dir):
             for name in names:
-                if name.endswith(".incomplete"):
+                if name.endswith(file_system.INCOMPLETE):
                     os.remove(os.path.join(folder, name))
     own_names = {os.path.basename(path) for path in own}
     for folder in filter(tf.io.gfile.isdir, {*_by_folder(own), job.work_dir}):

@@ -128,6 +128,8 @@ class Writer:
             self.sentences += 1
             self.documents += 1
             self.done = True
+            for file in self._files.values():
+                os.fsync(file.fileno())
             self._note()
         self.close()
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from foundation import errors
+from foundation import errors, file_system
 
 CONTINUATION = "##"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -91,28 +91,18 @@ class Vocabulary:
             ) from error
         # Only \n ends a line (not U+2028, which multilingual files hold), and
         # TensorFlow's reader, which the released code uses, skips every \r.
-        lines = content.replace(b"\r", b"").split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        if not lines:
+        text = file_system.decode(
+            content.replace(b"\r", b""), f"vocabulary {path}"
+        )
+        if not text:
             raise errors.InputError(f"vocabulary {path} is empty")
-        tokens = []
-        for number, line in enumerate(lines, 1):
-            try:
-                tokens.append(line.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise errors.InputError(
-                    f"vocabulary {path}, line {number}: not UTF-8 text"
-                ) from error
-        return cls.from_tokens(tokens, path)
+        return cls.from_tokens(text.removesuffix("\n").split("\n"), path)
 
     def to_file(self, path: str) -> None:
-        """Writes a vocab.txt, whole or not at all."""
+        """Writes a vocab.txt atomically."""
         tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            file.write("".join(token + "\n" for token in self.tokens).encode())
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        lines = "".join(f"{token}\n" for token in self.tokens)
+        file_system.write_text(path, lines)
 
     def __len__(self) -> int:
         """Counts the lines."""

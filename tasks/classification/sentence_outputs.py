@@ -14,7 +14,7 @@ import sklearn.metrics
 from absl import logging
 from matplotlib.figure import Figure
 
-from data import examples, features
+from data import examples
 from data.examples import Examples
 from foundation import file_system
 from jobs import report, run_files
@@ -171,7 +171,7 @@ def _archive(directory: str) -> None:
         return
     archive = os.path.join(directory, ARCHIVE)
     with (
-        file_system.whole(archive) as temporary,
+        file_system.replacing(archive, on_disk=True) as temporary,
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file,
     ):
         for path in paths:
@@ -492,7 +492,7 @@ class OutputWriter:
     def _describe(self, split: str) -> str:
         texts = self._task.read(split)
         name = os.path.basename(texts.path)
-        digest = features.digest(texts.path)
+        digest = file_system.sha256(texts.path)
         return f"{len(texts)} examples of {name}, SHA-256 {digest}"
 
 

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from data import records
 from foundation import errors, file_system
 
 FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
@@ -69,9 +68,7 @@ def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
     folder = os.path.dirname(path)
     if folder:
         tf.io.gfile.makedirs(folder)
-    is_copied = form in _OF_DISKS and file_system.is_remote(path)
-    whole = file_system.whole if is_copied else records.hidden_name
-    with whole(path) as hidden:
+    with file_system.replacing(path, on_disk=form in _OF_DISKS) as hidden:
         with contextlib.ExitStack() as stack:
             writer = writers[form](hidden, pooled, stack)
             yield writer

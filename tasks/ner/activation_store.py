@@ -19,8 +19,8 @@ from absl import logging
 from keras import ops
 
 from data import features as features_lib
-from data import records
 from data.features import Features
+from foundation import file_system
 from tasks.ner import ner_windows
 from tasks.ner import tagging as tagging_task
 
@@ -130,7 +130,7 @@ def digest(model: Any) -> str:
 def _write(path, features, shape, layers, compute) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     features_lib.remove_note(path)
-    with records.hidden_name(path) as hidden:
+    with file_system.replacing(path) as hidden:
         _reserve(hidden, _size(layers, shape[1], shape[2]))
         values = np.memmap(hidden, DTYPE, "r+", shape=shape)
         batches = compute(layers)

@@ -241,7 +241,8 @@ def read(
       InputError: in one line, with the line of the file.
     """
     path = file_system.find(path)
-    text = _decode(path)
+    data = b"".join(block.data for block in corpus.read_blocks([path]))
+    text = file_system.decode(data, path)
     separator = _separator(text)
     lines = list(_lines(text, separator))
     rows = [line for line in lines if not line.begins_document]
@@ -374,15 +375,6 @@ def _tags(sentences: Sentences) -> Sequence[str]:
     if sentences.tags is None:
         raise errors.InputError(f"{sentences.path}: has no column of tags")
     return sentences.tags
-
-
-def _decode(path: str) -> str:
-    data = b"".join(block.data for block in corpus.read_blocks([path]))
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise errors.InputError(f"{path}:{line}: is not UTF-8") from None
 
 
 def _separator(text: str) -> str | None:

@@ -228,7 +228,7 @@ def talk(
     if sys.stdin.isatty():
         sys.stderr.write("Type a text; Ctrl-D ends.\n")
     for number, raw in enumerate(typed.lines(sys.stdin, sys.stdout), 1):
-        line = raw_text.decode(_STDIN, number, raw).strip()
+        line = file_system.decode(raw, _STDIN, number).strip()
         _, (found,) = find_entities(config, data, task_model, [line])
         sys.stdout.write(f"{raw_text.marked(line, found)}\n")
         sys.stdout.flush()

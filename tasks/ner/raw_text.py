@@ -18,7 +18,7 @@ import numpy as np
 
 from data import corpus
 from data.tokenization import normalization
-from foundation import errors
+from foundation import errors, file_system
 from tasks.ner import conll
 
 _ABBREVIATION = re.compile(r"(?:\w\.)+|(?:Mr|Mrs|Ms|Dr|St|Prof|Inc|Co|Corp)\.")
@@ -63,18 +63,11 @@ def read_lines(path: str) -> list[str]:
     found: list[str] = []
     for block in corpus.read_blocks([path]):
         for line in block.data.removesuffix(b"\n").split(b"\n"):
-            found.append(decode(path, len(found) + 1, line))
+            text = file_system.decode(line, path, len(found) + 1)
+            found.append(text.rstrip("\r\n"))
     if not found:
         raise errors.InputError(f"{path}: has no lines")
     return found
-
-
-def decode(path: str, number: int, line: bytes) -> str:
-    """Returns the text of a line without its end; `path` is for messages."""
-    try:
-        return line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise errors.InputError(f"{path}:{number}: is not UTF-8") from None
 
 
 def split(path: str, texts: Sequence[str]) -> Text:

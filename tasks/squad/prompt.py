@@ -14,7 +14,7 @@ import numpy as np
 
 from data.features import Features
 from data.tokenization import normalization, wordpiece
-from foundation import errors
+from foundation import file_system
 from tasks.squad import dataset, decoding, span_task, squad_windows
 from tasks.squad.decoding import Answers, Entry
 from tasks.squad.squad_windows import Sizes
@@ -140,7 +140,7 @@ def talk(
         if not line:
             output.write("\n")
             return
-        line = _decode(line, number).strip()
+        line = file_system.decode(line, "standard input", number).strip()
         if context is None:
             context = line or None
         elif not line:
@@ -148,12 +148,3 @@ def talk(
         else:
             answer = describe(reader.ask(line, context), context)
             output.write(f"{answer}\n")
-
-
-def _decode(line: bytes, number: int) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        raise errors.InputError(
-            f"standard input:{number}: not UTF-8 text"
-        ) from None

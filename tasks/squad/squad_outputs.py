@@ -279,7 +279,10 @@ def _digest(windows: Windows) -> str:
 
 def _write_logits(output_dir: str, source: Source) -> None:
     path = os.path.join(output_dir, LOGITS)
-    with file_system.whole(path) as temporary, open(temporary, "wb") as file:
+    with (
+        file_system.replacing(path, on_disk=True) as temporary,
+        open(temporary, "wb") as file,
+    ):
         np.savez(
             file,
             start=source.logits.start,

@@ -22,7 +22,7 @@ from data import features as features_lib
 from data import schema
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors
+from foundation import errors, file_system
 from tasks.squad import dataset
 
 FIRST_UNIQUE_ID = 1000000000
@@ -426,7 +426,7 @@ def fingerprint(
 
 def digests(found: dataset.Questions) -> list[str]:
     """Returns the SHA-256 of every file of a set."""
-    return [features_lib.digest(path) for path in found.paths]
+    return [file_system.sha256(path) for path in found.paths]
 
 
 def describe(found: dataset.Questions) -> str:

@@ -5,6 +5,7 @@ pytest tests/foundation/config_flags_test.py
 
 import dataclasses
 import json
+import os
 from typing import Literal
 
 import pytest
@@ -151,7 +152,6 @@ def test_what_the_user_can_mend_is_one_line(capsys, error, code, words):
     ids=["nothing", "directory"],
 )
 def test_tensorflow_file_errors_are_one_line(capsys, tmp_path, name, words):
-    import tensorflow as tf
 
     def main(config):
         tf.io.gfile.GFile(f"{tmp_path}/{name}").read()
@@ -161,7 +161,6 @@ def test_tensorflow_file_errors_are_one_line(capsys, tmp_path, name, words):
 
 
 def test_a_file_where_a_folder_is_meant_is_one_line(capsys, tmp_path):
-    import tensorflow as tf
 
     (tmp_path / "file").write_text("")
 
@@ -208,15 +207,15 @@ def test_workers_with_the_same_process_number_write_beside_each_other(
     tmp_path, monkeypatch
 ):
     """As in containers, where each has number 1."""
-    rename, hidden = tf.io.gfile.rename, []
+    rename, hidden = os.replace, []
 
-    def rename_late(source, target, overwrite):
+    def rename_late(source, target):
         hidden.append(source)
         if len(hidden) == 1:
             config_flags.write_run_config(Config(vocab_file="b"), str(tmp_path))
-        rename(source, target, overwrite)
+        rename(source, target)
 
-    monkeypatch.setattr(tf.io.gfile, "rename", rename_late)
+    monkeypatch.setattr(os, "replace", rename_late)
     config_flags.write_run_config(Config(vocab_file="a"), str(tmp_path))
     assert len(set(hidden)) == 2
     written = json.loads((tmp_path / "run_config.json").read_text())

@@ -1,11 +1,20 @@
-"""Proves that files in a bucket are written and read as on a disk.
+"""Proves that files are written atomically and read, on disks and in buckets.
 
 python -m pytest tests/foundation/file_system_test.py
 
-TensorFlow's file system in memory, ram://, stands for the bucket.
+TensorFlow's file system in memory, ram://, takes the part of a bucket.
 """
 
+import bz2
+import gzip
+import hashlib
+import json
 import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import tensorflow as tf
@@ -40,7 +49,7 @@ def test_what_fails_leaves_the_former_file(folder):
     path = f"{folder}/note.txt"
     file_system.write_text(path, "old")
     with pytest.raises(ZeroDivisionError):
-        with file_system.whole(path) as temporary:
+        with file_system.replacing(path, on_disk=True) as temporary:
             with open(temporary, "w") as file:
                 file.write("new")
             raise ZeroDivisionError
@@ -50,7 +59,7 @@ def test_what_fails_leaves_the_former_file(folder):
 def test_files_of_a_folder_go_there_and_come_back(folder):
     made = f"{folder}/made"
     os.makedirs(made) if not file_system.is_remote(made) else None
-    with file_system.whole_files(made, ["a", "b"]) as place:
+    with file_system.local_output(made, ["a", "b"]) as place:
         for name in ("a", "b"):
             with open(os.path.join(place, name), "w") as file:
                 file.write(name)
@@ -76,3 +85,162 @@ def test_what_needs_a_disk_is_refused_by_its_flag():
     file_system.refuse_remote("/tmp/x", "output", "it is mapped")
     with pytest.raises(errors.InputError, match="--output=gs://x: must be on"):
         file_system.refuse_remote("gs://x", "output", "it is mapped")
+
+
+def test_data_is_flushed_before_the_rename_and_the_folder_after(
+    tmp_path, monkeypatch
+):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def flush(handle):
+        calls.append(("flush", os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def rename(source, path):
+        calls.append(("rename", source))
+        replace(source, path)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "replace", rename)
+    with file_system.replacing(str(tmp_path / "a")) as temporary:
+        pathlib.Path(temporary).write_text("data")
+        assert calls == []
+    assert calls == [
+        ("flush", temporary),
+        ("rename", temporary),
+        ("flush", str(tmp_path)),
+    ]
+    assert (tmp_path / "a").read_text() == "data"
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_crash_before_the_rename_leaves_the_old_file(
+    tmp_path, monkeypatch, call
+):
+    path = tmp_path / "a"
+    file_system.write_text(str(path), "old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device", "a temporary name")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="No space left"):
+        file_system.write_text(str(path), "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "nowhere" / "a", tmp_path / "folder"):
+        with pytest.raises(OSError) as caught:
+            file_system.write_text(str(path), "text")
+        assert str(caught.value).endswith(f": '{path}'")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_the_next_write_removes_what_a_killed_run_left(tmp_path, repository):
+    path = str(tmp_path / "a[1]")
+    code = (
+        "import sys; from foundation import file_system\n"
+        "with file_system.replacing(sys.argv[1]) as name:\n"
+        "  print(name, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path],
+        cwd=repository,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        temporary = writer.stdout.readline().strip()
+        others = tmp_path / ".a[1].0123456789.incomplete"
+        others.write_text("")  # Two digits are missing.
+        file_system.write_text(path, "meanwhile")
+        assert os.path.exists(temporary)  # Its writer is alive.
+        writer.send_signal(signal.SIGKILL)
+    assert os.path.exists(temporary)
+    file_system.write_text(path, "afterwards")
+    assert sorted(os.listdir(tmp_path)) == [others.name, "a[1]"]
+
+
+def test_old_temporary_files_in_buckets_are_removed(tmp_path):
+    left = tmp_path / ".a.0123456789ab.incomplete"
+    left.write_text("half")
+    file_system.write_text(f"file://{tmp_path}/a", "text")
+    assert sorted(os.listdir(tmp_path)) == [left.name, "a"]
+    os.utime(left, (time.time() - 2 * 24 * 3600,) * 2)
+    file_system.write_text(f"file://{tmp_path}/a", "text")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_digest_is_that_of_the_bytes(folder):
+    file_system.write_bytes(f"{folder}/a", b"\x00\xff" * 3_000_000)
+    expected = hashlib.sha256(b"\x00\xff" * 3_000_000).hexdigest()
+    assert file_system.sha256(f"{folder}/a") == expected
+
+
+def test_the_line_of_the_first_byte_that_is_not_utf8_is_named():
+    assert file_system.decode("é\n".encode(), "a") == "é\n"
+    with pytest.raises(errors.InputError, match="^a:9: not UTF-8 text$"):
+        file_system.decode(b"one\ntwo \xff\n\xff", "a", 8)
+
+
+def test_a_compressed_file_beside_the_named_one_is_found(tmp_path):
+    path = str(tmp_path / "a.json")
+    for ending, opener in ((".bz2", bz2.open), (".gz", gzip.open)):
+        with opener(path + ending, "wb") as file:
+            file.write(b'\xef\xbb\xbf{"a": 1}')
+        assert file_system.find(path) == path + ending
+        assert file_system.read_json(path + ending) == {"a": 1}
+    (tmp_path / "a.json").write_text("[2]")
+    assert file_system.read_json(file_system.find(path)) == [2]
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere", "", "folder"], ids=["absent", "empty", "folder"]
+)
+def test_what_is_no_file_is_named(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    path = str(tmp_path / name) if name else ""
+    kind = "no such file" if name != "folder" else "is a directory"
+    with pytest.raises(errors.InputError, match=f"^{path}: {kind}"):
+        file_system.find(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.json", b'{"a":\n "\xff"}', ":2: not UTF-8 text"),
+        ("a.json", b'{"a":\n {,', ":2: malformed JSON: .* at column 3"),
+        ("a.json", b"[" * 200000, ": malformed JSON: .* within each other"),
+        ("a.json.gz", gzip.compress(b"[1, 2, 3]")[:-9], ": .* cut off"),
+        ("a.json.gz", b"[]", ": .* cut off or damaged"),
+        ("a.json.bz2", bz2.compress(b"[1, 2, 3]")[:-9], ": .* cut off"),
+        ("a.json.bz2", b"[]", ": Invalid data stream"),
+    ],
+    ids=["bytes", "json", "depth", "gz", "no_gz", "bz2", "no_bz2"],
+)
+def test_what_cannot_be_read_is_named(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(errors.InputError, match=name + message):
+        file_system.read_json(str(tmp_path / name))
+
+
+def test_a_path_of_tensorflows_file_systems_is_read_by_it(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"a": 1}))
+    path = f"file://{tmp_path}/a.json"
+    assert file_system.find(path) == path
+    assert file_system.read_json(path) == {"a": 1}
+    with pytest.raises(errors.InputError, match="is a directory"):
+        file_system.find(f"file://{tmp_path}")
+
+
+def test_reading_starts_without_tensorflow(repository):
+    code = (
+        "import sys; from foundation import file_system; "
+        "from tasks.squad import dataset, squad_metrics; "
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=repository, check=True)

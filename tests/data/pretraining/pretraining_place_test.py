@@ -184,7 +184,9 @@ def test_a_working_directory_with_files_of_others_is_refused(text, tmp_path):
     assert theirs.read_text() == "x"
 
 
-@pytest.mark.parametrize("name", ["lock-1", "job.json.0123456789ab.incomplete"])
+@pytest.mark.parametrize(
+    "name", ["lock-1", ".job.json.0123456789ab.incomplete"]
+)
 def test_what_a_run_leaves_first_does_not_stop_the_next(text, tmp_path, name):
     job = job_for(text, tmp_path)
     left = pathlib.Path(job.work_dir) / name

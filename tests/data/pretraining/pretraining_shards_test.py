@@ -8,6 +8,7 @@ import pytest
 
 from data import manifest, records
 from data.pretraining import data_job, shard_files, token_store
+from foundation import file_system
 from tests.data.pretraining.shard_jobs import (
     hashes,
     hashes_of_shards,
@@ -112,7 +113,7 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
         (token_store.Writer, "finish"),
         (records.ShardWriter, "write"),
         (records.ShardWriter, "__exit__"),
-        (data_job, "replace"),
+        (file_system, "write_bytes"),
         (shard_files.manifest, "write"),
         (data_job, "join_parts"),
     ):

@@ -50,7 +50,10 @@ def test_a_missing_special_token_is_named_with_its_file(tmp_path, missing):
 
 
 def test_unreadable_files_are_named(tmp_path):
-    for content, word in [(b"", "empty"), (b"a\n\xff\xfeb\n", "line 2")]:
+    for content, word in [
+        (b"", "empty"),
+        (b"a\n\xff\xfeb\n", ":2: not UTF-8 text"),
+    ]:
         (tmp_path / "vocab.txt").write_bytes(content)
         with pytest.raises(errors.InputError, match=word):
             vocabulary.Vocabulary.from_file(str(tmp_path / "vocab.txt"))

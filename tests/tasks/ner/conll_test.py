@@ -174,7 +174,9 @@ def test_columns_that_are_no_tags_can_be_left_out(read):
         ),
         pytest.param("\n\n-DOCSTART- O\n\n", {}, "holds no words"),
         pytest.param("", {}, "holds no words"),
-        pytest.param("a O\n\xe9 O\n".encode("latin-1"), {}, ":2: is not UTF-8"),
+        pytest.param(
+            "a O\n\xe9 O\n".encode("latin-1"), {}, ":2: not UTF-8 text"
+        ),
         pytest.param("\na O\n", {"tag_column": 2}, ":2: .*--tag_column=2"),
         pytest.param("a O\n", {"word_column": -1}, ":1: .*are the same"),
         pytest.param(

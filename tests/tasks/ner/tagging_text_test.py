@@ -79,7 +79,7 @@ def test_lines_are_read_as_they_stand(tmp_path):
     zipped.write_bytes(gzip.compress(path.read_bytes()))
     assert raw_text.read_lines(str(zipped)) == ["a", "", "b\u2028c"]
     path.write_bytes(b"a\n\xff\n")
-    with pytest.raises(errors.InputError, match="text.txt:2: is not UTF-8"):
+    with pytest.raises(errors.InputError, match="text.txt:2: not UTF-8 text"):
         raw_text.read_lines(str(path))
     path.write_bytes(b"")
     with pytest.raises(errors.InputError, match="has no lines"):
