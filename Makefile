@@ -1,22 +1,24 @@
-# make install   .venv with everything that the runners need
-# make test      formatting, lint, the whole test suite
-# make demo      text -> vocabulary -> records -> pre-training -> words, in minutes
-# make clean     removes .venv and the demo's output
+# make install   creates .venv with all requirements of the commands
+# make test      runs formatting checks, lint and the tests
+# make test-all  runs the same and the slow proofs
+# make demo      runs the complete path on a small corpus, in minutes
+# make clean     removes .venv and the output of the demo
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 DEMO_DIR ?= demo_output
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: install install-dev test lint format demo clean
+.PHONY: install install-dev test test-all lint format demo clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
-# Each mark file is written last: an interrupted installation is taken up again.
+# The marker file is written last, so that make repeats an interrupted installation.
 $(VENV)/.installed: requirements.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 13) else "Python 3.10-3.13 is needed and this is %d.%d: make PYTHON=python3.12 ..." % v)'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 13) else "Python 3.10 to 3.13 is required, this is %d.%d: make PYTHON=python3.11 ..." % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
@@ -34,7 +36,10 @@ format: install-dev
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests
+	$(PYTEST) -m "not all" tests
+
+test-all: lint
+	$(PYTEST) tests
 
 demo: install
 	$(BIN)/python demo.py --output_dir=$(DEMO_DIR)
