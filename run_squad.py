@@ -1,4 +1,4 @@
-r"""Answers questions from a paragraph: trains, predicts, scores, can be asked.
+r"""Answers questions from a paragraph: trains, predicts, scores, or prompts.
 
 As in google-research/bert's README (F1 88.5 and exact match 81.2 on SQuAD 1.1):
 
@@ -8,74 +8,80 @@ As in google-research/bert's README (F1 88.5 and exact match 81.2 on SQuAD 1.1):
         --train_batch_size=12 --learning_rate=3e-5 --num_train_epochs=2 \
         --output_dir=squad
 
-SQuAD 2.0, where a paragraph may hold no answer: the threshold is found on
---predict_file, applied and stored with the model.
+SQuAD 2.0, where a paragraph may contain no answer. The threshold is found on
+--predict_file, applied, and stored with the model.
 
     python run_squad.py --version_2_with_negative --train_file=train-v2.0.json \
         --predict_file=dev-v2.0.json --do_train --do_predict ...
 
-Several runs as one (seven in the paper), and a model that answers at the
-prompt:
+An ensemble of several runs (seven in the paper), and a prompt:
 
     python run_squad.py --ensemble_dirs=run1,run2,run3 \
         --predict_file=dev-v1.1.json --output_dir=ensemble
     python run_squad.py --output_dir=squad --interactive
 
-Killed and started again, training goes on from its last checkpoint.
+A run that was stopped continues from its last checkpoint.
 """
 
 import dataclasses
 
 import foundation.tensorflow_setup  # noqa: F401
 from foundation import config_flags
-from jobs import finetuning, run_config
-from tasks.squad import squad_job, squad_outputs
+from jobs import finetuning, grid, run_config, run_files
+from tasks.squad import (
+    decoding,
+    ensemble,
+    outputs,
+    prompt,
+    squad_job,
+    windowing,
+)
+from weights import task_files
 
 field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadConfig(run_config.FinetuningConfig):
-    """Everything run_squad.py needs to know."""
+    """The flags of run_squad.py."""
 
     train_file: str | None = field(
-        "SQuAD's JSON; several files between commas.", None
+        "SQuAD's JSON; several files separated by commas.", None
     )
     predict_file: str | None = field(
-        "SQuAD's JSON; its answers, if it has any, are what is scored.", None
+        "SQuAD's JSON; the predictions are scored if it has answers.", None
     )
-    max_seq_length: int = field("Pieces of a window.", 384)
-    doc_stride: int = field("Pieces from one window's start to the next.", 128)
-    max_query_length: int = field("Pieces; longer questions are cut.", 64)
+    max_seq_length: int = field("Tokens of a window.", 384)
+    doc_stride: int = field("Tokens from one window's start to the next.", 128)
+    max_query_length: int = field("Tokens; longer questions are cut.", 64)
     n_best_size: int = field("Answers in nbest_predictions.json.", 20)
-    max_answer_length: int = field("Pieces of an answer, at most.", 30)
+    max_answer_length: int = field("The most tokens of an answer.", 30)
     version_2_with_negative: bool | None = field(
-        "Whether there may be no answer, as in SQuAD 2.0; without it, as the "
-        "model was trained, else False.",
+        "Whether questions may have no answer, as in SQuAD 2.0; by default, as "
+        "the model was trained, else False.",
         None,
     )
     null_score_diff_threshold: float | None = field(
-        "Above these odds nothing is answered; without it, the best one on "
-        "--predict_file after training, else the one stored with the model.",
+        "Null odds above which there is no answer; by default, the best on "
+        "--predict_file after training, else that stored with the model.",
         None,
     )
     exact_answers: bool = field(
-        "Answer with the characters of the pieces, not as google-research/bert "
-        "projects them: for scripts that put no spaces between words.",
+        "Answer with the characters of the tokens instead of projecting them "
+        "to words as google-research/bert does: for scripts without spaces "
+        "between words.",
         False,
     )
-    verbose_logging: bool = field(
-        "Name all questions that are left out.", False
-    )
+    verbose_logging: bool = field("Log all questions that are left out.", False)
     ensemble_dirs: str | None = field(
-        "Folders of runs, between commas, whose answers become one.", None
+        "Directories of runs, separated by commas, to combine.", None
     )
-    question: str | None = field("Asked about --context.", None)
+    question: str | None = field("A question about --context.", None)
     context: str | None = field("A paragraph.", None)
-    interactive: bool = field("Answer at the prompt.", False)
+    interactive: bool = field("Answer questions at a prompt.", False)
 
     def __post_init__(self):
-        """Refuses combinations that cannot be meant."""
+        """Checks the flags and their combinations."""
         super().__post_init__()
         for name in ("doc_stride", "max_query_length", "n_best_size"):
             run_config.require(self, name, minimum=1)
@@ -87,68 +93,140 @@ class SquadConfig(run_config.FinetuningConfig):
             )
         if self.do_train and not self.train_file:
             raise ValueError("--do_train needs --train_file")
-        predicts = self.do_predict or self.ensemble_dirs
-        if self.do_train and self.needs_evaluation:
-            predicts = True
+        predicts = (
+            self.do_predict
+            or self.ensemble_dirs
+            or (self.do_train and self.needs_evaluation)
+        )
         if predicts and not self.predict_file:
             raise ValueError(
                 "--predict_file is needed to predict, for ensembles, grids "
                 "and --eval_every_steps"
             )
-        self._refuse_half_questions()
-        asks = self.question or self.interactive
-        if not (self.do_train or predicts or asks):
-            raise ValueError(
-                "at least one of --do_train, --do_predict, --ensemble_dirs, "
-                "--interactive and --question must be given"
-            )
-        if self.ensemble_dirs and (self.do_train or self.do_predict or asks):
-            raise ValueError(
-                "--ensemble_dirs only combines what runs have left"
-            )
-
-    def _refuse_half_questions(self) -> None:
         for name in ("question", "context"):
             text = getattr(self, name) or ""
-            # So Python keeps bytes of a command line that are not UTF-8.
+            # Python's form of bytes on the command line that are not UTF-8.
             if any("\ud800" <= char <= "\udfff" for char in text):
                 raise ValueError(f"--{name}: not UTF-8 text")
         if self.question and not self.context:
             raise ValueError("--question needs --context")
-        if self.context and not (self.question or self.interactive):
+        if self.context and not self.prompts:
             raise ValueError("--context needs --question or --interactive")
+        if not (self.do_train or predicts or self.prompts):
+            raise ValueError(
+                "at least one of --do_train, --do_predict, --ensemble_dirs, "
+                "--interactive and --question must be given"
+            )
+        if self.ensemble_dirs and (
+            self.do_train or self.do_predict or self.prompts
+        ):
+            raise ValueError(
+                "--ensemble_dirs only combines predictions of other runs"
+            )
+
+    @property
+    def prompts(self) -> bool:
+        """Whether single questions are answered."""
+        return bool(self.question or self.interactive)
+
+    @property
+    def options(self) -> squad_job.SquadOptions:
+        """The flags of question answering."""
+        return squad_job.SquadOptions(
+            train_file=self.train_file if self.do_train else None,
+            predict_file=self.predict_file,
+            with_negative=self.version_2_with_negative,
+            threshold=self.null_score_diff_threshold,
+            sizes=windowing.WindowSizes(
+                max_seq_length=self.max_seq_length,
+                doc_stride=self.doc_stride,
+                max_query_length=self.max_query_length,
+            ),
+            limits=decoding.Limits(
+                n_best_size=self.n_best_size,
+                max_answer_length=self.max_answer_length,
+                exact_answers=self.exact_answers,
+            ),
+            compares_runs=self.do_train and self.needs_evaluation,
+            list_all=self.verbose_logging,
+        )
 
 
 def main(config: SquadConfig) -> None:
-    """Opens everything, then trains, predicts and answers as asked."""
+    """Reads the data; then trains, predicts, and answers questions."""
     if config.ensemble_dirs:
-        squad_job.combine(config)
+        combine(config)
         return
     start = finetuning.open_start(config)
     stored = squad_job.find_settings(config.output_dir, start.init_checkpoint)
-    sets = squad_job.open_sets(config, stored)
-    job = squad_job.open_job(config, start, sets)
+    data = squad_job.open_data(config.options, stored)
+    job = squad_job.open_job(config, start, data)
     files = finetuning.open_files(config, job)
-    record = squad_outputs.OutputWriter(
+    writer = outputs.OutputWriter(
         files,
-        trained_on=sets.train,
-        with_negative=sets.with_negative,
-        threshold=sets.threshold,
+        trained_on=data.train,
+        with_negative=data.with_negative,
+        threshold=data.threshold,
     )
     if config.do_train:
         task_model, step = finetuning.train_grid(
-            job, files.results, record.save_model
+            job, files.results, writer.save_model
         )
     else:
         task_model, step = finetuning.load(job)
+    threshold = None
     if config.do_predict:
-        made = task_model.evaluate()
-        record.predictions(made, step)
-        sets = dataclasses.replace(sets, threshold=made.threshold)
-    elif sets.seeks_threshold:
-        record.threshold(task_model.evaluate())
-    if config.question or config.interactive:
-        squad_job.ask(config, task_model, sets)
+        evaluation = task_model.evaluate()
+        writer.write(evaluation, step)
+        threshold = evaluation.threshold
+    elif data.trains_threshold:
+        writer.write_threshold(task_model.evaluate())
+    if config.prompts:
+        if threshold is None:
+            threshold = data.default_threshold(config.output_dir)
+        questions = prompt.Prompt(
+            task_model=task_model, data=data, threshold=threshold
+        )
+        if config.question:
+            questions.show(config.question, config.context)
+        if config.interactive:
+            questions.run(config.context)
+
+
+def combine(config: SquadConfig) -> None:
+    """Writes the common predictions of --ensemble_dirs."""
+    members = ensemble.open_members(
+        ensemble.parse_directories(config.ensemble_dirs, config.output_dir),
+        sizes=config.options.sizes,
+    )
+    stored = task_files.SquadSettings(
+        version_2_with_negative=any(m.with_negative for m in members)
+    )
+    data = squad_job.open_data(config.options, stored)
+    evaluation = ensemble.combine(
+        members,
+        data,
+        default_threshold=ensemble.earlier_threshold(
+            config.output_dir, config.ensemble_dirs
+        ),
+    )
+    # The windows are the members', whatever the flags are.
+    sizes = dataclasses.asdict(members[0].sizes)
+    resolved = dataclasses.replace(config, **sizes)
+    config_flags.write_run_config(resolved, config.output_dir)
+    files = run_files.RunFiles(
+        output_dir=config.output_dir,
+        tokenizer=members[0].tokenizer,
+        settings=dataclasses.asdict(resolved),
+        given=config_flags.given(config),
+        results=grid.Results(config.output_dir),
+    )
+    writer = outputs.OutputWriter(
+        files,
+        with_negative=data.with_negative,
+        threshold=evaluation.threshold,
+    )
+    writer.write(evaluation)
 
 
 if __name__ == "__main__":

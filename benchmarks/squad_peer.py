@@ -34,7 +34,7 @@ def rows(path: str) -> list[dict]:
 
 
 def tokenize(options, tokenizer, examples: list[dict]):
-    """Cuts windows as run_qa.py does: neighbors share --doc_stride pieces."""
+    """Cuts windows as run_qa.py does: neighbors share --doc_stride tokens."""
     return tokenizer(
         [example["question"].lstrip() for example in examples],
         [example["context"] for example in examples],
@@ -55,11 +55,11 @@ def positions(encoded, number: int, example: dict) -> tuple[int, int]:
     end = start + len(answer["text"])
     offsets = encoded["offset_mapping"][number]
     kinds = encoded.sequence_ids(number)
-    places = [i for i, kind in enumerate(kinds) if kind == 1]
-    if offsets[places[0]][0] > start or offsets[places[-1]][1] < end:
+    positions = [i for i, kind in enumerate(kinds) if kind == 1]
+    if offsets[positions[0]][0] > start or offsets[positions[-1]][1] < end:
         return 0, 0
-    first = max(i for i in places if offsets[i][0] <= start)
-    last = min(i for i in places if offsets[i][1] >= end)
+    first = max(i for i in positions if offsets[i][0] <= start)
+    last = min(i for i in positions if offsets[i][1] >= end)
     return first, last
 
 

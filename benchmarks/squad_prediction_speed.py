@@ -57,7 +57,8 @@ def make_ours(config: Config):
     import our_side
 
     from data import length_groups
-    from tasks.squad import dataset, decoding, prompt, span_task, squad_windows
+    from modeling import models
+    from tasks.squad import dataset, decoding, squad_job, windowing
     from weights import warm_start
 
     start = warm_start.open_start(
@@ -66,8 +67,8 @@ def make_ours(config: Config):
         max_seq_length=384,
     )
     predictor = our_side.predictor(
-        lambda dtype: span_task.make_model(start.config, dtype=dtype),
-        span_task.QuestionAnsweringTask(),
+        lambda dtype: models.QuestionAnsweringModel(start.config, dtype=dtype),
+        squad_job.SpanTask(),
         dtype=config.precision,
         init_checkpoint=config.init_checkpoint,
     )
@@ -81,19 +82,13 @@ def make_ours(config: Config):
             )
         )
 
-    reader = prompt.Reader(
-        predict,
-        start.tokenizer,
-        sizes=squad_windows.Sizes(
-            max_seq_length=384, doc_stride=128, max_query_length=64
-        ),
-        limits=decoding.Limits(),
-        threshold=None,
+    sizes = windowing.WindowSizes(
+        max_seq_length=384, doc_stride=128, max_query_length=64
     )
     asked = rows(config)
     contexts = list(dict.fromkeys(context for _, context in asked))
     numbers = {context: i for i, context in enumerate(contexts)}
-    found = dataset.Questions(
+    found = dataset.QuestionSet(
         path="",
         contexts=contexts,
         questions=[
@@ -103,8 +98,17 @@ def make_ours(config: Config):
     )
 
     def run():
-        windows = reader.windows(found)
-        reader.decode(found, windows, reader.logits(windows))
+        windows = windowing.make_windows(found, start.tokenizer, sizes)
+        logits = decoding.collect_logits(
+            predict(windows.features), windows.features.row_splits
+        )
+        decoding.decode(
+            found,
+            windows,
+            logits,
+            tokenizer=start.tokenizer,
+            limits=decoding.Limits(),
+        )
 
     return run
 

@@ -6,7 +6,7 @@ r"""Fine-tunes on a part of SQuAD 1.1 or 2.0, beside transformers' procedure.
 
 Both learn every 40th question and predict the whole of --predict_file, with
 the same batch size, peak learning rate, epochs, warm-up and weight decay, and
-are scored by squad_metrics; the peer is squad_peer.py. --halves makes
+are scored by metrics; the peer is squad_peer.py. --halves makes
 both sets of one file of SQuAD 2.0, every other article in each; both sides are
 then compared by best_f1, each with the threshold that is best for it.
 Interrupted and started again, it goes on with the next seed. Exits with 1 if
@@ -44,9 +44,9 @@ class Config(seeds.Contest):
     train_batch_size: int = field("Windows.", 16)
     learning_rate: float = field("At its peak.", 1e-4)
     num_train_epochs: float = field("Times that every question is seen.", 2.0)
-    max_seq_length: int = field("Pieces of a window.", 384)
+    max_seq_length: int = field("Tokens of a window.", 384)
     doc_stride: int = field(
-        "Pieces from a window to the next; to the peer, pieces of both.", 128
+        "Tokens from a window to the next; to the peer, tokens of both.", 128
     )
 
 
@@ -143,24 +143,24 @@ def scores(
 
 def evaluate(found, folder: str) -> dict[str, float]:
     """Scores what a side has left, in 2.0 with its best threshold too."""
-    from tasks.squad import squad_metrics
+    from tasks.squad import metrics
 
     path = os.path.join(folder, "predictions.json")
-    given = squad_metrics.read_json(path, str)
-    values = squad_metrics.evaluate(found, given)
+    given = metrics.read_json(path, str)
+    values = metrics.evaluate(found, given)
     if not found.has_impossible:
         return values
     path = os.path.join(folder, "nbest_predictions.json")
     if os.path.exists(path):  # Ours: a threshold is applied to the others.
-        lists = squad_metrics.read_json(path, list)
+        lists = metrics.read_json(path, list)
         given = {
             number: next((e["text"] for e in entries if e["text"]), "")
             for number, entries in lists.items()
         }
     path = os.path.join(folder, "null_odds.json")
-    odds = squad_metrics.read_json(path, (int, float))
-    best = squad_metrics.best_thresholds(found, given, odds)
-    return values | squad_metrics.threshold_keys(best)
+    odds = metrics.read_json(path, (int, float))
+    best = metrics.best_thresholds(found, given, odds)
+    return values | metrics.threshold_values(best)
 
 
 def main(config: Config) -> None:

@@ -4,7 +4,7 @@ r"""Measures how fast SQuAD is read, tokenized and cut into windows.
         --vocab_file=vocab.txt
 
 Everything that run_squad.py does before the first step of training but for
-writing records: JSON to questions, answers to places in the text, pieces,
+writing records: JSON to questions, answers to positions in the text, tokens,
 windows. Prints seconds and questions per second of each part and of all.
 """
 
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import foundation.tensorflow_setup  # noqa: F401
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags
-from tasks.squad import dataset, squad_windows
+from tasks.squad import dataset, windowing
 
 field = config_flags.field
 
@@ -31,9 +31,9 @@ class Config:
     train_file: str = field("SQuAD's JSON; several files between commas.")
     vocab_file: str = field("Of the model.")
     do_lower_case: bool = field("Whether the model is uncased.", True)
-    max_seq_length: int = field("Pieces of a window.", 384)
-    doc_stride: int = field("Pieces from one window's start to the next.", 128)
-    max_query_length: int = field("Pieces; longer questions are cut.", 64)
+    max_seq_length: int = field("Tokens of a window.", 384)
+    doc_stride: int = field("Tokens from one window's start to the next.", 128)
+    max_query_length: int = field("Tokens; longer questions are cut.", 64)
 
 
 def main(config: Config) -> None:
@@ -45,14 +45,12 @@ def main(config: Config) -> None:
         vocabulary.Vocabulary.from_file(config.vocab_file),
         do_lower_case=config.do_lower_case,
     )
-    windows = squad_windows.make(
-        tokenizer,
-        found,
+    sizes = windowing.WindowSizes(
         max_seq_length=config.max_seq_length,
         doc_stride=config.doc_stride,
         max_query_length=config.max_query_length,
-        is_training=True,
     )
+    windows = windowing.make_windows(found, tokenizer, sizes, is_training=True)
     clock.append(time.perf_counter())
     print(f"{len(found)} questions, {len(windows)} windows")
     for name, first, last in (

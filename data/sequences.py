@@ -92,15 +92,15 @@ def _join(vocabulary, first, second, max_seq_length):
     ids = np.full(totals.sum(), vocabulary.sep_id, np.int32)
     segments = np.zeros(len(ids), np.int32)
     ids[starts] = vocabulary.cls_id
-    ids[_ranges(starts + 1, a)] = first.ids[_ranges(first.row_splits[:-1], a)]
+    ids[ranges(starts + 1, a)] = first.ids[ranges(first.row_splits[:-1], a)]
     begins = starts + a + 2
-    pieces = _ranges(second.row_splits[:-1], b)
-    ids[_ranges(begins, b)] = second.ids[pieces]
-    segments[_ranges(begins, b + has_second)] = 1
+    pieces = ranges(second.row_splits[:-1], b)
+    ids[ranges(begins, b)] = second.ids[pieces]
+    segments[ranges(begins, b + has_second)] = 1
     return ids, segments, totals, is_cut
 
 
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Returns starts[0], starts[0] + 1, ... for all ranges in a row."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())

@@ -1,6 +1,6 @@
 """Proves that run_squad.py makes one prediction of several different runs'.
 
-python -m pytest tests/run_squad_ensemble_test.py
+python -m pytest tests/run_ensemble_test.py
 """
 
 import json
@@ -140,8 +140,8 @@ def test_an_ensemble_may_be_a_member(both, place):
     ("output_dir", "members", "flags", "message"),
     [
         ("bad", ("one", "encoder"), {}, "nbest_predictions.json is missing"),
-        ("one", ("one", "two"), {}, "need a folder of their own"),
-        ("two_answers", ("one", "two_answers"), {}, "folder of their own"),
+        ("one", ("one", "two"), {}, "need a directory of their own"),
+        ("two_answers", ("one", "two_answers"), {}, "directory of their own"),
         ("bad", ("one", "two"), {"version": 1}, "it predicted another file"),
         (
             "bad",

@@ -86,8 +86,8 @@ def test_answers_that_no_window_has_are_counted_and_named(
     assert "the answers to 3 questions cannot be learned: long: no window" in (
         caplog.text
     )
-    assert "unseen: its answer has no piece" in caplog.text
-    assert "empty: its paragraph has no piece" in caplog.text
+    assert "unseen: its answer has no token" in caplog.text
+    assert "empty: its paragraph has no token" in caplog.text
 
 
 def test_questions_without_a_window_are_answered_too(learned, place):
@@ -106,4 +106,4 @@ def test_nothing_to_learn_is_refused(place, capsys):
     with pytest.raises(SystemExit) as caught:
         run(place, "nothing", "--do_train", train_file=path)
     assert caught.value.code == 2
-    assert "no paragraph has a piece" in capsys.readouterr().err
+    assert "no paragraph has a token" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from squad_runs import read, run
 
 import run_squad
 from foundation import config_flags
-from tasks.squad import dataset, squad_metrics
+from tasks.squad import dataset, metrics
 from weights import model_directory
 
 RATES = "1e-6,1e-2"
@@ -50,7 +50,7 @@ def test_it_learns_and_scores_itself(first, place):
     # As released: questions, of which some have several windows.
     assert values["global_step"] == int(200 / 32 * 10)
     found = dataset.read(str(place / "dev1.json"))
-    scores = squad_metrics.evaluate(found, read(first, "predictions.json"))
+    scores = metrics.evaluate(found, read(first, "predictions.json"))
     assert values["eval_f1"] == scores["f1"]
     assert values["eval_exact_match"] == scores["exact_match"]
 
@@ -266,7 +266,10 @@ def test_no_answer_is_said_in_words(second, place, capsys):
         ({"context": "w1 Anna"}, "--context needs --question or --interactive"),
         ({"context": "caf\udce9"}, "--context: not UTF-8 text"),
         ({"version": 2}, "--version_2_with_negative is needed"),
-        ({"version_2_with_negative": True}, "says is_impossible, as all of"),
+        (
+            {"version_2_with_negative": True},
+            "has the key is_impossible, which all",
+        ),
         (
             {"null_score_diff_threshold": 0.0},
             "--null_score_diff_threshold: needs --version_2_with_negative",

@@ -1,12 +1,12 @@
-"""Reads SQuAD's JSON, and says in one line what is wrong with it.
+"""Reads SQuAD's JSON files.
 
     {"version": "1.1", "data": [{"title": ..., "paragraphs": [
         {"context": "...", "qas": [{"id": "...", "question": "...",
             "answers": [{"text": "...", "answer_start": 515}],
-            "is_impossible": false}]}]}]}        (the last in 2.0 only)
+            "is_impossible": false}]}]}]}      (the last key in 2.0 only)
 
-`train` takes the questions that can be learned from, and names those that
-cannot; `predict` takes every question, with as many answers as people gave.
+`read` returns all questions with the answers of all annotators. `for_training`
+keeps those whose answer is found in the paragraph.
 """
 
 import dataclasses
@@ -18,16 +18,17 @@ from absl import logging
 
 from foundation import errors, file_system
 
-# What separates words, as released: not every space of Unicode does.
+# The characters that separate words in the released code, which are fewer than
+# Unicode's spaces.
 WHITESPACE = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{WHITESPACE}]+")
-_NAMED = 5  # Of what is left out, so many are named.
+_MAX_LISTED = 5  # A message lists at most so many questions.
 
 
 class Answer(NamedTuple):
-    """What a person answered, and where it begins, in characters.
+    """An annotator's answer and its first character in the paragraph.
 
-    Files to be scored by need not say where, and then it is None.
+    `start` is None in files for evaluation that do not give it.
     """
 
     text: str
@@ -36,15 +37,16 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """One question about a paragraph.
+    """A question about a paragraph.
 
     Attributes:
-      id: names it in files of predictions.
+      id: the key in prediction files.
       text: the question.
-      paragraph: number of the paragraph among all contexts.
-      answers: of people; none where there is no answer, or none is told.
-      is_impossible: whether the paragraph does not answer it.
-      span: for training, the answer's first character and that after its last.
+      paragraph: index into QuestionSet.contexts.
+      answers: the annotators' answers; empty if there are none.
+      is_impossible: whether the paragraph does not answer the question.
+      span: for training, the answer's first character and the one after its
+        last.
     """
 
     id: str
@@ -56,15 +58,15 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Questions:
+class QuestionSet:
     """N questions about M paragraphs.
 
     Attributes:
-      path: the file, or several joined by commas.
+      path: the file, or several separated by commas.
       contexts: M texts.
-      questions: N of them, in the order of the file.
-      has_impossible: whether the file is of SQuAD 2.0's form.
-      left_out: ids of those that cannot be learned from, with the reason.
+      questions: N questions in the order of the file.
+      has_impossible: whether the file has SQuAD 2.0's key is_impossible.
+      left_out: (id, reason) of questions that cannot be trained on.
     """
 
     path: str
@@ -79,7 +81,7 @@ class Questions:
 
     @property
     def paths(self) -> list[str]:
-        """The files, as they are found."""
+        """The files that were read, with the ending of a compressed one."""
         return [file_system.find(path) for path in self.path.split(",")]
 
     @property
@@ -88,253 +90,234 @@ class Questions:
         return self.has_impossible or all(q.answers for q in self.questions)
 
 
-def read(paths: str) -> Questions:
-    """Reads one file, or several between commas, as they are.
+def read(paths: str) -> QuestionSet:
+    """Reads one file, or several separated by commas.
 
     Raises:
-      InputError: the first thing that is not as it should be.
+      InputError: names the first error and where it is.
     """
-    named = [path for path in map(str.strip, paths.split(",")) if path]
-    if not named:
+    names = [path for path in map(str.strip, paths.split(",")) if path]
+    if not names:
         raise errors.InputError(f"{paths!r} names no file")
     contexts: list[str] = []
     questions: list[Question] = []
-    impossible = False
+    has_impossible = False
     seen: dict[str, str] = {}
-    for path in map(file_system.find, named):
+    for path in map(file_system.find, names):
         values = file_system.read_json(path)
-        for where, context, asked in _paragraphs(path, values):
+        for location, context, rows in _paragraphs(path, values):
             contexts.append(context)
-            for number, given in enumerate(asked, 1):
-                place = f"{where}, question {number}"
-                question = _question(place, given, len(contexts) - 1)
-                impossible |= "is_impossible" in given
+            for number, row in enumerate(rows, 1):
+                where = f"{location}, question {number}"
+                question = _question(where, row, len(contexts) - 1)
+                has_impossible |= "is_impossible" in row
                 if question.id in seen:
                     raise errors.InputError(
-                        f"{place}: id {question.id!r} occurs a second time, "
+                        f"{where}: id {question.id!r} occurs a second time, "
                         f"first at {seen[question.id]}"
                     )
-                seen[question.id] = place
+                seen[question.id] = where
                 questions.append(question)
     if not questions:
-        raise errors.InputError(f"{paths}: holds no questions")
-    return Questions(
-        path=",".join(named),
+        raise errors.InputError(f"{paths}: contains no questions")
+    return QuestionSet(
+        path=",".join(names),
         contexts=contexts,
         questions=questions,
-        has_impossible=impossible,
+        has_impossible=has_impossible,
     )
 
 
 def check_version(
-    found: Questions,
+    question_set: QuestionSet,
     flag: str,
     *,
     with_negative: bool,
-    must_say: bool = False,
+    is_training: bool = False,
     is_given: bool = True,
 ) -> None:
-    """Refuses SQuAD 2.0 where 1.1 is meant, and the other way around.
+    """Raises InputError if a file of SQuAD 2.0 is used as 1.1 or vice versa.
 
     Args:
-      found: as read.
-      flag: what named the file.
-      with_negative: --version_2_with_negative, or as the model was trained.
-      must_say: whether questions must then say if they are impossible, as
-        those to learn from must.
-      is_given: whether the flag says it, and not what is stored.
+      question_set: the questions.
+      flag: the flag that named the file.
+      with_negative: whether questions may have no answer (SQuAD 2.0).
+      is_training: whether the set is trained on; a training set of 2.0 must
+        have the key is_impossible.
+      is_given: whether --version_2_with_negative was given; otherwise the value
+        is the one stored with the model.
     """
-    if with_negative and must_say and not found.has_impossible:
-        because = "--version_2_with_negative"
+    path = question_set.path
+    if with_negative and is_training and not question_set.has_impossible:
+        reason = "--version_2_with_negative"
         if not is_given:
-            because = (
+            reason = (
                 "the model was trained with --version_2_with_negative, and "
-                "=False is not given"
+                "--version_2_with_negative=False is not given"
             )
         raise errors.InputError(
-            f"{because}: no question of --{flag}={found.path} says "
-            "is_impossible, as all of SQuAD 2.0 do"
+            f"{reason}: no question of --{flag}={path} has the key "
+            "is_impossible, which all questions of SQuAD 2.0 have"
         )
-    first = next((q for q in found.questions if q.is_impossible), None)
+    impossible = (q for q in question_set.questions if q.is_impossible)
+    first = next(impossible, None)
     if first is not None and not with_negative:
         raise errors.InputError(
-            f"--{flag}={found.path}: question {first.id!r} has no answer, as "
-            "in SQuAD 2.0; --version_2_with_negative is needed"
+            f"--{flag}={path}: question {first.id!r} has no answer, as in "
+            "SQuAD 2.0; --version_2_with_negative is needed"
         )
 
 
-def require_answers(found: Questions, flag: str) -> None:
-    """Refuses a file by which runs cannot be compared."""
-    if not found.has_answers:
-        raise errors.InputError(
-            f"--{flag}={found.path}: has no answers to compare runs by"
-        )
-
-
-def for_training(found: Questions, *, name_all: bool = False) -> Questions:
-    """Finds the answers in the text, and leaves out those that are not there.
+def for_training(
+    question_set: QuestionSet, *, list_all: bool = False
+) -> QuestionSet:
+    """Finds the answers in the paragraphs; leaves out questions without one.
 
     Args:
-      found: as read.
-      name_all: whether to name all that are left out, not only some.
+      question_set: the questions.
+      list_all: whether to log all questions that are left out, not only some.
 
     Raises:
-      InputError: a question has no answer, yet is not said to be impossible.
+      InputError: a question has no answer but is not marked as impossible, or
+        no answer is found.
     """
-    kept, left_out, several = [], [], 0
-    for question in found.questions:
+    path = question_set.path
+    kept, left_out, num_several = [], [], 0
+    for question in question_set.questions:
         if question.is_impossible:
             kept.append(dataclasses.replace(question, answers=()))
             continue
         if not question.answers:
             raise errors.InputError(
-                f"--train_file={found.path}: question {question.id!r} has no "
-                "answer"
+                f"--train_file={path}: question {question.id!r} has no answer"
             )
-        several += len(question.answers) > 1
+        num_several += len(question.answers) > 1
         answer = question.answers[0]
-        span = find_answer(found.contexts[question.paragraph], answer)
-        if span is None:
-            reason = f"{answer.text!r} is not at character {answer.start}"
-            if answer.start is None:
-                reason = f"{answer.text!r} has no answer_start"
+        span = find_answer(question_set.contexts[question.paragraph], answer)
+        if span is not None:
+            kept.append(dataclasses.replace(question, span=span))
+        elif answer.start is None:
+            reason = f"{answer.text!r} has no answer_start"
             left_out.append((question.id, reason))
         else:
-            kept.append(dataclasses.replace(question, span=span))
-    _warn(found.path, several, left_out, name_all)
-    if not kept:
-        raise errors.InputError(
-            f"--train_file={found.path}: no answer is found in the text"
-        )
-    return dataclasses.replace(found, questions=kept, left_out=left_out)
-
-
-def _warn(path, several, left_out, name_all) -> None:
-    """Says what is not learned, and what only in part."""
-    if several:
+            reason = f"{answer.text!r} is not at character {answer.start}"
+            left_out.append((question.id, reason))
+    if num_several:
         logging.warning(
-            "%s: %d questions have several answers: the first is learned",
+            "%s: %d questions have several answers; the first is trained on",
             path,
-            several,
+            num_several,
         )
     if left_out:
         logging.warning(
-            "%s: %d questions are left out, their answers are not in the "
+            "%s: %d questions are left out because their answer is not in the "
             "text: %s",
             path,
             len(left_out),
-            name(left_out, name_all=name_all),
+            listing(left_out, list_all=list_all),
         )
+    if not kept:
+        raise errors.InputError(
+            f"--train_file={path}: no answer is found in the text"
+        )
+    return dataclasses.replace(question_set, questions=kept, left_out=left_out)
 
 
-def name(rows: Sequence[tuple[str, str]], *, name_all: bool) -> str:
-    """Returns ids and what is said of each, of the first ones or of all."""
-    shown = rows if name_all else rows[:_NAMED]
-    named = "; ".join(f"{number}: {why}" for number, why in shown)
-    return named + ("; ..." if len(rows) > len(shown) else "")
+def listing(rows: Sequence[tuple[str, str]], *, list_all: bool) -> str:
+    """Returns "id: reason; ..." of all rows or of the first ones."""
+    shown = rows if list_all else rows[:_MAX_LISTED]
+    text = "; ".join(f"{number}: {reason}" for number, reason in shown)
+    return text + ("; ..." if len(rows) > len(shown) else "")
 
 
 def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:
-    """Returns where an answer stands, None if it is not where it should be.
+    """Returns the characters [start, end) of an answer; None if not found.
 
-    As released it may also stand elsewhere within the words that it is said
-    to touch, and in other spacing.
+    As in the released code, the answer may also begin elsewhere within the
+    words that its characters touch, and its white space may differ.
     """
     if answer.start is None or not answer.text.strip():
         return None
     if not 0 <= answer.start < len(context):
         return None
-    end = answer.start + len(answer.text)
-    if context[answer.start : end] == answer.text:
-        return answer.start, end
-    start, end = _whole_words(context, answer.start, min(end, len(context)))
-    pattern = r"\s+".join(map(re.escape, answer.text.split()))
-    found = re.compile(pattern).search(context, start, end)
-    return found.span() if found else None
-
-
-def words(context: str) -> list[str]:
-    """Returns the words that answers are made of."""
-    return _WORD.findall(context)
-
-
-def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
+    start, end = answer.start, answer.start + len(answer.text)
+    if context[start:end] == answer.text:
+        return start, end
+    end = min(end, len(context))
     while start > 0 and context[start - 1] not in WHITESPACE:
         start -= 1
     while end < len(context) and context[end] not in WHITESPACE:
         end += 1
-    return start, end
+    pattern = r"\s+".join(map(re.escape, answer.text.split()))
+    match = re.compile(pattern).search(context, start, end)
+    return match.span() if match else None
+
+
+def words(context: str) -> list[str]:
+    """Returns the words of a paragraph as the released code splits them."""
+    return _WORD.findall(context)
 
 
 def _paragraphs(
     path: str, values: Any
 ) -> Iterator[tuple[str, str, list[dict]]]:
-    """Yields where a paragraph is, its text, its questions."""
+    """Yields location, text and questions of each paragraph."""
     for i, article in enumerate(_get(path, values, "data", list), 1):
-        place = f"{path}: article {i}"
-        for j, paragraph in enumerate(
-            _get(place, article, "paragraphs", list), 1
-        ):
-            where = f"{place}, paragraph {j}"
+        where = f"{path}: article {i}"
+        rows = _get(where, article, "paragraphs", list)
+        for j, paragraph in enumerate(rows, 1):
+            location = f"{where}, paragraph {j}"
             yield (
-                where,
-                _get(where, paragraph, "context", str),
-                _get(where, paragraph, "qas", list),
+                location,
+                _get(location, paragraph, "context", str),
+                _get(location, paragraph, "qas", list),
             )
 
 
-def _question(place: str, given: Any, paragraph: int) -> Question:
-    answers = given.get("answers") if isinstance(given, dict) else None
-    if answers is None:  # Sets to be predicted have none, or say null.
+def _question(where: str, row: Any, paragraph: int) -> Question:
+    answers = row.get("answers") if isinstance(row, dict) else None
+    if answers is None:  # Sets to predict may lack the key or have null.
         answers = []
     if not isinstance(answers, list):
-        raise errors.InputError(f"{place}: answers must be a list")
-    name = _id(place, given)
-    is_impossible = given.get("is_impossible", False)
+        raise errors.InputError(f"{where}: answers must be a list")
+    number = row.get("id") if isinstance(row, dict) else None
+    if isinstance(number, int) and not isinstance(number, bool):
+        number = str(number)  # Some sets number their questions.
+    else:
+        number = _get(where, row, "id", str)
+    where = f"{where} (id {number})"
+    is_impossible = row.get("is_impossible", False)
     if not isinstance(is_impossible, bool):
-        raise errors.InputError(
-            f"{place} (id {name}): is_impossible must be true or false"
-        )
+        raise errors.InputError(f"{where}: is_impossible must be true or false")
     return Question(
-        id=name,
-        text=_get(f"{place} (id {name})", given, "question", str),
+        id=number,
+        text=_get(where, row, "question", str),
         paragraph=paragraph,
-        answers=[_answer(f"{place} (id {name})", a) for a in answers],
+        answers=[_answer(where, answer) for answer in answers],
         is_impossible=is_impossible,
     )
 
 
-def _id(place: str, given: Any) -> str:
-    """Returns the id, which some sets have as a number."""
-    value = given.get("id") if isinstance(given, dict) else None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return _get(place, given, "id", str)
-
-
-def _answer(place: str, given: Any) -> Answer:
-    text = _get(place, given, "text", str)
-    if given.get("answer_start") is None:
+def _answer(where: str, row: Any) -> Answer:
+    text = _get(where, row, "text", str)
+    if row.get("answer_start") is None:
         return Answer(text, None)
-    return Answer(text, _get(place, given, "answer_start", int))
+    return Answer(text, _get(where, row, "answer_start", int))
 
 
-def _get(place: str, values: Any, name: str, kind: type) -> Any:
+def _get(where: str, values: Any, name: str, kind: type) -> Any:
+    """Returns a value of a JSON object after checking its type."""
     value = values.get(name) if isinstance(values, dict) else None
     if not isinstance(value, kind):
         what = {list: "list", str: "text", int: "number"}[kind]
-        raise errors.InputError(f"{place}: has no {what} {name!r}")
+        raise errors.InputError(f"{where}: has no {what} {name!r}")
     if isinstance(value, str):
-        _refuse_halves(f"{place}: {name}", value)
+        # JSON can hold half of a surrogate pair, which no file can.
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise errors.InputError(
+                f"{where}: {name} contains {value[error.start]!r} at character "
+                f"{error.start}, which is not a valid character"
+            ) from None
     return value
-
-
-def _refuse_halves(place: str, text: str) -> None:
-    """Refuses half of a surrogate pair, which JSON can say and no file hold."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise errors.InputError(
-            f"{place} holds {text[error.start]!r} at character {error.start}, "
-            "which is no character"
-        ) from None

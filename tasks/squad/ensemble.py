@@ -1,11 +1,11 @@
-"""Several runs' answers as one, as in the paper's ensemble of seven systems.
+"""Combines the answers of several runs, as the paper's ensemble of seven.
 
-Where all runs have left the logits of the very same windows, the logits are
-averaged and decoded. Otherwise, e.g. where vocabularies differ, lists of the
-best answers are combined: a text's probability is the mean over all runs, 0
-where a list lacks it. Lists of 2.0 are read as 1.1 without "no answer"; one
-that says nothing else does not count. Sizes of windows, tokenizer and settings
-are those that the runs have left beside their answers.
+If all runs have stored the logits of the same windows, the logits are averaged
+and decoded. Otherwise, e.g. with different vocabularies, the lists of answers
+are combined: the probability of a text is the mean over all runs, 0 where a
+list lacks it. Lists of 2.0 are used for 1.1 without "no answer"; a list that
+contains nothing else does not count. The sizes of windows, the tokenizer and
+the settings are read from the directories of the runs.
 """
 
 import dataclasses
@@ -16,142 +16,167 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from data.tokenization import normalization, wordpiece
+from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import run_files
-from tasks.squad import (
-    dataset,
-    decoding,
-    squad_metrics,
-    squad_outputs,
-    squad_windows,
-)
+from tasks.squad import dataset, decoding, metrics, outputs, windowing
 from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answers, Entry
-from tasks.squad.span_task import SpanLogits
-from tasks.squad.squad_windows import Windows
-from weights import task_files, tokenizer_files
+from tasks.squad.squad_job import SquadData
+from weights import model_files, task_files, tokenizer_files
 
 _NUMBERS = ("probability", "start_logit", "end_logit")
-_Listed = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
-_SILENCE: list[_Listed] = [(NOTHING, 1.0, 0.0, 0.0)]
+_Row = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
-    """A run whose answers are combined with others'.
+    """A run of the ensemble.
 
     Attributes:
-      directory: where its answers are.
-      sizes: of the windows it was asked about.
-      with_negative: whether it could say that there is no answer.
-      threshold: of its null odds; None where none is stored.
-      tokenizer: None where the run has left none.
+      directory: the directory of its predictions.
+      sizes: the sizes of its windows.
+      with_negative: whether its questions may have no answer (SQuAD 2.0).
+      threshold: of its null odds; None if none is stored.
+      tokenizer: None if none is stored.
     """
 
     directory: str
-    sizes: squad_windows.Sizes
+    sizes: windowing.WindowSizes
     with_negative: bool
     threshold: float | None
     tokenizer: wordpiece.Tokenizer | None
 
 
+def parse_directories(ensemble_dirs: str, output_dir: str) -> list[str]:
+    """Returns the directories of --ensemble_dirs.
+
+    Raises:
+      InputError: there is none, or output_dir contains a run.
+    """
+    names = [name.strip() for name in ensemble_dirs.split(",")]
+    names = [name for name in names if name]
+    if not names:
+        raise errors.InputError("--ensemble_dirs: names no directory")
+    real_dir = file_system.real(output_dir)
+    is_member = real_dir in map(file_system.real, names)
+    if is_member or model_files.is_here(real_dir):
+        raise errors.InputError(
+            f"--output_dir={output_dir} contains a run: the answers of "
+            "--ensemble_dirs need a directory of their own"
+        )
+    return names
+
+
 def open_members(
-    directories: Sequence[str], *, sizes: squad_windows.Sizes
+    directories: Sequence[str], *, sizes: windowing.WindowSizes
 ) -> list[Member]:
-    """Reads what runs tell of themselves.
+    """Reads the settings of runs.
 
     Args:
       directories: of the runs.
-      sizes: of a run that does not tell its own.
+      sizes: the sizes of windows for a run that has not stored its own.
     """
     return [_open_member(directory, sizes) for directory in directories]
 
 
-def _open_member(directory: str, sizes: squad_windows.Sizes) -> Member:
+def _open_member(directory: str, sizes: windowing.WindowSizes) -> Member:
     settings = task_files.read_settings(directory)
-    with_negative, threshold, tokenizer = False, None, None
-    if settings is not None:
-        with_negative = settings.version_2_with_negative
-        threshold = settings.null_score_diff_threshold
-    else:  # As google-research/bert leaves a run.
-        path = os.path.join(directory, squad_outputs.NULL_ODDS)
-        with_negative = file_system.exists(path)
+    if settings is None:  # A run of google-research/bert.
+        path = os.path.join(directory, outputs.NULL_ODDS)
+        settings = task_files.SquadSettings(
+            version_2_with_negative=file_system.exists(path)
+        )
+    tokenizer = None
     if tokenizer_files.is_here(directory):
         tokenizer = tokenizer_files.load(directory)
     return Member(
         directory=directory,
         sizes=_read_sizes(directory, sizes),
-        with_negative=with_negative,
-        threshold=threshold,
+        with_negative=settings.version_2_with_negative,
+        threshold=settings.null_score_diff_threshold,
         tokenizer=tokenizer,
     )
 
 
 def _read_sizes(
-    directory: str, sizes: squad_windows.Sizes
-) -> squad_windows.Sizes:
-    written = squad_outputs.read_sizes(directory)
-    if written is not None:
-        return written
-    # Logits of earlier versions do not tell.
+    directory: str, sizes: windowing.WindowSizes
+) -> windowing.WindowSizes:
+    stored = outputs.read_sizes(directory)
+    if stored is not None:
+        return stored
+    # Earlier versions did not store the sizes with the logits.
     names = [field.name for field in dataclasses.fields(sizes)]
     values = run_files.flags(directory)
     found = {n: values[n] for n in names if isinstance(values.get(n), int)}
     if len(found) == len(names):
-        return squad_windows.Sizes(**found)
-    path = os.path.join(directory, run_files.RUN_CONFIG)
-    flags = ", ".join(f"--{name}" for name in names)
-    logging.warning("%s does not say its sizes: %s are taken", path, flags)
+        return windowing.WindowSizes(**found)
+    logging.warning(
+        "%s lacks sizes of windows: this command's %s are used",
+        os.path.join(directory, run_files.RUN_CONFIG),
+        ", ".join(f"--{name}" for name in names),
+    )
     return sizes
+
+
+def earlier_threshold(output_dir: str, ensemble_dirs: str) -> float | None:
+    """Returns the threshold found for an earlier ensemble of the same runs."""
+    settings = task_files.read_settings(output_dir)
+    flags = run_files.flags(output_dir)
+    if settings is None or flags.get("ensemble_dirs") != ensemble_dirs:
+        return None
+    return settings.null_score_diff_threshold
 
 
 def combine(
     members: Sequence[Member],
-    found: dataset.Questions,
+    data: SquadData,
     *,
-    limits: decoding.Limits,
-    threshold: float | None,
-    found_before: float | None = None,
-) -> squad_outputs.Evaluation:
-    """Returns the runs' common answers.
+    default_threshold: float | None = None,
+) -> outputs.Evaluation:
+    """Returns the common answers of runs, scored if the set has answers.
 
     Args:
       members: the runs.
-      found: the questions.
-      limits: of what may be an answer.
-      threshold: above which there is none; None finds the best.
-      found_before: what is taken where it is not known what is right; None
-        takes the mean of the runs'.
+      data: the set to predict, the limits of answers, the threshold if given.
+      default_threshold: used if none is given or found; None uses the mean of
+        the runs'.
     """
     directories = [member.directory for member in members]
-    windows = _common_windows(members, found)
-    logits, source = None, None
+    question_set, limits = data.predict, data.limits
+    windows = _common_windows(members, question_set)
+    logits, window_logits = None, None
     if windows is not None:
         logits = average_logits(directories, windows)
     if logits is not None:
-        logging.info("the logits of %d runs are averaged", len(members))
-        source = squad_outputs.Source(windows, members[0].sizes, logits)
-        answers = _decode(members[0].tokenizer, found, windows, logits, limits)
+        logging.info("averaging the logits of %d runs", len(members))
+        window_logits = outputs.WindowLogits(windows, members[0].sizes, logits)
+        answers = decoding.decode(
+            question_set,
+            windows,
+            logits,
+            tokenizer=members[0].tokenizer,
+            limits=limits,
+        )
     else:
-        logging.info("the lists of %d runs are combined", len(members))
-        answers = combine_lists(directories, found, limits)
-    known = [m.threshold for m in members if m.threshold is not None]
-    if found_before is not None:
-        known = [found_before]
-    return squad_outputs.evaluate(
-        found,
+        logging.info("combining the lists of %d runs", len(members))
+        answers = combine_lists(directories, question_set, limits)
+    if default_threshold is None:
+        known = [m.threshold for m in members if m.threshold is not None]
+        default_threshold = float(np.mean(known)) if known else 0.0
+    return outputs.evaluate(
+        question_set,
         answers,
-        with_negative=limits.version_2_with_negative,
-        threshold=threshold,
-        otherwise=float(np.mean(known)) if known else 0.0,
-        source=source,
+        with_negative=data.with_negative,
+        threshold=data.threshold,
+        default_threshold=default_threshold,
+        window_logits=window_logits,
     )
 
 
 def _common_windows(
-    members: Sequence[Member], found: dataset.Questions
-) -> Windows | None:
-    """Returns the windows of all runs, None if they can have no common ones."""
+    members: Sequence[Member], question_set: dataset.QuestionSet
+) -> windowing.Windows | None:
+    """Returns the windows of all runs; None if they differ."""
     first = members[0]
     if first.tokenizer is None:
         logging.warning("%s: has no vocabulary", first.directory)
@@ -166,148 +191,75 @@ def _common_windows(
                 first.sizes,
             )
             return None
-    return squad_windows.prediction_windows(found, first.tokenizer, first.sizes)
-
-
-def _decode(tokenizer, found, windows, logits, limits) -> list[Answers]:
-    return decoding.decode(
-        found,
-        windows,
-        logits,
-        normalize=normalization.Normalization(**tokenizer.settings).words,
-        pieces=tokenizer.vocabulary.tokens,
-        limits=limits,
-    )
+    return windowing.make_windows(question_set, first.tokenizer, first.sizes)
 
 
 def average_logits(
-    directories: Sequence[str], windows: Windows
-) -> SpanLogits | None:
+    directories: Sequence[str], windows: windowing.Windows
+) -> decoding.SpanLogits | None:
     """Returns the mean of all runs' logits; None unless all have them."""
     total = np.zeros((2, windows.features.row_splits[-1]), np.float64)
     for directory in directories:
-        logits = squad_outputs.read_logits(directory, windows)
+        logits = outputs.read_logits(directory, windows)
         if logits is None:
             logging.warning("%s: has no logits of these windows", directory)
             return None
         total += np.stack(logits)
-    start, end = (total / len(directories)).astype(np.float32)
-    return SpanLogits(start, end)
+    return decoding.SpanLogits(*(total / len(directories)).astype(np.float32))
 
 
 def combine_lists(
     directories: Sequence[str],
-    found: dataset.Questions,
+    question_set: dataset.QuestionSet,
     limits: decoding.Limits,
 ) -> list[Answers]:
-    """Returns answers from what every run has written.
+    """Combines the lists of answers of several runs.
 
     Args:
       directories: of the runs.
-      found: the questions.
-      limits: of the lists.
+      question_set: the questions.
+      limits: the length of lists, and the version.
 
     Raises:
-      InputError: a run lacks a file, or a question.
+      InputError: a run lacks a file or a question.
     """
-    lists = [_read(d, squad_outputs.N_BEST, list) for d in directories]
+    with_negative = limits.version_2_with_negative
+    lists = [_read(d, outputs.N_BEST, list) for d in directories]
     odds: list[Mapping[str, Any]] = []
-    if limits.version_2_with_negative:
-        name = squad_outputs.NULL_ODDS
+    if with_negative:
+        name = outputs.NULL_ODDS
         odds = [_read(d, name, (int, float)) for d in directories]
     result = []
-    for question in found.questions:
+    for question in question_set.questions:
         parts = [
             _rows(question.id, values, directory)
             for values, directory in zip(lists, directories, strict=True)
         ]
-        null = NO_ANSWER_ODDS
-        if odds:
-            null = mean_odds(
+        null_odds = NO_ANSWER_ODDS
+        if with_negative:
+            null_odds = mean_odds(
                 [
-                    _of(question.id, values, directory)
+                    _value_of(question.id, values, directory)
                     for values, directory in zip(odds, directories, strict=True)
                 ]
             )
-        if not limits.version_2_with_negative:
-            parts = [rows for rows in map(_answering, parts) if rows]
-        merged = _merge(parts or [_SILENCE], limits.n_best_size)
-        result.append(Answers(merged, null))
+        else:
+            parts = [rows for rows in map(_without_null, parts) if rows]
+            parts = parts or [[(NOTHING, 1.0, 0.0, 0.0)]]
+        result.append(Answers(_merge(parts, limits.n_best_size), null_odds))
     return result
 
 
 def mean_odds(odds: Sequence[float]) -> float:
     """Returns the mean of several runs' odds of no answer.
 
-    A run that had nothing else to say is as sure as the surest of the others;
-    its NO_ANSWER_ODDS would outvote them all.
+    A run whose only answer is "no answer" counts with the highest odds of the
+    others; its NO_ANSWER_ODDS would decide alone.
     """
     others = [value for value in odds if value < NO_ANSWER_ODDS]
     if not others:
         return NO_ANSWER_ODDS
     return float(np.mean(np.minimum(odds, max(others))))
-
-
-def _rows(
-    number: str, values: Mapping[str, Any], directory: str
-) -> list[_Listed]:
-    """Returns a list's entries."""
-    rows = []
-    for place, entry in enumerate(_of(number, values, directory), 1):
-        row = _row(entry)
-        if row is None:
-            path = os.path.join(directory, squad_outputs.N_BEST)
-            raise errors.InputError(
-                f"--ensemble_dirs: {path}: question {number!r}: entry {place} "
-                f"has not text and the numbers {', '.join(_NUMBERS)}"
-            )
-        rows.append(row)
-    if not rows:
-        raise errors.InputError(
-            f"--ensemble_dirs: {directory}: the list of question {number!r} is "
-            "empty"
-        )
-    return rows
-
-
-def _row(entry: Any) -> _Listed | None:
-    if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
-        return None
-    numbers = [entry.get(name) for name in _NUMBERS]
-    if not all(isinstance(number, (int, float)) for number in numbers):
-        return None
-    return (entry["text"], *map(float, numbers))
-
-
-def _answering(rows: Sequence[_Listed]) -> list[_Listed]:
-    """Returns what a list answers, as in 1.1: without "", the shares scaled.
-
-    A list of 1.1 that had nothing to say is released as one "empty".
-    """
-    if [(text, *ends) for text, _, *ends in rows] == [(NOTHING, 0.0, 0.0)]:
-        return []
-    kept = [row for row in rows if row[0]]
-    if len(kept) == len(rows):
-        return kept
-    total = sum(share for _, share, *_ in kept) or 1.0
-    return [(text, share / total, *rest) for text, share, *rest in kept]
-
-
-def _merge(parts: Sequence[Sequence[_Listed]], n_best_size: int) -> list[Entry]:
-    texts: dict[str, list[tuple[float, ...]]] = {}
-    for rows in parts:
-        for text, *numbers in rows:
-            texts.setdefault(text, []).append(tuple(numbers))
-    merged = []
-    for text, values in texts.items():
-        shares, starts, ends = zip(*values, strict=True)
-        share = sum(shares) / len(parts)
-        start, end = float(np.mean(starts)), float(np.mean(ends))
-        merged.append(Entry(text, share, start, end, None))
-    merged.sort(key=lambda entry: -entry.probability)
-    kept = merged[:n_best_size]
-    # As in every list of 2.0: no answer is always a choice.
-    return kept + [e for e in merged[n_best_size:] if not e.text]
 
 
 def _read(directory: str, name: str, kind: Any) -> dict[str, Any]:
@@ -316,13 +268,72 @@ def _read(directory: str, name: str, kind: Any) -> dict[str, Any]:
         raise errors.InputError(
             f"--ensemble_dirs: {path} is missing: run it with --do_predict"
         )
-    return squad_metrics.read_json(path, kind)
+    return metrics.read_json(path, kind)
 
 
-def _of(number: str, values: Mapping[str, Any], directory: str) -> Any:
+def _value_of(number: str, values: Mapping[str, Any], directory: str) -> Any:
     if number not in values:
         raise errors.InputError(
             f"--ensemble_dirs: {directory} has no answer to question "
             f"{number!r}: it predicted another file"
         )
     return values[number]
+
+
+def _rows(number: str, values: Mapping[str, Any], directory: str) -> list[_Row]:
+    """Returns the entries of a question's list after checking them."""
+    rows = []
+    for i, entry in enumerate(_value_of(number, values, directory), 1):
+        entry = entry if isinstance(entry, dict) else {}
+        numbers = [entry.get(name) for name in _NUMBERS]
+        is_row = isinstance(entry.get("text"), str) and all(
+            isinstance(value, (int, float)) for value in numbers
+        )
+        if not is_row:
+            path = os.path.join(directory, outputs.N_BEST)
+            raise errors.InputError(
+                f"--ensemble_dirs: {path}: question {number!r}: entry {i} "
+                f"lacks text or one of the numbers {', '.join(_NUMBERS)}"
+            )
+        rows.append((entry["text"], *map(float, numbers)))
+    if not rows:
+        raise errors.InputError(
+            f"--ensemble_dirs: {directory}: the list of question {number!r} is "
+            "empty"
+        )
+    return rows
+
+
+def _without_null(rows: Sequence[_Row]) -> list[_Row]:
+    """Returns a list for 1.1: without "", the other probabilities scaled.
+
+    Returns [] for the list of a 1.1 question without an answer, which is
+    released as one entry "empty".
+    """
+    if [(text, *ends) for text, _, *ends in rows] == [(NOTHING, 0.0, 0.0)]:
+        return []
+    kept = [row for row in rows if row[0]]
+    if len(kept) == len(rows):
+        return kept
+    total = sum(probability for _, probability, *_ in kept) or 1.0
+    return [
+        (text, probability / total, *rest) for text, probability, *rest in kept
+    ]
+
+
+def _merge(parts: Sequence[Sequence[_Row]], n_best_size: int) -> list[Entry]:
+    """Averages the lists of several runs."""
+    texts: dict[str, list[tuple[float, ...]]] = {}
+    for rows in parts:
+        for text, *numbers in rows:
+            texts.setdefault(text, []).append(tuple(numbers))
+    merged = []
+    for text, values in texts.items():
+        probabilities, starts, ends = zip(*values, strict=True)
+        probability = sum(probabilities) / len(parts)
+        start, end = float(np.mean(starts)), float(np.mean(ends))
+        merged.append(Entry(text, probability, start, end, None))
+    merged.sort(key=lambda entry: -entry.probability)
+    # As in every list of 2.0, "no answer" always remains.
+    kept = merged[:n_best_size]
+    return kept + [e for e in merged[n_best_size:] if not e.text]

@@ -2,8 +2,8 @@
 
     wikipedia-train.json                  questions, aliases, pages' file names
     evidence/wikipedia/Andrew_Lloyd_Webber.txt           a page
-        -> one paragraph for each page: its first 400 words, if one of the
-           aliases stands there; the first that does is the answer
+        -> one paragraph for each page: its first 400 words, if they contain
+           one of the aliases; the first occurrence is the answer
 
 The paper (section 4.2) forms documents of the first 400 tokens and keeps those
 with at least one of the provided answers.
@@ -24,7 +24,7 @@ from foundation import errors, file_system
 from tasks.squad import dataset
 
 _SPACE = re.compile(r"\S+")
-# Letters that re.IGNORECASE takes for s and i, and lower() does not make so.
+# Letters that match s and i with re.IGNORECASE, but not after lower().
 _ALIKE = str.maketrans("ſıİ", "sii")
 _FIELDS = {
     "QuestionId": str,
@@ -36,7 +36,7 @@ _KINDS = {str: "text", list: "list", dict: "object"}
 
 
 class Counts(NamedTuple):
-    """What became of the questions' pages."""
+    """Numbers of questions and pages."""
 
     questions: int
     pages: int
@@ -48,17 +48,17 @@ class Counts(NamedTuple):
 def convert(
     path: str, evidence_dir: str, *, max_words: int = 400
 ) -> tuple[dict[str, Any], Counts]:
-    """Returns SQuAD's JSON, and what became of the pages.
+    """Converts TriviaQA's questions to SQuAD's JSON.
 
-    Every question has an id for each of its pages, "tc_33--Sunset_Blvd.txt".
+    A question has an id for each of its pages, as "tc_33--Sunset_Blvd.txt".
 
     Args:
-      path: a file of questions.
-      evidence_dir: where pages lie, as in "evidence/wikipedia".
-      max_words: of a page, from its beginning.
+      path: the file of questions.
+      evidence_dir: the directory of pages, as "evidence/wikipedia".
+      max_words: the number of words of a page to use.
 
     Raises:
-      InputError: a file is not TriviaQA's, or no page with an answer is there.
+      InputError: a file is not TriviaQA's, or there is no page with an answer.
     """
     values = file_system.read_json(file_system.find(path))
     questions = values.get("Data") if isinstance(values, dict) else None
@@ -90,12 +90,14 @@ def convert(
     counts = Counts(len(questions), pages, len(missing), without, len(seen))
     _check(path, evidence_dir, counts)
     if missing:
-        logging.warning("not there: %s", dataset.name(missing, name_all=False))
+        logging.warning(
+            "missing pages: %s", dataset.listing(missing, list_all=False)
+        )
     return {"version": "TriviaQA", "data": list(articles.values())}, counts
 
 
 def to_json(made: dict[str, Any]) -> str:
-    """Returns a text with one article a line, that people can look into."""
+    """Returns the JSON text with one article per line."""
     lines = ",\n".join(json.dumps(article) for article in made["data"])
     return (
         f'{{"version": {json.dumps(made["version"])}, "data": [\n{lines}\n]}}\n'
@@ -113,10 +115,10 @@ def first_words(text: str, count: int) -> str:
 
 
 def find_answer(context: str, answer: dict[str, Any]) -> dataset.Answer | None:
-    """Returns where one of TriviaQA's aliases stands, None if none does.
+    """Returns the first occurrence of one of TriviaQA's aliases, if any.
 
-    What TriviaQA has normalized may have lost an article, "The Who" to "who":
-    it counts only where no alias as it is spelled is found.
+    Normalized aliases lack articles ("who" for "The Who"). They are searched
+    only if no original alias is found.
     """
     for prefix in ("", "Normalized"):
         texts = [answer.get(f"{prefix}Value")]
@@ -129,16 +131,16 @@ def find_answer(context: str, answer: dict[str, Any]) -> dataset.Answer | None:
 
 
 def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
-    """Returns the first alias in a text, of those at one place the longest.
+    """Returns the first alias in a text, the longest of those that begin there.
 
-    Case does not count, words must be whole, and between two of them any signs
-    and spaces may stand: "Jay Z" is found in "Jay-Z".
+    The search ignores case, matches complete words, and allows any punctuation
+    and white space between two words: "Jay Z" is found in "Jay-Z".
     """
     best: tuple[int, int] | None = None
     folded = context.translate(_ALIKE).lower()
     for alias in aliases:
         alias = unicodedata.normalize("NFC", alias).strip()
-        # Most are not there at all, and a pattern takes a millisecond to make.
+        # Skips most aliases: compiling a pattern takes a millisecond.
         words = re.findall(r"[a-z0-9]+", alias.translate(_ALIKE).lower())
         if not all(word in folded for word in words):
             continue
@@ -147,8 +149,8 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
             continue
         match = re.search(pattern, context, re.IGNORECASE)
         if match is not None:
-            place = (match.start(), -match.end())
-            best = place if best is None else min(best, place)
+            found = (match.start(), -match.end())
+            best = found if best is None else min(best, found)
     if best is None:
         return None
     return dataset.Answer(context[best[0] : -best[1]], best[0])
@@ -167,7 +169,7 @@ def _pattern(alias: str) -> str | None:
 def _qa(
     question: dict[str, Any], page: str, context: str
 ) -> dict[str, Any] | None:
-    """Returns a question about a page as SQuAD has it, None without answer."""
+    """Returns a question in SQuAD's form; None if the page has no answer."""
     answer = find_answer(context, question["Answer"])
     if answer is None:
         return None
@@ -184,7 +186,7 @@ def _article(page: str, context: str) -> dict[str, Any]:
 
 
 def _pages(where: str, question: Any) -> Iterator[str | None]:
-    """Yields the names of a question's pages, each once; None has none."""
+    """Yields the names of a question's pages, each once; None if unnamed."""
     for name, kind in _FIELDS.items():
         value = question.get(name) if isinstance(question, dict) else None
         if not isinstance(value, kind):
@@ -207,7 +209,7 @@ def _pages(where: str, question: Any) -> Iterator[str | None]:
 
 
 class _Evidence:
-    """A folder of pages, whose names may differ in case and Unicode's form."""
+    """A directory of pages; names may differ in case and Unicode form."""
 
     def __init__(self, folder: str):
         self._folder = folder
@@ -241,11 +243,11 @@ def _is_file(path: str) -> bool:
 
 
 def _check(path: str, evidence_dir: str, counts: Counts) -> None:
-    """Refuses a result that nothing can be learned from."""
+    """Raises InputError if no question has an answer."""
     if counts.pages and counts.missing == counts.pages:
         raise errors.InputError(
             f"--evidence_dir={evidence_dir}: none of the {counts.pages} pages "
-            f"that {path} names is there"
+            f"that {path} names exists"
         )
     if not counts.kept:
         raise errors.InputError(

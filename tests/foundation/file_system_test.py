@@ -240,7 +240,7 @@ def test_a_path_of_tensorflows_file_systems_is_read_by_it(tmp_path):
 def test_reading_starts_without_tensorflow(repository):
     code = (
         "import sys; from foundation import file_system; "
-        "from tasks.squad import dataset, squad_metrics; "
+        "from tasks.squad import dataset, metrics; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=repository, check=True)

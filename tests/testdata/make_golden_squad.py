@@ -29,7 +29,7 @@ CONTEXTS = [
     "store and bought a gallon of milk (1895-1943).  He paid.",
     # Emoji, other spaces: U+00A0 and U+202F, the latter between words only.
     "A \U0001f600\U0001f600 b\u00a0c d\u202fe f\tg\u200bh\ni ## a##b x.y.z",
-    # Chinese, and a word without any piece.
+    # Chinese, and a word without any token.
     "\u4e1c\u4eac\u662f\u65e5\u672c(1943) \u0301 \u65e5\u672c\u7684\u3002end",
     "short",
     " \u200b ",
@@ -94,15 +94,15 @@ def main() -> None:
     windows, results, place = [], [], 0
     for feature in features:
         count = sum(feature.input_mask)
-        places = range(place, place + count)
+        positions = range(place, place + count)
         place += count
         # Padding may not be among the best, which it can be as released.
         padding = [-1e5] * (LENGTH - count)
         results.append(
             run_squad.RawResult(
                 feature.unique_id,
-                [logit(i, 37) for i in places] + padding,
-                [logit(i, 53) for i in places] + padding,
+                [logit(i, 37) for i in positions] + padding,
+                [logit(i, 53) for i in positions] + padding,
             )
         )
         windows.append(
@@ -129,7 +129,7 @@ def main() -> None:
         "sizes": [LENGTH, STRIDE, QUERY],
         "contexts": CONTEXTS,
         "questions": QUESTIONS,
-        "pieces": PIECES,
+        "tokens": PIECES,
         "windows": windows,
         "1.1": predict(some, features, results, False),
         "2.0": predict(some, features, results, True),

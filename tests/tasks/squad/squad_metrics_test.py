@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from foundation import errors
-from tasks.squad import dataset, squad_metrics
+from tasks.squad import dataset, metrics
 
 
 def questions(*rows, impossible=None):
@@ -26,22 +26,19 @@ def questions(*rows, impossible=None):
         )
         for number, answers in rows
     ]
-    return dataset.Questions(
+    return dataset.QuestionSet(
         path="f", contexts=[""], questions=made, has_impossible=bool(impossible)
     )
 
 
 def test_case_marks_articles_and_spacing_do_not_count():
-    assert squad_metrics.normalize(" The  U.S.A. and an  Ant!") == "usa and ant"
-    assert (
-        squad_metrics.normalize("\u00abA\u00bb theater")
-        == "\u00ab \u00bb theater"
-    )
+    assert metrics.normalize(" The  U.S.A. and an  Ant!") == "usa and ant"
+    assert metrics.normalize("\u00abA\u00bb theater") == "\u00ab \u00bb theater"
 
 
 def test_f1_counts_words_as_often_as_they_occur():
     for empty_matches in (False, True):
-        score = functools.partial(squad_metrics.f1, empty_matches=empty_matches)
+        score = functools.partial(metrics.f1, empty_matches=empty_matches)
         assert score("a cat cat sat", "the cat mat") == pytest.approx(
             2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
         )
@@ -51,28 +48,28 @@ def test_f1_counts_words_as_often_as_they_occur():
 
 def test_nothing_equals_nothing_in_2_0_only():
     """Three questions of dev-v1.1.json have the answer "."."""
-    assert squad_metrics.f1("the", "a", empty_matches=True) == 1.0
-    assert squad_metrics.f1("the", "a", empty_matches=False) == 0.0
+    assert metrics.f1("the", "a", empty_matches=True) == 1.0
+    assert metrics.f1("the", "a", empty_matches=False) == 0.0
     old = questions(("1", [".", "cat"]), ("2", ["cat"]))
     given = {"1": ".", "2": "cat"}
-    assert squad_metrics.evaluate(old, given) == {
+    assert metrics.evaluate(old, given) == {
         "exact_match": 100.0,
         "f1": 50.0,
     }
     # The script of 2.0 drops such an answer and expects none instead.
     new = questions(("1", ["."]), ("2", ["cat"]), impossible=True)
-    assert squad_metrics.evaluate(new, given)["f1"] == 100.0
+    assert metrics.evaluate(new, given)["f1"] == 100.0
 
 
 def test_a_question_without_a_prediction_scores_nothing(caplog):
     found = questions(("1", ["cat"]), ("2", ["."]), ("3", ["x"]))
-    values = squad_metrics.evaluate(found, {"1": "cat", "4": "other"})
+    values = metrics.evaluate(found, {"1": "cat", "4": "other"})
     assert values == {"exact_match": 100.0 / 3, "f1": 100.0 / 3}
     assert "2 questions have no prediction and score 0, e.g. 2" in caplog.text
 
 
 def test_the_best_fitting_answer_counts():
-    score = squad_metrics.score(
+    score = metrics.score(
         "the cat sat", ["cat", "Cat sat."], empty_matches=False
     )
     assert score == (1.0, 1.0)
@@ -80,7 +77,7 @@ def test_the_best_fitting_answer_counts():
 
 def test_scores_of_1_1_are_percentages_over_all_questions():
     found = questions(("1", ["cat"]), ("2", ["big dog"]), ("3", ["x"]))
-    values = squad_metrics.evaluate(found, {"1": "Cat", "2": "dog"})
+    values = metrics.evaluate(found, {"1": "Cat", "2": "dog"})
     assert values == {
         "exact_match": 100.0 / 3,
         "f1": pytest.approx(100 * (1 + 2 / 3) / 3),
@@ -92,7 +89,7 @@ def test_scores_of_2_0_by_whether_there_is_an_answer():
         ("1", ["cat"]), ("2", []), ("3", []), ("4", ["x"]), impossible=True
     )
     given = {"1": "cat", "2": "", "3": "no", "4": ""}
-    values = squad_metrics.evaluate(found, given)
+    values = metrics.evaluate(found, given)
     assert values == {
         "exact": 50.0,
         "f1": 50.0,
@@ -110,9 +107,9 @@ def test_of_equal_odds_the_order_of_their_file_decides():
     found = questions(("has", ["cat"]), ("no", []), impossible=True)
     given = {"has": "cat", "no": "dog"}
     scores = {
-        order: squad_metrics.best_thresholds(
-            found, given, dict.fromkeys(order, 0.0)
-        )["exact"].score
+        order: metrics.best_thresholds(found, given, dict.fromkeys(order, 0.0))[
+            "exact"
+        ].score
         for order in (("has", "no"), ("no", "has"))
     }
     assert scores == {("has", "no"): 100.0, ("no", "has"): 50.0}
@@ -134,12 +131,12 @@ def test_the_best_threshold_is_that_of_trying_all():
             strict=True,
         )
     }
-    best = squad_metrics.best_thresholds(found, given, odds)
+    best = metrics.best_thresholds(found, given, odds)
     for name, key in (("exact", "exact"), ("f1", "f1")):
         tried = {}
         for threshold in [-99, *odds.values()]:
             kept = {i: "" if odds[i] > threshold else given[i] for i in given}
-            values = squad_metrics.evaluate(found, kept)
+            values = metrics.evaluate(found, kept)
             tried[threshold] = values[key]
         assert best[name].score == pytest.approx(max(tried.values()))
         assert tried[best[name].threshold] == pytest.approx(best[name].score)
@@ -161,8 +158,8 @@ def test_official_predictions_score_as_officially(
     expected = json.loads((shared_data / "expected_scores.json").read_text())
     name = f"squad/official_predictions/{predictions}.json.gz"
     found = dataset.read(str(place / f"{data}.json"))
-    given = squad_metrics.read_json(str(shared_data / name), str)
-    values = squad_metrics.evaluate(found, given)
+    given = metrics.read_json(str(shared_data / name), str)
+    values = metrics.evaluate(found, given)
     assert list(values.items()) == list(expected[name].items())
 
 
@@ -184,7 +181,7 @@ def test_the_command_prints_one_json_object(tmp_path, repository, capsys):
     (tmp_path / "o.json").write_text('{"1": 1.5, "2": -1}')
     files = [str(tmp_path / f"{name}.json") for name in "dpo"]
     result = subprocess.run(
-        [sys.executable, "-m", "tasks.squad.squad_metrics", *files],
+        [sys.executable, "-m", "tasks.squad.metrics", *files],
         cwd=repository,
         capture_output=True,
         text=True,
@@ -195,7 +192,7 @@ def test_the_command_prints_one_json_object(tmp_path, repository, capsys):
     assert values["exact"] == values["best_exact"] == 100.0
     assert values["best_exact_thresh"] == -1
     for given, exact in (([files[2], "1.5"], 50.0), ([], 50.0)):
-        assert squad_metrics.main([*files[:2], *given]) == 0
+        assert metrics.main([*files[:2], *given]) == 0
         assert json.loads(capsys.readouterr().out)["exact"] == exact
 
 
@@ -205,7 +202,7 @@ def test_above_the_threshold_there_is_no_answer():
         ("1", ["cat"]), ("2", []), ("3", []), ("4", ["."]), impossible=True
     )
     given = {"1": "cat", "2": "x", "4": ""}
-    values = squad_metrics.evaluate(found, given)
+    values = metrics.evaluate(found, given)
     assert (values["HasAns_f1"], values["NoAns_f1"]) == (100.0, 0.0)
     odds = {"1": 1.0, "2": 1.5, "3": 9.0, "4": 2.0}
     for threshold, has_answer, none in (
@@ -213,7 +210,7 @@ def test_above_the_threshold_there_is_no_answer():
         (1.5, 50.0, 0.0),
         (-5, 0.0, 50.0),
     ):
-        values = squad_metrics.evaluate(
+        values = metrics.evaluate(
             found, given, null_odds=odds, threshold=threshold
         )
         assert values["HasAns_exact"] == values["HasAns_f1"] == has_answer
@@ -222,21 +219,21 @@ def test_above_the_threshold_there_is_no_answer():
 
 def test_unusable_files_are_named(tmp_path, capsys):
     with pytest.raises(errors.InputError, match="'1' has no answer to compare"):
-        squad_metrics.evaluate(questions(("1", [])), {"1": "x"})
+        metrics.evaluate(questions(("1", [])), {"1": "x"})
     path = tmp_path / "p.json"
     for text, message in (
         ("[]", "must hold one JSON object"),
-        ('{"1": 2}', "what is said of '1' must be text"),
+        ('{"1": 2}', "value of '1' must be text"),
         ("{", "malformed JSON"),
         ('{"1": ' + "1" * 5000 + "}", "malformed JSON"),
     ):
         path.write_text(text)
         with pytest.raises(errors.InputError, match=message):
-            squad_metrics.read_json(str(path), str)
-    assert squad_metrics.main(["only one"]) == 2
-    assert squad_metrics.main([str(path), str(path)]) == 2
+            metrics.read_json(str(path), str)
+    assert metrics.main(["only one"]) == 2
+    assert metrics.main([str(path), str(path)]) == 2
     assert "malformed JSON" in capsys.readouterr().err
-    assert squad_metrics.main([*[str(path)] * 3, "high"]) == 2
+    assert metrics.main([*[str(path)] * 3, "high"]) == 2
     assert "THRESHOLD: 'high' is no number" in capsys.readouterr().err
 
 
@@ -250,6 +247,6 @@ def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
         (tmp_path / "nowhere.json", "nowhere.json: no such file"),
         (tmp_path, "is a directory"),
     ):
-        assert squad_metrics.main([str(path), str(missing)]) == 2
+        assert metrics.main([str(path), str(missing)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line

@@ -90,7 +90,7 @@ def test_the_command_writes_what_run_squad_reads(place, capsys):
     )
     shown = capsys.readouterr().out
     assert "3 pages with an answer, of 5" in shown
-    assert "1 are not there, 1 have no answer" in shown
+    assert "1 do not exist, 1 have no answer" in shown
     # One article a line, between those that open and close the list.
     lines = output.read_text().splitlines()
     articles = [json.loads(line.removesuffix(",")) for line in lines[1:-1]]

@@ -1,6 +1,6 @@
 """Proves which threshold answers are given by, and which files they leave.
 
-python -m pytest tests/tasks/squad/squad_predictions_test.py
+python -m pytest tests/tasks/squad/outputs_test.py
 """
 
 import dataclasses
@@ -10,11 +10,12 @@ import pytest
 
 from data import features
 from foundation import errors
-from tasks.squad import dataset, squad_outputs, squad_windows
-from tasks.squad.decoding import Answers, Entry
-from tasks.squad.span_task import SpanLogits
+from tasks.squad import dataset, outputs, windowing
+from tasks.squad.decoding import Answers, Entry, SpanLogits
 
-SIZES = squad_windows.Sizes(max_seq_length=32, doc_stride=8, max_query_length=4)
+SIZES = windowing.WindowSizes(
+    max_seq_length=32, doc_stride=8, max_query_length=4
+)
 
 
 def questions(*answers, has_impossible=True):
@@ -29,7 +30,7 @@ def questions(*answers, has_impossible=True):
         )
         for number, text in enumerate(answers)
     ]
-    return dataset.Questions(
+    return dataset.QuestionSet(
         path="dev.json",
         contexts=[""],
         questions=made,
@@ -49,7 +50,7 @@ def answered(*rows):
 
 
 def evaluate(found, answers, threshold=None):
-    return squad_outputs.evaluate(
+    return outputs.evaluate(
         found, answers, with_negative=True, threshold=threshold
     )
 
@@ -103,11 +104,11 @@ def test_a_threshold_is_found_by_labelled_questions_of_both_kinds_only():
     ids=["1.1", "all_answered", "none_answered", "unlabelled"],
 )
 def test_otherwise_the_stored_one_is_applied(found, scored, caplog):
-    made = squad_outputs.evaluate(
+    made = outputs.evaluate(
         found,
         answered(("cat", 1.0), ("dog", -1.0)),
         with_negative=True,
-        otherwise=0.5,
+        default_threshold=0.5,
     )
     assert (made.threshold, made.threshold_found) == (0.5, False)
     assert list(made.predictions.values()) == ["", "dog"]
@@ -121,7 +122,7 @@ def windows():
     """Two windows of one question each."""
     none = np.zeros(2, np.int64)
     splits = np.array([0, 3, 6])
-    return squad_windows.Windows(
+    return windowing.Windows(
         questions=np.arange(2),
         starts=none,
         lengths=none,
@@ -134,17 +135,17 @@ def windows():
 
 
 def test_logits_are_left_with_the_sizes_of_their_windows(tmp_path, windows):
-    assert squad_outputs.read_sizes(str(tmp_path)) is None
+    assert outputs.read_sizes(str(tmp_path)) is None
     logits = SpanLogits(np.arange(6.0), np.ones(6))
-    made = squad_outputs.evaluate(
+    made = outputs.evaluate(
         questions("cat", ""),
         answered(("cat", -3.0), ("x", 1.0)),
         with_negative=True,
-        source=squad_outputs.Source(windows, SIZES, logits),
+        window_logits=outputs.WindowLogits(windows, SIZES, logits),
     )
-    squad_outputs.write(str(tmp_path), made)
-    assert squad_outputs.read_sizes(str(tmp_path)) == SIZES
-    found = squad_outputs.read_logits(str(tmp_path), windows)
+    outputs.write_predictions(str(tmp_path), made)
+    assert outputs.read_sizes(str(tmp_path)) == SIZES
+    found = outputs.read_logits(str(tmp_path), windows)
     np.testing.assert_array_equal(found, logits)
     other = dataclasses.replace(
         windows,
@@ -152,7 +153,7 @@ def test_logits_are_left_with_the_sizes_of_their_windows(tmp_path, windows):
             windows.features, ragged={"input_ids": np.ones(6)}
         ),
     )
-    assert squad_outputs.read_logits(str(tmp_path), other) is None
+    assert outputs.read_logits(str(tmp_path), other) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x", b"\x93NUMPY"])
@@ -160,15 +161,15 @@ def test_damaged_logits_are_named(tmp_path, content, windows):
     path = tmp_path / "predict_logits.npz"
     path.write_bytes(content)
     for read in (
-        squad_outputs.read_sizes,
-        lambda folder: squad_outputs.read_logits(folder, windows),
+        outputs.read_sizes,
+        lambda folder: outputs.read_logits(folder, windows),
     ):
         with pytest.raises(errors.InputError, match="npz: cannot be read: "):
             read(str(tmp_path))
     with open(path, "wb") as file:
         np.save(file, np.zeros(3))
     with pytest.raises(errors.InputError, match="npz: cannot be read: "):
-        squad_outputs.read_sizes(str(tmp_path))
+        outputs.read_sizes(str(tmp_path))
 
 
 def test_questions_without_the_answer_that_they_should_have_are_named(caplog):
@@ -182,7 +183,7 @@ def test_questions_without_the_answer_that_they_should_have_are_named(caplog):
         given = dataclasses.replace(
             found, questions=bare, has_impossible=has_impossible
         )
-        made = squad_outputs.evaluate(
+        made = outputs.evaluate(
             given,
             answered(("a", 0.0), ("x", 0.0), ("b", 0.0)),
             with_negative=has_impossible,

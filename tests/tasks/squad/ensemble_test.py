@@ -1,6 +1,6 @@
 """Proves the arithmetic of ensembles on numbers counted by hand.
 
-python -m pytest tests/tasks/squad/squad_ensemble_test.py
+python -m pytest tests/tasks/squad/ensemble_test.py
 """
 
 import json
@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from foundation import errors
-from tasks.squad import dataset, ensemble, squad_windows
+from tasks.squad import dataset, ensemble, windowing
 from tasks.squad.decoding import NO_ANSWER_ODDS, Limits
 from weights import task_files
 
-SIZES = squad_windows.Sizes(
+SIZES = windowing.WindowSizes(
     max_seq_length=384, doc_stride=128, max_query_length=64
 )
 NEW = Limits(version_2_with_negative=True)
 QUESTION = dataset.Question(id="1", text="?", paragraph=0)
-FOUND = dataset.Questions(path="", contexts=["a b"], questions=[QUESTION])
+FOUND = dataset.QuestionSet(path="", contexts=["a b"], questions=[QUESTION])
 
 
 def entry(text, probability, start, end):
@@ -119,12 +119,12 @@ def test_a_run_with_nothing_else_to_say_has_one_voice():
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        (["a"], "entry 1 has not text and the numbers probability, start_lo"),
-        ([entry("a", 1, 1, 1), {"text": "b"}], "entry 2 has not"),
-        ([entry(None, 1, 1, 1)], "entry 1 has not"),
-        ([entry("a", "1", 1, 1)], "entry 1 has not"),
+        (["a"], "entry 1 lacks text or one of the numbers probability, st"),
+        ([entry("a", 1, 1, 1), {"text": "b"}], "entry 2 lacks"),
+        ([entry(None, 1, 1, 1)], "entry 1 lacks"),
+        ([entry("a", "1", 1, 1)], "entry 1 lacks"),
         ([], "the list of question '1' is empty"),
-        ("a", "what is said of '1' must be a list"),
+        ("a", "value of '1' must be a list"),
     ],
     ids=["kind", "names", "text", "number", "empty", "list"],
 )
@@ -156,14 +156,14 @@ def test_a_run_tells_of_itself(leave, tmp_path, caplog):
     assert [m.sizes for m in members] == [
         SIZES,
         SIZES,
-        squad_windows.Sizes(**stored),
+        windowing.WindowSizes(**stored),
     ]
-    assert "old/run_config.json does not say its sizes" in caplog.text
+    assert "old/run_config.json lacks sizes of windows" in caplog.text
     # What is written beside the logits is surer.
     own = {"max_seq_length": 48, "doc_stride": 16, "max_query_length": 8}
     np.savez(tmp_path / "ours" / "predict_logits.npz", **own)
     (member,) = ensemble.open_members([ours], sizes=SIZES)
-    assert member.sizes == squad_windows.Sizes(**own)
+    assert member.sizes == windowing.WindowSizes(**own)
     np.savez(tmp_path / "ours" / "predict_logits.npz", start=[0.0])
     (member,) = ensemble.open_members([ours], sizes=SIZES)
-    assert member.sizes == squad_windows.Sizes(**stored)
+    assert member.sizes == windowing.WindowSizes(**stored)

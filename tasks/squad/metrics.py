@@ -1,18 +1,19 @@
-"""SQuAD's scores, digit for digit those of the official scripts.
+"""SQuAD's metrics, equal to those of the official scripts in all digits.
 
-    python -m tasks.squad.squad_metrics dev.json predictions.json \
+    python -m tasks.squad.metrics dev.json predictions.json \
         [null_odds.json [threshold]]
 
-prints them as one JSON object with the official names. Which script is meant,
-that of 1.1 or of 2.0, is told by the file: only questions of 2.0 say
-is_impossible. With null_odds.json, whatever is predicted counts as no answer
-where the odds exceed the threshold, 1 unless it is given, as the official
---na-prob-thresh is; and the best thresholds are found, as if none were
-applied. It starts without TensorFlow.
+prints them as one JSON object with the official names. Files whose questions
+have the key is_impossible are scored as by the script of 2.0, others as by that
+of 1.1. With null_odds.json, a prediction counts as "no answer" where the odds
+exceed the threshold (default 1, as of the official --na-prob-thresh), and the
+best thresholds are computed. The program does not import TensorFlow.
 """
 
+import functools
 import json
 import math
+import operator
 import re
 import string
 import sys
@@ -32,24 +33,21 @@ _THRESHOLD = 1.0  # The official script's.
 
 
 class Scores(NamedTuple):
-    """How good one prediction is: 0 to 1 each."""
+    """The scores of one prediction, from 0 to 1."""
 
     exact: float
     f1: float
 
 
 class Threshold(NamedTuple):
-    """The odds of no answer above which none is given, and what that scores.
-
-    The score is in percent.
-    """
+    """A threshold of the null odds, and the score in percent that it gives."""
 
     score: float
     threshold: float
 
 
 def normalize(answer: str) -> str:
-    """Drops what answers may differ in: case, marks, articles, spacing."""
+    """Removes case, punctuation, articles and extra white space."""
     text = answer.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
@@ -58,26 +56,26 @@ def f1(prediction: str, answer: str, *, empty_matches: bool) -> float:
     """Returns the harmonic mean of the words' precision and recall.
 
     Args:
-      prediction: what was answered.
-      answer: what is right.
-      empty_matches: whether nothing equals nothing once both are normalized,
-        as in the official script of 2.0; in that of 1.1 they share no word,
-        so that a predicted "." scores 0 where the answer is ".".
+      prediction: the predicted text.
+      answer: the correct text.
+      empty_matches: whether two texts without a word after normalization match,
+        as in the official script of 2.0. In that of 1.1, the prediction "."
+        scores 0 where the answer is ".".
     """
-    found, right = normalize(prediction).split(), normalize(answer).split()
-    if not found or not right:
-        return float(empty_matches and found == right)
-    same = sum((Counter(found) & Counter(right)).values())
+    predicted, right = normalize(prediction).split(), normalize(answer).split()
+    if not predicted or not right:
+        return float(empty_matches and predicted == right)
+    same = sum((Counter(predicted) & Counter(right)).values())
     if not same:
         return 0.0
-    precision, recall = same / len(found), same / len(right)
+    precision, recall = same / len(predicted), same / len(right)
     return 2 * precision * recall / (precision + recall)
 
 
 def score(
     prediction: str, answers: Sequence[str], *, empty_matches: bool
 ) -> Scores:
-    """Compares a prediction with the answer that it fits best; see `f1`."""
+    """Returns the best scores over all answers; see `f1`."""
     normalized = normalize(prediction)
     return Scores(
         exact=max(float(normalized == normalize(a)) for a in answers),
@@ -85,40 +83,43 @@ def score(
     )
 
 
-def truth(found: dataset.Questions, question: dataset.Question) -> list[str]:
-    """Returns what counts as right; in 2.0 "" where there is no answer."""
+def correct_answers(
+    question_set: dataset.QuestionSet, question: dataset.Question
+) -> list[str]:
+    """Returns the correct texts; in 2.0 [""] where there is no answer."""
     texts = [answer.text for answer in question.answers]
-    if found.has_impossible:
+    if question_set.has_impossible:
         return [text for text in texts if normalize(text)] or [""]
     return texts
 
 
 def score_all(
-    found: dataset.Questions, predictions: Mapping[str, str]
+    question_set: dataset.QuestionSet, predictions: Mapping[str, str]
 ) -> list[Scores]:
-    """Scores every question, 0 where nothing is predicted.
+    """Scores every question; 0 where there is no prediction.
 
     Raises:
-      InputError: a question of 1.1 has no answer to compare with.
+      InputError: a question of 1.1 has no answer.
     """
     result, missing = [], []
-    for question in found.questions:
-        answers = truth(found, question)
+    for question in question_set.questions:
+        answers = correct_answers(question_set, question)
         if not answers:
             raise errors.InputError(
-                f"{found.path}: question {question.id!r} has no answer to "
-                "compare with"
+                f"{question_set.path}: question {question.id!r} has no answer "
+                "to compare with"
             )
         if question.id not in predictions:
             missing.append(question.id)
             result.append(Scores(0.0, 0.0))
-        else:
-            scored = score(
+            continue
+        result.append(
+            score(
                 predictions[question.id],
                 answers,
-                empty_matches=found.has_impossible,
+                empty_matches=question_set.has_impossible,
             )
-            result.append(scored)
+        )
     if missing:
         logging.warning(
             "%d questions have no prediction and score 0, e.g. %s",
@@ -129,30 +130,29 @@ def score_all(
 
 
 def evaluate(
-    found: dataset.Questions,
+    question_set: dataset.QuestionSet,
     predictions: Mapping[str, str],
     *,
     null_odds: Mapping[str, float] | None = None,
     threshold: float = _THRESHOLD,
 ) -> dict[str, float]:
-    """Returns the scores under the official names, in percent.
+    """Returns the scores in percent under the official names.
 
     Args:
-      found: questions with answers.
-      predictions: what is answered.
-      null_odds: where `predictions` are what is answered below a threshold,
-        in 2.0; without them they are what is answered in the end.
-      threshold: of these odds.
+      question_set: questions with answers.
+      predictions: the texts; with null_odds, the texts below the threshold.
+      null_odds: for 2.0, the odds of "no answer".
+      threshold: null odds above which the prediction is "no answer".
     """
-    scores = score_all(found, predictions)
-    if not found.has_impossible:
+    scores = score_all(question_set, predictions)
+    if not question_set.has_impossible:
         return _means(scores, "exact_match", "f1")
-    has_answer = [bool(q.answers) for q in found.questions]
-    for place, question in enumerate(found.questions):
+    has_answer = [bool(q.answers) for q in question_set.questions]
+    for i, question in enumerate(question_set.questions):
         odds = (null_odds or {}).get(question.id, threshold)
         if odds > threshold and question.id in predictions:
-            right = float(not has_answer[place])
-            scores[place] = Scores(right, right)
+            right = float(not has_answer[i])
+            scores[i] = Scores(right, right)
     result = {**_means(scores, "exact", "f1"), "total": len(scores)}
     for name, kind in (("HasAns", True), ("NoAns", False)):
         part = [
@@ -165,22 +165,22 @@ def evaluate(
 
 
 def best_thresholds(
-    found: dataset.Questions,
+    question_set: dataset.QuestionSet,
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
 ) -> dict[str, Threshold]:
-    """Returns the threshold that is best for "exact" and that for "f1".
+    """Returns the best threshold for "exact" and that for "f1".
 
     Args:
-      found: questions with answers, of 2.0.
-      predictions: what is answered below the threshold.
-      null_odds: above the threshold nothing is answered. Of equal ones the
-        order decides, as in the official script.
+      question_set: questions with answers, of 2.0.
+      predictions: the texts below the threshold.
+      null_odds: the odds of "no answer". Of equal ones the order decides, as
+        in the official script.
     """
-    scores = score_all(found, predictions)
+    scores = score_all(question_set, predictions)
     known = {
         question.id: (bool(question.answers), scored)
-        for question, scored in zip(found.questions, scores, strict=True)
+        for question, scored in zip(question_set.questions, scores, strict=True)
     }
     rows = [
         (odds, *known[number], number)
@@ -188,7 +188,7 @@ def best_thresholds(
         if number in known
     ]
     rows.sort(key=lambda row: row[0])
-    unanswerable = sum(not q.answers for q in found.questions)
+    unanswerable = sum(not q.answers for q in question_set.questions)
     result = {}
     for name in Scores._fields:
         current = best = float(unanswerable)
@@ -200,12 +200,12 @@ def best_thresholds(
                 current -= 1
             if current > best:
                 best, threshold = current, odds
-        result[name] = Threshold(100.0 * best / len(found), threshold)
+        result[name] = Threshold(100.0 * best / len(question_set), threshold)
     return result
 
 
-def threshold_keys(best: Mapping[str, Threshold]) -> dict[str, float]:
-    """Names thresholds as the official script does."""
+def threshold_values(best: Mapping[str, Threshold]) -> dict[str, float]:
+    """Returns thresholds and their scores under the official names."""
     result = {}
     for name, (value, threshold) in best.items():
         result |= {f"best_{name}": value, f"best_{name}_thresh": threshold}
@@ -213,14 +213,14 @@ def threshold_keys(best: Mapping[str, Threshold]) -> dict[str, float]:
 
 
 def read_json(path: str, kind: Any) -> dict[str, Any]:
-    """Reads what is said about each question's id.
+    """Reads a JSON object whose keys are the ids of questions.
 
     Args:
-      path: of a JSON object.
-      kind: of its values: str, list, or (int, float).
+      path: the file.
+      kind: the type of its values: str, list, or (int, float).
 
     Raises:
-      InputError: it is none.
+      InputError: the file has another form.
     """
     values = file_system.read_json(file_system.find(path))
     if not isinstance(values, dict):
@@ -228,14 +228,12 @@ def read_json(path: str, kind: Any) -> dict[str, Any]:
     what = {str: "text", list: "a list"}.get(kind, "a number")
     for name, value in values.items():
         if not isinstance(value, kind):
-            raise errors.InputError(
-                f"{path}: what is said of {name!r} must be {what}"
-            )
+            raise errors.InputError(f"{path}: value of {name!r} must be {what}")
     return values
 
 
 def _means(scores: Sequence[Scores], exact: str, f1: str) -> dict[str, float]:
-    # 1.1 and 2.0 alike multiply before they divide, which the digits show.
+    # Both scripts multiply before they divide, which shows in the digits.
     count = len(scores)
     return {
         exact: 100.0 * _sum(s.exact for s in scores) / count,
@@ -244,31 +242,28 @@ def _means(scores: Sequence[Scores], exact: str, f1: str) -> dict[str, float]:
 
 
 def _sum(values: Iterable[float]) -> float:
-    """Adds one after the other, as sum() did until Python 3.12."""
-    total = 0.0
-    for value in values:
-        total += value
-    return total
+    """Adds from left to right, as sum() did until Python 3.12."""
+    return functools.reduce(operator.add, values, 0.0)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the scores of a file of predictions."""
     if not 2 <= len(arguments) <= 4:
-        sys.stderr.write(f"python -m tasks.squad.squad_metrics {_USAGE}\n")
+        sys.stderr.write(f"python -m tasks.squad.metrics {_USAGE}\n")
         return 2
     try:
-        threshold = _threshold(arguments[3]) if arguments[3:] else _THRESHOLD
-        found = dataset.read(arguments[0])
+        threshold = _parse(arguments[3]) if arguments[3:] else _THRESHOLD
+        question_set = dataset.read(arguments[0])
         predictions = read_json(arguments[1], str)
         odds = None
-        if found.has_impossible and arguments[2:]:
+        if question_set.has_impossible and arguments[2:]:
             odds = read_json(arguments[2], (int, float))
         values = evaluate(
-            found, predictions, null_odds=odds, threshold=threshold
+            question_set, predictions, null_odds=odds, threshold=threshold
         )
         if odds is not None:
-            best = best_thresholds(found, predictions, odds)
-            values |= threshold_keys(best)
+            best = best_thresholds(question_set, predictions, odds)
+            values |= threshold_values(best)
     except (errors.InputError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -276,13 +271,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _threshold(text: str) -> float:
+def _parse(threshold: str) -> float:
     try:
-        value = float(text)
+        value = float(threshold)
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise errors.InputError(f"THRESHOLD: {text!r} is no number")
+        raise errors.InputError(f"THRESHOLD: {threshold!r} is no number")
     return value
 
 

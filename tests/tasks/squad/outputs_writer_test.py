@@ -1,12 +1,12 @@
 """Proves that what lies beside answers and a model tells of no others.
 
-python -m pytest tests/tasks/squad/squad_results_test.py
+python -m pytest tests/tasks/squad/outputs_writer_test.py
 """
 
 import pytest
 
 from jobs import grid, run_files
-from tasks.squad import dataset, squad_outputs
+from tasks.squad import dataset, outputs
 from tasks.squad.decoding import Answers, Entry
 from weights import task_files
 from weights.task_files import SquadSettings
@@ -27,7 +27,7 @@ def evaluate(place, *, labeled=True, with_negative=True):
         )
         for number, right in enumerate([1, int(not with_negative)])
     ]
-    found = dataset.Questions(
+    found = dataset.QuestionSet(
         path=str(place / "dev.json"),
         contexts=["a"],
         questions=made,
@@ -35,7 +35,7 @@ def evaluate(place, *, labeled=True, with_negative=True):
     )
     entries = [Entry("a", 1.0, 0.0, 0.0, (0, 1)), Entry("", 0.0, 0, 0, None)]
     answers = [Answers(entries, -1.0), Answers(entries, 1.0)]
-    return squad_outputs.evaluate(found, answers, with_negative=with_negative)
+    return outputs.evaluate(found, answers, with_negative=with_negative)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def record(tmp_path):
         given={},
         results=grid.Results(str(tmp_path)),
     )
-    return squad_outputs.OutputWriter(files, with_negative=True, threshold=None)
+    return outputs.OutputWriter(files, with_negative=True, threshold=None)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_threshold_is_stored_with_a_model_of_2_0_only(
         task_files.write_settings(str(tmp_path), before)
     made = evaluate(tmp_path)
     assert made.threshold_found
-    for store in (record.threshold, record.predictions):
+    for store in (record.write_threshold, record.write):
         store(made)
         stored = task_files.read_settings(str(tmp_path))
         if after is None:
@@ -86,11 +86,11 @@ def test_no_file_of_other_answers_is_left(record, tmp_path):
     kept.add("dev.json")
     (tmp_path / "README.md").write_text("card")
     task_files.write_settings(str(tmp_path), SquadSettings())
-    record.predictions(evaluate(tmp_path))
+    record.write(evaluate(tmp_path))
     assert names() == ANSWERS | SCORES | {"null_odds.json"}
-    record.predictions(evaluate(tmp_path, labeled=False))
+    record.write(evaluate(tmp_path, labeled=False))
     assert names() == ANSWERS | {"null_odds.json"}
     (tmp_path / "predict_logits.npz").write_bytes(b"other")
-    record.predictions(evaluate(tmp_path, with_negative=False))
+    record.write(evaluate(tmp_path, with_negative=False))
     assert names() == ANSWERS | SCORES
     assert kept <= {path.name for path in tmp_path.iterdir()}

@@ -3,7 +3,7 @@
 The golden windows are google-research/bert's own; see
 tests/testdata/make_golden_squad.py.
 
-python -m pytest tests/tasks/squad/squad_windows_test.py
+python -m pytest tests/tasks/squad/windowing_test.py
 """
 
 import json
@@ -15,7 +15,7 @@ import pytest
 
 from data import features, schema
 from data.tokenization import vocabulary, wordpiece
-from tasks.squad import dataset, squad_windows
+from tasks.squad import dataset, windowing
 
 GOLDEN = json.loads(
     (
@@ -28,7 +28,7 @@ LENGTH, STRIDE, QUERY = GOLDEN["sizes"]
 @pytest.fixture(scope="module")
 def tokenizer():
     return wordpiece.Tokenizer(
-        vocabulary.Vocabulary.from_tokens(GOLDEN["pieces"])
+        vocabulary.Vocabulary.from_tokens(GOLDEN["tokens"])
     )
 
 
@@ -44,28 +44,28 @@ def questions(contexts, texts=("who?",), spans=None):
             dataset.Question(id="", text=q.text, paragraph=q.paragraph, span=s)
             for q, s in zip(made, spans, strict=True)
         ]
-    return dataset.Questions(path="", contexts=contexts, questions=made)
+    return dataset.QuestionSet(path="", contexts=contexts, questions=made)
 
 
 def cut(tokenizer, found, is_training=False, length=LENGTH, stride=STRIDE):
-    return squad_windows.make(
-        tokenizer,
+    return windowing.make_windows(
         found,
-        max_seq_length=length,
-        doc_stride=stride,
-        max_query_length=QUERY,
+        tokenizer,
+        windowing.WindowSizes(
+            max_seq_length=length, doc_stride=stride, max_query_length=QUERY
+        ),
         is_training=is_training,
     )
 
 
 def max_context(windows):
-    flat = squad_windows.max_context(
+    flat = windowing.max_context(
         windows.questions, windows.starts, windows.lengths
     )
     return np.split(flat, np.cumsum(windows.lengths)[:-1])
 
 
-def test_windows_are_the_released_ones_piece_for_piece(tokenizer):
+def test_windows_are_the_released_ones_token_for_token(tokenizer):
     found = questions(GOLDEN["contexts"], GOLDEN["questions"])
     windows = cut(tokenizer, found)
     assert len(windows) == len(GOLDEN["windows"])
@@ -84,20 +84,20 @@ def test_windows_are_the_released_ones_piece_for_piece(tokenizer):
         words = documents.words[first : first + length].tolist()
         numbered = [[offset + j, word] for j, word in enumerate(words)]
         assert numbered == golden["words"]
-        places = (offset + np.flatnonzero(best[i])).tolist()
-        assert places == golden["max_context"]
+        positions = (offset + np.flatnonzero(best[i])).tolist()
+        assert positions == golden["max_context"]
     ids = windows.features.dense["unique_ids"][:, 0]
     assert ids[0] == 1000000000
     assert np.all(np.diff(ids) == 1)
 
 
-def slow_windows(pieces, room, stride):
+def slow_windows(tokens, room, stride):
     """One text's windows, advanced one by one."""
     result, start = [], 0
-    while start < pieces:
-        length = min(pieces - start, room)
+    while start < tokens:
+        length = min(tokens - start, room)
         result.append((start, length))
-        if start + length == pieces:
+        if start + length == tokens:
             break
         start += min(length, stride)
     return result
@@ -105,30 +105,30 @@ def slow_windows(pieces, room, stride):
 
 def test_cutting_at_once_is_cutting_one_by_one():
     rng = np.random.default_rng(1)
-    pieces, room = rng.integers(0, 60, 300), rng.integers(1, 20, 300)
+    tokens, room = rng.integers(0, 60, 300), rng.integers(1, 20, 300)
     for stride in (1, 7, 100):
-        numbers, starts, lengths = squad_windows.cut(pieces, room, stride)
+        numbers, starts, lengths = windowing.cut(tokens, room, stride)
         expected = [
             (i, start, length)
             for i in range(300)
-            for start, length in slow_windows(pieces[i], room[i], stride)
+            for start, length in slow_windows(tokens[i], room[i], stride)
         ]
         rows = zip(numbers, starts, lengths, strict=True)
         assert [tuple(map(int, row)) for row in rows] == expected
 
 
-def test_every_piece_has_most_context_in_exactly_one_window():
-    pieces, room = np.array([50, 0, 9, 33]), np.array([12, 5, 20, 7])
-    numbers, starts, lengths = squad_windows.cut(pieces, room, 5)
-    flat = squad_windows.max_context(numbers, starts, lengths)
+def test_every_token_has_most_context_in_exactly_one_window():
+    tokens, room = np.array([50, 0, 9, 33]), np.array([12, 5, 20, 7])
+    numbers, starts, lengths = windowing.cut(tokens, room, 5)
+    flat = windowing.max_context(numbers, starts, lengths)
     rows = np.repeat(np.arange(len(starts)), lengths)
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = starts[rows] + np.arange(len(flat)) - first
-    found = sorted(zip(numbers[rows][flat], places[flat], strict=True))
-    expected = [(i, p) for i, n in enumerate(pieces) for p in range(n)]
+    positions = starts[rows] + np.arange(len(flat)) - first
+    found = sorted(zip(numbers[rows][flat], positions[flat], strict=True))
+    expected = [(i, p) for i, n in enumerate(tokens) for p in range(n)]
     assert found == expected
     for row in np.flatnonzero(flat):
-        question, place = numbers[rows[row]], places[row]
+        question, place = numbers[rows[row]], positions[row]
         scores = [
             min(place - s, s + n - 1 - place) + 0.01 * n
             for q, s, n in zip(numbers, starts, lengths, strict=True)
@@ -143,7 +143,7 @@ def test_every_piece_has_most_context_in_exactly_one_window():
 
 
 @pytest.mark.parametrize(
-    ("context", "answer", "pieces"),
+    ("context", "answer", "tokens"),
     [
         ("x e\u0301te\u0301 y", "e\u0301te\u0301", "e ##t ##e"),
         # The mark belongs to the letter before it, the answer ends there.
@@ -161,8 +161,8 @@ def test_every_piece_has_most_context_in_exactly_one_window():
     ],
     ids=range(10),
 )
-def test_an_answers_pieces_are_those_that_hold_its_characters(
-    tokenizer, context, answer, pieces
+def test_an_answers_tokens_are_those_that_hold_its_characters(
+    tokenizer, context, answer, tokens
 ):
     start = context.rindex(answer)
     found = questions([context], spans=[(start, start + len(answer))])
@@ -170,7 +170,7 @@ def test_an_answers_pieces_are_those_that_hold_its_characters(
     dense = windows.features.dense
     first, last = dense["start_positions"][0, 0], dense["end_positions"][0, 0]
     ids = windows.features.ragged["input_ids"][first : last + 1]
-    assert " ".join(GOLDEN["pieces"][i] for i in ids) == pieces
+    assert " ".join(GOLDEN["tokens"][i] for i in ids) == tokens
     if answer == "a":  # The second of the word, not the first that is alike.
         assert first == windows.offsets[0] + 4
 
@@ -206,7 +206,7 @@ def test_answers_at_edges_and_in_several_windows(tokenizer):
         counts[question] += 1
         ids = windows.features.ragged["input_ids"][splits[i] : splits[i + 1]]
         ids = ids[positions[0] : positions[1] + 1]
-        answer = " ".join(GOLDEN["pieces"][j] for j in ids)
+        answer = " ".join(GOLDEN["tokens"][j] for j in ids)
         assert answer == context[start:end]
     assert counts.min() >= 1
     assert counts.max() >= 2
@@ -214,7 +214,7 @@ def test_answers_at_edges_and_in_several_windows(tokenizer):
 
 def test_impossible_questions_point_at_the_first_place(tokenizer):
     one = dataset.Question(id="", text="a", paragraph=0, is_impossible=True)
-    found = dataset.Questions(path="", contexts=["a b"], questions=[one])
+    found = dataset.QuestionSet(path="", contexts=["a b"], questions=[one])
     dense = cut(tokenizer, found, is_training=True).features.dense
     assert dense["is_impossible"].tolist() == [[1]]
     assert dense["start_positions"].tolist() == [[0]]
@@ -234,13 +234,13 @@ def test_questions_whose_answer_no_window_has_are_told(tokenizer):
             ("nowhere", 2, {"is_impossible": True}),
         )
     ]
-    found = dataset.Questions(path="", contexts=contexts, questions=made)
+    found = dataset.QuestionSet(path="", contexts=contexts, questions=made)
     windows = cut(tokenizer, found, is_training=True)
-    assert squad_windows.not_learned(found, windows) == [
+    assert windowing.answers_in_no_window(found, windows) == [
         ("long", "no window has all of its answer"),
-        ("unseen", "its answer has no piece"),
-        ("empty", "its paragraph has no piece"),
-        ("nowhere", "its paragraph has no piece"),
+        ("unseen", "its answer has no token"),
+        ("empty", "its paragraph has no token"),
+        ("nowhere", "its paragraph has no token"),
     ]
 
 
@@ -282,15 +282,15 @@ def test_records_hold_the_released_features_and_are_reused(tokenizer, tmp_path):
 
 
 def test_every_answer_of_squad_is_found_and_is_itself(shared_data):
-    """The text between a gold answer's pieces is the answer, or holds it."""
+    """The text between a gold answer's tokens is the answer, or holds it."""
     tokens = shared_data / "vocab" / "uncased_vocab.txt"
     real = wordpiece.Tokenizer(vocabulary.Vocabulary.from_file(str(tokens)))
     found = dataset.for_training(
         dataset.read(str(shared_data / "squad" / "dev-v1.1.json"))
     )
     assert not found.left_out
-    documents = squad_windows.encode_documents(real, found.contexts)
-    first, last = squad_windows.answer_pieces(documents, found)
+    documents = windowing.encode_documents(real, found.contexts)
+    first, last = windowing.answer_tokens(documents, found)
     exact = 0
     for question, a, b in zip(found.questions, first, last, strict=True):
         base = documents.row_splits[question.paragraph]

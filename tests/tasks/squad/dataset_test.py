@@ -1,6 +1,6 @@
 """Proves how SQuAD is read, and that its answers are found in any script.
 
-python -m pytest tests/tasks/squad/squad_test.py
+python -m pytest tests/tasks/squad/dataset_test.py
 """
 
 import gzip
@@ -78,7 +78,7 @@ def test_questions_without_their_answer_are_left_out_by_name(tmp_path, caplog):
     assert "bad0: 'nowhere' is not at character 5" in caplog.text
     assert "bad5" not in caplog.text
     assert "1 questions have several answers" in caplog.text
-    dataset.for_training(dataset.read(path), name_all=True)
+    dataset.for_training(dataset.read(path), list_all=True)
     assert "bad6" in caplog.text
 
 
@@ -110,20 +110,22 @@ def test_only_files_of_2_0_say_what_is_impossible(tmp_path):
     )
     assert (old.has_impossible, new.has_impossible) == (False, True)
     dataset.check_version(old, "train_file", with_negative=False)
-    dataset.check_version(new, "train_file", with_negative=True, must_say=True)
+    dataset.check_version(
+        new, "train_file", with_negative=True, is_training=True
+    )
     dataset.check_version(old, "predict_file", with_negative=True)
     with pytest.raises(errors.InputError, match="question '2' has no answer"):
         dataset.check_version(new, "train_file", with_negative=False)
-    with pytest.raises(errors.InputError, match="says is_impossible"):
+    with pytest.raises(errors.InputError, match="has the key is_impossible"):
         dataset.check_version(
-            old, "train_file", with_negative=True, must_say=True
+            old, "train_file", with_negative=True, is_training=True
         )
     with pytest.raises(errors.InputError, match="^the model was trained with"):
         dataset.check_version(
             old,
             "train_file",
             with_negative=True,
-            must_say=True,
+            is_training=True,
             is_given=False,
         )
     assert [q.span for q in dataset.for_training(new).questions] == [
@@ -155,7 +157,7 @@ def test_an_answer_that_says_no_place_is_scored_and_not_learned(
             '{"data": [{"paragraphs": [{"qas": []}]}]}',
             "article 1, paragraph 1: has no text 'context'",
         ),
-        ('{"data": []}', "holds no questions"),
+        ('{"data": []}', "contains no questions"),
     ],
     ids=["json", "list", "paragraphs", "context", "empty"],
 )
@@ -173,8 +175,8 @@ def test_a_file_of_another_form_is_refused(tmp_path, text, message):
         ([qa("x"), qa("x")], "question 2: id 'x' occurs a second time"),
         ([qa("x", [(1, 2)])], r"\(id x\): has no text 'text'"),
         ([qa("x", [("a", "b")])], r"\(id x\): has no number 'answer_start'"),
-        ([qa("x", [("a\ud800", 1)])], "text holds '.ud800' at character 1"),
-        ([qa("\udc00")], "question 1: id holds '.udc00'"),
+        ([qa("x", [("a\ud800", 1)])], "text contains '.ud800' at character 1"),
+        ([qa("\udc00")], "question 1: id contains '.udc00'"),
         ([qa("x", is_impossible=0)], "is_impossible must be true or false"),
     ],
     ids=[

@@ -3,7 +3,7 @@
 The golden answers are google-research/bert's own; see
 tests/testdata/make_golden_squad.py.
 
-python -m pytest tests/tasks/squad/squad_decoding_test.py
+python -m pytest tests/tasks/squad/decoding_test.py
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.tokenization import normalization, vocabulary, wordpiece
-from tasks.squad import dataset, decoding, span_task, squad_windows
-from tasks.squad.span_task import SpanLogits
+from data.tokenization import vocabulary, wordpiece
+from tasks.squad import dataset, decoding, windowing
+from tasks.squad.decoding import SpanLogits
 
 GOLDEN = json.loads(
     (
@@ -23,6 +23,9 @@ GOLDEN = json.loads(
     ).read_text()
 )
 LENGTH, STRIDE, QUERY = GOLDEN["sizes"]
+TOKENIZER = wordpiece.Tokenizer(
+    vocabulary.Vocabulary.from_tokens(GOLDEN["tokens"])
+)
 LIMITS = decoding.Limits(max_answer_length=9)
 
 
@@ -33,7 +36,7 @@ def logit(place, factor):
 @pytest.fixture(scope="module")
 def asked():
     """The golden questions, their windows, and the golden logits."""
-    found = dataset.Questions(
+    found = dataset.QuestionSet(
         path="",
         contexts=GOLDEN["contexts"],
         questions=[
@@ -42,18 +45,19 @@ def asked():
             for j, text in enumerate(GOLDEN["questions"])
         ],
     )
-    windows = squad_windows.make(
-        wordpiece.Tokenizer(
-            vocabulary.Vocabulary.from_tokens(GOLDEN["pieces"])
-        ),
+    windows = windowing.make_windows(
         found,
-        max_seq_length=LENGTH,
-        doc_stride=STRIDE,
-        max_query_length=QUERY,
-        is_training=False,
+        TOKENIZER,
+        windowing.WindowSizes(
+            max_seq_length=LENGTH, doc_stride=STRIDE, max_query_length=QUERY
+        ),
     )
-    places = np.arange(windows.features.row_splits[-1])
-    return found, windows, SpanLogits(logit(places, 37), logit(places, 53))
+    positions = np.arange(windows.features.row_splits[-1])
+    return (
+        found,
+        windows,
+        SpanLogits(logit(positions, 37), logit(positions, 53)),
+    )
 
 
 def decode(found, windows, logits, limits=LIMITS):
@@ -61,8 +65,7 @@ def decode(found, windows, logits, limits=LIMITS):
         found,
         windows,
         logits,
-        normalize=normalization.Normalization().words,
-        pieces=GOLDEN["pieces"],
+        tokenizer=TOKENIZER,
         limits=limits,
     )
 
@@ -99,7 +102,7 @@ def test_lists_are_the_released_ones_to_the_last_digit(asked, version):
     assert compared == len(golden["predictions"]) == 12
 
 
-def test_a_paragraph_without_pieces_is_answered_too(asked):
+def test_a_paragraph_without_tokens_is_answered_too(asked):
     found, *rest = asked
     assert decode(found, *rest)[-1].text(None) == "empty"
     limits = dataclasses.replace(LIMITS, version_2_with_negative=True)
@@ -110,7 +113,7 @@ def test_a_paragraph_without_pieces_is_answered_too(asked):
 
 
 def test_a_list_of_nothing_but_no_answer_does_not_crash(asked):
-    """Where all best places are outside of the paragraph."""
+    """Where all best positions are outside of the paragraph."""
     found, windows, logits = asked
     outside = np.full_like(logits.start, -9.0)
     outside[windows.features.row_splits[:-1]] = 5.0
@@ -126,7 +129,7 @@ def test_answers_are_within_their_limits(asked):
     limits = decoding.Limits(n_best_size=7, max_answer_length=3)
     is_start = decoding.may_start(windows)
     rows = slice(0, len(windows))
-    ranked = decoding.candidates(windows, logits, is_start, rows, limits)
+    ranked = decoding.best_spans(windows, logits, is_start, rows, limits)
     assert len(ranked.starts) > 50
     assert np.all(ranked.ends >= ranked.starts)
     assert np.all(ranked.ends - ranked.starts < 3)
@@ -139,7 +142,7 @@ def test_answers_are_within_their_limits(asked):
         assert len(set(texts)) == len(texts)
 
 
-def test_exact_answers_are_the_characters_of_their_pieces(asked):
+def test_exact_answers_are_the_characters_of_their_tokens(asked):
     limits = dataclasses.replace(LIMITS, exact_answers=True)
     found = asked[0]
     for question, given in zip(
@@ -192,10 +195,10 @@ def test_projection_finds_the_text_or_takes_whole_words(
 
 
 def test_continuations_are_joined():
-    assert decoding.join_pieces(["un", "##aff", "##able", "!"]) == (
+    assert decoding.join_tokens(["un", "##aff", "##able", "!"]) == (
         "unaffable !"
     )
-    assert decoding.join_pieces(["##s", "a"]) == "s a"
+    assert decoding.join_tokens(["##s", "a"]) == "s a"
 
 
 def test_logits_of_any_batches_come_into_the_windows_order():
@@ -213,6 +216,6 @@ def test_logits_of_any_batches_come_into_the_windows_order():
             "example_index": np.array(rows),
         }
 
-    found = span_task.collect([batch([2], 8), batch([1, 0], 4)], splits)
+    found = decoding.collect_logits([batch([2], 8), batch([1, 0], 4)], splits)
     np.testing.assert_array_equal(found.start, flat)
     np.testing.assert_array_equal(found.end, -flat)

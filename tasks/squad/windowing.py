@@ -1,0 +1,401 @@
+"""Cuts paragraphs into windows, the model's input for one question.
+
+    paragraph  the man went to the store and bought a gallon of milk
+    window 0   [CLS] question [SEP] the man went to the [SEP]
+    window 1   [CLS] question [SEP] to the store and bought [SEP]
+    window 2   [CLS] question [SEP] and bought a gallon of [SEP]
+
+A token may occur in several windows. Answers start only in the window where the
+token has most context on its shorter side. Tokens carry their characters in the
+paragraph, so that answers are found in any script and with any white space.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from data import features as features_lib
+from data import schema, sequences
+from data.features import Features
+from data.tokenization import wordpiece
+from foundation import errors, file_system
+from tasks.squad import dataset
+
+FIRST_UNIQUE_ID = 1000000000
+_TRAIN_RECORDS = "train.tf_record"  # google-research/bert's name.
+_CHUNK = 2048  # Paragraphs that are tokenized together.
+_NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowSizes:
+    """Numbers of tokens; the names are those of the flags."""
+
+    max_seq_length: int
+    doc_stride: int
+    max_query_length: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Documents:
+    """The tokens of M paragraphs, T in all.
+
+    Attributes:
+      ids: int32 [T].
+      row_splits: int64 [M + 1].
+      starts: int64 [T]; the first character of each token in its paragraph.
+      ends: int64 [T]; the character after its last.
+      words: int64 [T]; index of the token's word in the paragraph.
+    """
+
+    ids: np.ndarray
+    row_splits: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    words: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Windows:
+    """W windows of N questions, in the order of the questions.
+
+    Attributes:
+      questions: int64 [W]; index of the window's question.
+      starts: int64 [W]; first token in the paragraph.
+      lengths: int64 [W]; number of the paragraph's tokens.
+      offsets: int64 [W]; position of the first of them in the window.
+      documents: the paragraphs.
+      features: the model's inputs.
+    """
+
+    questions: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    offsets: np.ndarray
+    documents: Documents
+    features: Features
+
+    def __len__(self) -> int:
+        """Returns W."""
+        return len(self.questions)
+
+
+def training_features(
+    question_set: dataset.QuestionSet,
+    tokenizer: wordpiece.Tokenizer,
+    sizes: WindowSizes,
+    *,
+    records_dir: str | None,
+    list_all: bool = False,
+) -> Features:
+    """Returns the windows of a training set, from its records if current.
+
+    Args:
+      question_set: the questions with the spans of their answers.
+      tokenizer: the model's tokenizer.
+      sizes: the sizes of windows.
+      records_dir: the directory of the records; None for no records.
+      list_all: whether to log all questions whose answer is in no window.
+
+    Raises:
+      InputError: there is no window.
+    """
+
+    def encode() -> Features:
+        windows = make_windows(question_set, tokenizer, sizes, is_training=True)
+        lost = answers_in_no_window(question_set, windows)
+        if lost:
+            logging.warning(
+                "%s: the answers to %d questions cannot be learned: %s",
+                question_set.path,
+                len(lost),
+                dataset.listing(lost, list_all=list_all),
+            )
+        return windows.features
+
+    if records_dir is None:
+        features = encode()
+    else:
+        job = {
+            "task": "squad",
+            "texts": digests(question_set),
+            "questions": len(question_set),
+            "tokenizer": features_lib.tokenizer_job(tokenizer),
+            **dataclasses.asdict(sizes),
+        }
+        features = features_lib.prepare(
+            f"{records_dir}/{_TRAIN_RECORDS}",
+            schema.question_answering(sizes.max_seq_length, is_training=True),
+            job,
+            encode,
+        )
+    if not len(features):
+        raise errors.InputError(
+            f"--train_file={question_set.path}: no paragraph has a token"
+        )
+    return features
+
+
+def digests(question_set: dataset.QuestionSet) -> list[str]:
+    """Returns the SHA-256 of each file of a set."""
+    return [file_system.sha256(path) for path in question_set.paths]
+
+
+def describe(question_set: dataset.QuestionSet) -> str:
+    """Returns the size and the files of a set for a model card."""
+    names = [path.rpartition("/")[2] for path in question_set.paths]
+    files = ", ".join(
+        f"{name}, SHA-256 {digest}"
+        for name, digest in zip(names, digests(question_set), strict=True)
+    )
+    return f"{len(question_set)} questions of {files}"
+
+
+def make_windows(
+    question_set: dataset.QuestionSet,
+    tokenizer: wordpiece.Tokenizer,
+    sizes: WindowSizes,
+    *,
+    is_training: bool = False,
+) -> Windows:
+    """Cuts the paragraphs of questions into windows.
+
+    Windows to predict are not stored as records (google-research/bert writes
+    eval.tf_record), because records lack the tokens' characters.
+
+    Args:
+      question_set: the questions, for training with their answers' spans.
+      tokenizer: the model's tokenizer.
+      sizes: the sizes of windows.
+      is_training: whether the features contain the positions of the answers.
+    """
+    documents = encode_documents(tokenizer, question_set.contexts)
+    queries = tokenizer.encode([q.text for q in question_set.questions])
+    paragraphs = np.array([q.paragraph for q in question_set.questions])
+    query_lengths = np.minimum(
+        np.diff(queries.row_splits), sizes.max_query_length
+    )
+    num_tokens = np.diff(documents.row_splits)[paragraphs]
+    room = sizes.max_seq_length - query_lengths - _NUM_SPECIAL
+    questions, starts, lengths = cut(num_tokens, room, sizes.doc_stride)
+    query_lengths = query_lengths[questions]
+    offsets = query_lengths + 2
+    unique_ids = FIRST_UNIQUE_ID + np.arange(len(questions))
+    columns = {"unique_ids": unique_ids}
+    if is_training:
+        first, last = (
+            tokens[questions]
+            for tokens in answer_tokens(documents, question_set)
+        )
+        is_inside = (first >= starts) & (first >= 0) & (last < starts + lengths)
+        shift = offsets - starts
+        impossible = np.array(
+            [q.is_impossible for q in question_set.questions], np.int64
+        )
+        columns["start_positions"] = np.where(is_inside, first + shift, 0)
+        columns["end_positions"] = np.where(is_inside, last + shift, 0)
+        columns["is_impossible"] = impossible[questions]
+    # [CLS] query [SEP] document [SEP] of all windows in one array.
+    row_splits = _splits(query_lengths + lengths + _NUM_SPECIAL)
+    begins = row_splits[:-1]
+    input_ids = np.empty(row_splits[-1], np.int32)
+    input_ids[begins] = tokenizer.vocabulary.cls_id
+    input_ids[begins + 1 + query_lengths] = tokenizer.vocabulary.sep_id
+    input_ids[row_splits[1:] - 1] = tokenizer.vocabulary.sep_id
+    source = sequences.ranges(queries.row_splits[questions], query_lengths)
+    target = sequences.ranges(begins + 1, query_lengths)
+    input_ids[target] = queries.ids[source]
+    first_tokens = documents.row_splits[paragraphs[questions]] + starts
+    source = sequences.ranges(first_tokens, lengths)
+    target = sequences.ranges(begins + offsets, lengths)
+    input_ids[target] = documents.ids[source]
+    segment_ids = np.zeros(row_splits[-1], np.int32)
+    segment_ids[sequences.ranges(begins + offsets, lengths + 1)] = 1
+    return Windows(
+        questions=questions,
+        starts=starts,
+        lengths=lengths,
+        offsets=offsets,
+        documents=documents,
+        features=Features(
+            row_splits=row_splits,
+            ragged={"input_ids": input_ids, "segment_ids": segment_ids},
+            dense={name: x[:, None] for name, x in columns.items()},
+        ),
+    )
+
+
+def encode_documents(
+    tokenizer: wordpiece.Tokenizer, contexts: Sequence[str]
+) -> Documents:
+    """Tokenizes paragraphs and finds the characters and words of tokens."""
+    parts = []
+    for first in range(0, len(contexts), _CHUNK):
+        chunk = contexts[first : first + _CHUNK]
+        encoded = tokenizer.encode_with_offsets(chunk)
+        counts = np.diff(encoded.row_splits)
+        numbers, texts = _word_numbers(chunk)
+        before, base = np.repeat(texts, counts, axis=1)
+        words = numbers[base + encoded.starts] - before - 1
+        parts.append((encoded, words, counts))
+    return Documents(
+        ids=np.concatenate([p[0].ids for p in parts]),
+        row_splits=_splits(np.concatenate([p[2] for p in parts])),
+        starts=np.concatenate([p[0].starts for p in parts]),
+        ends=np.concatenate([p[0].ends for p in parts]),
+        words=np.concatenate([p[1] for p in parts]),
+    )
+
+
+def _word_numbers(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers the words of all texts, joined with a space before each text.
+
+    Returns:
+      int64 [sum of lengths + 1]; the word of each character, counted from 1.
+      int64 [2, N]; the number of words before each text, and the index of its
+        first character.
+    """
+    joined = "".join(f" {text}" for text in texts) + " "
+    codes = np.frombuffer(
+        joined.encode("utf-32-le", "surrogatepass"), np.uint32
+    )
+    is_space = np.isin(codes, [ord(char) for char in dataset.WHITESPACE])
+    numbers = np.cumsum(~is_space[1:] & is_space[:-1])
+    lengths = np.array([len(text) + 1 for text in texts], np.int64)
+    bases = np.cumsum(lengths) - lengths
+    before = np.concatenate([[0], numbers])[bases]
+    return numbers, np.stack([before, bases])
+
+
+def cut(
+    num_tokens: np.ndarray, room: np.ndarray, doc_stride: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cuts N texts into windows.
+
+    Args:
+      num_tokens: int [N]; tokens of each text.
+      room: int [N]; the most tokens of a window of each text.
+      doc_stride: tokens from one window's start to the next.
+
+    Returns:
+      int64 [W] each: index of the text, first token, number of tokens.
+    """
+    step = np.minimum(room, doc_stride)
+    more = -(-np.maximum(num_tokens - room, 0) // step)
+    count = np.where(num_tokens > 0, 1 + more, 0)
+    numbers = np.repeat(np.arange(len(num_tokens)), count)
+    starts = _count_up(count) * step[numbers]
+    lengths = np.minimum(num_tokens[numbers] - starts, room[numbers])
+    return numbers, starts, lengths
+
+
+def max_context(
+    numbers: np.ndarray, starts: np.ndarray, lengths: np.ndarray
+) -> np.ndarray:
+    """Returns whether each token of each window has its most context there.
+
+    Args:
+      numbers: int [W], sorted; the text of each window.
+      starts: int [W]; first token of each window.
+      lengths: int [W]; number of tokens of each window.
+
+    Returns:
+      bool [sum of lengths].
+    """
+    left = _count_up(lengths)
+    size = np.repeat(lengths, lengths)
+    score = np.minimum(left, size - 1 - left) + 0.01 * size
+    # Number the tokens of all texts: a token has one number in all windows.
+    ends = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(ends, numbers, starts + lengths)
+    base = (np.cumsum(ends) - ends)[numbers] + starts
+    token = np.repeat(base, lengths) + left
+    best = np.full(int(ends.sum()), -1.0)
+    np.maximum.at(best, token, score)
+    # Of windows with equal context, the first.
+    rows = np.flatnonzero(score == best[token])
+    _, first = np.unique(token[rows], return_index=True)
+    result = np.zeros(len(token), bool)
+    result[rows[first]] = True
+    return result
+
+
+def answer_tokens(
+    documents: Documents, question_set: dataset.QuestionSet
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first and the last token of each answer: int64 [N] each.
+
+    An answer's tokens are all that have a character of it; -1 if there are
+    none.
+    """
+    lengths = [len(text) + 1 for text in question_set.contexts]
+    bases = np.cumsum(lengths) - lengths
+    shift = np.repeat(bases, np.diff(documents.row_splits))
+    questions = question_set.questions
+    paragraphs = np.array([q.paragraph for q in questions])
+    spans = np.array([q.span or (0, 0) for q in questions], np.int64)
+    spans += bases[paragraphs][:, None]
+    begin = documents.row_splits[paragraphs]
+    first = np.searchsorted(documents.ends + shift, spans[:, 0], "right")
+    last = np.searchsorted(documents.starts + shift, spans[:, 1], "left") - 1
+    is_none = (spans[:, 0] == spans[:, 1]) | (last < first)
+    return (
+        np.where(is_none, -1, first - begin),
+        np.where(is_none, -1, last - begin),
+    )
+
+
+def answers_in_no_window(
+    question_set: dataset.QuestionSet, windows: Windows
+) -> list[tuple[str, str]]:
+    """Returns (id, reason) of questions whose answer is in no window.
+
+    As in the released code, their windows are trained on nevertheless, as if
+    the answer were elsewhere in the paragraph.
+
+    Args:
+      question_set: the training set.
+      windows: its windows, made for training.
+    """
+    is_inside = windows.features.dense["start_positions"][:, 0] > 0
+    has_window, has_answer = np.zeros((2, len(question_set)), bool)
+    has_window[windows.questions] = True
+    has_answer[windows.questions[is_inside]] = True
+    first, _ = answer_tokens(windows.documents, question_set)
+    rows = []
+    for number in np.flatnonzero(~has_answer).tolist():
+        question = question_set.questions[number]
+        reason = "no window has all of its answer"
+        if not has_window[number]:
+            reason = "its paragraph has no token"
+        elif question.is_impossible:
+            continue
+        elif first[number] < 0:
+            reason = "its answer has no token"
+        rows.append((question.id, reason))
+    return rows
+
+
+def fingerprint(
+    question_set: dataset.QuestionSet | None, sizes: WindowSizes
+) -> dict[str, Any]:
+    """Returns what identifies a training set and its windows, by flag."""
+    if question_set is None:
+        return {}
+    return {
+        "train_file": digests(question_set),
+        "doc_stride": sizes.doc_stride,
+        "max_query_length": sizes.max_query_length,
+    }
+
+
+def _count_up(counts: np.ndarray) -> np.ndarray:
+    """Returns 0, 1, ..., count - 1 for each count, concatenated."""
+    return sequences.ranges(np.zeros_like(counts), counts)
+
+
+def _splits(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
