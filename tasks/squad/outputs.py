@@ -12,7 +12,6 @@ Each prediction removes those of an earlier one that it does not write itself.
 import contextlib
 import dataclasses
 import hashlib
-import json
 import math
 import os
 import re
@@ -256,8 +255,7 @@ def _discard(output_dir: str, *names: str) -> None:
 
 
 def _write_json(directory: str, name: str, values: Any) -> None:
-    text = json.dumps(values, indent=4) + "\n"
-    file_system.write_text(os.path.join(directory, name), text)
+    file_system.write_json(os.path.join(directory, name), values, indent=4)
 
 
 def _digest(windows: Windows) -> str:
