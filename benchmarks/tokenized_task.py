@@ -22,7 +22,7 @@ def write(
             output_dir=os.path.dirname(path), init_checkpoint=init_checkpoint
         )
     )
-    features = sentence_tasks.prepare(
+    features = sentence_tasks.tokenize(
         task,
         split,
         start.tokenizer,
@@ -41,10 +41,7 @@ def open_task(
     """Opens a task of GLUE from its folder, or from files in its format."""
     from tasks.classification import sentence_tasks
 
-    return sentence_tasks.open_task(
-        task_name,
-        data_dir=data_dir,
-        files={"train": train_file, "dev": dev_file},
-        columns=None,
-        problem_type=None,
+    data = sentence_tasks.DataFlags(
+        data_dir=data_dir, files={"train": train_file, "dev": dev_file}
     )
+    return sentence_tasks.open_task(task_name, data)

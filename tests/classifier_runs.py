@@ -6,6 +6,7 @@ import random
 import tiny_runs
 
 import run_classifier
+from tasks.classification import sentence_tasks
 
 GOOD, BAD = ["good", "fine", "nice"], ["bad", "poor", "sad"]
 FILLING = [f"w{i}" for i in range(20)]
@@ -70,3 +71,11 @@ def run_csv(place, name, *switches, **flags):
         "label_column": "verdict",
     }
     return run(place, name, *switches, **(own | flags))
+
+
+def read_split(name, split, data_dir, file=None, **flags):
+    """Reads a split of a task from its released file, or from another."""
+    data = sentence_tasks.DataFlags(
+        data_dir=data_dir, files={split: file}, **flags
+    )
+    return sentence_tasks.open_task(name, data).read(split)

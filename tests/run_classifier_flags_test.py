@@ -11,11 +11,12 @@ import tiny_runs
 import run_classifier
 from data import examples
 from foundation import config_flags
-from weights import task_files, warm_start
+from tasks.classification import sentence_tasks
+from weights import task_files
 
 CONFIG = run_classifier.ClassifierConfig
 SUBMITTED = "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax"
-RELEASED = f"{SUBMITTED}, xnli, swag"
+RELEASED = f"{SUBMITTED}, xnli, swag, boolq"
 OWN = "csv, tsv, jsonl"
 
 
@@ -115,17 +116,15 @@ def opened(folder, trained_for, *switches, classes=("LABEL_0",), **flags):
     labels = ["1", "0", "2.5"]
     rows = [json.dumps({"text": "a", "label": label}) for label in labels]
     path.write_text("\n".join(rows))
-    start = warm_start.Start(
-        config=None,
-        tokenizer=None,
-        attention="bidirectional",
-        bilstm_size=0,
-        labels=classes,
-        problem_type=trained_for,
-        init_checkpoint=None,
-    )
     config = parse(*switches, task_name="jsonl", train_file=path, **flags)
-    return run_classifier.open_task(config, start)
+    known = task_files.Known(labels=classes, problem_type=trained_for)
+    return sentence_tasks.open_task(
+        config.task_name,
+        config.data,
+        problem_type=config.problem_type,
+        known=known,
+        trains=config.do_train,
+    )
 
 
 def test_training_goes_on_with_what_the_model_was_trained_for(tmp_path):

@@ -35,12 +35,12 @@ def run_grid(place, **flags):
 
 @pytest.fixture(scope="module")
 def grid(place):
-    """A grid's folder, and how many models were alive at every fit."""
-    fit, alive, made = finetuning.Job.fit, [], []
+    """A grid's folder, and how many models were alive at every build."""
+    build, alive, made = finetuning.Job.build, [], []
 
-    def fit_and_count(job, seed):
+    def build_and_count(job, seed):
         alive.append(sum(held() is not None for held in made))
-        task_model = fit(job, seed)
+        task_model = build(job, seed)
         made.append(weakref.ref(task_model.model))
         value = task_model.model.weights[0].value
         # What a graph that was left behind would hold is the handle.
@@ -48,7 +48,7 @@ def grid(place):
         return task_model
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetuning.Job, "fit", fit_and_count)
+        patch.setattr(finetuning.Job, "build", build_and_count)
         gc.disable()  # What Python frees by itself it frees at any time.
         try:
             folder = run_grid(place)

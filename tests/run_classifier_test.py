@@ -156,6 +156,41 @@ def test_values_and_several_labels(place, kind):
     assert (again / "predictions.tsv").read_text().splitlines() == rows
 
 
+def test_a_test_set_with_labels_gets_metrics(sst, place):
+    """In files and in the model card; one without labels gets none."""
+    assert not (sst / "scores_test.txt").exists()
+    dev = tiny_runs.eval_results(sst)
+    folder = classifier_runs.run(
+        place,
+        "scored",
+        "--do_predict",
+        task_name="SST-2",
+        init_checkpoint=sst,
+        test_file=place / "dev.tsv",
+    )
+    lines = (folder / "scores_test.txt").read_text().splitlines()
+    values = dict(line.split(" = ") for line in lines)
+    for name in ("accuracy", "loss"):
+        expected = pytest.approx(dev[f"eval_{name}"], rel=1e-5)
+        assert float(values[f"test_{name}"]) == expected
+    rows = (folder / "predictions.tsv").read_text().splitlines()
+    assert len(rows) == 1 + 41
+
+
+def test_a_table_is_not_predicted_by_a_model_without_labels(place, capsys):
+    with pytest.raises(SystemExit) as caught:
+        classifier_runs.run_csv(
+            place,
+            "bare",
+            "--do_predict",
+            train_file=None,
+            test_file=place / "dev.csv",
+        )
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "so it is not a classifier" in error
+
+
 def test_multiple_choice_in_swags_columns(place):
     rng = random.Random(5)
     head = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"

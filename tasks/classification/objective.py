@@ -1,11 +1,14 @@
-"""Sentence tasks on tensors: what they are trained on and what they predict.
+"""The loss and the metrics of sentence tasks.
 
     classification, multiple_choice   logits [B, C]  cross entropy
     regression                        logits [B, 1]  squared error
     multi_label                       logits [B, C]  C binary cross entropies
 
-The scores that are reported are computed from the predictions of all examples
-together, in float64, wherever they were computed.
+`ClassificationTask` computes the loss on tensors while a model is trained.
+Everything else is NumPy in float64, over the predictions of a complete set:
+
+    evaluate(kind, ("f1", "accuracy"), logits, label_ids)
+        -> {"f1": 0.852, "accuracy": 0.799, "score": 0.8255, "loss": 0.5}
 """
 
 import warnings
@@ -23,114 +26,6 @@ from data import examples
 from modeling import losses, models
 from modeling.config import BertConfig
 
-# ----------------------------------------------------------------------
-# Scores of predictions against the truth, as GLUE computes them.
-#
-# Every metric maps arrays to one number; a task names the ones that it reports:
-#
-#     score(("f1", "accuracy"), predictions, references)
-#         -> {"f1": 0.852, "accuracy": 0.799}
-
-
-def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the share of right examples; of several labels, all right."""
-    right = np.asarray(predictions) == np.asarray(references)
-    return float(right.reshape(len(right), -1).all(axis=1).mean())
-
-
-def f1(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns F1 of class 1, 0 where nothing is or was called so."""
-    return float(
-        sklearn.metrics.f1_score(
-            np.equal(references, 1), np.equal(predictions, 1), zero_division=0
-        )
-    )
-
-
-def f1_macro(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the mean of every class's F1, of classes [N] or int [N, C]."""
-    if np.ndim(references) == 2:
-        columns = zip(np.transpose(predictions), references.T, strict=True)
-        return float(np.mean([f1(*pair) for pair in columns]))
-    return float(
-        sklearn.metrics.f1_score(
-            references, predictions, average="macro", zero_division=0
-        )
-    )
-
-
-def f1_micro(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns F1 over all decisions together, int [N, C] of 0 and 1."""
-    return f1(np.ravel(predictions), np.ravel(references))
-
-
-def matthews_correlation(
-    predictions: np.ndarray, references: np.ndarray
-) -> float:
-    """Returns Matthews' coefficient, 0 where either side is constant."""
-    with warnings.catch_warnings():
-        # Of a single class there is nothing to correlate: 0, and said so here.
-        warnings.simplefilter("ignore")
-        return float(sklearn.metrics.matthews_corrcoef(references, predictions))
-
-
-def pearson(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the linear correlation, 0 where either side is constant."""
-    return _correlation(scipy.stats.pearsonr, predictions, references)
-
-
-def spearman(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the correlation of ranks, 0 where either side is constant."""
-    return _correlation(scipy.stats.spearmanr, predictions, references)
-
-
-def mean_squared_error(
-    predictions: np.ndarray, references: np.ndarray
-) -> float:
-    """Returns the mean of the squared differences."""
-    difference = np.asarray(predictions, np.float64) - references
-    return float(np.mean(difference**2))
-
-
-METRICS = {
-    function.__name__: function
-    for function in (
-        accuracy,
-        f1,
-        f1_macro,
-        f1_micro,
-        matthews_correlation,
-        pearson,
-        spearman,
-        mean_squared_error,
-    )
-}
-
-
-def metric_values(
-    names: Sequence[str], predictions: np.ndarray, references: np.ndarray
-) -> dict[str, float]:
-    """Returns each named metric.
-
-    Args:
-      names: of METRICS.
-      predictions: classes int [N], values float [N], or decisions int [N, C].
-      references: likewise.
-    """
-    predictions, references = np.asarray(predictions), np.asarray(references)
-    if predictions.shape != references.shape:
-        raise ValueError(f"{predictions.shape} against {references.shape}")
-    return {name: METRICS[name](predictions, references) for name in names}
-
-
-def _correlation(correlate, predictions, references) -> float:
-    predictions = np.asarray(predictions, np.float64)
-    references = np.asarray(references, np.float64)
-    if len(references) < 2 or 0 in (np.ptp(predictions), np.ptp(references)):
-        return 0.0
-    return float(correlate(predictions, references)[0])
-
-
 _LOSSES = {
     examples.CLASSIFICATION: losses.classification,
     examples.MULTIPLE_CHOICE: losses.classification,
@@ -141,7 +36,7 @@ _NAME = "classification_loss"
 
 
 class ClassificationTask:
-    """Joins labeled sentences, a model, a loss and a metric."""
+    """Computes loss and predictions of a sentence model on tensors."""
 
     def __init__(self, kind: str):
         """Creates the task of one kind of `data.examples`."""
@@ -155,18 +50,16 @@ class ClassificationTask:
     def forward(
         self, model: Any, features: dict, dropout_seed: Any = None
     ) -> tuple[dict, dict]:
-        """Returns the loss, and the accuracy where there are classes."""
+        """Returns the loss, and the accuracy if there are classes."""
         logits = model(features, dropout_seed=dropout_seed)
         labels = features["label_ids"]
         if self.kind != examples.MULTI_LABEL:
             labels = ops.reshape(labels, (-1,))
         loss = _LOSSES[self.kind](logits, labels)
-        measured = {}
+        metrics = {}
         if _LOSSES[self.kind] is losses.classification:
-            measured["accuracy"] = losses.classification_accuracy(
-                logits, labels
-            )
-        return {_NAME: loss}, measured
+            metrics["accuracy"] = losses.classification_accuracy(logits, labels)
+        return {_NAME: loss}, metrics
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns the logits float32 [B, C]."""
@@ -185,7 +78,7 @@ def make_model(
 
 
 def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Returns float64 [N, C]: what test_results.tsv holds (values as such)."""
+    """Returns float64 [N, C]; of a regression, the values themselves."""
     logits = logits.astype(np.float64)
     if kind == examples.REGRESSION:
         return logits
@@ -217,22 +110,6 @@ def example_losses(
     return -scipy.special.log_softmax(logits, axis=1)[rows, label_ids[:, 0]]
 
 
-def scores(
-    names: Sequence[str],
-    kind: str,
-    logits: np.ndarray,
-    label_ids: np.ndarray,
-    *,
-    positive: int = 1,
-) -> dict[str, float]:
-    """Returns the named metrics; see evaluate."""
-    truth = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
-    made = decisions(kind, logits)
-    if kind == examples.CLASSIFICATION and positive != 1:
-        truth, made = 1 - truth, 1 - made
-    return metric_values(names, made, truth)
-
-
 def evaluate(
     kind: str,
     names: Sequence[str],
@@ -246,14 +123,129 @@ def evaluate(
 
     Args:
       kind: of the task.
-      names: of tasks.classification.objective.
+      names: of METRICS.
       logits: float [N, C].
-      label_ids: as `data.examples.encode_labels` gives them.
-      selected_by: the names whose mean is the score, by which runs are
-        compared, the higher the better; None for all.
-      positive: the class that "f1" is of, where there are two.
+      label_ids: as returned by `data.examples.encode_labels`.
+      selected_by: the metrics whose mean is the score, by which runs are
+        compared; None for all. A higher score is better.
+      positive: the class whose "f1" is computed, if there are two.
     """
     values = scores(names, kind, logits, label_ids, positive=positive)
     loss = float(example_losses(kind, logits, label_ids).mean())
     score = float(np.mean([values[name] for name in selected_by or names]))
     return {**values, "score": score, "loss": loss}
+
+
+def scores(
+    names: Sequence[str],
+    kind: str,
+    logits: np.ndarray,
+    label_ids: np.ndarray,
+    *,
+    positive: int = 1,
+) -> dict[str, float]:
+    """Returns the named metrics; see evaluate."""
+    references = label_ids if kind == examples.MULTI_LABEL else label_ids[:, 0]
+    predictions = decisions(kind, logits)
+    if kind == examples.CLASSIFICATION and positive != 1:
+        references, predictions = 1 - references, 1 - predictions
+    return metric_values(names, predictions, references)
+
+
+def metric_values(
+    names: Sequence[str], predictions: np.ndarray, references: np.ndarray
+) -> dict[str, float]:
+    """Returns each named metric.
+
+    Args:
+      names: of METRICS.
+      predictions: classes int [N], values float [N], or decisions int [N, C].
+      references: likewise.
+    """
+    predictions, references = np.asarray(predictions), np.asarray(references)
+    if predictions.shape != references.shape:
+        raise ValueError(f"{predictions.shape} against {references.shape}")
+    return {name: METRICS[name](predictions, references) for name in names}
+
+
+def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the fraction of examples all of whose labels are correct."""
+    correct = np.asarray(predictions) == np.asarray(references)
+    return float(correct.reshape(len(correct), -1).all(axis=1).mean())
+
+
+def f1(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns F1 of class 1, 0 if nothing is predicted or labeled so."""
+    return float(
+        sklearn.metrics.f1_score(
+            np.equal(references, 1), np.equal(predictions, 1), zero_division=0
+        )
+    )
+
+
+def f1_macro(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the mean F1 over the classes, of classes [N] or int [N, C]."""
+    if np.ndim(references) == 2:
+        columns = zip(np.transpose(predictions), references.T, strict=True)
+        return float(np.mean([f1(*pair) for pair in columns]))
+    return float(
+        sklearn.metrics.f1_score(
+            references, predictions, average="macro", zero_division=0
+        )
+    )
+
+
+def f1_micro(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns F1 over all decisions together, int [N, C] of 0 and 1."""
+    return f1(np.ravel(predictions), np.ravel(references))
+
+
+def matthews_correlation(
+    predictions: np.ndarray, references: np.ndarray
+) -> float:
+    """Returns Matthews' coefficient, 0 if either side is constant."""
+    with warnings.catch_warnings():
+        # scikit-learn warns that it is undefined for a single class.
+        warnings.simplefilter("ignore")
+        return float(sklearn.metrics.matthews_corrcoef(references, predictions))
+
+
+def pearson(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the linear correlation, 0 if either side is constant."""
+    return _correlation(scipy.stats.pearsonr, predictions, references)
+
+
+def spearman(predictions: np.ndarray, references: np.ndarray) -> float:
+    """Returns the correlation of ranks, 0 if either side is constant."""
+    return _correlation(scipy.stats.spearmanr, predictions, references)
+
+
+def _correlation(correlate, predictions, references) -> float:
+    predictions = np.asarray(predictions, np.float64)
+    references = np.asarray(references, np.float64)
+    if len(references) < 2 or 0 in (np.ptp(predictions), np.ptp(references)):
+        return 0.0
+    return float(correlate(predictions, references)[0])
+
+
+def mean_squared_error(
+    predictions: np.ndarray, references: np.ndarray
+) -> float:
+    """Returns the mean of the squared differences."""
+    difference = np.asarray(predictions, np.float64) - references
+    return float(np.mean(difference**2))
+
+
+METRICS = {
+    function.__name__: function
+    for function in (
+        accuracy,
+        f1,
+        f1_macro,
+        f1_micro,
+        matthews_correlation,
+        pearson,
+        spearman,
+        mean_squared_error,
+    )
+}

@@ -1,11 +1,18 @@
-"""Which files a sentence task has, what its labels are, how it is scored.
+"""Defines the sentence tasks: a new one is one entry of TASKS.
 
-One object serves GLUE, XNLI, SWAG and a user's own table: the readers differ,
-all that follows is the same.
+    "boolq": TaskSpec(
+        files={TRAIN: ("train.jsonl",), ...},    names in --data_dir
+        format=NamedColumns(form="jsonl", text="question", ...),
+        labels=("false", "true"),
+    )
+
+A task's life: `open_task` finds its files, labels and metrics, `check` reads
+what a command needs, `features` tokenizes a split.
 """
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -15,69 +22,327 @@ from data.examples import Examples
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
-from tasks.classification import glue
+from tasks.classification import sentence_files
+from tasks.classification.sentence_files import (
+    DEV,
+    PARAPHRASE_CORPUS,
+    TEST,
+    TRAIN,
+    Endings,
+    Layout,
+    NamedColumns,
+    NumberedColumns,
+)
 from weights import task_files
 
-TRAIN, DEV, TEST = glue.TRAIN, glue.DEV, glue.TEST
 _METRICS = {
     examples.CLASSIFICATION: ("accuracy", "f1_macro"),
     examples.REGRESSION: ("pearson", "spearman", "mean_squared_error"),
     examples.MULTI_LABEL: ("f1_micro", "f1_macro", "accuracy"),
     examples.MULTIPLE_CHOICE: ("accuracy",),
 }
-# By which runs are compared, where it is not by all of them.
-_SELECTED_BY = {examples.REGRESSION: ("pearson", "spearman")}
-# As google-research/bert names them.
+_BINARY = ("0", "1")
+_NLI = ("contradiction", "entailment", "neutral")
+_TWO_WAY = ("entailment", "not_entailment")
+_TSV_FILES = {split: (f"{split}.tsv",) for split in (TRAIN, DEV, TEST)}
+_OWN_TABLE_FLAGS = (
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "id_column",
+    "problem_type",
+)
+# Record files have google-research/bert's names.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
-# Flags that other tasks have no use for.
-_ONLY_FOR = {
-    **dict.fromkeys(
-        (
-            "text_column",
-            "text_pair_column",
-            "label_column",
-            "id_column",
-            "problem_type",
-        ),
-        text_tables.FORMATS,
-    ),
-    "data_dir": (*glue.TASKS, "swag"),
-    "language": ("xnli",),
-    "glue_submission": [k for k, t in glue.TASKS.items() if t.submission],
-    "wnli_majority": ("wnli",),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Where a user's own table has what; see text_tables.read_examples."""
+class TaskSpec:
+    """One sentence task.
 
-    text: str
-    text_pair: str | None
-    label: str
-    id: str | None
+    Attributes:
+      files: split -> names of its file in --data_dir, the preferred one first;
+        empty for a user's own table. XNLI's contain "{language}".
+      format: how the files are read; None for a user's own table, whose
+        columns are named by flags.
+      folders: subdirectories of --data_dir that may contain the files.
+      labels: names of the classes in the files; () of a regression; None if
+        they are those of the training set.
+      kind: one of data.examples, None if --problem_type decides.
+      metrics: of tasks.classification.objective; by default those of the kind.
+      selected_by: the metrics whose mean is the score of a run; by default all.
+      submission: name of the file for GLUE's server; "{}" is the split.
+      flags: flags of run_classifier.py that only such tasks have.
+    """
+
+    files: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    format: sentence_files.Format | None = None
+    folders: Sequence[str] = ()
+    labels: Sequence[str] | None = _BINARY
+    kind: str | None = examples.CLASSIFICATION
+    metrics: Sequence[str] | None = None
+    selected_by: Sequence[str] | None = None
+    submission: str | None = None
+    flags: Sequence[str] = ()
+
+    @property
+    def own_flags(self) -> set[str]:
+        """The flags that the task uses and some other task does not."""
+        found = set(self.flags)
+        if self.files:
+            found.add("data_dir")
+        if self.submission:
+            found.add("glue_submission")
+        return found
+
+
+def _glue_task(
+    folder: str,
+    labeled: Layout,
+    test: Layout,
+    *,
+    has_cut_rows: bool = False,
+    **fields,
+) -> TaskSpec:
+    """Returns a task of GLUE in its usual files."""
+    defaults = {
+        "files": _TSV_FILES,
+        "folders": (folder,),
+        "metrics": ("accuracy",),
+        "submission": f"{folder}.tsv",
+        "format": NumberedColumns(
+            labeled=labeled, test=test, has_cut_rows=has_cut_rows
+        ),
+    }
+    return TaskSpec(**(defaults | fields))
+
+
+def _pair_layouts(first: str, second: str) -> tuple[Layout, Layout]:
+    """Returns the layouts of numbered pairs: labeled, test set."""
+    names = f"index,{first},{second}"
+    test = Layout(names, first=1, second=2, guid=0)
+    labeled = Layout(f"{names},label", first=1, second=2, label=3, guid=0)
+    return labeled, test
+
+
+_MRPC = "#1 ID,#2 ID,#1 String,#2 String"
+_STSB = (
+    "index,genre,filename,year,old_index,source1,source2,sentence1,sentence2"
+)
+_MNLI = (
+    "index,promptID,pairID,genre,sentence1_binary_parse,"
+    "sentence2_binary_parse,sentence1_parse,sentence2_parse,sentence1,sentence2"
+)
+_XNLI = Layout(
+    "language,gold_label,sentence1_binary_parse,sentence2_binary_parse,"
+    "sentence1_parse,sentence2_parse,sentence1,sentence2",
+    first=6,
+    second=7,
+    label=1,
+    language=0,
+)
+
+TASKS = {
+    "cola": _glue_task(
+        "CoLA",
+        Layout(
+            "source,label,mark,sentence", first=3, label=1, has_header=False
+        ),
+        Layout("index,sentence", first=1, guid=0),
+        metrics=("matthews_correlation", "accuracy"),
+        # GLUE ranks CoLA by this metric alone.
+        selected_by=("matthews_correlation",),
+    ),
+    "sst-2": _glue_task(
+        "SST-2",
+        Layout("sentence,label", first=0, label=1),
+        Layout("index,sentence", first=1, guid=0),
+    ),
+    "mrpc": _glue_task(
+        "MRPC",
+        Layout(f"Quality,{_MRPC}", first=3, second=4, label=0),
+        Layout(f"index,{_MRPC}", first=3, second=4, guid=0),
+        files={
+            TRAIN: ("train.tsv", f"{PARAPHRASE_CORPUS}_train.txt"),
+            DEV: ("dev.tsv", f"{PARAPHRASE_CORPUS}_train.txt"),
+            TEST: ("test.tsv", f"{PARAPHRASE_CORPUS}_test.txt"),
+        },
+        metrics=("f1", "accuracy"),
+    ),
+    "sts-b": _glue_task(
+        "STS-B",
+        Layout(f"{_STSB},score", first=7, second=8, label=9, guid=0),
+        Layout(_STSB, first=7, second=8, guid=0),
+        labels=(),
+        kind=examples.REGRESSION,
+        metrics=("pearson", "spearman"),
+    ),
+    "qqp": _glue_task(
+        "QQP",
+        Layout(
+            "id,qid1,qid2,question1,question2,is_duplicate",
+            first=3,
+            second=4,
+            label=5,
+            guid=0,
+        ),
+        Layout("id,question1,question2", first=1, second=2, guid=0),
+        metrics=("f1", "accuracy"),
+        has_cut_rows=True,
+    ),
+    "mnli": _glue_task(
+        "MNLI",
+        Layout(
+            f"{_MNLI},label1,gold_label", first=8, second=9, label=-1, guid=0
+        ),
+        Layout(_MNLI, first=8, second=9, guid=0),
+        labels=_NLI,
+        files={
+            TRAIN: ("train.tsv",),
+            DEV: ("dev_matched.tsv",),
+            "dev_mismatched": ("dev_mismatched.tsv",),
+            TEST: ("test_matched.tsv",),
+            "test_mismatched": ("test_mismatched.tsv",),
+        },
+        submission="MNLI-m.tsv",
+    ),
+    "qnli": _glue_task(
+        "QNLI", *_pair_layouts("question", "sentence"), labels=_TWO_WAY
+    ),
+    "rte": _glue_task(
+        "RTE", *_pair_layouts("sentence1", "sentence2"), labels=_TWO_WAY
+    ),
+    "wnli": _glue_task(
+        "WNLI",
+        *_pair_layouts("sentence1", "sentence2"),
+        flags=("wnli_majority",),
+    ),
+    "ax": TaskSpec(
+        files={TEST: ("diagnostic.tsv",)},
+        folders=("diagnostic",),
+        format=NumberedColumns(test=_pair_layouts("sentence1", "sentence2")[1]),
+        labels=_NLI,
+        metrics=("accuracy",),
+        submission="AX.tsv",
+    ),
+    "xnli": TaskSpec(
+        files={
+            TRAIN: (os.path.join("multinli", "multinli.train.{language}.tsv"),),
+            DEV: ("xnli.dev.tsv",),
+            TEST: ("xnli.test.tsv",),
+        },
+        folders=("XNLI", "XNLI-1.0", "XNLI-MT-1.0"),
+        format=NumberedColumns(
+            train=Layout("premise,hypo,label", first=0, second=1, label=2),
+            labeled=_XNLI,
+            test=_XNLI,
+            aliases={"contradictory": "contradiction"},
+        ),
+        labels=_NLI,
+        metrics=("accuracy",),
+        flags=("language",),
+    ),
+    "swag": TaskSpec(
+        files={TRAIN: ("train.csv",), DEV: ("val.csv",), TEST: ("test.csv",)},
+        format=Endings(num_choices=4),
+        labels=("0", "1", "2", "3"),
+        kind=examples.MULTIPLE_CHOICE,
+    ),
+    "boolq": TaskSpec(
+        files={
+            TRAIN: ("train.jsonl",),
+            DEV: ("val.jsonl", "dev.jsonl"),
+            TEST: ("test.jsonl",),
+        },
+        folders=("BoolQ",),
+        # SuperGLUE has "label" and "idx", the original release "answer".
+        format=NamedColumns(
+            form="jsonl",
+            text="question",
+            text_pair="passage",
+            label=("label", "answer"),
+            id="idx",
+            optional_id=True,
+        ),
+        labels=("false", "true"),
+        metrics=("accuracy",),
+    ),
+    **{
+        form: TaskSpec(labels=None, kind=None, flags=_OWN_TABLE_FLAGS)
+        for form in text_tables.FORMATS
+    },
+}
+_OTHER_NAMES = {
+    "sst2": "sst-2",
+    "stsb": "sts-b",
+    "sst": "sst-2",
+    "sts": "sts-b",
+}
+
+
+def name_of(task_name: str) -> str:
+    """Returns the key in TASKS of a task, however users spell its name."""
+    name = task_name.lower().replace("_", "-")
+    return _OTHER_NAMES.get(name, name)
+
+
+def refuse_idle_flags(task_name: str, given: Iterable[str]) -> None:
+    """Refuses flags that the task would ignore.
+
+    Args:
+      task_name: of any task; `open_task` refuses unknown ones.
+      given: the flags that differ from their defaults.
+    """
+    name = name_of(task_name)
+    if name not in TASKS:
+        return
+    for flag in given:
+        users = [key for key, x in TASKS.items() if flag in x.own_flags]
+        if users and name not in users:
+            raise errors.InputError(
+                f"--{flag} is not for --task_name={task_name}, only for: "
+                f"{', '.join(users)}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFlags:
+    """Which files to read, by the flags of run_classifier.py.
+
+    Attributes:
+      data_dir: directory of the released files.
+      files: split -> file to read instead of the released one.
+      columns: columns of a user's own table.
+      language: the language of XNLI.
+    """
+
+    data_dir: str | None = None
+    files: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    columns: NamedColumns = NamedColumns()
+    language: str = "zh"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTask:
-    """A task whose sets can be read.
+    """A task whose splits can be read.
 
     Attributes:
-      name: of --task_name.
-      kind: of data.examples.
+      name: key in TASKS.
+      kind: one of data.examples.
       metrics: of tasks.classification.objective.
-      selected_by: those whose mean runs are compared by; None for all.
+      selected_by: the metrics whose mean is the score of a run; None for all.
       labels: names of the classes, in the order of the model's outputs.
-      read: returns the examples of a set.
-      dev_splits: the sets to evaluate on, the most important first.
-      test_splits: the sets to predict.
+      read: maps a split to its examples. With is_labeled, labels are required;
+        by default they are of all splits but test sets.
+      dev_splits: the splits to evaluate, the most important first.
+      test_splits: the splits to predict.
     """
 
     name: str
     kind: str
     metrics: Sequence[str]
     labels: Sequence[str]
-    read: Callable[[str], Examples]
+    read: Callable[..., Examples]
     dev_splits: Sequence[str] = (DEV,)
     test_splits: Sequence[str] = (TEST,)
     selected_by: Sequence[str] | None = None
@@ -89,11 +354,11 @@ class SentenceTask:
 
     @property
     def positive(self) -> int:
-        """The class that F1 is of: label 1, wherever the model has it."""
+        """The class whose F1 is reported: that of the label "1"."""
         return 0 if list(self.labels) == ["1", "0"] else 1
 
     def label_ids(self, split: str) -> np.ndarray:
-        """Returns the labels of a set as numbers."""
+        """Returns the labels of a split; see data.examples.encode_labels."""
         return examples.encode_labels(self.read(split), self.kind, self.labels)
 
     @property
@@ -105,167 +370,177 @@ class SentenceTask:
             return schema.labels(len(self.labels))
         return schema.LABEL
 
+    @property
+    def train_settings(self) -> dict[str, str]:
+        """What identifies the task and its training set, by flag."""
+        return {
+            "task_name": self.name,
+            "train_file": self.read(TRAIN).digest,
+            "problem_type": self.kind,
+        }
 
-def refuse_idle_flags(task_name: str, given: Iterable[str]) -> None:
-    """Refuses flags that the task would do nothing with.
-
-    Args:
-      task_name: as in open_task, which refuses unknown ones.
-      given: the flags that a user has set.
-    """
-    name = glue.name_of(task_name) or task_name.lower()
-    if name not in (*glue.TASKS, "swag", *text_tables.FORMATS):
-        return
-    for flag in given:
-        tasks = _ONLY_FOR.get(flag, (name,))
-        if name not in tasks:
-            raise errors.InputError(
-                f"--{flag} is not for --task_name={task_name}, only for: "
-                f"{', '.join(tasks)}"
-            )
+    @property
+    def dev_settings(self) -> dict[str, str]:
+        """What identifies the development sets, by flag."""
+        digests = [self.read(split).digest for split in self.dev_splits]
+        return {"dev_file": " ".join(digests)}
 
 
 def open_task(
     task_name: str,
+    data: DataFlags,
     *,
-    data_dir: str | None,
-    files: Mapping[str, str | None],
-    columns: Columns,
-    problem_type: str | None,
-    language: str = "zh",
+    problem_type: str | None = None,
     known: task_files.Known | None = None,
+    trains: bool = False,
 ) -> SentenceTask:
     """Opens a task by its name.
 
     Args:
-      task_name: of GLUE, xnli, swag, csv, tsv or jsonl.
-      data_dir: where released files lie.
-      files: split -> file, in place of the released name.
-      columns: of the user's own table.
-      problem_type: classification, regression or multi_label, likewise; None
-        for what the model is, else classification.
-      language: of XNLI.
-      known: of the model that is asked; None where one is trained.
+      task_name: a key of TASKS, in any usual spelling.
+      data: which files to read.
+      problem_type: classification, regression or multi_label of a user's own
+        table; None for the model's, else classification.
+      known: labels and problem type of the model to start from or to use.
+      trains: whether the model is trained. A training set may have other
+        labels than the model that training starts from; a model that only
+        predicts must know the task's labels.
+
+    Raises:
+      InputError: there is no such task, or the model's labels are others.
     """
-    name = glue.name_of(task_name)
-    if name is not None:
-        task = _glue_task(name, data_dir, files, language)
-        if known is None:
-            return task
-        return dataclasses.replace(task, labels=known.in_order(task.labels))
-    name = task_name.lower()
-    if name == "swag":
-        return _swag_task(data_dir, files)
-    if name not in text_tables.FORMATS:
-        names = ", ".join([*glue.TASKS, "swag", *text_tables.FORMATS])
-        raise errors.InputError(f"--task_name={task_name}: none of: {names}")
-    read = functools.cache(_own_reader(name, files, columns))
-    kind = task_files.kind(problem_type, known)
+    name = name_of(task_name)
+    if name not in TASKS:
+        raise errors.InputError(
+            f"--task_name={task_name}: none of: {', '.join(TASKS)}"
+        )
+    spec = TASKS[name]
+    known = known or task_files.Known(labels=None, problem_type=None)
+    read = functools.cache(functools.partial(_read, name, spec, data))
+    kind = spec.kind
+    if kind is None and trains:
+        kind = task_files.kind(problem_type or known.kind, None)
+    elif kind is None:
+        kind = task_files.kind(problem_type, known)
+    labels = spec.labels
+    if labels is None:
+        has_train_file = bool(data.files.get(TRAIN))
+        labels = _labels_of_table(kind, read, known, trains, has_train_file)
+    match = known.in_order_if_its_own if trains else known.in_order
     return SentenceTask(
         name=name,
         kind=kind,
-        metrics=_METRICS[kind],
-        selected_by=_SELECTED_BY.get(kind),
-        labels=_own_labels(kind, known, read, has_train=bool(files.get(TRAIN))),
+        metrics=spec.metrics or _METRICS[kind],
+        selected_by=spec.selected_by
+        # Larger scores are better, so an error is none.
+        or (("pearson", "spearman") if kind == examples.REGRESSION else None),
+        labels=match(labels),
         read=read,
+        dev_splits=_existing_splits(spec, data, DEV),
+        test_splits=_existing_splits(spec, data, TEST),
     )
 
 
-def _own_labels(kind, known, read, *, has_train: bool) -> Sequence[str]:
+def _read(
+    name: str,
+    spec: TaskSpec,
+    data: DataFlags,
+    split: str,
+    is_labeled: bool | None = None,
+) -> Examples:
+    """Reads a split from the file that a flag names, or the released one."""
+    if spec.files and split not in spec.files:
+        raise errors.InputError(f"--task_name={name}: has no {split} set")
+    path = data.files.get(split)
+    has_released_name = not path
+    if not path:
+        if not spec.files:
+            raise errors.InputError(f"--{split}_file is required")
+        if data.data_dir is None:
+            raise errors.InputError(
+                f"--data_dir is required, or --{split}_file"
+            )
+        path = _released_file(spec, data, split)
+        if path is None:
+            names = [
+                x.format(language=data.language) for x in spec.files[split]
+            ]
+            none = "neither" if len(names) > 1 else "no"
+            raise errors.InputError(
+                f"--data_dir={data.data_dir}: {none} {' nor '.join(names)} "
+                "there"
+            )
+    if is_labeled is None:
+        is_labeled = not split.startswith(TEST)
+    table = spec.format or dataclasses.replace(data.columns, form=name)
+    return table.read(
+        sentence_files.DataFile(
+            path=text_tables.find(path),
+            split=split,
+            is_labeled=is_labeled,
+            has_released_name=has_released_name,
+            data_dir=data.data_dir or "",
+            language=data.language,
+            labels=spec.labels or (),
+        )
+    )
+
+
+def _released_file(spec: TaskSpec, data: DataFlags, split: str) -> str | None:
+    names = [name.format(language=data.language) for name in spec.files[split]]
+    return sentence_files.find_released(names, data.data_dir, spec.folders)
+
+
+def _existing_splits(
+    spec: TaskSpec, data: DataFlags, set_name: str
+) -> list[str]:
+    """Returns the main split of a set, and the others whose files exist."""
+    splits = [x for x in spec.files or [set_name] if x.startswith(set_name)]
+    return splits[:1] + [
+        split
+        for split in splits[1:]
+        if data.data_dir and _released_file(spec, data, split)
+    ]
+
+
+def _labels_of_table(
+    kind: str,
+    read: Callable[[str], Examples],
+    known: task_files.Known,
+    trains: bool,
+    has_train_file: bool,
+) -> Sequence[str]:
+    """Returns the labels of a user's own table: the model's, else train's."""
     if kind == examples.REGRESSION:
         return ()
-    if known is not None and known.names is not None:
+    if not trains and known.names is not None:
         return known.names
-    if known is not None and known.labels is not None and not has_train:
+    if not trains and not has_train_file:
+        if known.labels is None:
+            raise errors.InputError(
+                "the model has no labels, so it is not a classifier; of a "
+                "classifier without them (a TensorFlow checkpoint), "
+                "--train_file gives the labels"
+            )
         return known.labels
     return examples.find_labels(read(TRAIN), kind)
 
 
-def _glue_task(name, data_dir, files, language) -> SentenceTask:
-    task = glue.TASKS[name]
-
-    def read(split: str) -> Examples:
-        if data_dir is None and not files.get(split):
-            raise errors.InputError(
-                f"--data_dir is required, or --{split}_file"
-            )
-        return glue.read(
-            name,
-            split,
-            data_dir or "",
-            file=files.get(split),
-            language=language,
-        )
-
-    def present(kind: str) -> list[str]:
-        # The first is what was asked for; others only if they are there.
-        found = [split for split in task.files if split.startswith(kind)]
-        return found[:1] + [
-            split
-            for split in found[1:]
-            if data_dir and glue.has_split(name, split, data_dir)
-        ]
-
-    return SentenceTask(
-        name=name,
-        kind=task.kind,
-        metrics=task.metrics,
-        # GLUE ranks CoLA by Matthews' coefficient alone.
-        selected_by=task.metrics[:1] if name == "cola" else None,
-        labels=task.labels,
-        read=functools.cache(read),
-        dev_splits=present(DEV),
-        test_splits=present(TEST),
-    )
-
-
-def _swag_task(data_dir, files) -> SentenceTask:
-    def read(split: str) -> Examples:
-        return glue.read_swag(split, data_dir, files.get(split))
-
-    return SentenceTask(
-        name="swag",
-        kind=examples.MULTIPLE_CHOICE,
-        metrics=_METRICS[examples.MULTIPLE_CHOICE],
-        labels=glue.SWAG_LABELS,
-        read=functools.cache(read),
-    )
-
-
-def _own_reader(form, files, columns) -> Callable[[str], Examples]:
-    def read(split: str) -> Examples:
-        path = files.get(split)
-        if path is None:
-            raise errors.InputError(f"--{split}_file is required")
-        # What is predicted need not be labeled, and nobody looks.
-        label = columns.label if split != TEST else None
-        return text_tables.read_examples(
-            path,
-            form,
-            text_column=columns.text,
-            text_pair_column=columns.text_pair,
-            label_column=label,
-            id_column=columns.id,
-        )
-
-    return read
-
-
 def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
-    """Reads what a run needs and compares its labels, before it starts."""
+    """Reads the splits that a command needs and checks their labels."""
     if train:
         task.label_ids(TRAIN)
-    for split in task.dev_splits if dev else ():
-        task.label_ids(split)
     if dev and not task.dev_splits:
         raise errors.InputError(
             f"--task_name={task.name}: has no development set"
         )
+    for split in task.dev_splits if dev else ():
+        task.label_ids(split)
     for split in task.test_splits if test else ():
         task.read(split)
 
 
-def prepare(
+def tokenize(
     task: SentenceTask,
     split: str,
     tokenizer: wordpiece.Tokenizer,
@@ -273,22 +548,24 @@ def prepare(
     max_seq_length: int,
     records_dir: str | None,
 ) -> Features:
-    """Returns the features of a set; test sets get a dummy label, as released.
+    """Returns the features of a split.
 
-    How many texts are cut is logged when records are made, not used again.
+    Test sets get dummy labels, as released. If the records of an earlier run
+    are reused, nothing is logged about truncated texts.
 
     Args:
-      task: what the set is of.
-      split: which set.
+      task: has the split.
+      split: which one.
       tokenizer: of the model.
-      max_seq_length: of the records.
-      records_dir: where records are kept, or None for nowhere.
+      max_seq_length: in tokens; longer texts are truncated.
+      records_dir: directory where records are kept for later runs, if any.
     """
     texts = task.read(split)
     choices = texts.num_choices if texts.num_choices > 1 else 0
+    label = task.label_feature
 
     def make() -> Features:
-        made = sequences.encode(
+        encoded = sequences.encode(
             tokenizer,
             texts.first,
             texts.second,
@@ -296,9 +573,12 @@ def prepare(
             num_choices=choices,
             name=f"{split} set",
         )
-        return dataclasses.replace(
-            made, dense={"label_ids": _label_ids(task, split)}
-        )
+        if split.startswith(TEST):
+            dtype = np.float32 if label.dtype == schema.FLOAT else np.int64
+            label_ids = np.zeros((len(texts), *label.shape), dtype)
+        else:
+            label_ids = task.label_ids(split)
+        return dataclasses.replace(encoded, dense={"label_ids": label_ids})
 
     if records_dir is None:
         return make()
@@ -308,33 +588,10 @@ def prepare(
         "labels": list(task.labels),
         "tokenizer": features.tokenizer_job(tokenizer),
     }
-    kind = schema.classification(max_seq_length, task.label_feature)
+    kind = schema.classification(max_seq_length, label)
     if choices:
         kind = schema.multiple_choice(max_seq_length, choices)
-    base, _, rest = split.partition("_")
-    name = "_".join(filter(None, [_RECORDS[base], rest]))
+    set_name, _, suffix = split.partition("_")
+    name = "_".join(filter(None, [_RECORDS[set_name], suffix]))
     path = f"{records_dir}/{name}.tf_record"
     return features.prepare(path, kind, job, make)
-
-
-def _label_ids(task: SentenceTask, split: str) -> np.ndarray:
-    if not split.startswith(TEST):
-        return task.label_ids(split)
-    label = task.label_feature
-    dtype = np.float32 if label.dtype == schema.FLOAT else np.int64
-    return np.zeros((len(task.read(split)), *label.shape), dtype)
-
-
-def fingerprint(task: SentenceTask) -> dict[str, str]:
-    """Tells what a run trains on from anything else, by flag."""
-    return {
-        "task_name": task.name,
-        "train_file": task.read(TRAIN).digest,
-        "problem_type": task.kind,
-    }
-
-
-def dev_fingerprint(task: SentenceTask) -> dict[str, str]:
-    """Tells what runs are judged on from anything else, by flag."""
-    digests = [task.read(split).digest for split in task.dev_splits]
-    return {"dev_file": " ".join(digests)}

@@ -47,13 +47,13 @@ def test_the_reported_loss_is_the_loss_that_is_trained_on(kind):
 
 
 def test_losses_and_probabilities_are_scikit_learns():
-    shares = objective.probabilities(examples.CLASSIFICATION, LOGITS)
+    probabilities = objective.probabilities(examples.CLASSIFICATION, LOGITS)
     loss = objective.example_losses(
         examples.CLASSIFICATION, LOGITS, CLASSES
     ).mean()
-    expected = sklearn.metrics.log_loss(CLASSES[:, 0], shares)
+    expected = sklearn.metrics.log_loss(CLASSES[:, 0], probabilities)
     assert loss == pytest.approx(expected)
-    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
 def test_the_score_is_the_mean_of_what_runs_are_selected_by():
@@ -95,9 +95,8 @@ def test_f1_is_that_of_label_1_wherever_the_model_has_it():
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "csv"])
 def test_larger_scores_are_better_ones(name):
     """Errors have no part in it; CoLA is ranked by Matthews' alone."""
-    task = sentence_tasks.open_task(
-        name, data_dir="d", files={}, columns=None, problem_type="regression"
-    )
+    data = sentence_tasks.DataFlags(data_dir="d")
+    task = sentence_tasks.open_task(name, data, problem_type="regression")
     chosen = task.selected_by or task.metrics
     assert "mean_squared_error" not in chosen
     if name == "CoLA":

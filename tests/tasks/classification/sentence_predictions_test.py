@@ -1,4 +1,4 @@
-"""Proves what stands in files of predictions, GLUE's and our own.
+"""Proves the contents of the prediction files, GLUE's and our own.
 
 python -m pytest tests/tasks/classification/sentence_predictions_test.py
 """
@@ -9,9 +9,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from classifier_runs import read_split
 
 from data import examples
-from tasks.classification import glue, sentence_outputs
+from tasks.classification import sentence_outputs, sentence_tasks
 
 _NLI = ["contradiction", "entailment", "neutral"]
 _TWO_WAY = ["entailment", "not_entailment"]
@@ -42,22 +43,21 @@ def texts(count, guids=None, labels=None):
     )
 
 
+def task_of(name, test_set, **changes):
+    """Opens a task of GLUE with another test set."""
+    task = sentence_tasks.open_task(name, sentence_tasks.DataFlags())
+    return dataclasses.replace(task, read=lambda split: test_set, **changes)
+
+
 def write_glue(folder, name, split, **options):
-    """Writes a test set of which example i is of class i."""
+    """Writes a test set whose example i is of class i."""
     found = SUBMISSIONS[name, split][1]
     logits = np.eye(len(found), dtype=np.float32)
     if name == "sts-b":
         logits = np.array([[-1.0], [1.2346], [6.0]], np.float32)
     guids = [str(10 * i) for i in range(len(found))]
-    sentence_outputs.write_glue(
-        str(folder),
-        name,
-        split,
-        texts=texts(len(found), guids),
-        labels=glue.TASKS[name].labels,
-        logits=logits,
-        **options,
-    )
+    task = task_of(name, texts(len(found), guids))
+    sentence_outputs.write_glue(str(folder), task, split, logits, **options)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,9 @@ def test_every_submission_has_its_header_and_its_labels(tmp_path, name, split):
 
 
 def test_a_mismatched_set_is_known_by_its_file(tmp_path):
+    test_set = dataclasses.replace(texts(3), path="MNLI/test_mismatched.tsv")
     sentence_outputs.write_glue(
-        str(tmp_path),
-        "mnli",
-        "test",
-        texts=dataclasses.replace(
-            texts(3, ["0", "1", "2"]), path="MNLI/test_mismatched.tsv"
-        ),
-        labels=glue.TASKS["mnli"].labels,
-        logits=np.eye(3, dtype=np.float32),
+        str(tmp_path), task_of("mnli", test_set), "test", np.eye(3)
     )
     assert [path.name for path in tmp_path.iterdir()] == ["MNLI-mm.tsv"]
 
@@ -100,27 +94,15 @@ def test_no_submission_is_forgotten(tmp_path):
 
 def test_labels_are_in_the_order_of_the_models_outputs(tmp_path):
     order = ["neutral", "contradiction", "entailment"]
-    sentence_outputs.write_glue(
-        str(tmp_path),
-        "mnli",
-        "test",
-        texts=texts(3),
-        labels=order,
-        logits=np.eye(3),
-    )
+    task = task_of("mnli", texts(3), labels=order)
+    sentence_outputs.write_glue(str(tmp_path), task, "test", np.eye(3))
     rows = (tmp_path / "MNLI-m.tsv").read_text().splitlines()[1:]
     assert [row.split("\t")[1] for row in rows] == order
 
 
 def test_xnli_has_no_submission(tmp_path):
-    sentence_outputs.write_glue(
-        str(tmp_path),
-        "xnli",
-        "test",
-        texts=texts(1),
-        labels=glue.TASKS["xnli"].labels,
-        logits=np.eye(1, 3),
-    )
+    task = task_of("xnli", texts(1))
+    sentence_outputs.write_glue(str(tmp_path), task, "test", np.eye(1, 3))
     assert not list(tmp_path.iterdir())
 
 
@@ -139,19 +121,21 @@ def test_of_equal_labels_the_majority_is_the_first(labels):
 
 
 def test_the_majority_of_wnli_is_not_entailed(shared_data):
-    train = glue.read("wnli", "train", str(shared_data / "glue"))
+    train = read_split("wnli", "train", str(shared_data / "glue"))
     assert train.labels.count("0") == 323
     assert sentence_outputs.majority_label(train) == "0"
 
 
 def written(folder, kind, labels, logits, guids=None):
-    sentence_outputs.write(
+    task = sentence_tasks.SentenceTask(
+        name="csv", kind=kind, metrics=(), labels=labels, read=None
+    )
+    sentence_outputs.write_predictions(
         str(folder),
         "",
-        kind=kind,
-        texts=texts(len(logits), guids),
-        labels=labels,
-        logits=np.array(logits, np.float32),
+        task,
+        texts(len(logits), guids),
+        np.array(logits, np.float32),
     )
     with open(folder / "predictions.tsv", newline="") as file:
         return list(csv.reader(file, delimiter="\t", strict=True))

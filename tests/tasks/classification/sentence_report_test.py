@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from data import examples
-from tasks.classification import sentence_outputs
+from tasks.classification import sentence_outputs, sentence_tasks
 
 
-def judged(kind, metrics, labels, label_ids, logits, positive=1, **changes):
+def evaluated(kind, metrics, labels, label_ids, logits, **changes):
     label_ids = np.array(label_ids)
     count = len(label_ids)
     texts = examples.Examples(
@@ -23,10 +23,9 @@ def judged(kind, metrics, labels, label_ids, logits, positive=1, **changes):
         labels=[str(x) for x in label_ids[:, 0]],
     )
     return sentence_outputs.EvaluatedSet(
-        kind=kind,
-        metrics=metrics,
-        positive=positive,
-        labels=labels,
+        task=sentence_tasks.SentenceTask(
+            name="csv", kind=kind, metrics=metrics, labels=labels, read=None
+        ),
         texts=texts,
         label_ids=label_ids,
         logits=np.array(logits, np.float32),
@@ -48,7 +47,7 @@ def rows(table):
 
 
 def test_classes_and_what_they_are_called():
-    made = judged(
+    made = evaluated(
         "classification",
         ["accuracy"],
         ["no", "yes"],
@@ -65,20 +64,19 @@ def test_classes_and_what_they_are_called():
 
 
 def test_f1_by_length_is_of_label_1_wherever_the_model_has_it():
-    made = judged(
+    made = evaluated(
         "classification",
         ["f1"],
         ["1", "0"],
         [[0], [0], [1]],
         [[1, 0], [1, 0], [1, 0]],
-        positive=0,
     )
     found = rows(section("By length", made))
     assert [float(row[-1]) for row in found] == [1.0, 1.0, 0.0]
 
 
 def test_a_single_label_of_many_is_scored_by_itself():
-    made = judged(
+    made = evaluated(
         "multi_label",
         ["f1_micro"],
         ["toxic"],
@@ -91,7 +89,7 @@ def test_a_single_label_of_many_is_scored_by_itself():
 
 
 def test_places_of_choices_are_confused_too():
-    made = judged(
+    made = evaluated(
         "multiple_choice",
         ["accuracy"],
         ["0", "1"],
@@ -110,7 +108,7 @@ def test_places_of_choices_are_confused_too():
 
 
 def test_every_label_of_several_is_scored():
-    made = judged(
+    made = evaluated(
         "multi_label",
         ["f1_micro"],
         ["red", "round", "never"],
@@ -127,9 +125,28 @@ def test_every_label_of_several_is_scored():
 def test_every_value_of_a_regression_is_drawn():
     count = 7
     values = np.linspace(0, 5, count)[:, None]
-    made = judged("regression", ["pearson"], [], values, values + 1)
+    made = evaluated("regression", ["pearson"], [], values, values + 1)
     body = section("True and predicted", made)
     assert body.startswith("<svg")
     points = re.search(r'<g id="PathCollection_1">.*?</g>\s*</g>', body, re.S)
     assert points[0].count("<use ") == count
     assert len(rows(section("Worst mistakes", made))) == count
+
+
+def test_many_classes_do_not_become_a_table_of_all_pairs():
+    """A thousand classes would be a million cells."""
+    count = 1000
+    labels = [f"class {i}" for i in range(count)]
+    logits = np.eye(count)
+    logits[[5, 6]] = logits[7]
+    made = evaluated(
+        "classification",
+        ["accuracy"],
+        labels,
+        np.arange(count)[:, None],
+        logits,
+    )
+    assert rows(section("Confusions", made)) == [
+        ["class 5", "class 7", "1"],
+        ["class 6", "class 7", "1"],
+    ]

@@ -1,12 +1,12 @@
 """Proves that a file of GLUE is read as what it is, whatever flag names it.
 
-python -m pytest tests/tasks/classification/glue_layouts_test.py
+python -m pytest tests/tasks/classification/file_layouts_test.py
 """
 
 import pytest
+from classifier_runs import read_split
 
 from foundation import errors
-from tasks.classification import glue
 
 PAIR = "index\tquestion\tsentence"
 MNLI = (
@@ -65,7 +65,7 @@ def test_a_labeled_file_can_be_predicted(tmp_path, name, is_released):
     if name == "mnli" and is_released:
         path = write(tmp_path, "test_matched.tsv", FILES[name][0])
     file = None if is_released else path
-    found = glue.read(name, "test", str(tmp_path), file=file)
+    found = read_split(name, "test", str(tmp_path), file=file)
     assert found.path == path
     assert found.first == ["A."]
     assert found.second == (["B."] if name not in ("cola", "sst-2") else None)
@@ -78,9 +78,9 @@ def test_a_file_of_the_wanted_layout_is_read_as_ever(tmp_path, name):
     labeled = write(tmp_path, "a.tsv", FILES[name][0])
     test = write(tmp_path, "b.tsv", FILES[name][1])
     for split in ("train", "dev"):
-        found = glue.read(name, split, "", file=labeled)
+        found = read_split(name, split, "", file=labeled)
         assert (found.first, len(found.labels)) == (["A."], 1)
-    found = glue.read(name, "test", "", file=test)
+    found = read_split(name, "test", "", file=test)
     assert (found.first, found.guids) == (["A."], ["7"])
 
 
@@ -89,7 +89,7 @@ def test_a_file_of_the_wanted_layout_is_read_as_ever(tmp_path, name):
 def test_a_test_set_gives_no_labels_to_learn_from(tmp_path, name, split):
     path = write(tmp_path, "x.tsv", FILES[name][1])
     with pytest.raises(errors.InputError) as refusal:
-        glue.read(name, split, "", file=path)
+        read_split(name, split, "", file=path)
     begins = ", ".join(FILES[name][1].split("\n")[0].split("\t"))
     assert str(refusal.value).startswith(f"{path}: a test set")
     assert str(refusal.value).endswith(f"it begins with: {begins}")
@@ -100,7 +100,7 @@ def test_a_test_set_gives_no_labels_to_learn_from(tmp_path, name, split):
 def test_a_file_of_another_task_is_refused(tmp_path, name, split):
     path = write(tmp_path, "x.tsv", "review\tstars\tid\tday\tuser\tcity\nA" * 9)
     with pytest.raises(errors.InputError) as refusal:
-        glue.read(name, split, "", file=path)
+        read_split(name, split, "", file=path)
     said = str(refusal.value)
     wanted = {"mrpc": "Quality, #1 ID", "sst-2": "sentence, label"}
     assert said.startswith(f"{path}: none of the task's files")
@@ -112,8 +112,8 @@ def test_a_file_of_another_task_is_refused(tmp_path, name, split):
 def test_a_released_name_may_have_a_header_of_its_own(tmp_path, caplog):
     write(tmp_path, "train.tsv", "mine\tclass\nA.\t1\n")
     with caplog.at_level("WARNING", logger="absl"):
-        assert glue.read("sst-2", "train", str(tmp_path)).labels == ["1"]
-    assert "columns are taken by number; wanted: sentence, lab" in caplog.text
+        assert read_split("sst-2", "train", str(tmp_path)).labels == ["1"]
+    assert "columns are read by number; expected: sentence, lab" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -127,19 +127,19 @@ def test_a_released_name_may_have_a_header_of_its_own(tmp_path, caplog):
 def test_other_names_at_the_right_places_are_read(tmp_path, name, header):
     width = header.count("\t")
     write(tmp_path, "train.tsv", header + "\n" + "1\t" * width + "entailment\n")
-    assert len(glue.read(glue.name_of(name), "train", str(tmp_path))) == 1
+    assert len(read_split(name, "train", str(tmp_path))) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("sst-2", "gj04\t1\t\tOur friends left.\n", "has no header, but an ex"),
+        ("sst-2", "gj04\t1\t\tOur friends left.\n", "has no header: its first"),
         (
             "mrpc",
             MRPC.replace("ID", "N") + "\tQuality\n",
-            "has '#1 String' at ",
+            "'#1 String' is another column",
         ),
-        ("sst-2", "label\tsentence\n1\tA.\n", "has 'sentence' at another pl"),
+        ("sst-2", "label\tsentence\n1\tA.\n", "'sentence' is another column"),
         ("sts-b", "0\tg\tf\ty\to\ts\ts\tUno.\tDue.\t3.8\n", "has no header"),
         ("xnli", "Eins.\tZwei.\tcontradictory\n", "has no header"),
     ],
@@ -151,7 +151,7 @@ def test_a_released_name_may_not_hold_something_else(
     write(tmp_path, "train.tsv", text * 2)
     write(tmp_path, "multinli/multinli.train.zh.tsv", text * 2)
     with pytest.raises(errors.InputError, match=message):
-        glue.read(name, "train", str(tmp_path))
+        read_split(name, "train", str(tmp_path))
 
 
 def test_a_file_of_xnli_is_known_by_its_header(tmp_path):
@@ -163,7 +163,7 @@ def test_a_file_of_xnli_is_known_by_its_header(tmp_path):
     )
     path = write(tmp_path, "dev", f"{head}\n{rows}")
     for split in ("train", "dev", "test"):
-        found = glue.read("xnli", split, "", file=path, language="fr")
+        found = read_split("xnli", split, "", file=path, language="fr")
         assert (found.second, found.labels) == (["B fr"], ["neutral"])
 
 
@@ -181,10 +181,10 @@ def test_a_named_paraphrase_corpus_is_not_trained_on_whole(
         "3\t4\n",
     )
     data_dir = str(tmp_path / "ids") if with_data_dir else ""
-    train = glue.read("mrpc", "train", data_dir, file=path)
-    dev = glue.read("mrpc", "dev", data_dir, file=path)
+    train = read_split("mrpc", "train", data_dir, file=path)
+    dev = read_split("mrpc", "dev", data_dir, file=path)
     assert (train.first, dev.first) == (["A"], ["C"])
-    test = glue.read("mrpc", "test", data_dir, file=path)
+    test = read_split("mrpc", "test", data_dir, file=path)
     assert (test.first, test.guids) == (["A", "C"], ["0", "1"])
 
 
@@ -192,7 +192,7 @@ def test_the_paraphrase_corpus_needs_the_ids_of_its_dev_set(tmp_path):
     path = write(tmp_path, "msr_paraphrase_train.txt", CORPUS)
     message = f"{path}: no dev_ids.tsv beside it"
     with pytest.raises(errors.InputError, match=message):
-        glue.read("mrpc", "train", "", file=path)
+        read_split("mrpc", "train", "", file=path)
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_the_paraphrase_corpus_needs_the_ids_of_its_dev_set(tmp_path):
 )
 def test_official_dev_sets_are_predicted_whole(shared_data, name, file, count):
     path = str(shared_data / "glue" / file)
-    dev = glue.read(name, "dev", "", file=path)
-    test = glue.read(name, "test", "", file=path)
+    dev = read_split(name, "dev", "", file=path)
+    test = read_split(name, "test", "", file=path)
     assert len(test) == count
     assert (test.first, test.second) == (dev.first, dev.second)
     assert test.labels is None

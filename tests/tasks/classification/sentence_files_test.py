@@ -1,16 +1,17 @@
 """Proves that the released files are read as they are, quirks and all.
 
-python -m pytest tests/tasks/classification/glue_test.py
+python -m pytest tests/tasks/classification/sentence_files_test.py
 """
 
 import bz2
 import gzip
 
 import pytest
+from classifier_runs import read_split
 
 from data import examples
 from foundation import errors
-from tasks.classification import glue
+from tasks.classification import sentence_tasks
 
 MNLI_HEAD = "index\tpromptID\tpairID\tgenre\ts1bp\ts2bp\ts1p\ts2p\tA\tB\t"
 
@@ -25,11 +26,11 @@ def write(folder, name, text):
 def test_cola_has_no_header_but_in_its_test_set(tmp_path):
     write(tmp_path, "train.tsv", "gj04\t1\t\tOne.\ngj04\t0\t*\tTwo it.\n")
     write(tmp_path, "test.tsv", "index\tsentence\n0\tThree.\n")
-    train = glue.read("cola", "train", str(tmp_path))
+    train = read_split("cola", "train", str(tmp_path))
     assert train.first == ["One.", "Two it."]
     assert train.labels == ["1", "0"]
     assert train.lines == [1, 2]
-    test = glue.read("cola", "test", str(tmp_path))
+    test = read_split("cola", "test", str(tmp_path))
     assert (test.first, test.labels, test.guids) == (["Three."], None, ["0"])
 
 
@@ -37,7 +38,7 @@ def test_mrpc_begins_with_a_byte_order_mark_and_does_not_quote(tmp_path):
     head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     text = head + '1\t10\t11\t"Quoted , he said\tIt \u2028 "is"\r\n'
     write(tmp_path, "train.tsv", text)
-    train = glue.read("mrpc", "train", str(tmp_path))
+    train = read_split("mrpc", "train", str(tmp_path))
     assert train.first == ['"Quoted , he said']
     assert train.second == ['It \u2028 "is"']
     assert train.labels == ["1"]
@@ -48,8 +49,8 @@ def test_mrpc_is_read_from_the_paraphrase_corpus_too(tmp_path):
     rows = "1\t10\t11\ta\tb\n0\t12\t13\tc\td\n1\t14\t15\te\tf\n"
     write(tmp_path, "msr_paraphrase_train.txt", head + rows)
     write(tmp_path, "dev_ids.tsv", "12\t13\n")
-    train = glue.read("mrpc", "train", str(tmp_path))
-    dev = glue.read("mrpc", "dev", str(tmp_path))
+    train = read_split("mrpc", "train", str(tmp_path))
+    dev = read_split("mrpc", "dev", str(tmp_path))
     assert (train.first, train.lines) == (["a", "e"], [2, 4])
     assert (dev.first, dev.labels) == (["c"], ["0"])
 
@@ -57,15 +58,15 @@ def test_mrpc_is_read_from_the_paraphrase_corpus_too(tmp_path):
 def test_the_test_set_of_mrpc_is_read_from_the_paraphrase_corpus(tmp_path):
     head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     with pytest.raises(errors.InputError, match="neither test.tsv nor msr_p"):
-        glue.read("mrpc", "test", str(tmp_path))
+        read_split("mrpc", "test", str(tmp_path))
     rows = "1\t10\t11\ta\tb\r\n1\t12\t13\tc\td\r\n"
     write(tmp_path, "MRPC/msr_paraphrase_test.txt", head + rows)
-    test = glue.read("mrpc", "test", str(tmp_path))
+    test = read_split("mrpc", "test", str(tmp_path))
     assert (test.first, test.second) == (["a", "c"], ["b", "d"])
     assert (test.guids, test.labels) == (["0", "1"], None)
     head = "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     write(tmp_path, "test.tsv", head + "5\t10\t11\tx\ty\n")
-    assert glue.read("mrpc", "test", str(tmp_path)).guids == ["5"]
+    assert read_split("mrpc", "test", str(tmp_path)).guids == ["5"]
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
@@ -75,7 +76,7 @@ def test_a_cut_row_of_the_paraphrase_corpus_is_named(tmp_path, split):
     path = write(tmp_path, "msr_paraphrase_train.txt", head + rows)
     write(tmp_path, "dev_ids.tsv", "10\t11\n")
     with pytest.raises(errors.InputError, match=f"{path}:3: 2 columns, but"):
-        glue.read("mrpc", split, str(tmp_path))
+        read_split("mrpc", split, str(tmp_path))
 
 
 @pytest.mark.parametrize("votes", [1, 5])
@@ -84,7 +85,7 @@ def test_mnli_has_its_label_last_whatever_stands_before(tmp_path, votes):
     head = MNLI_HEAD + "label\t" * votes + "gold_label\n"
     text = head + "\t".join([*cells, "contradiction"]) + "\n"
     write(tmp_path, "dev_matched.tsv", text)
-    dev = glue.read("mnli", "dev", str(tmp_path))
+    dev = read_split("mnli", "dev", str(tmp_path))
     assert (dev.first, dev.second) == (["A cat."], ["A dog."])
     assert (dev.labels, dev.guids) == (["contradiction"], ["7"])
 
@@ -94,16 +95,16 @@ def test_mnli_without_a_label_column_is_not_taken_for_labeled(tmp_path):
     text = MNLI_HEAD + "\n" + "\t".join(cells) + "\n"
     write(tmp_path, "dev_matched.tsv", text)
     with pytest.raises(errors.InputError, match=r"dev_matched.tsv:2: 10 col"):
-        glue.read("mnli", "dev", str(tmp_path))
+        read_split("mnli", "dev", str(tmp_path))
 
 
 def test_mnli_cut_after_its_texts_gives_no_label_to_train_on(tmp_path):
     cells = ["7", *["-"] * 7, "A cat.", "A dog."]
     text = MNLI_HEAD.removesuffix("\t") + "\n" + "\t".join(cells) + "\n"
     write(tmp_path, "dev_matched.tsv", text)
-    dev = glue.read("mnli", "dev", str(tmp_path))
+    dev = read_split("mnli", "dev", str(tmp_path))
     with pytest.raises(errors.InputError, match="tsv:2: label 'A dog.' is no"):
-        labels = glue.TASKS["mnli"].labels
+        labels = sentence_tasks.TASKS["mnli"].labels
         examples.encode_labels(dev, examples.CLASSIFICATION, labels)
 
 
@@ -116,7 +117,7 @@ def test_a_vote_is_not_taken_for_the_gold_label_of_mnli(tmp_path, width):
     path = write(tmp_path, "dev_matched.tsv", "\n".join(rows))
     message = f"{path}:3: {width} columns, but the header has 16"
     with pytest.raises(errors.InputError, match=message):
-        glue.read("mnli", "dev", str(tmp_path))
+        read_split("mnli", "dev", str(tmp_path))
 
 
 def test_both_dev_sets_of_mnli_and_compressed_files(tmp_path):
@@ -125,7 +126,7 @@ def test_both_dev_sets_of_mnli_and_compressed_files(tmp_path):
     for name, compress in (("gz", gzip.compress), ("bz2", bz2.compress)):
         file = f"{name}/MNLI/dev_mismatched.tsv.{name}"
         write(tmp_path, file, compress(text.encode()))
-        dev = glue.read("mnli", "dev_mismatched", str(tmp_path / name))
+        dev = read_split("mnli", "dev_mismatched", str(tmp_path / name))
         assert dev.labels == ["neutral"]
 
 
@@ -134,7 +135,7 @@ def test_stsb_is_a_regression(tmp_path):
     head = "index genre filename year old_index source1 source2 sentence1 "
     head = "\t".join((head + "sentence2 score").split())
     write(tmp_path, "train.tsv", head + "\n" + "\t".join(cells) + "\n")
-    train = glue.read("sts-b", "train", str(tmp_path))
+    train = read_split("sts-b", "train", str(tmp_path))
     values = examples.encode_labels(train, examples.REGRESSION, [])
     assert values.dtype.kind == "f"
     assert values.tolist() == [[pytest.approx(3.8)]]
@@ -152,9 +153,9 @@ def test_xnli_reads_one_language_and_its_other_spelling(tmp_path, archives):
     dev = row.format("language", "sentence2").replace("neutral", "gold_label")
     dev += row.format("de", "Ja.") + row.format("fr", "Oui.")
     write(tmp_path, f"{in_dev}xnli.dev.tsv", dev)
-    train = glue.read("xnli", "train", str(tmp_path), language="de")
+    train = read_split("xnli", "train", str(tmp_path), language="de")
     assert train.labels == ["contradiction"]
-    dev = glue.read("xnli", "dev", str(tmp_path), language="fr")
+    dev = read_split("xnli", "dev", str(tmp_path), language="fr")
     assert dev.second == ["Oui."]
 
 
@@ -162,14 +163,14 @@ def test_a_cut_row_is_named_by_file_and_line(tmp_path):
     text = "index\tq\ts\tlabel\n0\ta\tb\tentailment\n1\tcut off\n"
     path = write(tmp_path, "dev.tsv", text)
     with pytest.raises(errors.InputError, match=f"{path}:3: 2 columns"):
-        glue.read("qnli", "dev", str(tmp_path))
+        read_split("qnli", "dev", str(tmp_path))
 
 
 def test_without_a_header_the_first_row_says_how_wide_rows_are(tmp_path):
     path = write(tmp_path, "dev.tsv", "g\t1\t\tOne.\n\ng\t0\t\tTwo\t.\n")
     message = f"{path}:3: 5 columns, but the first row has 4"
     with pytest.raises(errors.InputError, match=message):
-        glue.read("cola", "dev", str(tmp_path))
+        read_split("cola", "dev", str(tmp_path))
 
 
 QQP = (
@@ -187,32 +188,32 @@ def test_the_cut_rows_that_qqp_is_released_with_are_left_out(
 ):
     path = write(tmp_path, f"{split}.tsv", QQP)
     with caplog.at_level("WARNING", logger="absl"):
-        found = glue.read("qqp", split, str(tmp_path))
+        found = read_split("qqp", split, str(tmp_path))
     assert (found.first, found.labels) == (["A?", "D?"], ["0", "1"])
     assert found.lines == [2, 4]
-    assert f"2 cut row(s) left out: {path}:3, {path}:5" in caplog.text
+    assert f"2 truncated row(s) skipped: {path}:3, {path}:5" in caplog.text
 
 
 def test_no_row_that_qqp_is_submitted_for_is_left_out(tmp_path):
     text = "id\tquestion1\tquestion2\n0\tA?\tB?\n1\tC?\n2\tD?\tE?\n"
     path = write(tmp_path, "test.tsv", text)
     with pytest.raises(errors.InputError, match=f"{path}:3: 2 columns, but"):
-        glue.read("qqp", "test", str(tmp_path))
+        read_split("qqp", "test", str(tmp_path))
 
 
 def test_a_label_of_another_task_is_named(tmp_path):
     text = "index\tq\ts\tlabel\n0\ta\tb\tentailment\n1\ta\tb\tmaybe\n"
     path = write(tmp_path, "dev.tsv", text)
-    dev = glue.read("rte", "dev", str(tmp_path))
+    dev = read_split("rte", "dev", str(tmp_path))
     with pytest.raises(errors.InputError, match=f"{path}:3: label 'maybe'"):
-        labels = glue.TASKS["rte"].labels
+        labels = sentence_tasks.TASKS["rte"].labels
         examples.encode_labels(dev, examples.CLASSIFICATION, labels)
 
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path):
     path = write(tmp_path, "train.tsv", b"g\t1\t\tOk.\ng\t1\t\t\xff\xfa.\n")
     with pytest.raises(errors.InputError, match=f"{path}:2: not UTF-8"):
-        glue.read("cola", "train", str(tmp_path))
+        read_split("cola", "train", str(tmp_path))
 
 
 def test_swag_makes_four_pairs_of_a_row(tmp_path):
@@ -220,7 +221,7 @@ def test_swag_makes_four_pairs_of_a_row(tmp_path):
     head += "ending0,ending1,ending2,ending3,label\n"
     row = '7,v,0,x,"One, two.",She,gold,a.,b.,"c\nc.",d.,2\n'
     path = write(tmp_path, "val.csv", head + row)
-    dev = glue.read_swag("dev", str(tmp_path))
+    dev = read_split("swag", "dev", str(tmp_path))
     assert dev.num_choices == 4
     assert len(dev) == 1
     assert dev.first == ["One, two."] * 4
@@ -249,10 +250,10 @@ def test_swag_makes_four_pairs_of_a_row(tmp_path):
 def test_official_files_have_their_official_number_of_examples(
     shared_data, name, split, count
 ):
-    read = glue.read(name, split, str(shared_data / "glue"))
+    read = read_split(name, split, str(shared_data / "glue"))
     assert len(read) == count
     if split != "test":
-        task = glue.TASKS[name]
+        task = sentence_tasks.TASKS[name]
         examples.encode_labels(read, task.kind, task.labels)
 
 
@@ -262,8 +263,8 @@ def test_the_paraphrase_corpus_gives_the_official_dev_set(
     for name in ("msr_paraphrase_train.txt", "dev_ids.tsv"):
         data = (shared_data / "glue" / "MRPC" / name).read_bytes()
         write(tmp_path, name, data)
-    ours = glue.read("mrpc", "dev", str(tmp_path))
-    official = glue.read("mrpc", "dev", str(shared_data / "glue"))
+    ours = read_split("mrpc", "dev", str(tmp_path))
+    official = read_split("mrpc", "dev", str(shared_data / "glue"))
     assert len(ours) == 408
     assert sorted(zip(ours.first, ours.second, ours.labels, strict=True)) == (
         sorted(
@@ -278,8 +279,8 @@ def test_the_paraphrase_corpus_gives_the_official_test_set(
     name = "msr_paraphrase_test.txt"
     data = (shared_data / "glue" / "MRPC" / name).read_bytes()
     write(tmp_path, name, data)
-    ours = glue.read("mrpc", "test", str(tmp_path))
-    official = glue.read("mrpc", "test", str(shared_data / "glue"))
+    ours = read_split("mrpc", "test", str(tmp_path))
+    official = read_split("mrpc", "test", str(shared_data / "glue"))
     assert len(ours) == 1725
     assert ours.digest == official.digest
     assert ours.guids == official.guids

@@ -1,0 +1,67 @@
+"""Joins a sentence task, its data and its model into a fine-tuning job."""
+
+import functools
+from typing import Any
+
+from data.features import Features
+from jobs import finetuning, run_config
+from tasks.classification import objective, sentence_outputs, sentence_tasks
+from weights import warm_start
+
+
+def make_job(
+    config: run_config.FinetuningConfig,
+    start: warm_start.Start,
+    task: sentence_tasks.SentenceTask,
+    strategy: Any,
+    *,
+    eval_batch_size: int,
+) -> finetuning.Job:
+    """Makes the job that trains and evaluates models of a task.
+
+    Args:
+      config: the flags of any fine-tuning job.
+      start: the pre-trained model and its tokenizer.
+      task: what is learned.
+      strategy: the devices.
+      eval_batch_size: over all replicas.
+    """
+
+    @functools.cache
+    def features(split: str) -> Features:
+        return sentence_tasks.tokenize(
+            task,
+            split,
+            start.tokenizer,
+            max_seq_length=config.max_seq_length,
+            records_dir=config.output_dir if config.write_records else None,
+        )
+
+    def evaluate(
+        task_model: finetuning.TaskModel,
+    ) -> sentence_outputs.Evaluation:
+        logits = {
+            split: task_model.predict(features(split), eval_batch_size)[
+                "logits"
+            ]
+            for split in task.dev_splits
+        }
+        lengths = features(task.dev_splits[0]).lengths
+        return sentence_outputs.evaluate(task, logits, lengths)
+
+    return finetuning.Job(
+        config=config,
+        start=start,
+        strategy=strategy,
+        task=objective.ClassificationTask(task.kind),
+        make_model=functools.partial(
+            objective.make_model,
+            start.config,
+            kind=task.kind,
+            num_classes=task.num_classes,
+        ),
+        features=features,
+        evaluate=evaluate,
+        data_settings=task.train_settings if config.do_train else {},
+        evaluation_settings=lambda: task.dev_settings,
+    )
