@@ -47,16 +47,21 @@ class ClassifierConfig(run_config.FinetuningConfig):
 
     task_name: str = field(
         "A GLUE task such as MRPC, xnli, swag or boolq; or the format of your "
-        "own tables: csv, tsv or jsonl."
+        "own tables: csv, tsv or jsonl.",
+        affects="records",
     )
     data_dir: str | None = field(
         "Directory of the task's released files.", None
     )
     train_file: str | None = field(
-        "Training set, instead of the released file in --data_dir.", None
+        "Training set, instead of the released file in --data_dir.",
+        None,
+        affects="records",
     )
     dev_file: str | None = field(
-        "Development set, instead of the released file in --data_dir.", None
+        "Development set, instead of the released file in --data_dir.",
+        None,
+        affects="evaluation",
     )
     test_file: str | None = field(
         "Set to predict, instead of the released file in --data_dir. If it has "
@@ -81,6 +86,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
         "Kind of label in your own tables; by default that of the model in "
         "--init_checkpoint, else classification.",
         None,
+        affects="records",
     )
     language: str = field("Language of the XNLI files.", "zh")
     do_eval: bool = field("Whether to evaluate on the development set.", False)

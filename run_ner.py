@@ -59,8 +59,12 @@ class NerConfig(run_config.FinetuningConfig):
         "test.txt.",
         None,
     )
-    train_file: str | None = field("In place of that in --data_dir.", None)
-    dev_file: str | None = field("In place of that in --data_dir.", None)
+    train_file: str | None = field(
+        "In place of that in --data_dir.", None, affects="records"
+    )
+    dev_file: str | None = field(
+        "In place of that in --data_dir.", None, affects="evaluation"
+    )
     test_file: str | None = field("In place of that in --data_dir.", None)
     text_file: str | None = field(
         "Raw text to predict; its entities go to entities.jsonl.", None
@@ -72,19 +76,25 @@ class NerConfig(run_config.FinetuningConfig):
         "That the files' tags are in; auto recognizes it.", "auto"
     )
     model_scheme: Literal["bio2", "iobes"] = field(
-        "That the model learns, whatever the files have.", "bio2"
+        "That the model learns, whatever the files have.",
+        "bio2",
+        affects="result",
     )
     entity_types: str | None = field(
-        "Comma list; without it, those of the training set.", None
+        "Comma list; without it, those of the training set.",
+        None,
+        affects="result",
     )
     document_context: Literal["none", "maximal"] = field(
         "maximal: fill sequences up with the document around each sentence.",
         "none",
+        affects="records",
     )
     doc_stride: int = field(
         "With it, sentences of about so many pieces share a sequence, which "
         "saves time; 0: as few as there are sequences.",
         0,
+        affects="records",
     )
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field("Over all replicas.", 8)
@@ -97,6 +107,7 @@ class NerConfig(run_config.FinetuningConfig):
     crf: bool = field(
         "Score whole sentences of tags; a model that has a CRF keeps it.",
         False,
+        affects="result",
     )
     features: Literal[
         "none",
@@ -111,9 +122,15 @@ class NerConfig(run_config.FinetuningConfig):
         "Leave the encoder as it is, and train a BiLSTM on these activations.",
         "none",
     )
-    lstm_size: int = field("Of each direction of its two layers.", 768)
-    lstm_dropout: float = field("In front of each layer and the scores.", 0.1)
-    lstm_learning_rate: float = field("In place of --learning_rate.", 1e-3)
+    lstm_size: int = field(
+        "Of each direction of its two layers.", 768, affects="result"
+    )
+    lstm_dropout: float = field(
+        "In front of each layer and the scores.", 0.1, affects="result"
+    )
+    lstm_learning_rate: float = field(
+        "In place of --learning_rate.", 1e-3, affects="result"
+    )
 
     def __post_init__(self):
         """Refuses combinations that cannot be meant."""

@@ -44,42 +44,70 @@ field = config_flags.field
 class PretrainingConfig(run_config.RunConfig):
     """Everything run_pretraining.py needs to know."""
 
-    bert_config_file: str = field("JSON of the model's hyperparameters.")
-    input_file: str = field("Comma list of shards or globs to train on.")
+    bert_config_file: str = field(
+        "JSON of the model's hyperparameters.", affects="execution"
+    )
+    input_file: str = field(
+        "Comma list of shards or globs to train on.", affects="records"
+    )
     eval_file: str | None = field(
-        "Held-out shards; without them --input_file is evaluated.", None
+        "Held-out shards; without them --input_file is evaluated.",
+        None,
+        affects="execution",
     )
     vocab_file: str | None = field(
-        "The vocabulary, where no manifest beside the shards names it.", None
+        "The vocabulary, where no manifest beside the shards names it.",
+        None,
+        affects="execution",
     )
     do_lower_case: bool | None = field(
         "How they were made, where no manifest says it; default: what "
         "--init_checkpoint says, else by the capitals of --vocab_file.",
         None,
+        affects="execution",
     )
     objective: Literal[
         "masked_lm_and_next_sentence", "masked_lm", "left_to_right"
-    ] = field("Which losses to train on.", "masked_lm_and_next_sentence")
+    ] = field(
+        "Which losses to train on.",
+        "masked_lm_and_next_sentence",
+        affects="result",
+    )
     do_train: bool = field("Whether to train.", False)
     do_eval: bool = field("Whether to evaluate.", False)
-    max_seq_length: int = field("As the shards were made.", 128)
-    max_predictions_per_seq: int = field("As the shards were made.", 20)
-    train_batch_size: int = field("Over all replicas.", 32)
-    eval_batch_size: int = field("Over all replicas.", 8)
-    num_train_steps: int = field("Where the learning rate reaches 0.", 100000)
+    max_seq_length: int = field(
+        "As the shards were made.", 128, affects="result"
+    )
+    max_predictions_per_seq: int = field(
+        "As the shards were made.", 20, affects="result"
+    )
+    train_batch_size: int = field("Over all replicas.", 32, affects="records")
+    eval_batch_size: int = field("Over all replicas.", 8, affects="execution")
+    num_train_steps: int = field(
+        "Where the learning rate reaches 0.", 100000, affects="result"
+    )
     phases: str | None = field(
         "Stretches of different lengths, LENGTH:STEPS,..., in place of "
         "--max_seq_length, --max_predictions_per_seq and --num_train_steps; "
         "each reads those shards of --input_file that have its length.",
         None,
+        affects="records",
     )
-    num_warmup_steps: int = field("Steps of rising learning rate.", 10000)
-    max_eval_steps: int = field("Batches of an evaluation, at most.", 100)
+    num_warmup_steps: int = field(
+        "Steps of rising learning rate.", 10000, affects="result"
+    )
+    max_eval_steps: int = field(
+        "Batches of an evaluation, at most.", 100, affects="execution"
+    )
     eval_every_steps: int = field(
-        "Also evaluate while training, so often; 0 is never.", 0
+        "Also evaluate while training, so often; 0 is never.",
+        0,
+        affects="execution",
     )
     peak_tflops: float | None = field(
-        "Of one device, to report the utilization where it is not known.", None
+        "Of one device, to report the utilization where it is not known.",
+        None,
+        affects="execution",
     )
 
     def __post_init__(self):
@@ -213,20 +241,19 @@ def train(config, data, task, model, evaluator, strategy, warm_start) -> None:
         eval_every=config.eval_every_steps,
         warm_start=warm_start,
         begun=functools.partial(assembly.write_run_config, config, strategy),
-        # Its path is compared anyway.
-        settings={
-            f"bert_config_file's {name}": value
-            for name, value in model.config.to_dict().items()
-        },
-        data_settings={
-            "train_batch_size": config.train_batch_size,
-            "random_seed": config.random_seed,
-            "phases": config.phases,
-            "input_file": [part.train.fingerprint for part in data.phases],
-            # Beside it, so that runs begun before it was compared go on.
-            "input_file contents": [p.train.contents for p in data.phases],
-        },
-        loop_options={"extendable_settings": _LISTED_BY_PHASE},
+        settings=assembly.settings_of(
+            config,
+            {
+                **{
+                    f"bert_config_file's {name}": value
+                    for name, value in model.config.to_dict().items()
+                },
+                "input_file": [part.train.fingerprint for part in data.phases],
+                # Separate, so that runs begun before it was compared continue.
+                "input_file contents": [p.train.contents for p in data.phases],
+            },
+            extendable=_LISTED_BY_PHASE,
+        ),
     )
 
 

@@ -46,31 +46,46 @@ class SquadConfig(run_config.FinetuningConfig):
     """The flags of run_squad.py."""
 
     train_file: str | None = field(
-        "SQuAD's JSON; several files separated by commas.", None
+        "SQuAD's JSON; several files separated by commas.",
+        None,
+        affects="records",
     )
     predict_file: str | None = field(
-        "SQuAD's JSON; the predictions are scored if it has answers.", None
+        "SQuAD's JSON; the predictions are scored if it has answers.",
+        None,
+        affects="evaluation",
     )
-    max_seq_length: int = field("Tokens of a window.", 384)
-    doc_stride: int = field("Tokens from one window's start to the next.", 128)
-    max_query_length: int = field("Tokens; longer questions are cut.", 64)
-    n_best_size: int = field("Answers in nbest_predictions.json.", 20)
-    max_answer_length: int = field("The most tokens of an answer.", 30)
+    max_seq_length: int = field("Tokens of a window.", 384, affects="records")
+    doc_stride: int = field(
+        "Tokens from one window's start to the next.", 128, affects="records"
+    )
+    max_query_length: int = field(
+        "Tokens; longer questions are cut.", 64, affects="records"
+    )
+    n_best_size: int = field(
+        "Answers in nbest_predictions.json.", 20, affects="evaluation"
+    )
+    max_answer_length: int = field(
+        "The most tokens of an answer.", 30, affects="evaluation"
+    )
     version_2_with_negative: bool | None = field(
         "Whether questions may have no answer, as in SQuAD 2.0; by default, as "
         "the model was trained, else False.",
         None,
+        affects="evaluation",
     )
     null_score_diff_threshold: float | None = field(
         "Null odds above which there is no answer; by default, the best on "
         "--predict_file after training, else that stored with the model.",
         None,
+        affects="evaluation",
     )
     exact_answers: bool = field(
         "Answer with the characters of the tokens instead of projecting them "
         "to words as google-research/bert does: for scripts without spaces "
         "between words.",
         False,
+        affects="evaluation",
     )
     verbose_logging: bool = field("Log all questions that are left out.", False)
     ensemble_dirs: str | None = field(

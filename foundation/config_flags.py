@@ -22,7 +22,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from absl import flags, logging
 
@@ -37,6 +37,15 @@ _DEFINE = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
+# What a flag affects in training. From it derives what happens when a run is
+# resumed, or its output directory is used again, with another value:
+#   records     which records a training step reads, or what they hold: refused
+#   evaluation  what a run's models are compared by: refused if they are
+#   result      what training ends with: refused by the runs of a grid, named in
+#               a warning where a single run is resumed
+#   execution   devices, saving, logging: named in a warning
+#   nothing     not compared
+Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
 # What tf.io.gfile and the checkpoint readers raise for the user's own files.
 _TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
 # What an OpError of any kind says of them: a full disk, a directory where a
@@ -48,9 +57,21 @@ _TENSORFLOW_FILE_TEXTS = (
 )
 
 
-def field(help: str, default: Any = REQUIRED) -> Any:
+def field(
+    help: str, default: Any = REQUIRED, *, affects: Effect = "nothing"
+) -> Any:
     """Declares one flag; without a default the flag is required."""
-    return dataclasses.field(default=default, metadata={"help": help})
+    metadata = {"help": help, "affects": affects}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def affecting(config: Any, *effects: Effect) -> dict[str, Any]:
+    """Returns the values of the flags that are declared with these effects."""
+    return {
+        flag.name: getattr(config, flag.name)
+        for flag in dataclasses.fields(config)
+        if flag.metadata["affects"] in effects
+    }
 
 
 def run(

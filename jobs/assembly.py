@@ -3,14 +3,15 @@
 strategy -> model, in strategy.scope() -> optimizer -> loop.train(...)
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import config as tf_config
 
-from foundation import config_flags
+from foundation import config_flags, file_system
 from jobs import run_config
 from training import clock, feed, loop, metric_writer, optimizers, precision
 from training import strategy as strategy_lib
@@ -198,6 +199,61 @@ def make_throughput(
     return metric_writer.Throughput(tokens=tokens, flops=flops, peak=peak)
 
 
+def flag_values(
+    config: run_config.RunConfig, *effects: config_flags.Effect
+) -> dict[str, Any]:
+    """Returns the flags that are declared with these effects, to be compared.
+
+    A path is absolute, so that it is the same in every working directory.
+    """
+    values = config_flags.affecting(config, *effects)
+    if values.get("init_checkpoint"):
+        path = file_system.real(values["init_checkpoint"])
+        values["init_checkpoint"] = path
+    return values
+
+
+def settings_of(
+    config: run_config.RunConfig,
+    found: Mapping[str, Any],
+    *,
+    extendable: Collection[str] = (),
+    fixed: Collection[str] = (),
+) -> loop.Settings:
+    """Returns what a resumed run is compared by; see config_flags.Effect.
+
+    Args:
+      config: the flags.
+      found: JSON values that replace the flags' own, as the digest of a file
+        replaces its name, or add to them; their names begin with the flag's.
+      extendable: see loop.Settings.
+      fixed: names of flags that decide in this run which records it reads,
+        besides those that are declared so.
+    """
+    fixed = {*fixed, *config_flags.affecting(config, "records", "evaluation")}
+    values = {
+        **flag_values(config, "records", "result", "execution"),
+        **_chosen(config),
+        **found,
+    }
+    return loop.Settings(
+        values=values,
+        fixed=[name for name in values if re.match(r"\w+", name)[0] in fixed],
+        extendable=extendable,
+        allows_changes=config.allow_changed_data,
+    )
+
+
+def _chosen(config) -> dict[str, str]:
+    """Returns what "auto" stands for on this machine."""
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+    kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
+    return {
+        "strategy's devices": kind,
+        "precision in fact": precision.choose(config.precision),
+    }
+
+
 def train(
     config: run_config.RunConfig,
     task: Any,
@@ -209,16 +265,12 @@ def train(
     eval_every: int = 0,
     warm_start: Callable[[], None] | None = None,
     begun: Callable[[], None] = lambda: None,
-    data_settings: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: loop.Settings,
     optimizer_options: Mapping[str, Any] | None = None,
     loop_options: Mapping[str, Any] | None = None,
 ) -> int:
     """Trains a model as its flags say; see loop.train.
 
-    `data_settings` is what decides which records a step reads, or what the best
-    step is told by, by flag, as JSON values; a resumed run may not change it.
-    `settings` are flags besides those of `config` whose change is warned of.
     The options are those of make_optimizer and of loop.Options.
 
     Returns:
@@ -239,9 +291,7 @@ def train(
         strategy=strategy,
         phases=phases,
         output_dir=config.output_dir,
-        options=_options(
-            config, steps[0], eval_every, data_settings, settings, loop_options
-        ),
+        options=_options(config, steps[0], eval_every, settings, loop_options),
         loss_scale=loss_scale,
         run_clock=run_clock,
         warm_start=warm_start,
@@ -264,20 +314,9 @@ def _schedule(config, num_train_steps, num_warmup_steps, run_clock) -> Callable:
     )
 
 
-def _chosen(config) -> dict[str, str]:
-    """Returns what "auto" has found, which a run may not find again."""
-    kinds = {device.device_type for device in tf.config.list_logical_devices()}
-    kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
-    return {
-        "strategy's devices": kind,
-        "precision in fact": precision.choose(config.precision),
-    }
-
-
 def _options(
-    config, num_train_steps, eval_every, data_settings, settings, loop_options
+    config, num_train_steps, eval_every, settings, loop_options
 ) -> loop.Options:
-    data_settings = data_settings or {}
     return loop.Options(
         seed=config.random_seed,
         num_accumulation_steps=config.gradient_accumulation_steps,
@@ -288,13 +327,6 @@ def _options(
         eval_every=eval_every,
         jit_compile=uses_xla(config),
         compile_parts=compiles_parts(config, num_train_steps),
-        settings={
-            **config.settings(),
-            **_chosen(config),
-            **(settings or {}),
-            **data_settings,
-        },
-        data_settings=tuple(data_settings),
-        allow_changed_data=config.allow_changed_data,
+        settings=settings,
         **(loop_options or {}),
     )

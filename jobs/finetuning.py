@@ -77,7 +77,7 @@ def train_epochs(
     make_batches: feed.MakeBatches,
     num_examples: int,
     warm_start: Callable[[], None],
-    data_settings: Mapping[str, Any],
+    settings: loop.Settings,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     rate_multiplier: Callable[[str], float] | None = None,
 ) -> int:
@@ -92,7 +92,7 @@ def train_epochs(
         make_batches: endless.
         num_examples: in an epoch.
         warm_start: assigns the pre-trained weights.
-        data_settings: see assembly.train.
+        settings: see assembly.settings_of.
         evaluate: returns held-out values, SCORE among them.
         rate_multiplier: see assembly.make_optimizer.
 
@@ -111,8 +111,7 @@ def train_epochs(
         num_warmup_steps=int(steps * config.warmup_proportion),
         eval_every=config.eval_every_steps,
         warm_start=warm_start,
-        data_settings=data_settings,
-        settings=config.outcome,
+        settings=settings,
         optimizer_options=_optimizer_options(config, rate_multiplier),
         loop_options=_loop_options(config),
     )
@@ -179,10 +178,10 @@ class Job:
       make_model: takes attention, bilstm_size, recompute, seed and dtype.
       features: of a set by its name; asked for often, so it caches.
       evaluate: asks a model about the development sets.
-      data_settings: what decides which records a step reads, by flag; that of
-        the order is added here.
-      evaluation_settings: returns what identifies the development sets, by
-        flag; called only if training evaluates.
+      data_settings: values of flags that affect records, where they are not the
+        flag's own: the digest of a file in place of its name.
+      evaluation_settings: returns the same for flags that affect evaluations;
+        called only if training evaluates.
       num_examples: that make an epoch, where features are parts of examples;
         None if every row of them is one.
       load_beside: assigns to a model what lies in a directory besides its
@@ -207,28 +206,22 @@ class Job:
         step = length_step(self.config, self.strategy)
         return length_groups.permitted_lengths(self.config.max_seq_length, step)
 
-    @property
-    def all_data_settings(self) -> dict[str, Any]:
-        """What decides which records a step reads, but for the seed."""
+    def found_settings(self, *, evaluates: bool) -> dict[str, Any]:
+        """Returns the values, by flag, that are not the flags' own."""
         tokenizer = self.start.tokenizer
         return {
-            "train_batch_size": self.config.train_batch_size,
-            "max_seq_length": self.config.max_seq_length,
             "vocab_file": tokenizer.vocabulary.sha256,
             "do_lower_case": tokenizer.settings["do_lower_case"],
             **self.data_settings,
+            **(self.evaluation_settings() if evaluates else {}),
         }
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """What decides how a run ends, but for its rate and seed, by flag."""
-        evaluation_settings = (
-            self.evaluation_settings() if self.config.needs_evaluation else {}
-        )
+        """What decides, by flag, how the runs of a grid end."""
         return {
-            **self.config.outcome,
-            **self.all_data_settings,
-            **evaluation_settings,
+            **assembly.flag_values(self.config, "records", "result"),
+            **self.found_settings(evaluates=self.config.needs_evaluation),
         }
 
     def build(self, seed: int) -> "TaskModel":
@@ -331,14 +324,13 @@ class TaskModel:
             ),
             num_examples=job.num_examples or len(features),
             warm_start=self.warm_start,
-            data_settings={
-                "random_seed": run.random_seed,
-                **job.all_data_settings,
-                # Its best step is the best on these.
-                **(
-                    job.evaluation_settings() if config.eval_every_steps else {}
-                ),
-            },
+            settings=assembly.settings_of(
+                config,
+                {
+                    **job.found_settings(evaluates=config.eval_every_steps > 0),
+                    **run.settings,
+                },
+            ),
             evaluate=evaluate if config.eval_every_steps else None,
             rate_multiplier=warm_start_lib.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay

@@ -6,7 +6,6 @@ written once. Names and defaults are google-research/bert's where it has them.
 
 import dataclasses
 import math
-import os
 from typing import Any, Literal
 
 from foundation import config_flags
@@ -21,10 +20,12 @@ class DeviceConfig:
     precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
         "auto: bfloat16 where the hardware multiplies it, else float32.",
         "auto",
+        affects="result",
     )
     use_xla: Literal["auto", "true", "false"] = field(
         "auto: on GPUs and TPUs, and in part on CPUs that multiply bfloat16.",
         "auto",
+        affects="execution",
     )
     strategy: Literal[
         "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
@@ -32,14 +33,25 @@ class DeviceConfig:
         "auto: several workers where TF_CONFIG names them, else all GPUs, "
         "else the CPU.",
         "auto",
+        affects="execution",
     )
-    num_replicas: int | None = field("GPUs of a mirrored strategy.", None)
-    use_tpu: bool = field("The same as --strategy=tpu.", False)
-    tpu_name: str | None = field("The TPU's name or grpc:// address.", None)
-    tpu_zone: str | None = field("The TPU's zone.", None)
-    gcp_project: str | None = field("The TPU's project.", None)
-    master: str | None = field("An address in place of --tpu_name.", None)
-    num_tpu_cores: int = field("Cores of the TPU.", 8)
+    num_replicas: int | None = field(
+        "GPUs of a mirrored strategy.", None, affects="execution"
+    )
+    use_tpu: bool = field(
+        "The same as --strategy=tpu.", False, affects="execution"
+    )
+    tpu_name: str | None = field(
+        "The TPU's name or grpc:// address.", None, affects="execution"
+    )
+    tpu_zone: str | None = field("The TPU's zone.", None, affects="execution")
+    gcp_project: str | None = field(
+        "The TPU's project.", None, affects="execution"
+    )
+    master: str | None = field(
+        "An address in place of --tpu_name.", None, affects="execution"
+    )
+    num_tpu_cores: int = field("Cores of the TPU.", 8, affects="execution")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,22 +62,35 @@ class RunConfig(DeviceConfig):
     init_checkpoint: str | None = field(
         "What to start from: a model directory or a TensorFlow checkpoint.",
         None,
+        affects="result",
     )
-    learning_rate: float = field("Peak learning rate.", 5e-5)
+    learning_rate: float = field("Peak learning rate.", 5e-5, affects="result")
     optimizer: Literal["adamw", "lamb"] = field(
-        "adamw is the released one; lamb is for very large batches.", "adamw"
+        "adamw is the released one; lamb is for very large batches.",
+        "adamw",
+        affects="result",
     )
     gradient_accumulation_steps: int = field(
-        "Parts in which each batch is computed, to save memory.", 1
+        "Parts in which each batch is computed, to save memory.",
+        1,
+        affects="result",
     )
     random_seed: int = field(
-        "Of weights, dropout and the order of the records.", 12345
+        "Of weights, dropout and the order of the records.",
+        12345,
+        affects="records",
     )
     recompute: bool = field(
-        "Compute activations twice instead of keeping them.", False
+        "Compute activations twice instead of keeping them.",
+        False,
+        affects="execution",
     )
-    save_checkpoints_steps: int = field("Steps between checkpoints.", 1000)
-    keep_checkpoint_max: int = field("How many checkpoints stay.", 5)
+    save_checkpoints_steps: int = field(
+        "Steps between checkpoints.", 1000, affects="execution"
+    )
+    keep_checkpoint_max: int = field(
+        "How many checkpoints stay.", 5, affects="execution"
+    )
     allow_changed_data: bool = field(
         "Resume although batch size, seed, input or development set are not "
         "the run's.",
@@ -75,8 +100,11 @@ class RunConfig(DeviceConfig):
         "End in so many hours, in a grid each run: the learning rate reaches "
         "0 then, or after all steps, whichever comes first.",
         None,
+        affects="result",
     )
-    log_every_steps: int = field("Steps between lines of metrics.", 100)
+    log_every_steps: int = field(
+        "Steps between lines of metrics.", 100, affects="execution"
+    )
     iterations_per_loop: int = field(
         "Steps per call of the device, at most.", 1000
     )
@@ -103,22 +131,6 @@ class RunConfig(DeviceConfig):
                 f"--learning_rate={self.learning_rate}: must lie between "
                 "0 and 1"
             )
-
-    def settings(self) -> dict[str, Any]:
-        """Returns the flags that a resumed run is compared by."""
-        values = dataclasses.asdict(self)
-        return {k: v for k, v in values.items() if k not in _MAY_CHANGE}
-
-
-# Flags that change nothing of what is computed, or not of the run itself.
-_MAY_CHANGE = (
-    "allow_changed_data",
-    "do_eval",
-    "do_train",
-    "input_file",  # Its shards are compared instead.
-    "iterations_per_loop",
-    "output_dir",
-)
 
 
 def require(config: Any, name: str, *, minimum: int) -> None:
@@ -149,17 +161,23 @@ class EncoderConfig:
         "JSON of the model; without it, that beside --init_checkpoint.", None
     )
     vocab_file: str | None = field(
-        "The vocabulary; without it, that beside --init_checkpoint.", None
+        "The vocabulary; without it, that beside --init_checkpoint.",
+        None,
+        affects="records",
     )
     do_lower_case: bool | None = field(
         "Whether the model is uncased; without it, as --init_checkpoint was "
         "trained, else by the capitals of the vocabulary.",
         None,
+        affects="records",
     )
-    max_seq_length: int = field("Pieces; longer texts are cut.", 128)
+    max_seq_length: int = field(
+        "Pieces; longer texts are cut.", 128, affects="records"
+    )
     group_by_length: bool = field(
         "Make batches of similar length instead of padding all to the longest.",
         True,
+        affects="records",
     )
 
 
@@ -169,47 +187,59 @@ class FinetuningConfig(RunConfig, EncoderConfig):
 
     do_train: bool = field("Whether to train.", False)
     do_predict: bool = field("Whether to predict the test set.", False)
-    train_batch_size: int = field("Over all replicas.", 32)
+    train_batch_size: int = field("Over all replicas.", 32, affects="records")
     predict_batch_size: int = field("Over all replicas.", 8)
     learning_rate: str = field(
         "Peak learning rate; several, as in 5e-5,3e-5, make a grid of which "
         "the best on the development set is kept.",
         "5e-5",
+        affects="result",
     )
     num_seeds: int = field(
         "Runs with each learning rate, from --random_seed upwards.", 1
     )
-    num_train_epochs: float = field("Times that every example is seen.", 3.0)
+    num_train_epochs: float = field(
+        "Times that every example is seen.", 3.0, affects="result"
+    )
     warmup_proportion: float = field(
-        "Share of the steps in which the learning rate rises.", 0.1
+        "Share of the steps in which the learning rate rises.",
+        0.1,
+        affects="result",
     )
     write_records: bool = field(
         "Keep the features as TFRecords in --output_dir, for the next run.",
         True,
     )
     eval_every_steps: int = field(
-        "Also evaluate while training, so often; 0 is never.", 0
+        "Also evaluate while training, so often; 0 is never.",
+        0,
+        affects="result",
     )
     early_stopping_patience: int = field(
         "End after so many evaluations without a better one, and keep the "
         "best; 0 is never. Needs --eval_every_steps.",
         0,
+        affects="result",
     )
     bias_correction: bool = field(
         "Correct AdamW's moments, which the released optimizer does not.",
         False,
+        affects="result",
     )
     layer_decay: float = field(
-        "Factor on the learning rate from each layer to the one below.", 1.0
+        "Factor on the learning rate from each layer to the one below.",
+        1.0,
+        affects="result",
     )
     reinit_layers: int = field(
-        "So many top layers, and the pooler, start anew.", 0
+        "So many top layers, and the pooler, start anew.", 0, affects="result"
     )
     bilstm_size: int | None = field(
         "Units in each direction of a BiLSTM between encoder and head, as the "
         "paper puts on its left-to-right model; without it, as the checkpoint "
         "has, mostly none.",
         None,
+        affects="result",
     )
 
     def __post_init__(self):
@@ -289,16 +319,6 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         """Whether training looks at the development set."""
         return self.is_grid or self.eval_every_steps > 0
 
-    @property
-    def outcome(self) -> dict[str, Any]:
-        """What decides how a run ends, besides its rate, seed and records."""
-        values = {name: getattr(self, name) for name in _OUTCOME}
-        start = self.init_checkpoint
-        if start is not None and "://" not in start:
-            # The same from wherever the command is given.
-            values["init_checkpoint"] = os.path.realpath(start)
-        return values
-
     def run(
         self, *, learning_rate: float, random_seed: int, output_dir: str
     ) -> RunConfig:
@@ -309,21 +329,3 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         values["random_seed"] = random_seed
         values["output_dir"] = output_dir
         return RunConfig(**values)
-
-
-_OUTCOME = (
-    "init_checkpoint",
-    "max_train_hours",
-    "train_batch_size",
-    "max_seq_length",
-    "num_train_epochs",
-    "warmup_proportion",
-    "optimizer",
-    "precision",
-    "bias_correction",
-    "layer_decay",
-    "reinit_layers",
-    "bilstm_size",
-    "eval_every_steps",
-    "early_stopping_patience",
-)

@@ -106,7 +106,10 @@ def test_a_folder_without_a_name_is_refused(capsys):
 
 
 def test_how_long_a_run_trains_decides_its_outcome():
-    hours = [parse("--do_eval", max_train_hours=n).outcome for n in (1, 2)]
+    hours = [
+        config_flags.affecting(parse("--do_eval", max_train_hours=n), "result")
+        for n in (1, 2)
+    ]
     assert hours[0] != hours[1]
 
 

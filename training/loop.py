@@ -50,12 +50,7 @@ class Options:
             never.
         jit_compile: whether XLA compiles forward and backward.
         compile_parts: whether it compiles parts of them, not the products.
-        settings: the run's flags as JSON values, kept in its checkpoints.
-        data_settings: which of them decide what records a step reads, or what
-            the best step is told by; a resumed run may not change them.
-        extendable_settings: which of those list what is read in turn, so that
-            a resumed run may add to the end.
-        allow_changed_data: whether it may change anything.
+        settings: what a resumed run is compared by.
     """
 
     seed: int
@@ -70,10 +65,7 @@ class Options:
     patience: int = 0
     jit_compile: bool = False
     compile_parts: bool = False
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    data_settings: Collection[str] = ()
-    extendable_settings: Collection[str] = ()
-    allow_changed_data: bool = False
+    settings: "Settings" = dataclasses.field(default_factory=lambda: Settings())
 
 
 # ----------------------------------------------------------------------
@@ -380,7 +372,7 @@ class Run:
             "best_step": self.best_step,
             "is_stopped": self.is_stopped,
             "owes_evaluation": self.owes_evaluation,
-            "settings": dict(self.options.settings),
+            "settings": dict(self.options.settings.values),
             "seconds": self._elapsed(),
         }
         if self.run_clock:
@@ -402,61 +394,64 @@ class Run:
         return stop, float(total[1] / total[3]), float(total[2] / total[3])
 
 
-# ----------------------------------------------------------------------
-# Notices that a run is resumed with other settings than it was begun with.
-#
-# The checkpoint holds the settings of its run. Some say which records a step
-# reads: with another batch size, seed or input the position in the data is
-# another, records would be left out or seen twice, and nobody would notice.
-# With
-# another development set the best step would be told by scores of two sets.
-# Those
-# are refused. The others are named in a warning and obeyed.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings that identify a run; its checkpoints hold the values.
 
+    Some decide which records a step reads: with another batch size, seed or
+    input, a resumed run would leave records out or read them twice. With
+    another development set, the best checkpoint would be chosen by the scores
+    of two sets. A resumed run may not change those. It names all others that
+    have changed in a warning.
 
-def check_settings(
-    directory: str,
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    *,
-    refused: Collection[str],
-    extendable: Collection[str] = (),
-    is_allowed: bool = False,
-) -> None:
-    """Compares settings by flag; only what both know is compared.
-
-    Args:
-        directory: the output_dir that is resumed.
-        old: the settings in its checkpoint.
-        new: those of now.
-        refused: flags that decide which records a step reads, or what the
-            best step is told by.
+    Attributes:
+        values: setting -> JSON value.
+        fixed: settings that a resumed run may not change.
         extendable: those of them that list what is read in turn, as a list or
-            with commas; what is added at the end changes nothing before it.
-        is_allowed: whether these may change as well.
-
-    Raises:
-        InputError: one of `refused` differs.
+            with commas: a resumed run may add to their end.
+        allows_changes: whether a resumed run may change everything.
     """
-    changed = [k for k in new if k in old and old[k] != new[k]]
-    texts = {k: f"--{k} was {_short(old[k])}, is {_short(new[k])}" for k in new}
-    wrong = [
-        k
-        for k in changed
-        if k in refused and not (k in extendable and _only_adds(old[k], new[k]))
-    ]
-    if wrong and not is_allowed:
-        raise errors.InputError(
-            f"{', '.join(texts[k] for k in wrong)}: the run in {directory} "
-            "would leave out records, see them twice or compare scores of two "
-            "sets; resume it as it was begun, or say --allow_changed_data, or "
-            f"begin another --output_dir with --init_checkpoint={directory}"
-        )
-    if changed:
-        logging.warning(
-            "resuming with other settings: %s",
-            ", ".join(texts[k] for k in changed),
-        )
+
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fixed: Collection[str] = ()
+    extendable: Collection[str] = ()
+    allows_changes: bool = False
+
+    def check(self, directory: str, old: Mapping[str, Any]) -> None:
+        """Compares the values with those of a checkpoint, where both have one.
+
+        Args:
+            directory: the output_dir that is resumed.
+            old: the values in its checkpoint.
+
+        Raises:
+            InputError: a fixed setting differs.
+        """
+        new = self.values
+        changed = {
+            name: f"--{name} was {_short(old[name])}, is {_short(new[name])}"
+            for name in new
+            if name in old and old[name] != new[name]
+        }
+        refused = [
+            text
+            for name, text in changed.items()
+            if name in self.fixed
+            and not (
+                name in self.extendable and _only_adds(old[name], new[name])
+            )
+        ]
+        if refused and not self.allows_changes:
+            raise errors.InputError(
+                f"{', '.join(refused)}: the run in {directory} would leave out "
+                "records, see them twice or compare scores of two sets; resume "
+                "it as it was begun, or say --allow_changed_data, or begin "
+                f"another --output_dir with --init_checkpoint={directory}"
+            )
+        if changed:
+            logging.warning(
+                "resuming with other settings: %s", ", ".join(changed.values())
+            )
 
 
 def _only_adds(old: Any, new: Any) -> bool:
@@ -552,14 +547,7 @@ def _begin(
             warm_start()
         return 0, {}
     step, state = saver.restore(latest, variables)
-    check_settings(
-        latest,
-        state.get("settings", {}),
-        options.settings,
-        refused=options.data_settings,
-        extendable=options.extendable_settings,
-        is_allowed=options.allow_changed_data,
-    )
+    options.settings.check(latest, state.get("settings", {}))
     logging.info("resuming from %s", latest)
     if run_clock and "clock" in state:
         run_clock.restore(state["clock"])

@@ -137,21 +137,6 @@ def with_activations(
 if TYPE_CHECKING:
     NerConfig = Any
 
-# Flags that a tagger's weights depend on, besides data and encoder.
-_TRAINED_BY = (
-    "train_batch_size",
-    "gradient_accumulation_steps",
-    "num_train_epochs",
-    "max_train_hours",
-    "warmup_proportion",
-    "optimizer",
-    "bias_correction",
-    "random_seed",
-    "precision",
-    "lstm_dropout",
-    "lstm_learning_rate",
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
@@ -215,14 +200,16 @@ class Inputs:
         settings = {
             "init_checkpoint": self.weights,
             "vocab_file": features_lib.tokenizer_job(tokenizer),
+            "do_lower_case": tokenizer.settings["do_lower_case"],
             "lstm_size": self.config.lstm_size,
             "model_scheme": conll.scheme_of(self.data.labels),
             "entity_types": sorted(self.data.labels),
         }
         if not self.config.do_train:
             return settings
-        flags = {name: getattr(self.config, name) for name in _TRAINED_BY}
-        return {**settings, **flags, **self.job.data_settings}
+        flags = assembly.flag_values(self.config, "records", "result")
+        del flags["learning_rate"]  # In its place --lstm_learning_rate is used.
+        return {**flags, **self.job.data_settings, **settings}
 
     def made_from(self, split: str) -> dict[str, Any]:
         """Returns what decides, besides the tagger, a set's values."""
@@ -417,8 +404,6 @@ if TYPE_CHECKING:
 
 TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
 LABELS = "labels.json"
-# What decides which records a step reads, and what they hold.
-_OF_RECORDS = ("train_batch_size", "random_seed", "init_checkpoint")
 
 
 def read_labels(output_dir: str) -> list[str] | None:
@@ -623,10 +608,11 @@ def _train(
         make_batches=with_activations(make, common.store(TRAIN), choice.layers),
         num_examples=len(common.sentences(TRAIN)),
         warm_start=lambda: None,
-        data_settings={
-            **{name: common.settings[name] for name in _OF_RECORDS},
-            **job.data_settings,
-        },
+        settings=assembly.settings_of(
+            config,
+            {**common.settings, "learning_rate": config.lstm_learning_rate},
+            fixed=["init_checkpoint"],
+        ),
     )
 
 

@@ -10,7 +10,8 @@ from training import loop
 
 
 def check(old, new, **options):
-    loop.check_settings("run", {"flag": old}, {"flag": new}, **options)
+    settings = loop.Settings(values={"flag": new}, fixed=["flag"], **options)
+    settings.check("run", {"flag": old})
 
 
 @pytest.mark.parametrize(
@@ -19,9 +20,9 @@ def check(old, new, **options):
     ids=["commas", "list", "nothing_yet"],
 )
 def test_a_list_that_is_read_in_turn_may_grow_at_its_end(old, new):
-    check(old, new, refused=["flag"], extendable=["flag"])
+    check(old, new, extendable=["flag"])
     with pytest.raises(errors.InputError, match="--flag was"):
-        check(old, new, refused=["flag"])
+        check(old, new)
 
 
 @pytest.mark.parametrize(
@@ -38,5 +39,5 @@ def test_a_list_that_is_read_in_turn_may_grow_at_its_end(old, new):
 )
 def test_what_was_read_already_may_not_change(old, new):
     with pytest.raises(errors.InputError, match="would leave out records"):
-        check(old, new, refused=["flag"], extendable=["flag"])
-    check(old, new, refused=["flag"], is_allowed=True)
+        check(old, new, extendable=["flag"])
+    check(old, new, allows_changes=True)

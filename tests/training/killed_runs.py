@@ -42,6 +42,8 @@ def die_before_operation(number):
 
     for name in ("makedirs", "rename", "remove", "rmtree"):
         setattr(tf.io.gfile, name, counted(getattr(tf.io.gfile, name)))
+    for name in ("fsync", "replace", "remove"):
+        setattr(os, name, counted(getattr(os, name)))
     tf.raw_ops.SaveV2 = counted(tf.raw_ops.SaveV2)
 
 

@@ -100,11 +100,11 @@ def test_killed_before_every_operation_of_saving_and_at_random_moments(
             "killed_runs.py",
             tmp_path,
             json.dumps(OPTIONS),
-            json.dumps([*range(2, 12), "inside", *moments]),
+            json.dumps([*range(2, 22), "inside", *moments]),
         )
     )
     codes = json.loads((tmp_path / "kills.json").read_text())
-    assert codes == [0] + [-signal.SIGKILL] * 14 + [0], seed
+    assert codes == [0] + [-signal.SIGKILL] * 24 + [0], seed
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     assert digest(killed) == digest(undisturbed), seed
     assert metrics(killed) == metrics(undisturbed), seed

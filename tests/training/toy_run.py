@@ -257,8 +257,9 @@ def make(options):
                 eval_every=options["eval_every"],
                 patience=options["patience"],
                 jit_compile=options["jit"],
-                settings=options["settings"],
-                data_settings=("train_batch_size",),
+                settings=loop.Settings(
+                    values=options["settings"], fixed=("train_batch_size",)
+                ),
             ),
             loss_scale=loss_scale,
             run_clock=run_clock,

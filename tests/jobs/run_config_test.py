@@ -1,0 +1,159 @@
+"""Proves what the flags of the commands affect, and what follows from it.
+
+python -m pytest tests/jobs/run_config_test.py
+"""
+
+import dataclasses
+import importlib
+
+import pytest
+
+import run_classifier
+from foundation import config_flags, errors
+from jobs import assembly
+
+# Of every command that trains.
+RESULT = {
+    "gradient_accumulation_steps",
+    "init_checkpoint",
+    "learning_rate",
+    "max_train_hours",
+    "optimizer",
+    "precision",
+}
+EXECUTION = {
+    "gcp_project",
+    "keep_checkpoint_max",
+    "log_every_steps",
+    "master",
+    "num_replicas",
+    "num_tpu_cores",
+    "recompute",
+    "save_checkpoints_steps",
+    "strategy",
+    "tpu_name",
+    "tpu_zone",
+    "use_tpu",
+    "use_xla",
+}
+# Of every command that trains a task.
+FINETUNING = {
+    "records": {
+        "do_lower_case",
+        "group_by_length",
+        "max_seq_length",
+        "random_seed",
+        "train_batch_size",
+        "train_file",
+        "vocab_file",
+    },
+    "result": RESULT
+    | {
+        "bias_correction",
+        "bilstm_size",
+        "early_stopping_patience",
+        "eval_every_steps",
+        "layer_decay",
+        "num_train_epochs",
+        "reinit_layers",
+        "warmup_proportion",
+    },
+    "execution": EXECUTION,
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "expected"),
+    [
+        (
+            "run_classifier",
+            "ClassifierConfig",
+            {
+                "records": {"task_name", "problem_type"},
+                "evaluation": {"dev_file"},
+            },
+        ),
+        (
+            "run_ner",
+            "NerConfig",
+            {
+                "records": {"document_context", "doc_stride"},
+                "evaluation": {"dev_file"},
+                "result": {
+                    "crf",
+                    "entity_types",
+                    "lstm_dropout",
+                    "lstm_learning_rate",
+                    "lstm_size",
+                    "model_scheme",
+                },
+            },
+        ),
+        (
+            "run_squad",
+            "SquadConfig",
+            {
+                "records": {"doc_stride", "max_query_length"},
+                "evaluation": {
+                    "exact_answers",
+                    "max_answer_length",
+                    "n_best_size",
+                    "null_score_diff_threshold",
+                    "predict_file",
+                    "version_2_with_negative",
+                },
+            },
+        ),
+    ],
+)
+def test_every_flag_of_a_task_says_what_it_affects(command, name, expected):
+    config_class = getattr(importlib.import_module(command), name)
+    found = {}
+    for flag in dataclasses.fields(config_class):
+        found.setdefault(flag.metadata["affects"], set()).add(flag.name)
+    del found["nothing"]
+    for effect, names in found.items():
+        common = FINETUNING.get(effect, set())
+        assert names == common | expected.get(effect, set()), effect
+
+
+CONFIG = run_classifier.ClassifierConfig(
+    task_name="csv", do_train=True, output_dir="out", init_checkpoint="model"
+)
+
+
+def settings(**found):
+    return assembly.settings_of(CONFIG, found, extendable=["train_file"])
+
+
+def test_what_a_flag_affects_decides_what_a_resumed_run_may_change():
+    values = settings(train_file=["a"], dev_file="b").values
+    assert {"max_seq_length", "learning_rate", "use_xla"} <= set(values)
+    assert not {"output_dir", "do_train", "iterations_per_loop"} & set(values)
+    now = settings(train_file=["a", "b"])
+    now.check("out", {"learning_rate": "1e-5", "log_every_steps": 7})
+    now.check("out", values)
+    for change in ({"max_seq_length": 64}, {"train_file": ["b"]}):
+        (name,) = change
+        with pytest.raises(errors.InputError, match=f"--{name} was"):
+            now.check("out", values | change)
+
+
+def test_what_is_found_is_compared_like_the_flag_it_begins_with():
+    now = settings(**{"vocab_file's case": 1, "use_xla on GPUs": 1})
+    now.check("out", {"use_xla on GPUs": 2})
+    with pytest.raises(errors.InputError, match="--vocab_file's case was 2"):
+        now.check("out", {"vocab_file's case": 2})
+    named = assembly.settings_of(CONFIG, {}, fixed=["optimizer"])
+    with pytest.raises(errors.InputError, match="--optimizer was lamb"):
+        named.check("out", {"optimizer": "lamb"})
+
+
+def test_paths_are_compared_independently_of_the_working_directory(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    values = assembly.flag_values(CONFIG, "result")
+    assert values["init_checkpoint"] == str(tmp_path / "model")
+    assert "random_seed" not in values
+    assert config_flags.affecting(CONFIG, "records")["random_seed"] == 12345
