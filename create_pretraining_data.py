@@ -12,17 +12,17 @@ On a laptop, in seconds, by google-research/bert's own command line and text:
       --do_lower_case=True --max_seq_length=128 --max_predictions_per_seq=20 \
       --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5
 
-The shards depend on the text, the vocabulary and these flags alone. A run
-that was killed goes on where it stood when the same command is given again.
---dry_run estimates instances, bytes and time. On many machines that share a
-folder, give each task of an array job its own --shard_index of
---num_shard_groups, or let Apache Beam distribute the work:
+The shards depend on the text, the vocabulary and these flags alone. After a
+kill, the same command continues the run. --dry_run estimates instances, bytes
+and time. On many machines that share a directory, give each task of an array
+job its own --shard_index of --num_shard_groups, or let Apache Beam distribute
+the work:
 
     --beam_runner=DirectRunner --beam_options='--direct_num_workers=4
         --direct_running_mode=multi_processing'
 
-Expect some 25 instances per kilobyte of English text at dupe_factor 10, and
-"Wrote N total instances" as the last line.
+Expect about 25 instances per kilobyte of English text at dupe_factor 10. The
+last line is "Wrote N total instances".
 """
 
 import dataclasses
@@ -32,20 +32,14 @@ import zlib
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import corpus, workers
-from data.pretraining import (
-    data_job,
-    dry_run,
-    instances,
-    masking,
-    packing,
-    shard_files,
-)
+from data.pretraining import dry_run, generation, instances, masking, packing
+from data.pretraining.recipe import Recipe, digest_files
 from data.tokenization import wordpiece
 from data.tokenization.vocabulary import Vocabulary
 from foundation import config_flags, errors
 from foundation.config_flags import field
 
-_PATIENCE = 4  # Seconds of work before worker processes are started.
+_PATIENCE = 4  # Seconds of work before worker processes start.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +47,7 @@ class Config:
     """Everything create_pretraining_data.py needs to know."""
 
     input_file: str = field("Text: comma-separated files or globs, .gz, .bz2.")
-    vocab_file: str = field("The vocabulary, one piece a line.")
+    vocab_file: str = field("The vocabulary, one token a line.")
     output_file: str | None = field(
         "Shards, as comma-separated names; .gz compresses.", None
     )
@@ -65,56 +59,58 @@ class Config:
         "Compress the shards of --output_prefix.", False
     )
     input_format: str = field(
-        "sentences (one a line), paragraphs (prose) or jsonl; a blank line "
-        "between documents, or one document a line in jsonl.",
+        "sentences (one a line), paragraphs (prose) or jsonl (one document a "
+        "line); a blank line between documents.",
         "sentences",
     )
     do_lower_case: bool = field("False for cased models.", True)
     strip_accents: bool | None = field("None: as do_lower_case.", None)
-    max_seq_length: int = field("Pieces of an instance at most.", 128)
-    max_predictions_per_seq: int = field("Masked pieces at most.", 20)
-    masked_lm_prob: float = field("Share of the pieces to predict.", 0.15)
-    mask_token_prob: float = field("Share of those that become [MASK].", 0.8)
+    max_seq_length: int = field("Maximum number of tokens of an instance.", 128)
+    max_predictions_per_seq: int = field("Maximum number of masked tokens.", 20)
+    masked_lm_prob: float = field("Fraction of the tokens to predict.", 0.15)
+    mask_token_prob: float = field("Fraction of those that become [MASK].", 0.8)
     random_token_prob: float = field(
-        "Share of those that become a random piece; the rest stay.", 0.1
+        "Fraction of those that become a random token; the rest is kept.", 0.1
     )
-    do_whole_word_mask: bool = field("Mask all pieces of a word.", False)
-    dupe_factor: int = field("Passes over the text, masked anew.", 10)
-    short_seq_prob: float = field("Share of shorter sequences.", 0.1)
+    do_whole_word_mask: bool = field("Mask all tokens of a word.", False)
+    dupe_factor: int = field("Passes over the text, each with other masks.", 10)
+    short_seq_prob: float = field("Fraction of shorter sequences.", 0.1)
     random_seed: int = field("Another seed gives other shards.", 12345)
     pack_sequences: bool = field(
-        "Put several instances into a row, with the same losses.", False
+        "Put several instances into a record, with the same losses.", False
     )
-    instances_per_row: int = field("At most, with --pack_sequences.", 8)
+    instances_per_row: int = field("Maximum, with --pack_sequences.", 8)
     num_workers: int | None = field(
-        "Processes; default: all cores, once a job lasts some seconds.", None
+        "Processes; default: all cores, after some seconds of work.", None
     )
     num_shard_groups: int = field(
-        "How many runs share the job, on machines that share --work_dir.", 1
+        "Number of runs that divide the shards, on machines that share "
+        "--work_dir.",
+        1,
     )
-    shard_index: int = field("Which of them this one is, from 0.", 0)
+    shard_index: int = field("Which of these runs this one is, from 0.", 0)
     beam_runner: str | None = field(
         "Apache Beam's runner, e.g. DirectRunner, instead of local workers.",
         None,
     )
     beam_options: str = field(
-        "Beam's own, in quotes: '--direct_num_workers=8 ...'.", ""
+        "Options of Beam, in quotes: '--direct_num_workers=8 ...'.", ""
     )
     dry_run: bool = field(
         "Only estimate instances, bytes and time, from a sample.", False
     )
     allow_single_document: bool = field(
-        "Accept text without blank lines, where no next sentence is random.",
+        "Accept text without blank lines: no next sentence is random.",
         False,
     )
     work_dir: str | None = field(
-        "Local folder for temporary files; they go into a folder NAME.work in "
-        "it, which is removed at the end. Default: beside the shards.",
+        "Local directory for temporary files, in a subdirectory NAME.work that "
+        "is removed at the end. Default: beside the shards.",
         None,
     )
 
     def __post_init__(self):
-        """Refuses what cannot be, naming the flag."""
+        """Refuses invalid values, naming the flag."""
         if (self.output_file is None) == (self.output_prefix is None):
             raise errors.InputError(
                 "--output_file or --output_prefix: give one of them"
@@ -167,19 +163,19 @@ def _check_groups(config: Config) -> None:
     paths, stem = output_files(config)
     if groups > len(paths):
         raise errors.InputError(
-            f"--num_shard_groups={groups}: only {len(paths)} shards to share"
+            f"--num_shard_groups={groups}: only {len(paths)} shards"
         )
     is_shared = groups > 1 or config.beam_runner not in (None, "DirectRunner")
     if is_shared and "://" in stem and config.work_dir is None:
         raise errors.InputError(
-            "--work_dir: name a folder that all machines of the job share"
+            "--work_dir: name a directory that all machines share"
         )
     if config.beam_options and config.beam_runner is None:
-        raise errors.InputError("--beam_options: nothing without --beam_runner")
+        raise errors.InputError("--beam_options: needs --beam_runner")
 
 
 def output_files(config: Config) -> tuple[tuple[str, ...], str]:
-    """Returns the shards and what their manifest's name begins with."""
+    """Returns the paths of the shards, and their manifest's without suffix."""
     if config.output_prefix is not None:
         suffix = ".tfrecord.gz" if config.gzip_compress else ".tfrecord"
         count = config.num_shards
@@ -194,8 +190,8 @@ def output_files(config: Config) -> tuple[tuple[str, ...], str]:
         )
     if len({os.path.normpath(os.path.dirname(path)) for path in paths}) > 1:
         raise errors.InputError(
-            f"--output_file={config.output_file}: the shards of a run lie in "
-            "one folder, beside their manifest"
+            f"--output_file={config.output_file}: the shards must be in one "
+            "directory, that of their manifest"
         )
     return paths, paths[0]
 
@@ -209,8 +205,8 @@ def _work_dir(config: Config, stem: str) -> str:
     return f"{stem}.work"
 
 
-def make_job(config: Config) -> data_job.Job:
-    """Reads the vocabulary and looks at the text."""
+def make_recipe(config: Config) -> Recipe:
+    """Reads the vocabulary and the text's digests."""
     tokenizer = wordpiece.Tokenizer(
         Vocabulary.from_file(config.vocab_file),
         do_lower_case=config.do_lower_case,
@@ -226,10 +222,10 @@ def make_job(config: Config) -> data_job.Job:
             config.masked_lm_prob,
             config.instances_per_row,
         )
-    return data_job.Job(
+    return Recipe(
         input_files=texts,
-        # A dry run must not read everything.
-        input_digests=() if config.dry_run else data_job.digest_files(texts),
+        # A dry run must not read all of the text.
+        input_digests=() if config.dry_run else digest_files(texts),
         input_format=config.input_format,
         output_files=paths,
         work_dir=_work_dir(config, stem),
@@ -251,11 +247,11 @@ def make_job(config: Config) -> data_job.Job:
     )
 
 
-def _workers(config: Config, job: data_job.Job) -> workers.Workers:
+def _workers(config: Config, recipe: Recipe) -> workers.Workers:
     count = config.num_workers or workers.cores()
-    # A number that was asked for is had at once.
+    # With --num_workers, they start at once.
     patience = _PATIENCE if config.num_workers is None else 0
-    options = (count, job, "data.pretraining.data_job", patience)
+    options = (count, recipe, "data.pretraining.generation", patience)
     if config.beam_runner is None:
         return workers.Workers(*options)
 
@@ -265,26 +261,26 @@ def _workers(config: Config, job: data_job.Job) -> workers.Workers:
 
 
 def main(config: Config) -> None:
-    """Makes the shards, or estimates what they would take."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Nothing here is for a GPU.
-    job = make_job(config)
+    """Makes the shards, or estimates their size and time."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # No GPU is used.
+    recipe = make_recipe(config)
     if config.dry_run:
         count = config.num_workers or workers.cores()
-        for line in dry_run.estimate(job).lines(count):
+        for line in dry_run.estimate(recipe).lines(count):
             print(line)
         return
-    with _workers(config, job) as pool:
-        made = shard_files.make(
-            job,
+    with _workers(config, recipe) as pool:
+        made = generation.make(
+            recipe,
             manifest_path=f"{output_files(config)[1]}.manifest.json",
             pool=pool,
-            group=shard_files.Group(
+            group=generation.ShardGroup(
                 config.shard_index, config.num_shard_groups
             ),
             allow_single_document=config.allow_single_document,
         )
     if made is not None:
-        shard_files.log_totals(made)
+        generation.log_totals(made)
 
 
 if __name__ == "__main__":

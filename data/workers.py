@@ -100,7 +100,7 @@ class Workers:
                 return
             yield function(self._context, task)
 
-    def map_standing(
+    def map_on_disk(
         self, function: Callable[[Any, Any], Any], tasks: Iterable
     ) -> Iterator:
         """Does as `map`, for tasks that return at once if done before."""
@@ -206,7 +206,7 @@ class BeamWorkers(Workers):
         for name in sorted(given - set(unknown)):
             logging.info("Beam may not know its option --%s.", name)
 
-    def map_standing(
+    def map_on_disk(
         self, function: Callable[[Any, Any], Any], tasks: Iterable
     ) -> Iterator:
         """Runs the tasks as a pipeline, then collects what they left."""

@@ -1,7 +1,7 @@
-"""What a pre-training data job will take, estimated from a sample of its text.
+"""Estimates what making pre-training shards takes, from a sample of the text.
 
-Up to eight files, evenly chosen, give a block each; the sample goes through
-the whole job, in this process, in a folder that is removed again.
+The sample is one block of each of up to eight evenly chosen files. Shards are
+made of it in this process, in a temporary directory.
 """
 
 import dataclasses
@@ -14,61 +14,62 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from data import corpus, workers
-from data.pretraining import data_job, instances, shard_files
-from data.pretraining.data_job import Job
+from data.pretraining import generation, instances
+from data.pretraining.recipe import Recipe, digest_files
 from foundation import errors
 
 _FILES, _BLOCK_BYTES = 8, 1 << 19
 
 
 class Estimate(NamedTuple):
-    """What was measured on a sample, and how much larger the whole is."""
+    """What was measured on a sample of 1 / factor of the text."""
 
     factor: float
     file_bytes: int
     totals: dict[str, int]
     records: int
     shard_bytes: int
-    store_bytes: int
+    work_dir_bytes: int
     seconds: float
 
     def lines(self, num_workers: int) -> Iterator[str]:
-        """Yields the estimate of the whole as lines of text."""
+        """Yields the estimate for all of the text, as lines."""
         times = self.factor
         yield f"{'text':22}{_bytes(self.file_bytes)}"
         yield f"{'sampled':22}{100 / times:.3g} %"
-        for name in ("documents", "sentences", "pieces", "instances"):
-            yield f"{name:22}{self.totals[name] * times:,.0f}"
+        for name in ("documents", "sentences", "tokens", "instances"):
+            count = self.totals["pieces" if name == "tokens" else name]
+            yield f"{name:22}{count * times:,.0f}"
         yield f"{'records':22}{self.records * times:,.0f}"
         yield f"{'bytes of shards':22}{_bytes(self.shard_bytes * times)}"
-        yield f"{'bytes while working':22}{_bytes(self.store_bytes * times)}"
+        yield f"{'bytes while working':22}{_bytes(self.work_dir_bytes * times)}"
         seconds = self.seconds * times / num_workers
         yield f"{'time':22}{_duration(seconds)}, {num_workers} worker(s)"
 
 
-def estimate(job: Job) -> Estimate:
-    """Measures a sample of a job's text."""
-    sizes = [tf.io.gfile.stat(path).length for path in job.input_files]
+def estimate(recipe: Recipe) -> Estimate:
+    """Makes shards of a sample of a recipe's text and measures them."""
+    sizes = [tf.io.gfile.stat(path).length for path in recipe.input_files]
     with tempfile.TemporaryDirectory() as folder:
         sample = os.path.join(folder, "sample.txt")
-        # Documents are cut off by the sampling; they must not run together.
+        # Documents that the sampling cuts off must not be joined.
         taken = 0
         with open(sample, "wb") as file:
-            for block in _sample(job.input_files):
+            for block in _sample(recipe.input_files):
                 file.write(block.data + b"\n\n")
                 taken += block.file_bytes
         if not taken:
             raise errors.InputError("--input_file: no text to sample")
         small = dataclasses.replace(
-            job,
+            recipe,
             input_files=(sample,),
-            input_digests=data_job.digest_files([sample]),
+            input_digests=digest_files([sample]),
             output_files=(os.path.join(folder, "sample.tfrecord"),),
             work_dir=os.path.join(folder, "work"),
         )
-        job.tokenizer.encode(["Warm \u00fcp."])
+        recipe.tokenizer.encode(["Warm \u00fcp."])
         begin = time.monotonic()
-        made = shard_files.make(
+        made = generation.make(
             small,
             manifest_path=os.path.join(folder, "sample.manifest.json"),
             pool=workers.Workers(1, small, ""),
@@ -81,7 +82,7 @@ def estimate(job: Job) -> Estimate:
         totals=made.totals,
         records=made.record_count,
         shard_bytes=made.shards[0].bytes,
-        store_bytes=_store_bytes(job, made.totals),
+        work_dir_bytes=_work_dir_bytes(recipe, made.totals),
         seconds=seconds,
     )
 
@@ -96,12 +97,12 @@ def _sample(paths: Iterable[str]) -> Iterator[corpus.Block]:
             yield block
 
 
-def _store_bytes(job, totals) -> int:
-    """The tokenized text and the plans; parts of one shard come besides."""
+def _work_dir_bytes(recipe: Recipe, totals: dict[str, int]) -> int:
+    """Returns the size of the token store and the tables of instances."""
     return (
-        totals["pieces"] * job.dtype.itemsize
+        totals["pieces"] * recipe.token_dtype.itemsize
         + totals["sentences"] * 8
-        + totals["instances"] * instances.PLACE.itemsize
+        + totals["instances"] * instances.INSTANCE.itemsize
     )
 
 

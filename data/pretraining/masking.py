@@ -1,15 +1,15 @@
-"""Choosing and replacing the pieces of the masked-LM objective, by batches.
+"""Masking: chooses the tokens that the masked-LM objective predicts.
 
     input_ids   [CLS] my dog is hairy [SEP] he ##ll bark [SEP]
     masked      [CLS] my dog is [MASK] [SEP] he ##ll apple [SEP]
     positions   4 8       ids   hairy bark        weights 1.0 1.0
 
-The rules are google-research/bert's: the number of predictions is 15 % of
-the length with its three special pieces, rounded half to even, at least one
-and at most max_predictions_per_seq; every set of candidates is as likely as
-any other; each chosen piece becomes [MASK], a random entry of the vocabulary
-or stays, by its own draw. With whole words, a word which would go over the
-number is passed over and smaller ones are still tried.
+The rules are google-research/bert's. The number of predictions is 15 % of the
+length, special tokens included, rounded half to even, at least one and at most
+max_predictions_per_seq. Every set of candidates has the same probability. Each
+chosen token becomes [MASK] or a random entry of the vocabulary, or is kept, by
+its own draw. Whole words are chosen in random order; a word that would exceed
+the number is skipped, and smaller ones are still tried.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingRule:
-    """How many pieces are predicted and what stands in their place."""
+    """How many tokens are predicted and what replaces them."""
 
     masked_lm_prob: float = 0.15
     max_predictions_per_seq: int = 20
@@ -34,7 +34,7 @@ class Masked(NamedTuple):
 
     input_ids: np.ndarray  # int32 [N, S]
     masked_lm_positions: np.ndarray  # int32 [N, P], ascending
-    masked_lm_ids: np.ndarray  # int32 [N, P], what stood there
+    masked_lm_ids: np.ndarray  # int32 [N, P], the original tokens
     masked_lm_weights: np.ndarray  # float32 [N, P]
 
 
@@ -51,11 +51,11 @@ def mask(
 
     Args:
       input_ids: int32 [N, S].
-      is_candidate: bool [N, S], True where a piece may be predicted.
+      is_candidate: bool [N, S], True where a token may be predicted.
       lengths: int [N], with [CLS] and both [SEP].
       rule: rates and limits.
-      vocabulary: gives mask_id, replacement_ids and is_continuation.
-      rng: the source of every draw.
+      vocabulary: has mask_id, replacement_ids and is_continuation.
+      rng: makes all random choices.
 
     Returns:
       The masked batch.
@@ -66,7 +66,7 @@ def mask(
         chosen = _choose_words(is_candidate, is_continuation, limits, rng)
         positions, used = _packed(chosen, rule.max_predictions_per_seq)
     else:
-        positions, used = _choose_pieces(
+        positions, used = _choose_tokens(
             is_candidate, limits, rule.max_predictions_per_seq, rng
         )
     labels = np.take_along_axis(input_ids, positions, 1) * used
@@ -91,13 +91,13 @@ def mask(
 
 
 def prediction_counts(lengths: np.ndarray, rule: MaskingRule) -> np.ndarray:
-    """Returns how many pieces each sequence predicts at most: int [N]."""
+    """Returns the largest number of predictions of each sequence: int [N]."""
     rounded = np.rint(np.asarray(lengths, np.float64) * rule.masked_lm_prob)
     return np.clip(rounded, 1, rule.max_predictions_per_seq).astype(np.int64)
 
 
-def _choose_pieces(is_candidate, limits, width, rng):
-    """Returns ascending positions [N, width] and which of them count."""
+def _choose_tokens(is_candidate, limits, width, rng):
+    """Returns ascending positions [N, width] and which of them are used."""
     count, length = is_candidate.shape
     limits = np.minimum(limits, is_candidate.sum(axis=1))
     used = np.arange(width) < limits[:, None]
@@ -114,8 +114,8 @@ def _random_order(valid, rng):
     """Returns for each row its valid columns in random order, then others.
 
     Every column gets a random key whose low bits are the column itself, and
-    the keys are sorted. At least 20 bits of a key are random, so that two
-    equal ones, where the left would win, practically never meet.
+    the keys are sorted. At least 20 bits of a key are random, so ties, which
+    the left column would win, are negligible.
     """
     count, length = valid.shape
     bits = int(length).bit_length()
@@ -133,17 +133,16 @@ def _random_order(valid, rng):
 
 
 def _choose_words(is_candidate, is_continuation, limits, rng):
-    """Returns bool [N, S], True for the pieces of the chosen words.
+    """Returns bool [N, S], True for the tokens of the chosen words.
 
-    A continuation piece belongs to the word before it, even across a [SEP],
-    as released; a first piece starts a word whatever it is. Words are tried
-    in random order; one that would go over the limit is passed over.
+    A continuation token belongs to the word before it, even across a [SEP], as
+    released. The first candidate always starts a word.
     """
     count, length = is_candidate.shape
     every = np.arange(count)
     starts = is_candidate & ~is_continuation
     starts[every, is_candidate.argmax(axis=1)] = is_candidate.any(axis=1)
-    word = np.cumsum(starts, axis=1) - 1  # [N, S], which word a place is in
+    word = np.cumsum(starts, axis=1) - 1  # [N, S], the word of each position
     cell = every[:, None] * length + word
     sizes = np.bincount(cell[is_candidate], minlength=count * length)
     sizes = sizes.reshape(count, length)
@@ -162,7 +161,7 @@ def _choose_words(is_candidate, is_continuation, limits, rng):
 
 
 def _packed(chosen, width):
-    """Returns the places of True values, ascending, and which count."""
+    """Returns the ascending positions of True values and which are used."""
     count = len(chosen)
     rows, columns = np.nonzero(chosen)
     totals = chosen.sum(axis=1)

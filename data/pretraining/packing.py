@@ -1,23 +1,24 @@
-"""Packing: several instances in one row of max_seq_length.
+"""Packing: several instances in one record of max_seq_length, a row.
 
     three instances        one row
     A A A A [0 0 0 0]      input_mask    1 1 1 1 2 2 3 3
     B B [0 0 0 0 0 0]      position_ids  0 1 2 3 0 1 0 1
     C C [0 0 0 0 0 0]      next_sentence_positions  0 4 6
 
-An instance keeps its pieces, segments, predictions and label; only where it
-lies changes, so that a model which lets no instance see another has the same
-losses. `pack` says which instances share a row, `lay_out` moves them there.
+An instance keeps its tokens, segments, predictions and label; only its position
+changes. A model in which no instance attends to another has the same losses.
+`pack` chooses a row for each instance, `lay_out` moves the instances there.
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackingRule:
-    """What a row has room for."""
+    """The capacity of a row."""
 
     max_seq_length: int
     predictions_per_row: int
@@ -30,10 +31,10 @@ def rule_for(
     masked_lm_prob: float,
     instances_per_row: int,
 ) -> PackingRule:
-    """Returns the rule for instances that are masked in a certain way.
+    """Returns the rule that suits a masking rule.
 
-    The predictions of a full row are those of one instance as long as it; the
-    few besides make room for what rounding adds in each instance.
+    A full row has about as many predictions as one instance of its length. Four
+    more allow for rounding in each of its instances.
     """
     expected = int(max_seq_length * masked_lm_prob) + 4
     most = min(expected, instances_per_row * max_predictions_per_seq)
@@ -54,15 +55,15 @@ def pack(
 
     Args:
       lengths: int [N], with [CLS] and both [SEP].
-      predictions: int [N], how many pieces each predicts at most.
-      rule: what a row has room for.
-      rng: puts the rows in random order.
+      predictions: int [N], the largest number of predictions of each.
+      rule: the capacity of a row.
+      rng: shuffles the rows.
 
     Returns:
-      int64 [N], the row of each instance, counted from 0 without a gap.
+      int64 [N], the row of each instance; all rows from 0 occur.
     """
-    # by_room[n] are the rows that still have room for n pieces; bit n of
-    # `rooms` says that there is one.
+    # by_room[n] lists the rows with room for n more tokens; bit n of `rooms` is
+    # set if there are any.
     by_room: list[list[int]] = [[] for _ in range(rule.max_seq_length + 1)]
     rooms, held, predicted, chosen = 0, [], [], []
     order = np.argsort(-lengths, kind="stable")
@@ -105,7 +106,7 @@ def lay_out(
       columns: the features of schema.pretraining, N instances ordered by row.
       rows: int64 [N], ascending, the row of each.
       count: number of rows.
-      rule: what a row has room for.
+      rule: the capacity of a row.
 
     Returns:
       The features of schema.packed_pretraining, `count` rows.
@@ -116,45 +117,35 @@ def lay_out(
     start = np.cumsum(lengths) - lengths
     start -= start[np.arange(len(rows)) - number]
     instance, column = np.nonzero(is_real)
-
-    def in_places(values):
-        result = np.zeros((count, rule.max_seq_length), np.int32)
-        result[rows[instance], start[instance] + column] = values
-        return result
-
-    def in_pairs(values, dtype=np.int32):
-        result = np.zeros((count, rule.instances_per_row), dtype)
-        result[rows, number] = values
-        return result
-
-    return {
-        "input_ids": in_places(columns["input_ids"][is_real]),
-        "input_mask": in_places(number[instance] + 1),
-        "segment_ids": in_places(columns["segment_ids"][is_real]),
-        "position_ids": in_places(column),
-        **_predictions(columns, rows, start, count, rule),
-        "next_sentence_positions": in_pairs(start),
-        "next_sentence_labels": in_pairs(columns["next_sentence_labels"][:, 0]),
-        "next_sentence_weights": in_pairs(1.0, np.float32),
-    }
-
-
-def _predictions(columns, rows, start, count, rule) -> dict[str, np.ndarray]:
+    by_token = rows[instance], start[instance] + column
+    by_instance = rows, number
     is_used = columns["masked_lm_weights"] > 0
-    instance = np.nonzero(is_used)[0]
-    row = rows[instance]
-    place = (row, _number_in_row(row, count))
+    predicting = np.nonzero(is_used)[0]
+    row = rows[predicting]
+    by_prediction = row, _number_in_row(row, count)
 
-    def placed(values, dtype=np.int32):
-        result = np.zeros((count, rule.predictions_per_row), dtype)
-        result[place] = values
+    def scatter(indices, width, values, dtype=np.int32):
+        result = np.zeros((count, width), dtype)
+        result[indices] = values
         return result
 
-    positions = columns["masked_lm_positions"][is_used]
+    tokens = functools.partial(scatter, by_token, rule.max_seq_length)
+    predictions = functools.partial(
+        scatter, by_prediction, rule.predictions_per_row
+    )
+    pairs = functools.partial(scatter, by_instance, rule.instances_per_row)
+    positions = columns["masked_lm_positions"][is_used] + start[predicting]
     return {
-        "masked_lm_positions": placed(positions + start[instance]),
-        "masked_lm_ids": placed(columns["masked_lm_ids"][is_used]),
-        "masked_lm_weights": placed(1.0, np.float32),
+        "input_ids": tokens(columns["input_ids"][is_real]),
+        "input_mask": tokens(number[instance] + 1),
+        "segment_ids": tokens(columns["segment_ids"][is_real]),
+        "position_ids": tokens(column),
+        "masked_lm_positions": predictions(positions),
+        "masked_lm_ids": predictions(columns["masked_lm_ids"][is_used]),
+        "masked_lm_weights": predictions(1.0, np.float32),
+        "next_sentence_positions": pairs(start),
+        "next_sentence_labels": pairs(columns["next_sentence_labels"][:, 0]),
+        "next_sentence_weights": pairs(1.0, np.float32),
     }
 
 

@@ -1,100 +1,117 @@
 """A tokenized corpus on disk: written once, in order, then mapped by workers.
 
-    pieces.bin      uint16 or int32, all pieces of all sentences, end to end
-    sentences.bin   int64, where each sentence starts in pieces.bin, and the end
+    tokens.bin      uint16 or int32, the token ids of all sentences, end to end
+    sentences.bin   int64, where each sentence starts in tokens.bin, and the end
     documents.bin   int64, where each document starts in sentences.bin, and the
                     end
-    blocks.jsonl    one line per block of text: how far the files had grown
+    journal.jsonl   one line per block of text: the lengths and checksums of
+                    the files up to there
 
-The files only grow, and a line of blocks.jsonl follows its block's data:
-a writer that was killed goes on behind the last whole line for which the files
-are long enough: a machine that lost its power may have kept lines alone.
+The files only grow, and a block's line in the journal follows its data. A
+writer that continues after a kill or a power failure compares the files with
+the journal, cuts them after the last block that agrees, and appends from there.
 """
 
 import collections
+import contextlib
 import json
 import mmap
 import os
+import zlib
 from typing import NamedTuple
 
 import numpy as np
 
 from data.pretraining import instances
 
-_FILES = {"pieces": "pieces.bin", "sentences": "sentences.bin"} | {
-    "documents": "documents.bin"
-}
-_JOURNAL = "blocks.jsonl"
-# What the maps of one process may hold of random places, and what one
-# such place costs at most: the kernel maps 16 pages around a fault.
+_KINDS = ("tokens", "sentences", "documents")
+_JOURNAL = "journal.jsonl"
+# Random access may keep this much of the mapped files in a process's memory.
+# One access costs 16 pages at most, which the kernel maps around a fault.
 _RESIDENT_BYTES = 16 << 20
-_PLACE_BYTES = 64 << 10
+_ACCESS_BYTES = 64 << 10
 _ROWS_AT_ONCE = 128
-_SEARCH_PLACES = 64  # What a binary search in two of the maps looks at.
+_SEARCH_ACCESSES = 64  # Of one binary search in each of two files.
 
 
 class EncodedBlock(NamedTuple):
-    """The sentences of one block of text that have pieces."""
+    """The sentences of one block of text that have tokens."""
 
-    pieces: np.ndarray  # uint16 or int32 [T]
+    tokens: np.ndarray  # uint16 or int32 [T]
     lengths: np.ndarray  # int64 [sentences], none is 0
     starts: np.ndarray  # int64, before which sentences a document begins
     counts: collections.Counter
 
 
 class Writer:
-    """Appends encoded blocks, in order; resumes where a killed one stood."""
+    """Appends encoded blocks in order; continues what a killed one wrote.
+
+    Attributes:
+      blocks: number of blocks in the store.
+      counts: the sum of the blocks' counts.
+      done: whether the store is complete.
+    """
 
     def __init__(self, folder: str, dtype: np.dtype):
-        """Opens the files of `folder` and cuts what no journal line covers."""
+        """Opens the store and cuts everything after the last intact block."""
         os.makedirs(folder, exist_ok=True)
-        self._folder, self._dtype = folder, np.dtype(dtype)
-        self._journal = os.path.join(folder, _JOURNAL)
-        self._read_journal()
+        self._dtypes = dict.fromkeys(_KINDS, np.dtype(np.int64))
+        self._dtypes["tokens"] = np.dtype(dtype)
+        self._set(
+            {
+                "blocks": 0,
+                "lengths": dict.fromkeys(_KINDS, 0),
+                "crc32": dict.fromkeys(_KINDS, 0),
+                "begins": True,
+                "counts": {},
+                "done": False,
+            }
+        )
+        self._stack = contextlib.ExitStack()
         self._files = {
-            kind: open(os.path.join(folder, name), "ab")
-            for kind, name in _FILES.items()
+            kind: self._stack.enter_context(open(_path(folder, kind), "a+b"))
+            for kind in _KINDS
         }
+        journal = os.path.join(folder, _JOURNAL)
+        self._journal = self._stack.enter_context(open(journal, "a+b"))
+        end = self._read_journal()
+        self._journal.truncate(end)
         for kind, file in self._files.items():
-            file.truncate(getattr(self, kind) * self._itemsize(kind))
-        self._lines = open(self._journal, "ab")
-        self._lines.truncate(self._journal_bytes)
+            file.truncate(self._lengths[kind] * self._dtypes[kind].itemsize)
 
-    def _read_journal(self):
-        state = {"blocks": 0, "pieces": 0, "sentences": 0, "documents": 0}
-        state |= {"begins": True, "counts": {}, "done": False}
-        self._journal_bytes = 0
-        sizes = self._sizes()
-        if os.path.exists(self._journal):
-            with open(self._journal, "rb") as file:
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    noted = json.loads(line)
-                    if any(noted[kind] > size for kind, size in sizes.items()):
-                        break
-                    state = noted
-                    self._journal_bytes += len(line)
+    def _set(self, state: dict) -> None:
         self.blocks: int = state["blocks"]
-        self.pieces: int = state["pieces"]
-        self.sentences: int = state["sentences"]
-        self.documents: int = state["documents"]
         self.counts = collections.Counter(state["counts"])
         self.done: bool = state["done"]
-        self._begins: bool = state["begins"]  # The next sentence a document.
+        self._lengths: dict[str, int] = state["lengths"]
+        self._crc32: dict[str, int] = state["crc32"]
+        # Whether the next sentence begins a document.
+        self._begins: bool = state["begins"]
 
-    def _sizes(self) -> dict[str, int]:
-        """Returns how many elements each file has."""
-        paths = {k: os.path.join(self._folder, v) for k, v in _FILES.items()}
-        return {
-            kind: os.path.getsize(path) // self._itemsize(kind)
-            if os.path.exists(path)
-            else 0
-            for kind, path in paths.items()
-        }
+    def _read_journal(self) -> int:
+        """Restores the state after the last intact block.
 
-    def _itemsize(self, kind: str) -> int:
-        return self._dtype.itemsize if kind == "pieces" else 8
+        Returns:
+          The length of the journal up to there, in bytes.
+        """
+        end = 0
+        for file in (self._journal, *self._files.values()):
+            file.seek(0)
+        for line in self._journal:
+            try:
+                state = json.loads(line)
+            except ValueError:
+                break  # A killed writer's last line.
+            crc32 = {}
+            for kind, file in self._files.items():
+                grown = state["lengths"][kind] - self._lengths[kind]
+                data = file.read(grown * self._dtypes[kind].itemsize)
+                crc32[kind] = zlib.crc32(data, self._crc32[kind])
+            if crc32 != state["crc32"]:
+                break
+            self._set(state)
+            end += len(line)
+        return end
 
     def append(self, block: EncodedBlock) -> None:
         """Adds one block."""
@@ -108,97 +125,99 @@ class Writer:
         else:
             self._begins = self._begins or bool(starts)
             starts = set()
-        sentence_starts = self.pieces + np.cumsum(block.lengths) - block.lengths
-        document_starts = np.array(sorted(starts), np.int64) + self.sentences
-        self._write("pieces", block.pieces.astype(self._dtype))
-        self._write("sentences", sentence_starts.astype(np.int64))
+        first_token, first_sentence, _ = self._lengths.values()
+        sentence_starts = first_token + np.cumsum(block.lengths) - block.lengths
+        document_starts = np.array(sorted(starts), np.int64) + first_sentence
+        self._write("tokens", block.tokens)
+        self._write("sentences", sentence_starts)
         self._write("documents", document_starts)
         self.blocks += 1
-        self.pieces += len(block.pieces)
-        self.sentences += count
-        self.documents += len(starts)
         self.counts.update(block.counts)
-        self._note()
+        self._write_journal()
 
     def finish(self) -> None:
         """Writes the ends; the store can be opened from now on."""
         if not self.done:
-            self._write("sentences", np.array([self.pieces], np.int64))
-            self._write("documents", np.array([self.sentences], np.int64))
-            self.sentences += 1
-            self.documents += 1
-            self.done = True
+            tokens, sentences, _ = self._lengths.values()
+            self._write("sentences", np.array([tokens]))
+            self._write("documents", np.array([sentences]))
             for file in self._files.values():
                 os.fsync(file.fileno())
-            self._note()
+            self.done = True
+            self._write_journal()
         self.close()
 
-    def _write(self, kind, array):
-        self._files[kind].write(array.tobytes())
+    def _write(self, kind: str, array: np.ndarray) -> None:
+        data = array.astype(self._dtypes[kind]).tobytes()
+        self._files[kind].write(data)
         self._files[kind].flush()
+        self._lengths[kind] += len(array)
+        self._crc32[kind] = zlib.crc32(data, self._crc32[kind])
 
-    def _note(self):
+    def _write_journal(self) -> None:
         state = {
             "blocks": self.blocks,
-            "pieces": self.pieces,
-            "sentences": self.sentences,
-            "documents": self.documents,
+            "lengths": self._lengths,
+            "crc32": self._crc32,
             "begins": self._begins,
-            "counts": dict(self.counts),
+            "counts": self.counts,
             "done": self.done,
         }
-        self._lines.write(json.dumps(state).encode() + b"\n")
-        self._lines.flush()
+        self._journal.write(json.dumps(state).encode() + b"\n")
+        self._journal.flush()
 
     def close(self) -> None:
         """Closes the files."""
-        for file in (*self._files.values(), self._lines):
-            file.close()
+        self._stack.close()
 
 
 class Store:
-    """A finished corpus, mapped; only what is looked at takes memory."""
+    """A complete corpus, mapped into memory as it is accessed."""
 
     def __init__(self, folder: str, dtype: np.dtype):
         """Maps the files of `folder`."""
         self._maps, arrays = [], []
-        for kind, name in _FILES.items():
-            with open(os.path.join(folder, name), "rb") as file:
+        for kind in _KINDS:
+            with open(_path(folder, kind), "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._maps.append(mapped)
             arrays.append(
-                np.frombuffer(mapped, dtype if kind == "pieces" else np.int64)
+                np.frombuffer(mapped, dtype if kind == "tokens" else np.int64)
             )
         self.corpus = instances.Corpus(*arrays)
         self._is_large = sum(map(len, self._maps)) > _RESIDENT_BYTES
-        self._touched = 0
+        self._accesses = 0
 
-    def touched(self, count: int) -> None:
-        """Gives memory back after enough random looks into a large store."""
-        self._touched += count
-        if self._is_large and self._touched * _PLACE_BYTES >= _RESIDENT_BYTES:
-            self._touched = 0
+    def count_accesses(self, count: int) -> None:
+        """Frees the memory of a large store after enough random accesses."""
+        self._accesses += count
+        if self._is_large and self._accesses * _ACCESS_BYTES >= _RESIDENT_BYTES:
+            self._accesses = 0
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
-    def take(self, where: np.ndarray) -> np.ndarray:
-        """Returns the pieces at some places, [N, S], nearest if outside."""
-        pieces = self.corpus.pieces
-        step = len(where) if not self._is_large else _ROWS_AT_ONCE
-        result = np.empty(where.shape, pieces.dtype)
-        for start in range(0, len(where), step):
-            rows = where[start : start + step]
-            pieces.take(rows, mode="clip", out=result[start : start + step])
-            self.touched(2 * len(rows))
+    def take(self, positions: np.ndarray) -> np.ndarray:
+        """Returns the tokens at positions [N, S], the nearest if outside."""
+        tokens = self.corpus.tokens
+        step = len(positions) if not self._is_large else _ROWS_AT_ONCE
+        result = np.empty(positions.shape, tokens.dtype)
+        for start in range(0, len(positions), step):
+            rows = positions[start : start + step]
+            tokens.take(rows, mode="clip", out=result[start : start + step])
+            self.count_accesses(2 * len(rows))
         return result
 
-    def document_groups(self, pieces: int) -> list[range]:
-        """Cuts the documents into runs of about that many pieces each."""
+    def document_groups(self, num_tokens: int) -> list[range]:
+        """Divides the documents into groups of about that many tokens each."""
         corpus = self.corpus
         bounds = {len(corpus.document_starts) - 1}
-        for mark in range(0, len(corpus.pieces), pieces):
+        for mark in range(0, len(corpus.tokens), num_tokens):
             sentence = np.searchsorted(corpus.sentence_starts, mark)
             bounds.add(int(np.searchsorted(corpus.document_starts, sentence)))
-            self.touched(_SEARCH_PLACES)
+            self.count_accesses(_SEARCH_ACCESSES)
         bounds = sorted(bounds)
         return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _path(folder: str, kind: str) -> str:
+    return os.path.join(folder, f"{kind}.bin")

@@ -1,28 +1,28 @@
-"""Fixtures for the tests of jobs: a small text, and small tasks of it."""
+"""Fixtures for the tests of jobs: a small text, and small tasks."""
 
 import pytest
 
 from data import corpus
-from data.pretraining import data_job, shard_files
-from tests.data.pretraining import shard_jobs
+from data.pretraining import generation
+from tests.data.pretraining import recipes
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """A file of forty documents."""
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(shard_jobs.random_documents(0))
+    path.write_text(recipes.random_documents(0))
     return str(path)
 
 
 @pytest.fixture
 def small_tasks(monkeypatch):
-    """Several blocks, plans and parts even of a small text."""
-    monkeypatch.setattr(data_job, "PART_INSTANCES", 100)
-    monkeypatch.setattr(data_job, "_PLAN_PIECES", (500, 500))
+    """Several blocks, tables and slices even of a small text."""
+    monkeypatch.setattr(generation, "SLICE_INSTANCES", 100)
+    monkeypatch.setattr(generation, "_GROUP_TOKENS", (500, 500))
     blocks = corpus.read_blocks
     monkeypatch.setattr(
-        shard_files.corpus,
+        generation.corpus,
         "read_blocks",
         lambda paths: blocks(paths, 2000),
     )

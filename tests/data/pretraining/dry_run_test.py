@@ -10,26 +10,26 @@ import pytest
 
 from data.pretraining import dry_run
 from foundation import errors
-from tests.data.pretraining import shard_jobs
+from tests.data.pretraining import recipes
 
 
 @pytest.fixture
-def job(tmp_path):
-    """A job of nine files, of which not all are read."""
+def recipe(tmp_path):
+    """A recipe of nine files, of which not all are read."""
     paths = []
     for seed in range(9):
         path = tmp_path / f"{seed}.txt"
-        path.write_text(shard_jobs.random_documents(seed))
+        path.write_text(recipes.random_documents(seed))
         paths.append(str(path))
     (tmp_path / "out").mkdir()
-    return shard_jobs.job_for(paths, tmp_path / "out")
+    return recipes.recipe_for(paths, tmp_path / "out")
 
 
-def test_the_estimate_is_near_what_the_job_makes(job, tmp_path):
-    estimate = dry_run.estimate(job)
+def test_the_estimate_is_near_what_the_job_makes(recipe, tmp_path):
+    estimate = dry_run.estimate(recipe)
     assert not list((tmp_path / "out").iterdir())
     assert 1 < estimate.factor < 2
-    made = shard_jobs.make(job)
+    made = recipes.make(recipe)
     for name in ("documents", "sentences", "pieces", "instances"):
         expected = pytest.approx(made.totals[name], rel=0.1)
         assert estimate.totals[name] * estimate.factor == expected, name
@@ -38,14 +38,14 @@ def test_the_estimate_is_near_what_the_job_makes(job, tmp_path):
     assert estimate.seconds > 0
 
 
-def test_the_estimate_is_shown_in_units_for_people(job):
+def test_the_estimate_is_shown_in_units_for_people(recipe):
     estimate = dry_run.Estimate(
         factor=1000.0,
         file_bytes=15_000_000_000,
         totals=dict(documents=2, sentences=30, pieces=500, instances=40),
         records=40,
         shard_bytes=31_234,
-        store_bytes=1,
+        work_dir_bytes=1,
         seconds=9.0,
     )
     lines = list(estimate.lines(num_workers=2))
@@ -55,8 +55,8 @@ def test_the_estimate_is_shown_in_units_for_people(job):
     assert shown["time"] == "1 h 15 min, 2 worker(s)"
 
 
-def test_empty_text_is_refused(job):
-    pathlib.Path(job.input_files[0]).write_text("")
-    empty = dataclasses.replace(job, input_files=job.input_files[:1])
+def test_empty_text_is_refused(recipe):
+    pathlib.Path(recipe.input_files[0]).write_text("")
+    empty = dataclasses.replace(recipe, input_files=recipe.input_files[:1])
     with pytest.raises(errors.InputError, match="no text"):
         dry_run.estimate(empty)

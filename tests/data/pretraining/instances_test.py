@@ -1,6 +1,6 @@
 """Proves that pairs are cut as by google-research/bert.
 
-The released rules are written down once more, one instance and one piece at a
+The released rules are written down once more, one instance and one token at a
 time, and both must agree: exactly where no draw is involved, within five
 standard errors where one is. pytest tests/data/pretraining/instances_test.py
 """
@@ -19,7 +19,7 @@ RULE = instances.PairingRule(
 
 
 def corpus(documents: list[list[int]]) -> instances.Corpus:
-    """A corpus of given sentence lengths whose pieces are their own places."""
+    """A corpus of sentences of given lengths; token i has the id i."""
     lengths = [length for document in documents for length in document]
     return instances.Corpus(
         np.arange(sum(lengths)),
@@ -36,36 +36,36 @@ def some_documents(count=30, seed=0, longest=60) -> list[list[int]]:
     ]
 
 
-def plan(text, rule=RULE, seed=0):
+def pairs_of(text, rule=RULE, seed=0):
     documents = range(len(text.document_starts) - 1)
-    return instances.plan(
+    return instances.pair_segments(
         text, documents, rule=rule, rng=np.random.default_rng(seed)
     )
 
 
-def document_of(text, piece):
-    sentence = np.searchsorted(text.sentence_starts, piece, "right") - 1
+def document_of(text, token):
+    sentence = np.searchsorted(text.sentence_starts, token, "right") - 1
     return np.searchsorted(text.document_starts, sentence, "right") - 1
 
 
 def transcription(documents, rule, rng):
-    """Yields (pieces of A, of B, is random) by the rules in words."""
+    """Yields (tokens of A, of B, is random) by the rules in words."""
     limit = rule.max_num_tokens
     for number, document in enumerate(documents):
         target = limit
         if rng.random() < rule.short_seq_prob:
             target = rng.randint(2, limit)
-        place = 0
-        while place < len(document):
-            end, size = place, 0
+        position = 0
+        while position < len(document):
+            end, size = position, 0
             while end < len(document) and size < target:
                 size += document[end]
                 end += 1
-            a_end = place + 1
-            if end - place > 1:
-                a_end = place + rng.randint(1, end - place - 1)
-            a, b = sum(document[place:a_end]), sum(document[a_end:end])
-            is_random = end - place == 1 or rng.random() < 0.5
+            a_end = position + 1
+            if end - position > 1:
+                a_end = position + rng.randint(1, end - position - 1)
+            a, b = sum(document[position:a_end]), sum(document[a_end:end])
+            is_random = end - position == 1 or rng.random() < 0.5
             if is_random:
                 for _ in range(10):
                     other = rng.randrange(len(documents))
@@ -84,7 +84,7 @@ def transcription(documents, rule, rng):
                 else:
                     b -= 1
             yield a, b, is_random
-            place = end
+            position = end
 
 
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
@@ -112,9 +112,9 @@ def test_lengths_and_labels_are_distributed_as_released(short_seq_prob):
     )
     ours = []
     for seed in range(240):
-        places = plan(text, rule, seed).places
+        found = pairs_of(text, rule, seed).instances
         names = ("a_length", "b_length", "is_random")
-        ours.append(facts(*(places[name] for name in names)))
+        ours.append(facts(*(found[name] for name in names)))
     ours = np.array(ours)
     error = np.hypot(
         released.std(0) / len(released) ** 0.5, ours.std(0) / len(ours) ** 0.5
@@ -126,25 +126,25 @@ def test_truncation_takes_from_the_longer_and_from_b_when_equal():
     limit = 9
     sizes = np.array([(a, b) for a in range(1, 25) for b in range(1, 25)])
     zero = np.zeros(len(sizes), np.int64)
-    places, a_cut, b_cut = instances._truncate(
+    found, a_cut, b_cut = instances._truncate(
         *(zero, sizes[:, 0], zero, sizes[:, 1]), limit, np.random.default_rng(0)
     )
-    for (a, b), got in zip(sizes.tolist(), places, strict=True):
+    for (a, b), got in zip(sizes.tolist(), found, strict=True):
         while a + b > limit:
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert (got["a_length"], got["b_length"]) == (a, b)
-    np.testing.assert_array_equal(sizes[:, 0] - a_cut, places["a_length"])
-    np.testing.assert_array_equal(sizes[:, 1] - b_cut, places["b_length"])
+    np.testing.assert_array_equal(sizes[:, 0] - a_cut, found["a_length"])
+    np.testing.assert_array_equal(sizes[:, 1] - b_cut, found["b_length"])
 
 
-def test_each_truncated_piece_is_a_fair_coin_between_front_and_back():
+def test_each_truncated_token_is_a_fair_coin_between_front_and_back():
     count = 20000
     zero = np.zeros(count, np.int64)
-    places, a_cut, _ = instances._truncate(
+    found, a_cut, _ = instances._truncate(
         zero, zero + 12, zero, zero + 4, 8, np.random.default_rng(0)
     )
     assert (a_cut == 8).all()
-    in_front = places["a_start"]
+    in_front = found["a_start"]
     # Binomial(8, 1/2): mean 4, variance 2, and the tail is that thin.
     assert abs(in_front.mean() - 4) < 5 * (2 / count) ** 0.5
     assert abs(in_front.var() - 2) < 0.15
@@ -153,42 +153,42 @@ def test_each_truncated_piece_is_a_fair_coin_between_front_and_back():
 
 def test_a_comes_from_its_document_and_b_follows_it_or_is_from_another():
     text = corpus(some_documents())
-    places = plan(text).places
-    a, b = places["a_start"], places["b_start"]
-    a_last = a + places["a_length"] - 1
-    b_last = b + places["b_length"] - 1
-    own = places["is_random"] == 0
-    assert (places["a_length"] > 0).all() and (places["b_length"] > 0).all()
+    found = pairs_of(text).instances
+    a, b = found["a_start"], found["b_start"]
+    a_last = a + found["a_length"] - 1
+    b_last = b + found["b_length"] - 1
+    own = found["is_random"] == 0
+    assert (found["a_length"] > 0).all() and (found["b_length"] > 0).all()
     assert (document_of(text, a) == document_of(text, a_last)).all()
     assert (document_of(text, b) == document_of(text, b_last)).all()
     assert ((document_of(text, a) == document_of(text, b)) == own).all()
     assert (b[own] > a_last[own]).all()
 
 
-def test_every_piece_is_used_once_per_pass_when_nothing_is_truncated():
+def test_every_token_is_used_once_per_pass_when_nothing_is_truncated():
     documents = some_documents(longest=4)
     text = corpus(documents)
     rule = instances.PairingRule(max_seq_length=500, dupe_factor=3)
-    places, lost = plan(text, rule)
-    uses = np.zeros(len(text.pieces), int)
-    for place in places:
+    found, lost = pairs_of(text, rule)
+    uses = np.zeros(len(text.tokens), int)
+    for position in found:
         spans = [("a_start", "a_length")]
-        if not place["is_random"]:
+        if not position["is_random"]:
             spans.append(("b_start", "b_length"))
         for start, length in spans:
-            uses[place[start] : place[start] + place[length]] += 1
-    short = plan(text, RULE).lost_pieces
-    assert lost == (3 * len(text.pieces) - uses.sum()) and short > lost >= 0
+            uses[position[start] : position[start] + position[length]] += 1
+    short = pairs_of(text, RULE).lost_tokens
+    assert lost == (3 * len(text.tokens) - uses.sum()) and short > lost >= 0
     assert (uses <= 3).all() and (uses == 3).mean() > 0.9
 
 
 def test_random_documents_are_equally_likely_and_reach_the_whole_corpus():
     text = corpus([[3] * 4 for _ in range(40)])
     rule = instances.PairingRule(max_seq_length=15, dupe_factor=400)
-    places = plan(text, rule).places
-    chosen = places["is_random"] == 1
-    a = document_of(text, places["a_start"][chosen])
-    b = document_of(text, places["b_start"][chosen])
+    found = pairs_of(text, rule).instances
+    chosen = found["is_random"] == 1
+    a = document_of(text, found["a_start"][chosen])
+    b = document_of(text, found["b_start"][chosen])
     assert (a != b).all()
     seen = np.bincount((b - a) % 40, minlength=40)[1:]
     expected = len(a) / 39
@@ -196,28 +196,30 @@ def test_random_documents_are_equally_likely_and_reach_the_whole_corpus():
 
 
 def test_a_single_document_pairs_with_itself():
-    places = plan(corpus([[5] * 30])).places
-    assert places["is_random"].any() and len(places) > 3
+    found = pairs_of(corpus([[5] * 30])).instances
+    assert found["is_random"].any() and len(found) > 3
 
 
 def test_documents_of_one_sentence_are_always_random():
-    assert (plan(corpus([[7]] * 5)).places["is_random"] == 1).all()
+    assert (pairs_of(corpus([[7]] * 5)).instances["is_random"] == 1).all()
 
 
 def test_the_draws_depend_on_the_seed_alone():
     text = corpus(some_documents())
-    one, two, other = (plan(text, seed=seed).places for seed in (3, 3, 4))
+    one, two, other = (
+        pairs_of(text, seed=seed).instances for seed in (3, 3, 4)
+    )
     assert one.tobytes() == two.tobytes() != other.tobytes()
 
 
-def test_instances_are_laid_out_with_their_special_pieces():
+def test_instances_are_laid_out_with_their_special_tokens():
     words = types.SimpleNamespace(pad_id=0, cls_id=101, sep_id=102)
-    places = np.zeros(2, instances.PLACE)
-    places["a_start"], places["a_length"] = [1000, 2000], [2, 1]
-    places["b_start"], places["b_length"] = [3000, 4000], [1, 3]
+    found = np.zeros(2, instances.INSTANCE)
+    found["a_start"], found["a_length"] = [1000, 2000], [2, 1]
+    found["b_start"], found["b_length"] = [3000, 4000], [1, 3]
     got = instances.assemble(
         lambda where: where.astype(np.int32),
-        places,
+        found,
         max_seq_length=8,
         vocabulary=words,
     )

@@ -15,7 +15,7 @@ from data.pretraining import masking
 LENGTH = 32
 CLS, SEP, MASK, PAD = 1, 2, 3, 0
 SIZE = 1000
-CONTINUATIONS = 400  # Ids from here on are "##" pieces.
+CONTINUATIONS = 400  # Ids from here on are "##" tokens.
 WORDS = types.SimpleNamespace(
     mask_id=MASK,
     replacement_ids=np.arange(SIZE, dtype=np.int32),
@@ -54,7 +54,7 @@ def within(share, expected, count):
     return abs(share - expected) <= 5 * deviation
 
 
-@pytest.fixture(params=[False, True], ids=["pieces", "whole words"])
+@pytest.fixture(params=[False, True], ids=["tokens", "whole words"])
 def whole_words(request):
     return request.param
 
@@ -70,7 +70,7 @@ def test_the_number_of_predictions_is_rounded_half_to_even():
     assert counts.tolist() == expected
 
 
-def test_every_row_predicts_as_many_pieces_as_its_length_asks():
+def test_every_row_predicts_as_many_tokens_as_its_length_asks():
     data = batch(3000)
     masked = mask(data)
     rule = masking.MaskingRule(max_predictions_per_seq=6)
@@ -108,14 +108,14 @@ def test_the_labels_restore_the_sequence(whole_words):
     np.testing.assert_array_equal(ids, before)
     restored = masked.input_ids.copy()
     rows, columns = np.nonzero(masked.masked_lm_weights)
-    places = masked.masked_lm_positions[rows, columns]
-    restored[rows, places] = masked.masked_lm_ids[rows, columns]
+    positions = masked.masked_lm_positions[rows, columns]
+    restored[rows, positions] = masked.masked_lm_ids[rows, columns]
     np.testing.assert_array_equal(restored, ids)
     assert (masked.input_ids != ids).any()
 
 
 def shares(data, masked):
-    """Shares of [MASK], kept and other pieces among the predictions."""
+    """Shares of [MASK], kept and other tokens among the predictions."""
     used = masked.masked_lm_weights > 0
     shown = np.take_along_axis(masked.input_ids, masked.masked_lm_positions, 1)
     shown, labels = shown[used], masked.masked_lm_ids[used]
@@ -130,7 +130,7 @@ def shares(data, masked):
 @pytest.mark.parametrize(
     "mask_prob, random_prob", [(0.8, 0.1), (1.0, 0.0), (0.0, 1.0), (0.8, 0.2)]
 )
-def test_pieces_are_replaced_at_the_given_rates(
+def test_tokens_are_replaced_at_the_given_rates(
     whole_words, mask_prob, random_prob
 ):
     data = batch(20000)
@@ -141,13 +141,13 @@ def test_pieces_are_replaced_at_the_given_rates(
         random_token_prob=random_prob,
     )
     as_mask, kept, other, count = shares(data, masked)
-    chance = random_prob / SIZE  # A random piece may be [MASK] or the label.
+    chance = random_prob / SIZE  # A random token may be [MASK] or the label.
     assert within(as_mask, mask_prob + chance * (mask_prob < 1), count)
     assert within(kept, max(1 - mask_prob - random_prob, 0) + chance, count)
     assert within(other, max(random_prob - 2 * chance, 0), count)
 
 
-def test_random_pieces_come_evenly_from_the_whole_vocabulary():
+def test_random_tokens_come_evenly_from_the_whole_vocabulary():
     masked = mask(batch(40000), mask_token_prob=0.0, random_token_prob=1.0)
     used = masked.masked_lm_weights > 0
     shown = np.take_along_axis(masked.input_ids, masked.masked_lm_positions, 1)
@@ -173,13 +173,13 @@ def test_every_set_of_candidates_is_equally_likely():
 
 
 def words_of(row, candidates):
-    """Groups of places that form words, as the released code makes them."""
+    """Groups of positions that form words, as the released code makes them."""
     groups = []
-    for place in np.flatnonzero(candidates):
-        if groups and row[place] >= CONTINUATIONS:
-            groups[-1].append(int(place))
+    for position in np.flatnonzero(candidates):
+        if groups and row[position] >= CONTINUATIONS:
+            groups[-1].append(int(position))
         else:
-            groups.append([int(place)])
+            groups.append([int(position)])
     return groups
 
 
@@ -208,7 +208,7 @@ def test_a_word_that_does_not_fit_is_passed_over_not_the_end():
         masked_lm_prob=0.2,
         do_whole_word_mask=True,
     )
-    # Two places at most: the word of four never fits, the other always does.
+    # Two positions at most: the word of four never fits, the other always does.
     assert (masked.masked_lm_positions[:, 0] == 6).all()
     assert (masked.masked_lm_weights.sum(1) == 1).all()
 
@@ -221,7 +221,7 @@ def test_the_order_in_which_words_are_tried_is_random():
         masked_lm_prob=0.3,
         do_whole_word_mask=True,
     )
-    # Tried first, the long word fills both places; else 11 and 12 do.
+    # Tried first, the long word fills both positions; else 11 and 12 do.
     first = (masked.masked_lm_positions[:, 0] == 1).mean()
     assert within(first, 1 / 3, 30000)
 

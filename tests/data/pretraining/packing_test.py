@@ -19,19 +19,19 @@ def rule(length=64, predictions=14, instances=4):
 
 
 def instances_of(count=300, length=64, predictions=10, seed=0):
-    """Random records, each of which can be told by its pieces."""
+    """Random records, each of which can be told by its tokens."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(5, length, count, endpoint=True)
     sizes[: count // 3] = length
-    place = np.arange(length)
+    position = np.arange(length)
     used = np.arange(predictions) < np.maximum(1, sizes // 7)[:, None]
     positions = np.sort(rng.random((count, predictions)), 1)
     positions = (positions * (sizes[:, None] - 1)).astype(np.int32) * used
-    is_real = place < sizes[:, None]
+    is_real = position < sizes[:, None]
     return {
         "input_ids": rng.integers(1, 1000, (count, length)) * is_real,
         "input_mask": is_real.astype(np.int32),
-        "segment_ids": is_real * (place > sizes[:, None] // 2),
+        "segment_ids": is_real * (position > sizes[:, None] // 2),
         "masked_lm_positions": positions,
         "masked_lm_ids": rng.integers(1, 1000, used.shape) * used,
         "masked_lm_weights": used.astype(np.float32),

@@ -1,4 +1,4 @@
-"""Proves that the bar is of the whole job, and that workers wait for need.
+"""Proves that the bar covers all phases, and that processes start when needed.
 
 pytest tests/data/pretraining/progress_test.py
 """
@@ -9,11 +9,11 @@ import time
 import pytest
 
 from data import workers
-from data.pretraining import shard_files
+from data.pretraining import generation
 
 
-def test_a_phase_takes_its_share_of_the_bar(capsys):
-    with shard_files.Progress({"reading": 1, "writing": 3}) as bar:
+def test_a_phase_takes_its_fraction_of_the_bar(capsys):
+    with generation.Progress({"reading": 1, "writing": 3}) as bar:
         with bar.phase("reading", 10, "MB") as update:
             update(5)
             assert bar._bar.n == pytest.approx(0.125)
@@ -25,13 +25,13 @@ def test_a_phase_takes_its_share_of_the_bar(capsys):
     assert "writing: 100%" in capsys.readouterr().err
 
 
-def test_what_stood_before_says_nothing_about_the_speed(monkeypatch):
+def test_what_was_done_before_does_not_affect_the_rate(monkeypatch):
     """After a tenth of the bar in one second, nine are left."""
-    with shard_files.Progress({"reading": 5, "writing": 5}) as bar:
+    with generation.Progress({"reading": 5, "writing": 5}) as bar:
         with bar.phase("reading", 10, "MB"):
-            pass  # All of it stood.
+            pass  # All of it was done before.
         with bar.phase("writing", 10, "records") as update:
-            update(4, stood=True)
+            update(4, is_new=False)
             assert bar._bar.initial == pytest.approx(0.7)
             begin = bar._bar.start_t
             update(2)

@@ -41,7 +41,7 @@ def store_of(folder, blocks):
 
 
 def check(corpus):
-    assert corpus.pieces.tolist() == list(range(17))
+    assert corpus.tokens.tolist() == list(range(17))
     assert corpus.sentence_starts.tolist() == [0, 2, 5, 9, 10, 15, 17]
     assert corpus.document_starts.tolist() == [0, 2, 3, 5, 6]
 
@@ -79,15 +79,15 @@ def test_a_finished_store_is_not_written_again(tmp_path):
 def test_documents_are_grouped_without_a_gap(tmp_path):
     store_of(tmp_path, BLOCKS)
     store = token_store.Store(str(tmp_path), np.uint16)
-    for pieces in (1, 3, 6, 9, 100):
-        groups = store.document_groups(pieces)
+    for tokens in (1, 3, 6, 9, 100):
+        groups = store.document_groups(tokens)
         assert [d for group in groups for d in group] == [0, 1, 2, 3]
         assert all(len(group) for group in groups)
     assert len(store.document_groups(1)) == 4
     assert len(store.document_groups(100)) == 1
 
 
-def test_a_large_store_gives_the_same_pieces(tmp_path, monkeypatch):
+def test_a_large_store_gives_the_same_tokens(tmp_path, monkeypatch):
     store_of(tmp_path, BLOCKS)
     where = np.random.default_rng(0).integers(-2, 20, (50, 7))
     small = token_store.Store(str(tmp_path), np.uint16).take(where)
@@ -98,7 +98,7 @@ def test_a_large_store_gives_the_same_pieces(tmp_path, monkeypatch):
     np.testing.assert_array_equal(large, small)
 
 
-@pytest.mark.parametrize("name", ["pieces.bin", "sentences.bin"])
+@pytest.mark.parametrize("name", ["tokens.bin", "sentences.bin"])
 def test_a_line_whose_data_is_lost_counts_for_nothing(tmp_path, name):
     """As after a loss of power, which may keep the journal alone."""
     writer = token_store.Writer(str(tmp_path), np.uint16)

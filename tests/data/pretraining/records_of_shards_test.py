@@ -1,6 +1,6 @@
-"""Proves what stands in the records of a job: packed ones, first ones.
+"""Proves what the records of shards hold: packed ones, first ones.
 
-pytest tests/data/pretraining/pretraining_parts_test.py
+pytest tests/data/pretraining/records_of_shards_test.py
 """
 
 import logging
@@ -9,15 +9,15 @@ import pathlib
 import pytest
 
 from data import records
-from data.pretraining import data_job, shard_files
-from tests.data.pretraining import shard_jobs
-from tests.data.pretraining.shard_jobs import job_for, make, parsed
+from data.pretraining import generation, work_dir
+from tests.data.pretraining import recipes
+from tests.data.pretraining.recipes import make, parsed, recipe_for
 
 pytestmark = pytest.mark.usefixtures("small_tasks")
 
 
 def unmasked(rows):
-    """Returns each instance's pieces, segments and label, as sorted tuples."""
+    """Returns each instance's tokens, segments and label, as sorted tuples."""
     found = []
     packed = "position_ids" in rows
     for row in range(len(rows["input_ids"])):
@@ -44,16 +44,18 @@ def unmasked(rows):
 
 
 def test_packed_shards_hold_the_same_instances_in_fewer_rows(text, tmp_path):
-    jobs = []
+    all_recipes = []
     for name, packed in (("alone", False), ("packed", True)):
         (tmp_path / name).mkdir()
-        job = job_for(text, tmp_path / name, packed=packed, short_seq_prob=0.3)
-        jobs.append((job, make(job), parsed(job)))
-    (_, alone, rows), (job, made, packed_rows) = jobs
+        recipe = recipe_for(
+            text, tmp_path / name, packed=packed, short_seq_prob=0.3
+        )
+        all_recipes.append((recipe, make(recipe), parsed(recipe)))
+    (_, alone, rows), (recipe, made, packed_rows) = all_recipes
     assert unmasked(packed_rows) == unmasked(rows)
     assert made.record_count < 0.9 * alone.record_count
     assert made.record_count == len(packed_rows["input_ids"])
-    assert made.kind == "packed_pretraining" and made.schema == job.schema
+    assert made.kind == "packed_pretraining" and made.schema == recipe.schema
     count = alone.record_count
     assert made.packing["packing_factor"] == count / made.record_count
     real = (packed_rows["input_mask"] > 0).mean()
@@ -66,47 +68,53 @@ def test_packed_shards_hold_the_same_instances_in_fewer_rows(text, tmp_path):
 def test_the_first_records_are_shown_before_the_shards_are_written(
     text, tmp_path, monkeypatch, caplog, packed
 ):
-    job = job_for(text, tmp_path, packed=packed)
+    recipe = recipe_for(text, tmp_path, packed=packed)
     shown_before = []
-    whole = data_job.write_part
+    original = generation.write_slice
 
-    def write_part(job, part):
+    def write_slice(recipe, task):
         shown_before.append(caplog.text.count("*** Example ***"))
-        return whole(job, part)
+        return original(recipe, task)
 
-    monkeypatch.setattr(data_job, "write_part", write_part)
+    monkeypatch.setattr(generation, "write_slice", write_slice)
     with caplog.at_level(logging.INFO, logger="absl"):
-        make(job)
-    assert shown_before[0] == shard_files._EXAMPLES_SHOWN == 3
-    first = parsed(job)
+        make(recipe)
+    assert shown_before[0] == generation._EXAMPLES_SHOWN == 3
+    first = parsed(recipe)
     ids = first["input_ids"][0][first["input_mask"][0] > 0]
-    tokens = " ".join(job.vocabulary.tokens[i] for i in ids)
+    tokens = " ".join(recipe.vocabulary.tokens[i] for i in ids)
     assert f"tokens: {tokens}" in caplog.text
-    for name in job.schema.names:
+    for name in recipe.schema.names:
         assert f"\n{name}: " in caplog.text
 
 
-def test_jobs_of_one_seed_draw_other_masks_from_other_text(text, tmp_path):
+def test_recipes_of_one_seed_draw_other_masks_from_other_text(text, tmp_path):
     """Training and held-out shards of one seed have nothing in common."""
     other = tmp_path / "other.txt"
-    other.write_text(shard_jobs.random_documents(1))
+    other.write_text(recipes.random_documents(1))
     same = tmp_path / "renamed.txt"
     same.write_text(pathlib.Path(text).read_text())
-    jobs = [job_for(str(x), tmp_path) for x in (text, other, same)]
-    draws = [job.rng("masking", 0).random(8).tolist() for job in jobs]
+    all_recipes = [recipe_for(str(x), tmp_path) for x in (text, other, same)]
+    draws = [
+        recipe.rng("masking", 0).random(8).tolist() for recipe in all_recipes
+    ]
     assert draws[0] == draws[2]
     assert not set(draws[0]) & set(draws[1])
-    purposes = [jobs[0].rng(x, 0).random() for x in ("masking", "pairing")]
+    purposes = [
+        all_recipes[0].rng(x, 0).random() for x in ("masking", "pairing")
+    ]
     assert purposes[0] != purposes[1]
 
 
-def test_a_standing_part_is_not_written_again(text, tmp_path):
-    job = job_for(text, tmp_path)
-    path = tmp_path / "standing.tfrecord"
+def test_a_finished_slice_is_not_written_again(text, tmp_path):
+    recipe = recipe_for(text, tmp_path)
+    path = tmp_path / "slice"
     with records.ShardWriter(str(path)) as writer:
-        writer.write([b"stands"])
-    part = data_job.Part(
-        shard=str(path), path=str(path), ranks=range(0, 9), plans=1
+        writer.write([b"finished"])
+    (tmp_path / "work" / "finished").mkdir(parents=True)
+    work_dir.finish(recipe, str(path), records=1)
+    task = generation.Slice(
+        shard=str(path), path=str(path), ranks=range(0, 9), tables=1
     )
-    data_job.write_part(job, part)
-    assert list(records.read(str(path))) == [b"stands"]
+    generation.write_slice(recipe, task)
+    assert list(records.read(str(path))) == [b"finished"]

@@ -1,4 +1,4 @@
-"""A small text and the job that makes shards of it, for the tests of jobs."""
+"""A small text and a recipe for shards of it, for the tests of generation."""
 
 import functools
 import hashlib
@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from data import records, workers
-from data.pretraining import data_job, instances, masking, packing, shard_files
+from data.pretraining import generation, instances, masking, packing
+from data.pretraining.recipe import Recipe, digest_files
 from data.tokenization import vocabulary, wordpiece
 
 LETTERS = "abcdefghij"
@@ -41,16 +42,16 @@ def tokenizer():
     return wordpiece.Tokenizer(words)
 
 
-def job_for(
+def recipe_for(
     text, folder, *, suffix="", shards=2, seed=1, packed=False, **rules
 ):
-    """Returns the job of some text, its shards in a folder."""
+    """Returns the recipe of some text, its shards in a folder."""
     pairing = {"max_seq_length": 40, "dupe_factor": 4, "short_seq_prob": 0.1}
     pairing.update((k, rules.pop(k)) for k in list(rules) if k in pairing)
     texts = (text,) if isinstance(text, str) else tuple(text)
-    return data_job.Job(
+    return Recipe(
         input_files=texts,
-        input_digests=data_job.digest_files(texts),
+        input_digests=digest_files(texts),
         input_format="sentences",
         output_files=tuple(
             f"{folder}/a-{n}.tfrecord{suffix}" for n in range(shards)
@@ -64,11 +65,13 @@ def job_for(
     )
 
 
-def make(job, count=1, **switches):
-    """Makes the shards of a job in its folder."""
-    path = os.path.join(os.path.dirname(job.work_dir), "a.manifest.json")
-    with workers.Workers(count, job, "data.pretraining.data_job") as pool:
-        return shard_files.make(job, manifest_path=path, pool=pool, **switches)
+def make(recipe, count=1, **switches):
+    """Makes the shards of a recipe in its folder."""
+    path = os.path.join(os.path.dirname(recipe.work_dir), "a.manifest.json")
+    with workers.Workers(count, recipe, "data.pretraining.generation") as pool:
+        return generation.make(
+            recipe, manifest_path=path, pool=pool, **switches
+        )
 
 
 def hashes(folder):
@@ -80,17 +83,17 @@ def hashes(folder):
 
 
 def hashes_of_shards(folder):
-    """Returns the hashes of the shards that stand."""
+    """Returns the hashes of the shards that exist."""
     return [
         hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.glob("a-*.tfrecord*")
     ]
 
 
-def parsed(job):
-    """Returns all records of a job, as arrays."""
+def parsed(recipe):
+    """Returns all records of a recipe, as arrays."""
     found = []
-    for path in job.output_files:
+    for path in recipe.output_files:
         found.extend(records.read(path))
-    columns = records.parse(tf.constant(found), job.schema)
+    columns = records.parse(tf.constant(found), recipe.schema)
     return {name: value.numpy() for name, value in columns.items()}

@@ -1,29 +1,31 @@
 """Proves that shards are a function of text and flags, whatever happens.
 
-pytest tests/data/pretraining/pretraining_shards_test.py
+pytest tests/data/pretraining/generation_test.py
 """
 
 import numpy as np
 import pytest
 
 from data import manifest, records
-from data.pretraining import data_job, shard_files, token_store
+from data.pretraining import generation, token_store, work_dir
 from foundation import file_system
-from tests.data.pretraining.shard_jobs import (
+from tests.data.pretraining.recipes import (
     hashes,
     hashes_of_shards,
-    job_for,
     make,
     parsed,
+    recipe_for,
 )
 
 pytestmark = pytest.mark.usefixtures("small_tasks")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_the_shards_are_whole_and_the_manifest_says_so(text, tmp_path, suffix):
-    job = job_for(text, tmp_path, suffix=suffix)
-    made = make(job)
+def test_the_shards_are_complete_and_listed_in_the_manifest(
+    text, tmp_path, suffix
+):
+    recipe = recipe_for(text, tmp_path, suffix=suffix)
+    made = make(recipe)
     assert sorted(x.name for x in tmp_path.iterdir()) == [
         f"a-0.tfrecord{suffix}",
         f"a-1.tfrecord{suffix}",
@@ -32,21 +34,21 @@ def test_the_shards_are_whole_and_the_manifest_says_so(text, tmp_path, suffix):
     ]
     assert made == manifest.read(f"{tmp_path}/a.manifest.json")
     sizes = [shard.records for shard in made.shards]
-    assert sizes == records.counts(job.output_files)
+    assert sizes == records.counts(recipe.output_files)
     assert max(sizes) - min(sizes) <= 1 and max(sizes) > 100
     assert made.totals["documents"] == 40
     manifest.check(
-        list(job.output_files),
+        list(recipe.output_files),
         max_seq_length=40,
         max_predictions_per_seq=5,
-        vocabulary=job.vocabulary,
+        vocabulary=recipe.vocabulary,
     )
 
 
 def test_the_records_obey_the_released_conventions(text, tmp_path):
-    job = job_for(text, tmp_path)
-    make(job)
-    rows = parsed(job)
+    recipe = recipe_for(text, tmp_path)
+    make(recipe)
+    rows = parsed(recipe)
     ids, mask, segments = (
         rows[x] for x in ("input_ids", "input_mask", "segment_ids")
     )
@@ -56,11 +58,11 @@ def test_the_records_obey_the_released_conventions(text, tmp_path):
     assert not ids[mask == 0].any() and not segments[mask == 0].any()
     used = rows["masked_lm_weights"] > 0
     restored = ids.copy()
-    row, place = np.nonzero(used)
-    restored[row, rows["masked_lm_positions"][row, place]] = rows[
+    row, position = np.nonzero(used)
+    restored[row, rows["masked_lm_positions"][row, position]] = rows[
         "masked_lm_ids"
-    ][row, place]
-    words = job.vocabulary
+    ][row, position]
+    words = recipe.vocabulary
     assert (restored[:, 0] == words.cls_id).all()
     assert ((restored == words.sep_id).sum(1) == 2).all()
     first_sep = (restored == words.sep_id).argmax(1)
@@ -77,7 +79,7 @@ def test_the_seed_and_nothing_else_changes_the_shards(text, tmp_path):
     made = []
     for name, seed in (("one", 1), ("two", 1), ("three", 2)):
         (tmp_path / name).mkdir()
-        make(job_for(text, tmp_path / name, seed=seed))
+        make(recipe_for(text, tmp_path / name, seed=seed))
         made.append(hashes(tmp_path / name))
     assert made[0] == made[1]
     for name in ("a-0.tfrecord", "a-1.tfrecord"):
@@ -94,7 +96,7 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
         pass
 
     (tmp_path / "whole").mkdir()
-    make(job_for(text, tmp_path / "whole", suffix=suffix, packed=packed))
+    make(recipe_for(text, tmp_path / "whole", suffix=suffix, packed=packed))
     expected = hashes(tmp_path / "whole")
     left = [0]
 
@@ -109,36 +111,37 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
 
     for owner, name in (
         (token_store.Writer, "append"),
-        (token_store.Writer, "_note"),
+        (token_store.Writer, "_write_journal"),
         (token_store.Writer, "finish"),
         (records.ShardWriter, "write"),
         (records.ShardWriter, "__exit__"),
-        (file_system, "write_bytes"),
-        (shard_files.manifest, "write"),
-        (data_job, "join_parts"),
+        (file_system, "replace"),
+        (work_dir, "finish"),
+        (generation.manifest, "write"),
+        (generation, "_join"),
     ):
         monkeypatch.setattr(owner, name, mortal(getattr(owner, name)))
     folder = tmp_path / "killed"
     folder.mkdir()
-    job = job_for(text, folder, suffix=suffix, packed=packed)
+    recipe = recipe_for(text, folder, suffix=suffix, packed=packed)
     deaths, finished = 0, False
     while not finished:
         left[0] = 4 + deaths % 9
         try:
-            make(job)
+            make(recipe)
             finished = True
         except Killed:
             deaths += 1
             assert set(hashes_of_shards(folder)) <= set(expected.values())
             assert deaths < 200
     assert deaths > 5
-    assert hashes(folder) == expected
+    assert hashes(folder) == expected  # And no other file.
 
 
 def test_dropped_text_is_counted(tmp_path):
     path = tmp_path / "dropped.txt"
     path.write_bytes(b"a b\xff c.\n\xe2\x80\x8b\nq.\n\nd e.\n")
-    totals = make(job_for(str(path), tmp_path)).totals
+    totals = make(recipe_for(str(path), tmp_path)).totals
     assert totals["invalid_bytes"] == 1
     assert totals["sentences_without_pieces"] == 1
     assert totals["unknown_pieces"] == 1
@@ -146,12 +149,12 @@ def test_dropped_text_is_counted(tmp_path):
 
 
 def test_whole_words_stay_whole_in_the_shards(text, tmp_path):
-    job = job_for(text, tmp_path, do_whole_word_mask=True)
-    make(job)
-    rows = parsed(job)
-    words = job.vocabulary.is_continuation
+    recipe = recipe_for(text, tmp_path, do_whole_word_mask=True)
+    make(recipe)
+    rows = parsed(recipe)
+    words = recipe.vocabulary.is_continuation
     used = rows["masked_lm_weights"] > 0
-    # Where a continuation is predicted, so is the place before it.
+    # Where a continuation is predicted, so is the position before it.
     position = rows["masked_lm_positions"]
     continued = used[:, 1:] & words[rows["masked_lm_ids"][:, 1:]]
     gaps = (position[:, 1:] - position[:, :-1])[continued]

@@ -1,6 +1,6 @@
 """Proves that runs on many machines give the shards that one run gives.
 
-pytest tests/data/pretraining/pretraining_groups_test.py
+pytest tests/data/pretraining/shard_groups_test.py
 """
 
 import importlib.util
@@ -13,9 +13,9 @@ from concurrent import futures
 import pytest
 
 from data import workers
-from data.pretraining import shard_files
+from data.pretraining import generation
 from data.tokenization import vocabulary
-from tests.data.pretraining.shard_jobs import TOKENS, hashes, job_for, make
+from tests.data.pretraining.recipes import TOKENS, hashes, make, recipe_for
 
 pytestmark = pytest.mark.usefixtures("small_tasks")
 
@@ -25,7 +25,7 @@ def expected(text, tmp_path):
     """What one run with one worker gives."""
     folder = tmp_path / "expected"
     folder.mkdir()
-    make(job_for(text, folder, shards=5))
+    make(recipe_for(text, folder, shards=5))
     return hashes(folder)
 
 
@@ -36,21 +36,21 @@ def test_groups_that_run_one_after_the_other_make_the_same(
     """An array job whose tasks never run at the same time ends all the same."""
     folder = tmp_path / "out"
     folder.mkdir()
-    job = job_for(text, folder, shards=5)
+    recipe = recipe_for(text, folder, shards=5)
     for index in order:
-        group = shard_files.Group(index, 3)
-        made = make(job, group=group)
+        group = generation.ShardGroup(index, 3)
+        made = make(recipe, group=group)
         assert (made is not None) == (index == order[-1])
-        for shard in group.own(job.output_files):
+        for shard in group.own(recipe.output_files):
             assert pathlib.Path(shard).exists()
     assert hashes(folder) == expected
 
 
-def test_groups_share_out_everything_once():
-    found = [shard_files.Group(n, 3).own(range(10)) for n in range(3)]
+def test_groups_divide_everything_among_them():
+    found = [generation.ShardGroup(n, 3).own(range(10)) for n in range(3)]
     assert sorted(sum(found, [])) == list(range(10))
     for n in range(3):
-        tasks = shard_files.Group(n, 3).own_first(range(10))
+        tasks = generation.ShardGroup(n, 3).own_first(range(10))
         assert sorted(tasks) == list(range(10))
         assert tasks[: len(found[n])] == found[n]
 
@@ -64,8 +64,8 @@ def test_groups_that_run_at_the_same_time_make_the_same(
 
     def run(index):
         together.wait()
-        job = job_for(text, folder, shards=5)
-        return make(job, group=shard_files.Group(index, 3))
+        recipe = recipe_for(text, folder, shards=5)
+        return make(recipe, group=generation.ShardGroup(index, 3))
 
     with futures.ThreadPoolExecutor(3) as pool:
         made = list(pool.map(run, range(3)))
@@ -108,6 +108,6 @@ def test_a_missing_beam_is_said_in_one_line(text, tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.setitem(sys.modules, "apache_beam.options", None)
-    job = job_for(text, tmp_path)
+    recipe = recipe_for(text, tmp_path)
     with pytest.raises(ValueError, match=r"pip install \.\[beam\]"):
-        workers.BeamWorkers(1, job, "", runner="DirectRunner")
+        workers.BeamWorkers(1, recipe, "", runner="DirectRunner")

@@ -1,0 +1,701 @@
+"""Makes pre-training shards from text, from end to end.
+
+    text --blocks--> token store --documents--> tables --ranks--> shards
+          tokenize                 pair                mask, write
+
+Each arrow is a list of tasks for any number of worker processes. The result of
+a task depends on the recipe and the task's number alone, so the shards do not
+depend on the number of workers, or on how often the run was killed.
+
+The shards are ranges of one uniform shuffle of all instances of all passes. A
+large shard is written in slices, one task each, which are then joined:
+
+    global order  0 ......... 40000 ......... 80000      ranks of instances
+    shards        |     shard 0     |     shard 1     |
+    slices        |  0  |  1  |  2  |  0  |  1  |  2  |  16,384 ranks at most
+
+Memory does not grow with the corpus: a worker holds a block of text, the
+instances of a group of documents, or a slice. Several runs on machines that
+share the working directory may divide the shards among them (`ShardGroup`).
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+from absl import logging
+
+from data import corpus, manifest, records, workers
+from data.pretraining import (
+    instances,
+    masking,
+    packing,
+    shuffle,
+    token_store,
+    work_dir,
+)
+from data.pretraining.recipe import Recipe
+from data.tokenization import vocabulary
+from foundation import errors, file_system
+
+SLICE_INSTANCES = 1 << 14
+_BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
+_TEXTS_AT_ONCE = 1000  # Few enough for the tokenizer to stay in one thread.
+_GROUP_TOKENS = (1 << 19, 1 << 24)  # Least and most, of a group of documents.
+_GROUPS = 256
+_EXAMPLES_SHOWN = 3
+# Seconds of one core per MB of text, and per MB and pass over it; measured.
+_TOKENIZING, _PAIRING, _WRITING = 0.10, 0.005, 0.06
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+
+
+class ShardGroup(NamedTuple):
+    """Which of `count` runs that divide a recipe's shards this run is."""
+
+    index: int = 0
+    count: int = 1
+
+    def own(self, values: Iterable) -> list:
+        """Returns the shards or tasks of this run."""
+        return list(values)[self.index :: self.count]
+
+    def own_first(self, values: Iterable) -> list:
+        """Returns all shards or tasks, beginning with those of this run."""
+        values = list(values)
+        turns = [(self.index + n) % self.count for n in range(self.count)]
+        return [x for turn in turns for x in values[turn :: self.count]]
+
+
+ALL_SHARDS = ShardGroup()
+
+
+def make(
+    recipe: Recipe,
+    *,
+    manifest_path: str,
+    pool: workers.Workers,
+    group: ShardGroup = ALL_SHARDS,
+    allow_single_document: bool = False,
+) -> manifest.Manifest | None:
+    """Makes the shards of a recipe and their manifest.
+
+    Args:
+      recipe: what to make.
+      manifest_path: of the manifest, in the shards' directory.
+      pool: runs the tasks; it affects the time, not the result.
+      group: which shards this run makes.
+      allow_single_document: accept text in which no sentence is from another
+        document.
+
+    Returns:
+      The manifest, also of shards that were complete before; None while shards
+      of other groups are missing.
+    """
+    _map_store.cache_clear()  # Of an earlier run's text.
+    prefix = manifest_path.removesuffix(manifest.SUFFIX)
+    words_path = prefix + manifest.VOCABULARY_SUFFIX
+    made = _find_complete(recipe, manifest_path)
+    _check_vocabulary(recipe, words_path)
+    if made is not None:
+        logging.info(
+            "%s: these %d records are complete; nothing to do.",
+            manifest_path,
+            made.record_count,
+        )
+        if not tf.io.gfile.exists(words_path):
+            recipe.vocabulary.to_file(words_path)
+    else:
+        role = "" if group.count == 1 else f"-{group.index}"
+        with work_dir.locked(recipe, group.own(recipe.output_files), role):
+            counts = _make_shards(recipe, pool, group, allow_single_document)
+            receipts = [
+                work_dir.receipt(recipe, x) for x in recipe.output_files
+            ]
+            if None in receipts:
+                logging.info("The last of the groups writes the manifest.")
+                return None
+            made = _manifest(recipe, counts, receipts, words_path)
+            recipe.vocabulary.to_file(words_path)
+            manifest.write(manifest_path, made)
+    _map_store.cache_clear()  # The disk space of mapped files is not freed.
+    work_dir.remove(recipe)
+    return made
+
+
+def _find_complete(recipe: Recipe, path: str) -> manifest.Manifest | None:
+    """Returns the manifest if it is the recipe's and its shards exist."""
+    if not tf.io.gfile.exists(path):
+        return None
+    found = manifest.read(path)
+    work_dir.refuse_changes(path, found.job, recipe.describe())
+    for shard in found.shards:
+        name = os.path.join(os.path.dirname(path), shard.file)
+        if not tf.io.gfile.exists(name):
+            raise errors.InputError(
+                f"{path}: its shard {name} is missing; remove the manifest and "
+                "the other shards to make them again"
+            )
+        if tf.io.gfile.stat(name).length != shard.bytes:
+            raise errors.InputError(
+                f"{name}: not the {shard.bytes} bytes that are recorded in "
+                f"{path}; remove all shards and the manifest to make them again"
+            )
+    return found
+
+
+def _check_vocabulary(recipe: Recipe, path: str) -> None:
+    if not tf.io.gfile.exists(path):
+        return
+    if vocabulary.Vocabulary.from_file(path).sha256 != recipe.vocabulary.sha256:
+        raise errors.InputError(
+            f"{path}: differs from {recipe.vocabulary.path}, a copy of which "
+            "belongs there; choose another output directory or remove the file"
+        )
+
+
+def _make_shards(
+    recipe: Recipe,
+    pool: workers.Workers,
+    group: ShardGroup,
+    allow_single_document: bool,
+) -> dict[str, int]:
+    """Makes the group's shards; returns counts of the whole corpus."""
+    passes = recipe.pairing.dupe_factor
+    costs = {
+        "tokenizing": _TOKENIZING,
+        "pairing": _PAIRING * passes,
+        "writing": _WRITING * passes,
+    }
+    with Progress(costs) as bar:
+        try:
+            with work_dir.one_at_a_time(recipe, "tokenizing"):
+                counts = _tokenize(recipe, pool, bar)
+            _check_documents(recipe, counts, allow_single_document)
+            tables, pairs = _pair(recipe, pool, group, bar)
+        except errors.InputError:
+            # The text or the number of shards must change, and with it all
+            # that has been made; but other groups may still need it.
+            if group.count == 1:
+                shutil.rmtree(recipe.work_dir)
+            raise
+        slices = slices_of_shards(recipe, pairs.instances, tables)
+        mine = group.own(slices)
+        bar.clear()
+        _show_first_records(recipe, mine[0][0])
+        _write_shards(recipe, pool, mine, bar)
+    return counts | pairs._asdict() | {"plans": tables}
+
+
+# Tokenizing.
+
+
+def _tokenize(
+    recipe: Recipe, pool: workers.Workers, bar: "Progress"
+) -> dict[str, int]:
+    """Completes the token store; returns its counts."""
+    writer = token_store.Writer(work_dir.store(recipe), recipe.token_dtype)
+    if not writer.done:
+        complete = writer.blocks
+        sizes = collections.deque()
+        total = sum(tf.io.gfile.stat(x).length for x in recipe.input_files)
+        with bar.phase("tokenizing", total, "MB", 1e6) as update:
+
+            def blocks():
+                for number, block in enumerate(
+                    corpus.read_blocks(list(recipe.input_files))
+                ):
+                    if number < complete:
+                        update(block.file_bytes, is_new=False)
+                        continue
+                    sizes.append(block.file_bytes)
+                    yield block
+
+            for encoded in pool.map(encode_block, blocks()):
+                writer.append(encoded)
+                update(sizes.popleft())
+        writer.finish()
+    writer.close()
+    return dict(writer.counts)
+
+
+def encode_block(
+    recipe: Recipe, block: corpus.Block
+) -> token_store.EncodedBlock:
+    """Tokenizes one block of text; sentences without tokens are dropped."""
+    parsed = corpus.parse(block, recipe.input_format)
+    texts = parsed.texts
+    encoded = [
+        recipe.tokenizer.encode(texts[start : start + _TEXTS_AT_ONCE])
+        for start in range(0, len(texts), _TEXTS_AT_ONCE)
+    ]
+    tokens = np.concatenate([x.ids for x in encoded] or [np.zeros(0, int)])
+    lengths = np.concatenate(
+        [np.diff(x.row_splits) for x in encoded] or [np.zeros(0, int)]
+    )
+    kept = lengths > 0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    counts = collections.Counter(
+        **parsed.counts,
+        sentences=int(kept.sum()),
+        sentences_without_pieces=int((~kept).sum()),
+        pieces=len(tokens),
+        unknown_pieces=int((tokens == recipe.vocabulary.unk_id).sum()),
+    )
+    return token_store.EncodedBlock(
+        tokens.astype(recipe.token_dtype),
+        lengths[kept],
+        before[np.unique(np.array(parsed.starts, np.int64))],
+        counts,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _map_store(folder: str, dtype: np.dtype) -> token_store.Store:
+    """Maps a token store, once in each process."""
+    return token_store.Store(folder, dtype)
+
+
+def _store(recipe: Recipe) -> token_store.Store:
+    return _map_store(work_dir.store(recipe), recipe.token_dtype)
+
+
+def _check_documents(
+    recipe: Recipe, counts: dict[str, int], allow_single_document: bool
+) -> None:
+    """Refuses too little text; adds the number of documents to the counts."""
+    name = f"--input_file={','.join(recipe.input_files)}"
+    if not counts.get("pieces"):
+        raise errors.InputError(f"{name}: holds no text")
+    documents = len(_store(recipe).corpus.document_starts) - 1
+    counts["documents"] = documents
+    if documents == 1 and not allow_single_document:
+        raise errors.InputError(
+            f"{name}: holds one document only, so that no next sentence can "
+            "come from another document; put blank lines between documents, or "
+            "give --allow_single_document"
+        )
+
+
+# Pairing.
+
+
+class PairCounts(NamedTuple):
+    """Counts of the instances in one table, or in all."""
+
+    instances: int
+    random_next: int
+    lost_pieces: int
+    kept_pieces: int  # With [CLS] and [SEP].
+
+
+def _pair(
+    recipe: Recipe,
+    pool: workers.Workers,
+    group: ShardGroup,
+    bar: "Progress",
+) -> tuple[int, PairCounts]:
+    """Writes all tables and their index; returns their number and counts."""
+    tasks = group.own_first(enumerate(document_groups(recipe)))
+    found = []
+    with bar.phase("pairing", len(tasks), "tables") as update:
+        for counts in pool.map_on_disk(write_table, tasks):
+            found.append(counts)
+            update(1)
+    shuffle.merge_indexes(work_dir.index(recipe), _tables(recipe, len(tasks)))
+    total = PairCounts(*np.sum(found, axis=0).tolist())
+    shards = len(recipe.output_files)
+    if total.instances < shards:
+        raise errors.InputError(
+            f"only {total.instances} instances for {shards} shards: make fewer "
+            "(--num_shards)"
+        )
+    return len(tasks), total
+
+
+def document_groups(recipe: Recipe) -> list[range]:
+    """Returns the documents of each table."""
+    store = _store(recipe)
+    least, most = _GROUP_TOKENS
+    size = -(-len(store.corpus.tokens) // _GROUPS)
+    return store.document_groups(min(max(size, least), most))
+
+
+def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
+    """Pairs the segments of some documents, unless that was done before."""
+    number, documents = task
+    path = work_dir.table(recipe, number)
+    receipt = work_dir.receipt(recipe, path)
+    if receipt is None:
+        store = _store(recipe)
+        pairs = instances.pair_segments(
+            store.corpus,
+            documents,
+            rule=recipe.pairing,
+            rng=recipe.rng("pairing", number),
+            count_accesses=store.count_accesses,
+        )
+        found = pairs.instances
+        counts = PairCounts(
+            instances=len(found),
+            random_next=int(found["is_random"].sum()),
+            lost_pieces=pairs.lost_tokens,
+            kept_pieces=int(_lengths(found).sum()),
+        )
+        table = shuffle.table(found)
+        file_system.write_bytes(path, table)
+        crc32 = zlib.crc32(table)
+        work_dir.finish(recipe, path, crc32=crc32, **counts._asdict())
+        return counts
+    return PairCounts(*(receipt[name] for name in PairCounts._fields))
+
+
+def _lengths(found: np.ndarray) -> np.ndarray:
+    """Returns the lengths of instances with [CLS] and [SEP]: int64 [N]."""
+    return found["a_length"].astype(np.int64) + found["b_length"] + 3
+
+
+def _tables(recipe: Recipe, count: int) -> list[str]:
+    return [work_dir.table(recipe, number) for number in range(count)]
+
+
+# Masking and writing.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slice:
+    """A range of ranks of the global order, and the file of its records."""
+
+    shard: str
+    path: str  # The shard itself if it has one slice only.
+    ranks: range
+    tables: int  # How many tables there are.
+
+
+def slices_of_shards(
+    recipe: Recipe, total: int, tables: int
+) -> list[list[Slice]]:
+    """Divides the global order into shards of equal size, these into slices.
+
+    Args:
+      recipe: of the shards.
+      total: number of instances.
+      tables: number of tables.
+    """
+    result, shards = [], len(recipe.output_files)
+    for number, shard in enumerate(recipe.output_files):
+        begin, end = (total * n // shards for n in (number, number + 1))
+        count = -(-(end - begin) // SLICE_INSTANCES)
+        bounds = [begin + (end - begin) * n // count for n in range(count + 1)]
+        result.append(
+            [
+                Slice(
+                    shard=shard,
+                    path=work_dir.slice_of(recipe, n, shard)
+                    if count > 1
+                    else shard,
+                    ranks=range(bounds[n], bounds[n + 1]),
+                    tables=tables,
+                )
+                for n in range(count)
+            ]
+        )
+    return result
+
+
+def _write_shards(
+    recipe: Recipe,
+    pool: workers.Workers,
+    shards: list[list[Slice]],
+    bar: "Progress",
+) -> None:
+    """Writes the shards that are not complete."""
+    missing = []
+    total = sum(len(x.ranks) for slices in shards for x in slices)
+    with bar.phase("writing", total, "instances") as update:
+        for slices in shards:
+            if work_dir.receipt(recipe, slices[0].shard):
+                update(sum(len(x.ranks) for x in slices), is_new=False)
+            else:
+                missing.append(slices)
+        tasks = [x for slices in missing for x in slices]
+        written = pool.map_on_disk(write_slice, tasks)
+        for slices in missing:
+            for task in slices:
+                next(written)
+                update(len(task.ranks))
+            _join(recipe, slices)
+
+
+def write_slice(recipe: Recipe, task: Slice) -> None:
+    """Writes the records of one slice, unless that was done before."""
+    if work_dir.receipt(recipe, task.path):
+        return
+    with records.ShardWriter(task.path) as writer:
+        for columns in _batches(recipe, task):
+            writer.write(records.encode(recipe.schema, columns))
+    work_dir.finish(recipe, task.path, records=writer.count)
+
+
+def _join(recipe: Recipe, slices: list[Slice]) -> None:
+    """Concatenates the slices of a shard.
+
+    TFRecord files, and compressed ones likewise, can be concatenated as they
+    are.
+    """
+    shard = slices[0].shard
+    if slices[0].path == shard:
+        return
+    with (
+        file_system.replacing(shard) as temporary,
+        tf.io.gfile.GFile(temporary, "wb") as file,
+    ):
+        for part in slices:
+            with open(part.path, "rb") as source:
+                shutil.copyfileobj(source, file, 1 << 24)
+    count = sum(work_dir.receipt(recipe, x.path)["records"] for x in slices)
+    work_dir.finish(recipe, shard, records=count)
+    for part in slices:
+        work_dir.discard(recipe, part.path)
+
+
+def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the features of a slice's records, some at a time."""
+    found = shuffle.read_ranks(
+        work_dir.index(recipe), _tables(recipe, task.tables), task.ranks
+    )
+    rng = recipe.rng("masking", task.ranks.start)
+    step = max(1, _BATCH_TOKENS // recipe.pairing.max_seq_length)
+    if recipe.packing is None:
+        for start in range(0, len(found), step):
+            yield _features(recipe, found[start : start + step], rng)
+        return
+    lengths = _lengths(found)
+    rows = packing.pack(
+        lengths,
+        masking.prediction_counts(lengths, recipe.masking),
+        recipe.packing,
+        recipe.rng("packing", task.ranks.start),
+    )
+    order = np.argsort(rows, kind="stable")
+    found, rows = found[order], rows[order]
+    for first in range(0, int(rows[-1]) + 1, step):
+        last = min(first + step, int(rows[-1]) + 1)
+        begin, end = np.searchsorted(rows, (first, last))
+        columns = _features(recipe, found[begin:end], rng)
+        yield packing.lay_out(
+            columns, rows[begin:end] - first, last - first, recipe.packing
+        )
+
+
+def _features(
+    recipe: Recipe, found: np.ndarray, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Builds the features of a batch of instances, INSTANCE [N]."""
+    assembled = instances.assemble(
+        _store(recipe).take,
+        found,
+        max_seq_length=recipe.pairing.max_seq_length,
+        vocabulary=recipe.vocabulary,
+    )
+    masked = masking.mask(
+        assembled.input_ids,
+        assembled.is_candidate,
+        assembled.lengths,
+        rule=recipe.masking,
+        vocabulary=recipe.vocabulary,
+        rng=rng,
+    )
+    return {
+        **masked._asdict(),
+        "input_mask": assembled.input_mask,
+        "segment_ids": assembled.segment_ids,
+        "next_sentence_labels": found["is_random"][:, None],
+    }
+
+
+# The manifest and the log.
+
+
+def _manifest(
+    recipe: Recipe,
+    counts: dict[str, int],
+    receipts: list[dict],
+    words_path: str,
+) -> manifest.Manifest:
+    rows = sum(receipt["records"] for receipt in receipts)
+    packed = None
+    if recipe.packing is not None:
+        full_rows = counts["kept_pieces"] / recipe.pairing.max_seq_length
+        packed = {
+            "predictions_per_row": recipe.packing.predictions_per_row,
+            "instances_per_row": recipe.packing.instances_per_row,
+            "packing_factor": counts["instances"] / rows,
+            "efficiency": full_rows / rows,
+            "efficiency_unpacked": full_rows / counts["instances"],
+        }
+    return manifest.Manifest(
+        kind=recipe.schema.kind,
+        max_seq_length=recipe.pairing.max_seq_length,
+        max_predictions_per_seq=recipe.masking.max_predictions_per_seq,
+        vocabulary={
+            "file": os.path.basename(words_path),
+            "size": len(recipe.vocabulary),
+            "sha256": recipe.vocabulary.sha256,
+        },
+        tokenizer=recipe.tokenizer.settings,
+        shards=tuple(
+            manifest.Shard(
+                file=os.path.basename(path),
+                records=receipt["records"],
+                bytes=receipt["bytes"],
+            )
+            for path, receipt in zip(recipe.output_files, receipts, strict=True)
+        ),
+        job=recipe.describe(),
+        totals=dict(sorted(counts.items())),
+        packing=packed,
+    )
+
+
+def log_totals(made: manifest.Manifest) -> None:
+    """Logs what was read, what was dropped and why, and what was written."""
+    counts = made.totals
+    passes = counts["pieces"] * made.job["dupe_factor"]
+    logging.info(
+        "Read %d documents, %d sentences, %d tokens (%.2f %% unknown).",
+        counts["documents"],
+        counts["sentences"],
+        counts["pieces"],
+        100 * counts["unknown_pieces"] / counts["pieces"],
+    )
+    logging.info(
+        "Dropped: %d sentences without tokens, %d bytes that are not UTF-8, "
+        "%.2f %% of the tokens by truncation.",
+        counts["sentences_without_pieces"],
+        counts["invalid_bytes"],
+        100 * counts["lost_pieces"] / passes,
+    )
+    if made.packing is not None:
+        logging.info(
+            "Packed %.2f instances a row: %.1f %% padding instead of %.1f %%.",
+            made.packing["packing_factor"],
+            100 - 100 * made.packing["efficiency"],
+            100 - 100 * made.packing["efficiency_unpacked"],
+        )
+    logging.info(
+        "Wrote %d total instances, %.1f %% with a random next sentence.",
+        counts["instances"],
+        100 * counts["random_next"] / counts["instances"],
+    )
+
+
+def _show_first_records(recipe: Recipe, task: Slice) -> None:
+    """Logs the first records of a slice, before all others are written."""
+    columns = next(_batches(recipe, task))
+    tokens = recipe.vocabulary.tokens
+    for row in range(min(_EXAMPLES_SHOWN, len(columns["input_ids"]))):
+        is_real = columns["input_mask"][row] > 0
+        ids = columns["input_ids"][row][is_real].tolist()
+        lines = [
+            "*** Example ***",
+            "tokens: " + " ".join(tokens[i] for i in ids),
+        ]
+        for feature in recipe.schema.features:
+            values = columns[feature.name][row].ravel().tolist()
+            lines.append(f"{feature.name}: {_compact(values)}")
+        logging.info("%s", "\n".join(lines))
+
+
+def _compact(values: Iterable) -> str:
+    """Joins numbers, 0 0 0 0 as 0*4."""
+    result = []
+    for value, run in itertools.groupby(values):
+        count = len(list(run))
+        short = [f"{value:g}"] * count
+        result.extend([f"{value:g}*{count}"] if count > 3 else short)
+    return " ".join(result)
+
+
+class Progress:
+    """One progress bar for several phases, each with its own rate.
+
+        writing: 61%|######    | 00:42<00:27, 58,301 instances/s
+
+    A phase takes the fraction of the bar that is its expected fraction of the
+    time, so the remaining time is that of all phases. A context manager.
+    """
+
+    def __init__(self, costs: Mapping[str, float]):
+        """Shows an empty bar.
+
+        Args:
+          costs: the expected time of each phase, in order, in any unit.
+        """
+        total = sum(costs.values())
+        self._fractions = {name: cost / total for name, cost in costs.items()}
+        self._bar = tqdm.tqdm(
+            total=1.0, bar_format=_BAR, smoothing=0, desc=next(iter(costs))
+        )
+        self._ended = 0.0  # Fraction of the phases that have ended.
+
+    def __enter__(self) -> "Progress":
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *exception) -> None:
+        """Ends the bar."""
+        self._bar.close()
+
+    def clear(self) -> None:
+        """Hides the bar until the next update, for lines of text."""
+        self._bar.clear()
+
+    @contextlib.contextmanager
+    def phase(
+        self, name: str, total: int, unit: str, scale: float = 1
+    ) -> Iterator[Callable[..., None]]:
+        """Shows one phase.
+
+        Args:
+          name: one of the costs.
+          total: how much there is to do.
+          unit: of the total, e.g. "records" or "MB".
+          scale: what the displayed rate is divided by, e.g. 1e6 for "MB".
+
+        Yields:
+          update(count, is_new=True): adds to what is done. What a killed run
+          did before is not new, and does not affect the rate.
+        """
+        bar, begin = self._bar, time.monotonic()
+        bar.set_description_str(name, refresh=False)
+        fraction = self._fractions[name] / max(total, 1)
+        done = 0
+
+        def update(count: int, is_new: bool = True) -> None:
+            nonlocal done
+            if is_new:
+                done += count
+                rate = done / max(time.monotonic() - begin, 1e-3) / scale
+                bar.set_postfix_str(f"{rate:,.0f} {unit}/s", refresh=False)
+            else:
+                bar.initial += count * fraction
+            # Rounding must not make the bar overflow.
+            bar.update(min(count * fraction, bar.total - bar.n))
+
+        yield update
+        self._ended += self._fractions[name]
+        rest = self._ended - bar.n
+        if not done:  # A killed run did everything, or there was nothing to do.
+            bar.initial += rest
+        bar.update(min(rest, bar.total - bar.n))

@@ -1,0 +1,125 @@
+"""The recipe of pre-training shards: everything that determines their bytes.
+
+Shards are a pure function of the input files' bytes, the vocabulary, the flags
+and the seed. A `Recipe` holds all of these. Its description, as JSON, is part
+of the manifest and of the working directory: a run continues the work of
+another one only if both have the same description.
+"""
+
+import dataclasses
+import hashlib
+import os
+import zlib
+from collections.abc import Sequence
+from concurrent import futures
+
+import numpy as np
+import tensorflow as tf
+
+from data import schema
+from data.pretraining import instances, masking, packing
+from data.tokenization import wordpiece
+
+FORMAT_VERSION = 2  # Raised whenever the same recipe would give other bytes.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to make shards of, by which rules, and where they are written.
+
+    Attributes:
+      input_files: the text files, in order.
+      input_digests: of their contents, by `digest_files`.
+      input_format: one of corpus.FORMATS.
+      output_files: the shards, in order.
+      work_dir: local directory of intermediate files; the only attribute that
+        does not affect the shards' bytes.
+      tokenizer: with its vocabulary.
+      pairing: how documents become pairs of segments.
+      masking: which tokens are predicted.
+      packing: how instances share a record; None for one in each.
+      random_seed: any integer.
+    """
+
+    input_files: tuple[str, ...]
+    input_digests: tuple[str, ...]
+    input_format: str
+    output_files: tuple[str, ...]
+    work_dir: str
+    tokenizer: wordpiece.Tokenizer
+    pairing: instances.PairingRule
+    masking: masking.MaskingRule
+    packing: packing.PackingRule | None
+    random_seed: int
+
+    @property
+    def vocabulary(self):
+        """The vocabulary of the tokenizer."""
+        return self.tokenizer.vocabulary
+
+    @property
+    def schema(self) -> schema.Schema:
+        """The features of a record."""
+        if self.packing is not None:
+            return schema.packed_pretraining(**dataclasses.asdict(self.packing))
+        return schema.pretraining(
+            self.pairing.max_seq_length, self.masking.max_predictions_per_seq
+        )
+
+    @property
+    def token_dtype(self) -> np.dtype:
+        """The type of a token id in the token store."""
+        small = len(self.vocabulary) <= 1 << 16
+        return np.dtype("<u2" if small else "<i4")
+
+    def describe(self) -> dict:
+        """Returns everything that determines the shards, as JSON values."""
+        packed = {}
+        if self.packing is not None:
+            packed = {"pack_sequences": dataclasses.asdict(self.packing)}
+        return {
+            "format_version": FORMAT_VERSION,
+            "input_format": self.input_format,
+            "input_files": [
+                {"file": os.path.basename(path), "blake2b": digest}
+                for path, digest in zip(
+                    self.input_files, self.input_digests, strict=True
+                )
+            ],
+            "output_files": list(map(os.path.basename, self.output_files)),
+            "vocabulary": self.vocabulary.sha256,
+            **self.tokenizer.settings,
+            **dataclasses.asdict(self.pairing),
+            **dataclasses.asdict(self.masking),
+            **packed,
+            "random_seed": self.random_seed,
+        }
+
+    def rng(self, purpose: str, number: int) -> np.random.Generator:
+        """Returns the random generator of one task.
+
+        The text is part of the key. Otherwise training and held-out shards of
+        the same seed would draw the same masks.
+        """
+        text = hashlib.blake2b(digest_size=8)
+        text.update("".join(self.input_digests).encode())
+        seed = self.random_seed % (1 << 64)
+        keys = [seed, int(text.hexdigest(), 16)]
+        keys += [zlib.crc32(purpose.encode()), number]
+        return np.random.Generator(
+            np.random.SFC64(np.random.SeedSequence(keys))
+        )
+
+
+def digest_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Returns a digest of the contents of each file."""
+    with futures.ThreadPoolExecutor() as pool:
+        return tuple(pool.map(_digest, paths))
+
+
+def _digest(path: str) -> str:
+    hashed = hashlib.blake2b(digest_size=16)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while data := file.read(1 << 20):
+            hashed.update(data)
+    return hashed.hexdigest()

@@ -1,0 +1,267 @@
+"""The working directory of a run: everything between the text and the shards.
+
+    recipe.json           the recipe; a run with another one is refused
+    lock, lock-1, ...     held by the processes that work here
+    store/                the token store
+    table-00007           instances of some documents, see shuffle.py
+    index                 the global index of all tables
+    slice-00002-of-NAME   a slice of a large shard NAME, see generation.py
+    finished/NAME         receipt of a finished file: its size and checksum
+
+A run that is killed leaves the directory; the next run of the same recipe
+continues from it, and the last one removes it. A file is used again only after
+it has been compared with its receipt, because a power failure may truncate a
+file that had its final name. The checksum of tables is a CRC-32; shards and
+slices are TFRecord files, which carry a CRC-32C for each record, and are
+compared by their number of records.
+"""
+
+import collections
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+
+import tensorflow as tf
+from absl import logging
+
+from data import records
+from data.pretraining.recipe import Recipe
+from foundation import errors, file_system
+
+_RECIPE, _FINISHED = "recipe.json", "finished"
+_SLICE = re.compile(r"slice-\d+-of-")
+
+
+def store(recipe: Recipe) -> str:
+    """Returns the directory of the token store."""
+    return os.path.join(recipe.work_dir, "store")
+
+
+def table(recipe: Recipe, number: int) -> str:
+    """Returns the path of a table of instances."""
+    return os.path.join(recipe.work_dir, f"table-{number:05d}")
+
+
+def index(recipe: Recipe) -> str:
+    """Returns the path of the global index of all tables."""
+    return os.path.join(recipe.work_dir, "index")
+
+
+def slice_of(recipe: Recipe, number: int, shard: str) -> str:
+    """Returns the path of a slice of a shard."""
+    name = os.path.basename(shard)
+    return os.path.join(recipe.work_dir, f"slice-{number:05d}-of-{name}")
+
+
+@contextlib.contextmanager
+def locked(
+    recipe: Recipe, own: Sequence[str], role: str = ""
+) -> Iterator[None]:
+    """Holds the working directory's lock; makes or continues the directory.
+
+    Args:
+      recipe: of the shards.
+      own: the shards that this run writes; some of the recipe's.
+      role: distinguishes runs that make different shards of the same recipe.
+
+    Raises:
+      InputError: another run holds the lock, or the directory or a shard
+        belongs to another recipe.
+    """
+    before, description = _begun(recipe), recipe.describe()
+    if before is not None:
+        refuse_changes(recipe.work_dir, before, description)
+        logging.info("Continuing the run that left %s.", recipe.work_dir)
+    else:
+        _refuse_other_shards(recipe.output_files)
+        _refuse_other_files(recipe.work_dir)
+    os.makedirs(os.path.join(recipe.work_dir, _FINISHED), exist_ok=True)
+    with open(os.path.join(recipe.work_dir, f"lock{role}"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.InputError(
+                f"{recipe.work_dir}: another run is using it"
+            ) from None
+        # Another run may have begun meanwhile.
+        now = _begun(recipe)
+        refuse_changes(recipe.work_dir, now or description, description)
+        if now is None:
+            file_system.write_json(_path(recipe), description)
+        with one_at_a_time(recipe, "verifying"):
+            _verify(recipe, own)
+        yield
+
+
+@contextlib.contextmanager
+def one_at_a_time(recipe: Recipe, purpose: str) -> Iterator[None]:
+    """Waits until no other run of this recipe does the same."""
+    path = os.path.join(recipe.work_dir, f"lock-{purpose}")
+    with open(path, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.info("Waiting: another run is %s.", purpose)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def finish(
+    recipe: Recipe, path: str, *, crc32: int | None = None, **counts: int
+) -> None:
+    """Writes the receipt of a file that has just been written.
+
+    Args:
+      recipe: of the shards.
+      path: one of the recipe's shards, or in its working directory.
+      crc32: of the file's bytes; None for files of records.
+      **counts: kept in the receipt; `records` for files of records.
+    """
+    size = tf.io.gfile.stat(path).length
+    receipt = {"bytes": size, "crc32": crc32, **counts}
+    file_system.write_json(_receipt_path(recipe, path), receipt)
+
+
+def receipt(recipe: Recipe, path: str) -> dict | None:
+    """Returns a finished file's receipt, or None; compares the size alone."""
+    try:
+        with open(_receipt_path(recipe, path), "rb") as file:
+            found = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
+    if not tf.io.gfile.exists(path):
+        return None
+    return found if tf.io.gfile.stat(path).length == found["bytes"] else None
+
+
+def discard(recipe: Recipe, path: str) -> None:
+    """Removes a finished file that is no longer needed, and its receipt."""
+    os.remove(_receipt_path(recipe, path))
+    os.remove(path)
+
+
+def remove(recipe: Recipe) -> None:
+    """Removes the working directory, unless it belongs to another recipe."""
+    if _begun(recipe) == recipe.describe():
+        shutil.rmtree(recipe.work_dir, ignore_errors=True)
+
+
+def refuse_changes(path: str, before: dict, now: dict) -> None:
+    """Raises InputError naming a flag that differs between descriptions."""
+    for name in [*now, *before]:
+        then, given = before.get(name), now.get(name)
+        if then != given:
+            if name == "output_files":
+                change = "--output_file, --output_prefix or --num_shards"
+            elif isinstance(then or given, list):
+                change = f"--{name}: other files or other contents"
+            else:
+                change = f"--{name}: {then} then, {given} now"
+            raise errors.InputError(
+                f"{path}: belongs to shards of another run ({change}); "
+                "choose another output directory or remove those files"
+            )
+
+
+def _path(recipe: Recipe) -> str:
+    return os.path.join(recipe.work_dir, _RECIPE)
+
+
+def _receipt_path(recipe: Recipe, path: str) -> str:
+    name = os.path.basename(path)
+    return os.path.join(recipe.work_dir, _FINISHED, name)
+
+
+def _begun(recipe: Recipe) -> dict | None:
+    """Returns the description of the recipe that the directory belongs to."""
+    try:
+        with open(_path(recipe), "rb") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise errors.InputError(
+            f"{_path(recipe)}: damaged; remove {recipe.work_dir} and the "
+            "shards that the run has written"
+        ) from None
+
+
+def _verify(recipe: Recipe, own: Sequence[str]) -> None:
+    """Removes the receipts of damaged files, which are then made again.
+
+    Leaves out other runs' shards and slices, which these runs verify.
+    """
+    others = {os.path.basename(path) for path in recipe.output_files}
+    shards = {os.path.basename(path): path for path in own}
+    others -= set(shards)
+    paths = [
+        shards.get(name, os.path.join(recipe.work_dir, name))
+        for name in os.listdir(os.path.join(recipe.work_dir, _FINISHED))
+        if not name.startswith(".") and _SLICE.sub("", name) not in others
+    ]
+    with futures.ThreadPoolExecutor() as pool:
+        is_intact = pool.map(lambda path: _is_intact(recipe, path), paths)
+        for path, intact in zip(paths, is_intact, strict=True):
+            if not intact:
+                logging.warning("%s: damaged; it is made again.", path)
+                os.remove(_receipt_path(recipe, path))
+
+
+def _is_intact(recipe: Recipe, path: str) -> bool:
+    found = receipt(recipe, path)
+    if found is None:
+        return False
+    if found["crc32"] is None:
+        try:
+            return records.counts([path]) == [found["records"]]
+        except errors.InputError:
+            return False
+    crc32 = 0
+    with open(path, "rb") as file:
+        while data := file.read(1 << 20):
+            crc32 = zlib.crc32(data, crc32)
+    return crc32 == found["crc32"]
+
+
+def _refuse_other_files(work_dir: str) -> None:
+    """Prevents other people's files from being removed with the directory."""
+    names = os.listdir(work_dir) if os.path.isdir(work_dir) else []
+    # A run of this recipe writes these first, and may have begun by now.
+    own = ("lock", _RECIPE, f".{_RECIPE}")
+    others = [
+        name for name in names if not name.startswith(own) and name != _FINISHED
+    ]
+    if others and _RECIPE not in names:
+        raise errors.InputError(
+            f"{work_dir}: holds {min(others)}, but is removed when the shards "
+            "are complete; choose another --work_dir or move it"
+        )
+
+
+def _refuse_other_shards(paths: Sequence[str]) -> None:
+    """Refuses to overwrite shards; makes their directories."""
+    by_folder = collections.defaultdict(set)
+    for path in paths:
+        folder, name = os.path.split(path)
+        by_folder[folder or "."].add(name)
+    for folder, names in by_folder.items():
+        try:
+            tf.io.gfile.makedirs(folder)
+        except tf.errors.OpError as error:
+            raise errors.InputError(
+                f"{os.path.join(folder, min(names))}: its directory cannot be "
+                f"made: {error.message}"
+            ) from None
+        others = names.intersection(tf.io.gfile.listdir(folder))
+        if others:
+            raise errors.InputError(
+                f"{os.path.join(folder, min(others))}: exists and does not "
+                "belong to this run; choose another output directory or "
+                "remove it"
+            )

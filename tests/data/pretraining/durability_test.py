@@ -1,0 +1,134 @@
+"""Proves that a damaged file is never used, whichever it is.
+
+A killed run leaves files; a power failure truncates one of them or fills it
+with zeros. The next run makes the shards of an undisturbed run, or ends with
+one line that names the file.
+
+pytest tests/data/pretraining/durability_test.py
+"""
+
+import pytest
+
+from data import records
+from data.pretraining import generation, token_store
+from foundation import errors
+from tests.data.pretraining.recipes import hashes, make, recipe_for
+
+pytestmark = pytest.mark.usefixtures("small_tasks")
+
+
+class Killed(BaseException):
+    """Ends a run like SIGKILL: nothing of the project handles it."""
+
+
+@pytest.fixture
+def expected(text, tmp_path):
+    """The hashes of all files of an undisturbed run."""
+    (tmp_path / "expected").mkdir()
+    make(recipe_for(text, tmp_path / "expected", shards=4))
+    return hashes(tmp_path / "expected")
+
+
+def killed(recipe, monkeypatch, owner, name, calls):
+    """Makes shards until the given call of a function."""
+    original, count = getattr(owner, name), [0]
+
+    def mortal(*arguments, **switches):
+        count[0] += 1
+        if count[0] > calls:
+            raise Killed
+        return original(*arguments, **switches)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, mortal)
+        with pytest.raises(Killed):
+            make(recipe)
+
+
+# When the run is killed, and the damaged file.
+CASES = [
+    ((generation, "_join", 3), "a-0.tfrecord"),
+    ((generation, "_join", 3), "a-2.tfrecord"),
+    ((generation, "_join", 1), "work/slice-00000-of-a-1.tfrecord"),
+    ((generation, "_join", 1), "work/finished/a-0.tfrecord"),
+    ((generation, "_join", 0), "work/table-00001"),
+    ((generation, "_join", 0), "work/finished/table-00001"),
+    ((generation, "_join", 0), "work/index"),
+    ((generation, "_join", 0), "work/store/tokens.bin"),
+    ((generation, "_join", 0), "work/store/documents.bin"),
+    ((generation, "_join", 0), "work/store/journal.jsonl"),
+    ((token_store.Writer, "append", 1), "work/store/tokens.bin"),
+    ((token_store.Writer, "append", 1), "work/store/sentences.bin"),
+    ((token_store.Writer, "append", 1), "work/store/journal.jsonl"),
+    ((records.ShardWriter, "write", 5), "work/table-00000"),
+]
+
+
+@pytest.mark.parametrize("damage", ["emptied", "halved", "zeroed", "removed"])
+@pytest.mark.parametrize("kill, name", CASES)
+def test_a_damaged_file_is_made_again(
+    text, tmp_path, monkeypatch, expected, kill, name, damage
+):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    recipe = recipe_for(text, folder, shards=4)
+    killed(recipe, monkeypatch, *kill)
+    path = folder / name
+    size = path.stat().st_size
+    if damage == "emptied":
+        path.write_bytes(b"")
+    elif damage == "halved":
+        path.write_bytes(path.read_bytes()[: size // 2])
+    elif damage == "zeroed":
+        path.write_bytes(path.read_bytes()[: size // 2].ljust(size, b"\0"))
+    else:
+        path.unlink()
+    made = make(recipe)
+    assert hashes(folder) == expected
+    sizes = [shard.records for shard in made.shards]
+    assert sizes == records.counts(recipe.output_files)
+
+
+@pytest.mark.parametrize("suffix, packed", [("", True), (".gz", False)])
+def test_a_damaged_shard_of_each_kind_is_made_again(
+    text, tmp_path, monkeypatch, suffix, packed
+):
+    options = dict(shards=4, suffix=suffix, packed=packed)
+    for name in ("expected", "out"):
+        (tmp_path / name).mkdir()
+    make(recipe_for(text, tmp_path / "expected", **options))
+    recipe = recipe_for(text, tmp_path / "out", **options)
+    killed(recipe, monkeypatch, generation, "_join", 2)
+    path = tmp_path / "out" / f"a-0.tfrecord{suffix}"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    make(recipe)
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "expected")
+
+
+def test_a_damaged_recipe_is_named(text, tmp_path, monkeypatch):
+    recipe = recipe_for(text, tmp_path)
+    killed(recipe, monkeypatch, generation, "_join", 1)
+    (tmp_path / "work" / "recipe.json").write_bytes(b"")
+    with pytest.raises(errors.InputError, match="work/recipe.json: damaged"):
+        make(recipe)
+
+
+@pytest.mark.parametrize("name", ["a.manifest.json", "a.vocab.txt"])
+def test_a_damaged_file_of_a_complete_run_is_named(text, tmp_path, name):
+    recipe = recipe_for(text, tmp_path)
+    make(recipe)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(errors.InputError, match=name):
+        make(recipe)
+
+
+def test_nothing_of_a_killed_run_is_left(text, tmp_path, expected):
+    """Temporary files of the shards, the manifest and the vocabulary."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for name in ("a-1.tfrecord", "a.manifest.json", "a.vocab.txt"):
+        (folder / f".{name}.0123456789ab.incomplete").write_bytes(b"x")
+    make(recipe_for(text, folder, shards=4))
+    assert hashes(folder) == expected
