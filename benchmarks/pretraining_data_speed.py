@@ -39,22 +39,23 @@ def since(begin: list[float]) -> list[float]:
     return [now - then for now, then in zip(clocks(), begin, strict=True)]
 
 
-def warm_up(job, _):
+def warm_up(recipe, _):
     """Makes a worker import and build all that it needs."""
-    job.tokenizer.encode(["warm \u00fcp"])
+    recipe.tokenizer.encode(["warm \u00fcp"])
     time.sleep(0.5)
 
 
 def run_ours(text: str, vocab: str, folder: str, count: int) -> list[float]:
     """Makes shards with `count` workers; returns what `since` does."""
     from data import workers
-    from data.pretraining import data_job, instances, masking, shard_files
+    from data.pretraining import generation, instances, masking
+    from data.pretraining.recipe import Recipe, digest_files
     from data.tokenization import vocabulary, wordpiece
 
     shards = tuple(os.path.join(folder, f"{n}.tfrecord") for n in range(4))
-    job = data_job.Job(
+    recipe = Recipe(
         input_files=(text,),
-        input_digests=data_job.digest_files([text]),
+        input_digests=digest_files([text]),
         input_format="sentences",
         output_files=shards,
         work_dir=os.path.join(folder, "work"),
@@ -64,11 +65,11 @@ def run_ours(text: str, vocab: str, folder: str, count: int) -> list[float]:
         packing=None,
         random_seed=12345,
     )
-    with workers.Workers(count, job, "data.pretraining.data_job") as pool:
+    with workers.Workers(count, recipe, "data.pretraining.generation") as pool:
         list(pool.map(warm_up, range(4 * count)))
         begin = clocks()
-        shard_files.make(
-            job,
+        generation.make(
+            recipe,
             manifest_path=os.path.join(folder, "m.manifest.json"),
             pool=pool,
         )

@@ -93,19 +93,20 @@ def make_text(documents: int, seed: int) -> Text:
 
 
 def ours(arguments, text, path, seed) -> Found:
-    """Runs this project's job."""
+    """Makes this project's shards."""
     import tensorflow as tf
 
     from data import records, workers
-    from data.pretraining import data_job, instances, masking, shard_files
+    from data.pretraining import generation, instances, masking
+    from data.pretraining.recipe import Recipe, digest_files
     from data.tokenization import vocabulary, wordpiece
 
     words = vocabulary.Vocabulary.from_tokens(text.tokens, "vocab.txt")
     with tempfile.TemporaryDirectory() as folder:
         shard = os.path.join(folder, "x.tfrecord")
-        job = data_job.Job(
+        recipe = Recipe(
             input_files=(path,),
-            input_digests=data_job.digest_files([path]),
+            input_digests=digest_files([path]),
             input_format="sentences",
             output_files=(shard,),
             work_dir=os.path.join(folder, "work"),
@@ -122,12 +123,14 @@ def ours(arguments, text, path, seed) -> Found:
             packing=None,
             random_seed=seed,
         )
-        shard_files.make(
-            job,
+        generation.make(
+            recipe,
             manifest_path=os.path.join(folder, "x.manifest.json"),
-            pool=workers.Workers(1, job, ""),
+            pool=workers.Workers(1, recipe, ""),
         )
-        rows = records.parse(tf.constant(list(records.read(shard))), job.schema)
+        rows = records.parse(
+            tf.constant(list(records.read(shard))), recipe.schema
+        )
     rows = {name: values.numpy() for name, values in rows.items()}
     shown, ids = rows["input_ids"], rows["input_ids"].copy()
     used = np.zeros(ids.shape, bool)
