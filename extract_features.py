@@ -36,7 +36,7 @@ from jobs import finetuning as training
 from modeling import encoder
 from tasks.features import feature_extraction, feature_files
 from training import feed, prediction
-from weights import model_files, warm_start
+from weights import pretrained
 
 field = config_flags.field
 Predict = Callable[[Features], Iterator[dict[str, np.ndarray]]]
@@ -81,7 +81,7 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
 def main(config: ExtractConfig) -> None:
     """Opens everything, then writes the layers of every line."""
     feature_files.check(config.output_file, config.output_format)
-    start = warm_start.open_start(
+    start = pretrained.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
         bert_config_file=config.bert_config_file,
@@ -130,7 +130,7 @@ def main(config: ExtractConfig) -> None:
 
 def open_model(
     config: ExtractConfig,
-    start: warm_start.Start,
+    start: pretrained.Start,
     task: feature_extraction.ExtractionTask,
 ) -> Predict:
     """Returns what maps features to batches of their layers."""
@@ -142,7 +142,7 @@ def open_model(
             attention=start.attention,
             dtype=assembly.dtype_policy(config),
         )
-    model_files.warm_start(
+    pretrained.assign(
         model,
         start.init_checkpoint,
         do_lower_case=start.tokenizer.settings["do_lower_case"],

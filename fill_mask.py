@@ -22,7 +22,7 @@ import foundation.tensorflow_setup  # noqa: F401
 from foundation import config_flags, errors, file_system
 from jobs import typed
 from tasks.fill_mask import masked_words
-from weights import model_files
+from weights import pretrained
 
 field = config_flags.field
 
@@ -55,7 +55,7 @@ def main(config: FillMaskConfig) -> int:
     Raises:
       InputError: --text or a line of --input_file cannot be filled.
     """
-    model, tokenizer = model_files.load_pretrained(config.model_dir)
+    model, tokenizer = pretrained.load_masked_lm(config.model_dir)
     left_to_right = model.bert.attention == "left_to_right"
     filler = masked_words.MaskFiller(
         model, tokenizer, left_to_right=left_to_right

@@ -35,7 +35,7 @@ from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import objectives, pretraining_data, pretraining_report
 from training import evaluation, feed, loop
-from weights import model_files
+from weights import model_directory, pretrained
 
 field = config_flags.field
 
@@ -165,11 +165,11 @@ def open_inputs(
 
 def main(config: PretrainingConfig) -> None:
     """Reads, builds, trains if asked, evaluates if asked, saves the model."""
-    bert_config = model_files.read_config(config.bert_config_file)
+    bert_config = pretrained.read_config(config.bert_config_file)
     task = objectives.PretrainingTask(config.objective)
-    model_files.check_output_dir(config.output_dir, bert_config)
+    model_directory.check_output_dir(config.output_dir, bert_config)
     if config.do_train:
-        model_files.check_not_the_start(
+        model_directory.check_not_the_start(
             config.output_dir, config.init_checkpoint
         )
     pretraining_data.find_shards(config.input_file, config.eval_file)
@@ -196,14 +196,14 @@ def main(config: PretrainingConfig) -> None:
     evaluator = evaluation.Evaluator(task, model, strategy=strategy)
 
     def warm_start() -> None:
-        model_files.warm_start(
+        pretrained.assign(
             model, config.init_checkpoint, do_lower_case=data.do_lower_case
         )
 
     if config.do_train:
         train(config, data, task, model, evaluator, strategy, warm_start)
         if assembly.is_chief(strategy):
-            model_files.save(model, data.tokenizer, config.output_dir)
+            model_directory.save(model, config.output_dir, data.tokenizer)
             pretraining_report.write(config.output_dir, vars(config))
     if config.do_eval:
         evaluate_checkpoint(
@@ -217,7 +217,7 @@ def evaluate_checkpoint(
     """Evaluates what was trained, else what --init_checkpoint names."""
     step = loop.restore_model(model, config.output_dir)
     if step is None:
-        model_files.require_weights(config.init_checkpoint)
+        pretrained.require_weights(config.init_checkpoint)
         warm_start()
     values = evaluate(config, held_out_batches(config, data), evaluator)
     if assembly.is_chief(strategy):

@@ -77,7 +77,7 @@ def run_ours(config: Config, folder: str) -> None:
     from modeling import models
     from tasks.ner import tagging
     from training import feed, optimizers, step, strategy
-    from weights import checkpoint_sources, model_directory, model_files
+    from weights import checkpoint_sources, model_directory, pretrained
 
     arrays = example_arrays.read(os.path.join(folder, "sentences.npz"))
     bert = dataclasses.replace(
@@ -99,7 +99,7 @@ def run_ours(config: Config, folder: str) -> None:
                 num_warmup_steps=config.warmup,
             ),
         )
-    model_files.warm_start(model, config.init_checkpoint)
+    pretrained.assign(model, config.init_checkpoint)
     model_directory.save(model, os.path.join(folder, "start"))
     make, rows = make_batches(config, example_arrays.to_features(arrays))
     train = step.TrainStep(

@@ -7,7 +7,7 @@ from typing import Any
 import foundation.tensorflow_setup  # noqa: F401
 from training import feed, optimizers, precision, prediction, strategy
 from training import step as steps_lib
-from weights import model_files
+from weights import pretrained
 
 
 def training(
@@ -40,7 +40,7 @@ def training(
             optimizers.WarmupDecay(peak=2e-5, num_train_steps=10**6),
         )
     if init_checkpoint is not None:
-        model_files.warm_start(model, init_checkpoint)
+        pretrained.assign(model, init_checkpoint)
     train_step = steps_lib.TrainStep(
         task,
         model,
@@ -67,5 +67,5 @@ def predictor(
     scope = strategy.create("one_device")
     with scope.scope():
         model = make_model(dtype=precision.policy(dtype))
-    model_files.warm_start(model, init_checkpoint)
+    pretrained.assign(model, init_checkpoint)
     return prediction.Predictor(task, model, strategy=scope)

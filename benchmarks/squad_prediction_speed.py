@@ -59,9 +59,9 @@ def make_ours(config: Config):
     from data import length_groups
     from modeling import models
     from tasks.squad import dataset, decoding, squad_job, windowing
-    from weights import warm_start
+    from weights import pretrained
 
-    start = warm_start.open_start(
+    start = pretrained.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
         max_seq_length=384,

@@ -28,8 +28,7 @@ from data.features import Features
 from foundation import config_flags, errors, file_system
 from jobs import assembly, grid, model_card, run_config, run_files
 from training import checkpoints, feed, loop, prediction
-from weights import model_directory, model_files
-from weights import warm_start as warm_start_lib
+from weights import model_directory, pretrained
 
 # ----------------------------------------------------------------------
 # How a task is trained for some epochs on top of a pre-trained encoder.
@@ -189,7 +188,7 @@ class Job:
     """
 
     config: run_config.FinetuningConfig
-    start: warm_start_lib.Start
+    start: pretrained.Start
     strategy: Any
     task: Any
     make_model: Callable[..., Any]
@@ -254,8 +253,11 @@ class TaskModel:
     def warm_start(self) -> None:
         """Assigns the pre-trained weights."""
         job = self.job
-        warm_start_lib.warm_start(
-            self.model, job.start, reinit_layers=job.config.reinit_layers
+        pretrained.assign(
+            self.model,
+            job.start.init_checkpoint,
+            do_lower_case=job.start.tokenizer.settings["do_lower_case"],
+            reinit_layers=job.config.reinit_layers,
         )
         self._load_beside(job.start.init_checkpoint)
 
@@ -265,9 +267,9 @@ class TaskModel:
         Raises:
           InputError: there are none, or a part of the model is missing.
         """
-        model_files.require_weights(weights)
-        model_files.check_task(self.model, weights)
-        report = model_files.warm_start(self.model, weights)
+        pretrained.require_weights(weights)
+        model_directory.check_task(self.model, weights)
+        report = pretrained.assign(self.model, weights)
         found = self._load_beside(weights)
         missing = [path for path in report.initialized if path not in found]
         if missing:
@@ -332,7 +334,7 @@ class TaskModel:
                 },
             ),
             evaluate=evaluate if config.eval_every_steps else None,
-            rate_multiplier=warm_start_lib.layer_rates(
+            rate_multiplier=pretrained.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay
             ),
         )
@@ -345,7 +347,7 @@ class TaskModel:
 
 def open_start(
     config: run_config.FinetuningConfig,
-) -> warm_start_lib.Start:
+) -> pretrained.Start:
     """Finds what the flags say to start from.
 
     Where nothing is trained, a model in output_dir is asked, and its labels and
@@ -354,13 +356,13 @@ def open_start(
     """
     init_checkpoint = config.init_checkpoint
     if config.do_train:
-        model_files.check_not_the_start(
+        model_directory.check_not_the_start(
             config.output_dir, init_checkpoint, is_grid=config.is_grid
         )
-    elif model_files.is_here(config.output_dir):
+    elif model_directory.has_model(config.output_dir):
         _tell_of_two(init_checkpoint, config.output_dir)
         init_checkpoint = None
-    return warm_start_lib.open_start(
+    return pretrained.open_start(
         output_dir=None if config.do_train else config.output_dir,
         init_checkpoint=init_checkpoint,
         bert_config_file=config.bert_config_file,
@@ -384,7 +386,7 @@ def _tell_of_two(init_checkpoint: str | None, output_dir: str) -> None:
 
 def open_strategy(
     config: run_config.FinetuningConfig,
-    start: warm_start_lib.Start,
+    start: pretrained.Start,
     **batch_sizes: int,
 ) -> Any:
     """Makes the devices ready, as the last thing before work begins.
@@ -394,7 +396,7 @@ def open_strategy(
     when it begins. `batch_sizes` are those besides training's and prediction's,
     by flag.
     """
-    model_files.check_output_dir(config.output_dir, start.config)
+    model_directory.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config, config.output_dir)
     assembly.check_batch_sizes(
         config,
@@ -438,7 +440,7 @@ def load(job: Job) -> tuple[TaskModel, int]:
     # 1 what a training has kept, 2 how far one has come that has not ended,
     # 3 a model of other making, 4 what is named.
     kept = grid.kept(config.output_dir)
-    is_here = model_files.is_here(config.output_dir)
+    is_here = model_directory.has_model(config.output_dir)
     if kept is None or not is_here:
         step = restore(config, task_model.model, config.output_dir)
         if step is not None:
@@ -481,7 +483,7 @@ def train_grid(
     assembly.write_run_config(config, job.strategy)
     # Now: a chief writes both anew later.
     kept = grid.kept(config.output_dir)
-    is_here = model_files.is_here(config.output_dir)
+    is_here = model_directory.has_model(config.output_dir)
     is_reused = {run for run in runs if run in results}
     # Whose model output_dir has. Grids of other runs keep another there.
     saved = {run for run in is_reused if is_here and run.is_that_of(kept)}

@@ -13,7 +13,7 @@ from absl import logging
 from data.tokenization import wordpiece
 from foundation import file_system
 from jobs import grid, model_card, report
-from weights import model_files
+from weights import model_directory
 
 RUN_CONFIG = "run_config.json"
 
@@ -79,7 +79,7 @@ class RunFiles:
         labels: list[str] | None = None,
         problem_type: str | None = None,
     ) -> str | None:
-        """Writes the model directory; see model_files.save.
+        """Writes the model directory; see model_directory.save.
 
         Returns:
           What tells the model from others, for its card to begin with; None if
@@ -87,10 +87,10 @@ class RunFiles:
         """
         if not self.is_chief:
             return None
-        model_files.save(
+        model_directory.save(
             model,
-            self.tokenizer,
             self.output_dir,
+            self.tokenizer,
             labels=labels,
             problem_type=problem_type,
         )
@@ -125,7 +125,7 @@ class RunFiles:
 
         It is that of output_dir, if there is one.
         """
-        is_here = self.is_trained or model_files.is_here(self.output_dir)
+        is_here = self.is_trained or model_directory.has_model(self.output_dir)
         if self.is_chief and is_here:
             model_card.add_scores(
                 self.output_dir, name, data=data, metrics=metrics

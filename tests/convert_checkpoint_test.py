@@ -182,14 +182,14 @@ def asked(tmp_path):
 def test_what_a_model_must_be_asked_with_comes_along(
     run, asked, tmp_path, form
 ):
-    assert ner_job.TRUE_CASE in conversion.BESIDE
+    assert ner_job.TRUE_CASE in conversion.TASK_FILES
     output = tmp_path / "out"
     flags = (f"--output={output}", f"--output_format={form}")
     code, out, _ = run(f"--input={asked}", *flags)
     assert code == 0
     listed = "crf.json, question_answering.json, true_case.json"
     assert f"(BertForPreTraining), {listed}; left over: nothing" in out
-    for name in conversion.BESIDE:
+    for name in conversion.TASK_FILES:
         assert (output / name).read_bytes() == (asked / name).read_bytes()
     prefix = str(output / "bert_model.ckpt")
     found = squad_job.find_settings(str(tmp_path / "new"), prefix)
@@ -203,7 +203,7 @@ def test_without_heads_it_is_left_over(run, asked, tmp_path):
     listed = "crf.json, question_answering.json, true_case.json"
     assert f"(BertModel); left over: {listed}\n" in out
     found = {path.name for path in (tmp_path / "out").iterdir()}
-    assert not found & set(conversion.BESIDE)
+    assert not found & set(conversion.TASK_FILES)
 
 
 @pytest.mark.parametrize("size", [8, 5])

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny_runs
 
 import run_pretraining
-from weights import model_files
+from weights import model_directory
 
 BUCKET = "ram://bucket"
 
@@ -106,7 +106,9 @@ def test_a_classifier_lies_in_the_bucket_with_all_that_it_needs(place):
             tf.io.gfile.remove(f"{ours}/{name}")
     run(place, ours, "--do_predict", init_checkpoint=None)
     assert {name: read(f"{ours}/{name}") for name in predicted} == before
-    model_files.check_output_dir(ours, tiny_runs.config(classifier_runs.WORDS))
+    model_directory.check_output_dir(
+        ours, tiny_runs.config(classifier_runs.WORDS)
+    )
 
 
 def test_a_grid_in_the_bucket_goes_on_where_it_was(place, capsys):

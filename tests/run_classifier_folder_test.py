@@ -60,7 +60,7 @@ def test_a_finished_run_refuses_other_settings(place, capsys):
 
 def test_an_own_table_finds_its_labels_and_predicts_without_them(place):
     folder = place / "done"
-    assert model_directory.read_labels(str(folder)) == ["no", "yes"]
+    assert model_directory.read_settings(str(folder)).labels == ["no", "yes"]
     values = tiny_runs.eval_results(folder)
     assert values["eval_accuracy"] > 0.9
     assert "eval_f1_macro" in values
@@ -143,7 +143,7 @@ def test_a_model_is_not_trained_where_it_lies(place, capsys):
         *TRAIN,
         init_checkpoint=place / "." / "published",
     )
-    assert "is where --init_checkpoint lies" in error
+    assert "contains --init_checkpoint" in error
     assert hashlib.sha256(weights.read_bytes()).digest() == before
 
 
@@ -153,7 +153,7 @@ def test_a_grid_is_not_trained_over_the_run_that_it_starts_from(place, capsys):
     flags = {"init_checkpoint": place / "done", "learning_rate": "1e-3,1e-4"}
     run = classifier_runs.run_csv
     error = refusal(capsys, run, place, "done", "--do_train", **flags)
-    assert "is where --init_checkpoint lies" in error
+    assert "contains --init_checkpoint" in error
     assert hashlib.sha256(weights.read_bytes()).digest() == before
 
 
@@ -167,4 +167,4 @@ def test_a_folder_without_a_model_is_named(tmp_path, capsys):
     error = refusal(
         capsys, ner_runs.run, tmp_path, "begun", "--interactive", **run
     )
-    assert "training has not ended there" in error
+    assert "its training has not ended" in error

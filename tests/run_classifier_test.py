@@ -12,7 +12,7 @@ import pytest
 import tiny_runs
 
 from modeling import models
-from weights import model_directory, model_files
+from weights import model_directory, pretrained
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,9 @@ def test_predictions_come_as_released_and_by_name(sst):
 
 
 def test_a_model_directory_with_card_and_report_is_left(sst):
-    assert model_directory.read_labels(str(sst)) == ["0", "1"]
-    assert model_directory.read_attention(str(sst)) == "bidirectional"
-    assert model_directory.read_bilstm_size(str(sst)) == 0
+    assert model_directory.read_settings(str(sst)).labels == ["0", "1"]
+    assert model_directory.read_settings(str(sst)).attention == "bidirectional"
+    assert model_directory.read_settings(str(sst)).bilstm_size == 0
     assert (sst / "vocab.txt").exists()
     card = (sst / "README.md").read_text()
     assert "203 examples of train.tsv, SHA-256" in card
@@ -142,7 +142,7 @@ def test_values_and_several_labels(place, kind):
     rows = (folder / "predictions.tsv").read_text().splitlines()
     header = "id\tlabel" + ("\ta\tb" if kind == "multi_label" else "")
     assert rows[0] == header
-    stored = model_directory.read_problem_type(str(folder))
+    stored = model_directory.read_settings(str(folder)).problem_type
     assert stored.startswith(kind)
     # The model knows what it is.
     again = classifier_runs.run(
@@ -234,8 +234,10 @@ def test_a_left_to_right_model_learns_and_is_kept(place):
     modes = ("--do_train", "--do_eval")
     flags = {"init_checkpoint": start, "bilstm_size": 16}
     folder = classifier_runs.run_csv(place, "ltr_run", *modes, **flags)
-    assert model_directory.read_attention(str(folder)) == "left_to_right"
-    assert model_directory.read_bilstm_size(str(folder)) == 16
+    assert (
+        model_directory.read_settings(str(folder)).attention == "left_to_right"
+    )
+    assert model_directory.read_settings(str(folder)).bilstm_size == 16
     found = tiny_runs.eval_results(folder)
     assert found["eval_accuracy"] > 0.8
     again = classifier_runs.run_csv(
@@ -292,7 +294,7 @@ def test_the_files_of_a_run_load_as_a_model(sst):
     model = models.ClassificationModel(
         model_directory.read_config(str(sst)), num_classes=2
     )
-    model_files.warm_start(model, str(sst))
+    pretrained.assign(model, str(sst))
     report = model_directory.load_weights(model, str(sst))
     assert not report.initialized
     assert not report.left_over

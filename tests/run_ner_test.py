@@ -65,7 +65,7 @@ def test_the_predictions_are_what_was_scored(trained, place, split):
 
 def test_a_model_directory_with_card_and_report_is_left(trained):
     labels = "O B-LOC I-LOC B-PER I-PER".split()
-    assert model_directory.read_labels(str(trained)) == labels
+    assert model_directory.read_settings(str(trained)).labels == labels
     card = (trained / "README.md").read_text()
     for text in ("words of eng.train, SHA-256", "eval_f1", "test_f1_PER"):
         assert text in card
@@ -109,7 +109,7 @@ def test_document_context_and_another_scheme(place, trained):
         num_train_epochs=6,
     )
     assert tiny_runs.eval_results(folder)["eval_f1"] > 0.85
-    assert "S-PER" in model_directory.read_labels(str(folder))
+    assert "S-PER" in model_directory.read_settings(str(folder)).labels
     # Most sequences are full of the document around their sentences.
     alone, within = (lengths(f) for f in (trained, folder))
     assert np.mean(alone >= 30) < 0.5 < np.mean(within >= 30)
@@ -170,7 +170,7 @@ def test_tags_without_spans_are_learned_as_they_are(place):
         num_train_epochs=3,
     )
     assert tiny_runs.eval_results(folder)["eval_accuracy"] > 0.95
-    assert model_directory.read_labels(str(folder)) == ["NN", "NNP"]
+    assert model_directory.read_settings(str(folder)).labels == ["NN", "NNP"]
 
 
 TRAIN = {"do_train": True}

@@ -72,7 +72,7 @@ def test_every_question_has_an_answer_in_the_released_files(first):
 
 
 def test_a_model_directory_with_card_and_report_is_left(first):
-    architecture = model_directory.read_architecture(str(first))
+    architecture = model_directory.read_settings(str(first)).architecture
     assert architecture == "BertForQuestionAnswering"
     card = (first / "README.md").read_text()
     assert "200 questions of train1.json, SHA-256" in card

@@ -1,4 +1,4 @@
-"""Finds out what a checkpoint is: the one place that knows all kinds.
+"""Opens a checkpoint of any kind, and lists or compares what it contains.
 
     .../bert_model.ckpt, model.ckpt-1000     TensorFlow, released TF1 names
     .../bert_model.ckpt-1, ckpt-5            TensorFlow 2, by Model Garden
@@ -7,13 +7,18 @@
     a directory with `checkpoint` or one .index; model.safetensors itself;
     pytorch_model.bin, where torch is installed
 
-All become one `Source`: stored tensors under our names, in our layout, and what
-lies beside them. Of a directory that holds several kinds, safetensors count.
+Each becomes a `Source`: tensors under our paths and in our layout, and the
+files beside them. In a directory with several kinds, safetensors come first.
 """
 
 import dataclasses
+import math
 import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from foundation import errors, file_system
@@ -21,7 +26,6 @@ from modeling.config import BertConfig
 from weights import (
     hugging_face,
     model_directory,
-    model_garden,
     stored_weights,
     tensorflow_checkpoints,
     tokenizer_files,
@@ -30,18 +34,18 @@ from weights.stored_weights import Matched, StoredTensor
 
 TENSORFLOW, TENSORFLOW_2 = "TensorFlow checkpoint", "Model Garden checkpoint"
 SAFETENSORS, TORCH = "safetensors", "PyTorch state dict"
-# What is read beside weights.
-_READ_BESIDE = (
+# The files that are read beside weights.
+_BESIDE = (
     model_directory.CONFIG,
     model_directory.RELEASED_CONFIG,
     tokenizer_files.VOCABULARY,
     tokenizer_files.SETTINGS,
     tokenizer_files.FAST,
 )
-# What else people have, which nothing here reads.
+# Formats that other projects write and this one does not read.
 _UNREADABLE = ("tf_model.h5", "flax_model.msgpack", "model.onnx")
-# Settings by which two models of the same shapes may differ, and the shapes.
-MUST_AGREE = (
+# Hyperparameters that weights depend on.
+_MUST_AGREE = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -51,45 +55,40 @@ MUST_AGREE = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+# "bert-base-uncased", "google-bert/bert-base-uncased".
+_HUB_NAME = re.compile(r"([\w-][\w.-]*/)?[\w-][\w.-]*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A checkpoint of any kind, its values not read yet.
+    """A checkpoint of any kind, whose values are not read yet.
 
     Attributes:
-      path: the file, or the prefix of the files.
+      path: the file, or the prefix of TensorFlow's files.
       kind: one of this module's constants.
-      directory: where the config and the vocabulary lie, if anywhere; of a
-        checkpoint in a bucket, a folder with copies of them.
-      config: what lies beside the weights; None without.
-      tensors: our path -> tensor in our layout.
-      others: name -> tensor that BERT has no place for.
-      training_state: name -> optimizer slot or step.
-      num_attention_heads: where the weights show it, else None.
+      directory: of the config and the vocabulary; a local copy if the
+        checkpoint is in a bucket.
+      config: the one beside the weights; None without.
+      settings: those beside the weights, or the defaults.
+      matched: the tensors.
     """
 
     path: str
     kind: str
     directory: str
     config: BertConfig | None
-    tensors: dict[str, StoredTensor]
-    others: dict[str, StoredTensor]
-    training_state: dict[str, StoredTensor]
-    num_attention_heads: int | None = None
+    settings: model_directory.Settings
+    matched: Matched
 
     @property
-    def has_settings(self) -> bool:
-        """Whether a config.json lies beside the weights."""
-        path = os.path.join(self.directory, model_directory.CONFIG)
-        return os.path.isfile(path)
+    def tensors(self) -> dict[str, StoredTensor]:
+        """Our path -> weight of BERT."""
+        return self.matched.tensors
 
     @property
-    def problem_type(self) -> str | None:
-        """What transformers is told of a classifier's labels, if anything."""
-        if not self.has_settings:
-            return None
-        return model_directory.read_problem_type(self.directory)
+    def others(self) -> dict[str, StoredTensor]:
+        """Name in the file -> tensor that is no weight of BERT."""
+        return self.matched.others
 
 
 def read(path: str, *, needs_data: bool = True) -> Source:
@@ -97,43 +96,143 @@ def read(path: str, *, needs_data: bool = True) -> Source:
 
     Args:
       path: a file, the prefix of TensorFlow's files, or a directory.
-      needs_data: whether the values must be there, not only their names.
+      needs_data: whether the values must be there, not only names and shapes.
 
     Raises:
-      InputError: there is none, or it is damaged.
+      InputError: there is no checkpoint, or it is damaged.
     """
     path = path.rstrip("/") or path
     if tf.io.gfile.isdir(path):
         path = _in_directory(_snapshot(path))
     if path.endswith((".safetensors", hugging_face.INDEX)):
-        return _safetensors(path)
-    if os.path.basename(path) == hugging_face.TORCH_NAME or path.endswith(
-        (".bin", ".pt", ".pth")
-    ):
+        matched = hugging_face.match(path, _read_safetensors(path))
+        return _source(path, SAFETENSORS, matched)
+    if path.endswith((".bin", ".pt", ".pth")):
         if not file_system.exists(path):
             raise errors.InputError(f"{path}: no such file")
         stored = hugging_face.read_torch_file(file_system.local(path))
-        return _hugging_face(path, TORCH, stored)
-    return _tensorflow(_prefix(path), needs_data)
+        return _source(path, TORCH, hugging_face.match(path, stored))
+    prefix = _prefix(path)
+    stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
+    if tensorflow_checkpoints.is_model_garden(stored):
+        matched = tensorflow_checkpoints.match_model_garden(prefix, stored)
+        return _source(prefix, TENSORFLOW_2, matched)
+    return _source(prefix, TENSORFLOW, tensorflow_checkpoints.match_tf1(stored))
+
+
+def _snapshot(directory: str) -> str:
+    """Returns the folder of the files if this is one of Hugging Face's cache.
+
+    Raises:
+      InputError: it has several snapshots, and refs/main names none of them.
+    """
+    snapshots = os.path.join(directory, "snapshots")
+    if not os.path.isdir(snapshots):
+        return directory
+    found = sorted(os.listdir(snapshots))
+    main = os.path.join(directory, "refs", "main")
+    if os.path.isfile(main):
+        with open(main, encoding="utf-8") as file:
+            revision = file.read(200).strip()
+        if revision in found:
+            return os.path.join(snapshots, revision)
+    if len(found) != 1:
+        raise errors.InputError(
+            f"{directory}: {len(found)} snapshots and no refs/main that names "
+            "one of them"
+        )
+    return os.path.join(snapshots, found[0])
+
+
+def _in_directory(directory: str) -> str:
+    """Finds the checkpoint in a directory."""
+
+    def first(*names: str) -> str | None:
+        paths = [os.path.join(directory, name) for name in names]
+        return next(filter(file_system.exists, paths), None)
+
+    found = (
+        first(hugging_face.WEIGHTS, hugging_face.INDEX)
+        or tensorflow_checkpoints.find(directory)
+        or first(hugging_face.TORCH_WEIGHTS)
+    )
+    if found is not None:
+        return found
+    other = first(*_UNREADABLE)
+    because = f"; {os.path.basename(other)} is not supported" if other else ""
+    raise errors.InputError(
+        f"{directory}: no {hugging_face.WEIGHTS} and no TensorFlow "
+        f"checkpoint there{because}"
+    )
+
+
+def _prefix(path: str) -> str:
+    """Returns the prefix of TensorFlow's files, of which `path` may be one."""
+    for mark in (".index", ".data-"):
+        head, found, _ = path.rpartition(mark)
+        if found and tf.io.gfile.exists(head + ".index"):
+            return head
+    if tf.io.gfile.exists(path + ".index"):
+        return path
+    hint = ""
+    if _HUB_NAME.fullmatch(path) and not path.endswith(".ckpt"):
+        hint = (
+            "; a model on the Hugging Face Hub must be downloaded first: "
+            f"hf download {path} --local-dir {os.path.basename(path)}"
+        )
+    raise errors.InputError(f"{path}: no such checkpoint or directory{hint}")
+
+
+def _read_safetensors(path: str) -> dict[str, StoredTensor]:
+    """Lists the tensors of one file, or of those in an index."""
+    if path.endswith(hugging_face.INDEX):
+        folder = os.path.dirname(path) or "."
+        files = tf.io.gfile.glob(os.path.join(folder, "*.safetensors"))
+        names = [hugging_face.INDEX, *map(os.path.basename, files)]
+        return hugging_face.read_directory(
+            file_system.local_folder(folder, names)
+        )
+    if not file_system.exists(path):
+        raise errors.InputError(f"{path}: no such file")
+    return hugging_face.read_file(file_system.local(path))
+
+
+def _source(path: str, kind: str, matched: Matched) -> Source:
+    """Adds the files beside the weights."""
+    directory = file_system.local_folder(os.path.dirname(path) or ".", _BESIDE)
+    # The config of the project that wrote the weights comes first.
+    names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
+    if kind in (TENSORFLOW, TENSORFLOW_2):
+        names = names[::-1]
+    paths = [os.path.join(directory, name) for name in names]
+    found = next(filter(os.path.exists, paths), None)
+    return Source(
+        path=path,
+        kind=kind,
+        directory=directory,
+        config=BertConfig.from_json_file(found) if found else None,
+        settings=model_directory.read_settings(directory),
+        matched=matched,
+    )
 
 
 def check_config(source: Source, config: BertConfig, name: str) -> None:
-    """Refuses weights that were made for another model.
+    """Refuses the weights of a model with other hyperparameters.
 
     Args:
       source: the weights.
-      config: the model they are meant for.
+      config: of the model that they are for.
       name: where `config` is from, e.g. "--bert_config_file".
     """
-    found = source.num_attention_heads
-    if found and found != config.num_attention_heads:
+    heads = source.matched.num_attention_heads
+    if heads and heads != config.num_attention_heads:
         raise errors.InputError(
-            f"{source.path} has {found} attention heads, but {name} says "
+            f"{source.path} has {heads} attention heads, but {name} says "
             f"{config.num_attention_heads}"
         )
     if source.config is None:
         return
-    for key in MUST_AGREE:
+    for key in _MUST_AGREE:
         theirs, ours = getattr(source.config, key), getattr(config, key)
         if theirs != ours:
             hint = ""
@@ -148,135 +247,82 @@ def check_config(source: Source, config: BertConfig, name: str) -> None:
             )
 
 
-def _snapshot(directory: str) -> str:
-    """Steps down from a folder of the Hugging Face cache to its files."""
-    snapshots = os.path.join(directory, "snapshots")
-    if not os.path.isdir(snapshots):
-        return directory
-    main = os.path.join(directory, "refs", "main")
-    if os.path.isfile(main):
-        with open(main, encoding="utf-8") as file:
-            revision = file.read(200).strip()
-        if revision in os.listdir(snapshots):
-            return os.path.join(snapshots, revision)
-    found = sorted(os.listdir(snapshots))
-    if len(found) != 1:
-        raise errors.InputError(
-            f"{directory}: {len(found)} snapshots and no refs/main that names "
-            "one of them"
+def contents(source: Source) -> Iterator[str]:
+    """Yields lines with names, shapes, types and parameter counts."""
+    yield f"{source.path}: {source.kind}"
+    if source.config is not None:
+        values = source.config.to_dict().items()
+        yield "config: " + ", ".join(f"{k}={v}" for k, v in values)
+    for path in sorted(source.tensors):
+        tensor = source.tensors[path]
+        alias = "" if tensor.name == path else f"  <- {tensor.name}"
+        yield _line(path, tensor) + alias
+    for title, tensors in (
+        ("not a weight of BERT", source.others),
+        ("of training", source.matched.training_state),
+    ):
+        for name in sorted(tensors):
+            yield f"{_line(name, tensors[name])}  ({title})"
+    total = sum(math.prod(t.shape) for t in source.tensors.values())
+    yield f"{len(source.tensors)} variables, {total:,} parameters"
+
+
+def _line(name: str, tensor: StoredTensor) -> str:
+    shape = ", ".join(map(str, tensor.shape))
+    return f"{name}  {tensor.dtype} [{shape}]  {math.prod(tensor.shape):,}"
+
+
+class Comparison(NamedTuple):
+    """The differences between two checkpoints.
+
+    lines: One for each variable that differs, and a summary.
+    is_equal: Whether nothing differs by more than the tolerance.
+    """
+
+    lines: list[str]
+    is_equal: bool
+
+
+def compare(one: Source, other: Source, tolerance: float) -> Comparison:
+    """Compares the values of two checkpoints of any kinds.
+
+    Args:
+      one: a checkpoint.
+      other: another one.
+      tolerance: the largest absolute difference of equal values.
+    """
+    lines, largest, is_equal = [], 0.0, True
+    for path in sorted(one.tensors.keys() | other.tensors.keys()):
+        if path not in one.tensors or path not in other.tensors:
+            where = one if path in one.tensors else other
+            lines.append(f"{path}  only in {where.path}")
+            is_equal = False
+            continue
+        a = stored_weights.values(one.path, one.tensors[path])
+        b = stored_weights.values(other.path, other.tensors[path])
+        if a.shape != b.shape:
+            lines.append(f"{path}  {list(a.shape)} and {list(b.shape)}")
+            is_equal = False
+            continue
+        difference = float(np.max(np.abs(a - b), initial=0.0))
+        largest = max(largest, difference)
+        if difference > 0:
+            lines.append(f"{path}  max |difference| {difference:.3g}")
+    if one.config is not None and other.config is not None:
+        for key in _MUST_AGREE:
+            ours, theirs = (getattr(x.config, key) for x in (one, other))
+            if ours != theirs:
+                lines.append(f"config: {key} is {ours} and {theirs}")
+                is_equal = False
+    common = len(one.tensors.keys() & other.tensors.keys())
+    is_equal = is_equal and largest <= tolerance and common > 0
+    if one.others or other.others:
+        lines.append(
+            f"not compared, as they are no weights of BERT: {len(one.others)} "
+            f"and {len(other.others)} tensors"
         )
-    return os.path.join(snapshots, found[0])
-
-
-def _in_directory(directory: str) -> str:
-    """Finds the checkpoint of a directory."""
-    for name in (hugging_face.NAME, hugging_face.INDEX):
-        path = os.path.join(directory, name)
-        if file_system.exists(path):
-            return path
-    prefix = tensorflow_checkpoints.find(directory)
-    if prefix is not None:
-        return prefix
-    path = os.path.join(directory, hugging_face.TORCH_NAME)
-    if file_system.exists(path):
-        return path
-    found = [
-        name
-        for name in _UNREADABLE
-        if file_system.exists(os.path.join(directory, name))
-    ]
-    because = f"; {found[0]} cannot be read here" if found else ""
-    raise errors.InputError(
-        f"{directory}: no {hugging_face.NAME} and no TensorFlow "
-        f"checkpoint there{because}"
+    verdict = "equal" if is_equal else "DIFFERENT"
+    lines.append(
+        f"{verdict}: {common} variables in both, max |difference| {largest:.3g}"
     )
-
-
-def _prefix(path: str) -> str:
-    """Accepts one of the checkpoint's files for their prefix."""
-    for mark in (".index", ".data-"):
-        head, found, _ = path.rpartition(mark)
-        if found and tf.io.gfile.exists(head + ".index"):
-            return head
-    if tf.io.gfile.exists(path + ".index"):
-        return path
-    raise errors.InputError(f"{path}: no such checkpoint or directory")
-
-
-def _tensorflow(prefix: str, needs_data: bool) -> Source:
-    """Opens what TensorFlow wrote."""
-    stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
-    kind, heads = TENSORFLOW, None
-    if tensorflow_checkpoints.OBJECT_GRAPH in stored:
-        kind = TENSORFLOW_2
-        matched, heads = model_garden.read(prefix, stored)
-    else:
-        matched = tensorflow_checkpoints.match(stored)
-    state = {
-        name: tensor
-        for name, tensor in matched.others.items()
-        if tensorflow_checkpoints.is_training_state(name)
-        or kind == TENSORFLOW_2
-        and model_garden.is_training_state(name)
-    }
-    directory = _beside(prefix)
-    names = (model_directory.RELEASED_CONFIG, model_directory.CONFIG)
-    others = {k: v for k, v in matched.others.items() if k not in state}
-    return Source(
-        path=prefix,
-        kind=kind,
-        directory=directory,
-        config=_config(directory, names),
-        tensors=matched.tensors,
-        others=others,
-        training_state=state,
-        num_attention_heads=heads,
-    )
-
-
-def _safetensors(path: str) -> Source:
-    """Opens one file, or the parts that an index names."""
-    if path.endswith(hugging_face.INDEX):
-        folder = os.path.dirname(path) or "."
-        parts = tf.io.gfile.glob(os.path.join(folder, "*.safetensors"))
-        names = [hugging_face.INDEX, *map(os.path.basename, parts)]
-        folder = file_system.local_folder(folder, names)
-        stored = hugging_face.read_directory(folder)
-    elif file_system.exists(path):
-        stored = hugging_face.read_file(file_system.local(path))
-    else:
-        raise errors.InputError(f"{path}: no such file")
-    return _hugging_face(path, SAFETENSORS, stored)
-
-
-def _hugging_face(
-    path: str, kind: str, stored: dict[str, StoredTensor]
-) -> Source:
-    """Makes a source of tensors under Hugging Face's names."""
-    directory = _beside(path)
-    names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
-    matched: Matched = stored_weights.from_hugging_face(path, stored)
-    return Source(
-        path=path,
-        kind=kind,
-        directory=directory,
-        config=_config(directory, names),
-        tensors=matched.tensors,
-        others=matched.others,
-        training_state={},
-    )
-
-
-def _beside(path: str) -> str:
-    """Returns the folder of a file, or of copies of what is read there."""
-    folder = os.path.dirname(path) or "."
-    return file_system.local_folder(folder, _READ_BESIDE)
-
-
-def _config(directory: str, names: tuple) -> BertConfig | None:
-    """Reads the first of these configs that there is."""
-    for name in names:
-        path = os.path.join(directory, name)
-        if os.path.exists(path):
-            return BertConfig.from_json_file(path)
-    return None
+    return Comparison(lines, is_equal)

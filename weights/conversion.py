@@ -1,25 +1,29 @@
-"""Turns a checkpoint of any kind into one of the two kinds that we write.
+"""Reads a checkpoint of any kind, changes it, and writes one of two forms.
 
     model_directory   config.json, bert_config.json, model.safetensors,
                       vocab.txt, tokenizer_config.json: transformers loads it
-    tf1               bert_model.ckpt, bert_config.json, vocab.txt:
-                      google-research/bert loads it; the other JSON files too
+    tf1               bert_model.ckpt and the same JSON files and vocabulary:
+                      google-research/bert loads it
 
-Values are never computed with: 32 bits in are the same 32 bits out. The files
-that say how a model must be asked come along in both.
+A conversion keeps every bit of the weights. The files with the settings of a
+task are copied in both forms. Two changes are possible. New words get rows in
+the embeddings and the masked-LM bias, each the mean of the rows of the tokens
+that the word was split into:
+
+    [unused7]  ->  dexamethasone  =  mean(dex, ##ame, ##thas, ##one)
+
+More positions get embeddings by linear interpolation.
 """
 
 import dataclasses
-import math
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+import re
 
 import numpy as np
 from absl import logging
 
 from data import examples
-from data.tokenization import wordpiece
+from data.tokenization import vocabulary, wordpiece
 from foundation import errors, file_system
 from modeling.config import BertConfig
 from weights import (
@@ -32,18 +36,19 @@ from weights import (
     weight_names,
 )
 from weights.checkpoint_sources import Source
-from weights.stored_weights import StoredTensor
+from weights.model_directory import Settings
 
 MODEL_DIRECTORY, TF1 = "model_directory", "tf1"
-# Without them a model runs all the same, and answers otherwise.
-BESIDE = (task_files.CRF, task_files.SQUAD_SETTINGS, task_files.TRUE_CASE)
+UNUSED, END = "unused", "end"
+# Files of tasks. Without them a model works, but its predictions change.
+TASK_FILES = (task_files.CRF, task_files.SQUAD_SETTINGS, task_files.TRUE_CASE)
 _HEADS = {
     "masked_lm": weight_names.MASKED_LM,
     "next_sentence": weight_names.NEXT_SENTENCE,
     "classifier": weight_names.CLASSIFIER,
     "span": weight_names.SPAN,
 }
-# Classes of transformers by the heads that they have, the usual one first.
+# Class of transformers -> its heads; the default class of some heads first.
 _ARCHITECTURES = {
     "BertForPreTraining": {"masked_lm", "next_sentence"},
     "BertForMaskedLM": {"masked_lm"},
@@ -55,109 +60,107 @@ _ARCHITECTURES = {
     "BertForQuestionAnswering": {"span"},
     "BertModel": set(),
 }
+_UNUSED = re.compile(r"\[unused\d+\]")
+_WORDS = "bert/embeddings/word_embeddings"
+_BIAS = "cls/predictions/output_bias"
+_POSITIONS = "bert/embeddings/position_embeddings"
 
 
 @dataclasses.dataclass(kw_only=True)
 class Checkpoint:
-    """A model in memory, on its way from one form to another.
+    """A model in memory, between reading and writing.
 
     Attributes:
-      config: the released hyperparameters.
+      config: the hyperparameters.
       values: our path -> float32 values.
-      tokenizer: None where the source has no vocabulary.
-      architecture: the class of transformers with these heads.
-      is_decoder: whether places see only those before them.
-      bilstm_size: of a BiLSTM under the head; 0 is none.
-      labels: names of the classes.
-      problem_type: as transformers calls it.
+      settings: what config.json contains besides.
+      tokenizer: None if the source has no vocabulary.
       training_state: optimizer slots and the step, if they are kept.
-      beside: name -> bytes of those of BESIDE that lie beside the weights.
-      left_out: names of those that lie there and do not come along.
+      task_files: name -> content of the TASK_FILES beside the weights.
+      left_out: names of those that are there and are not copied.
     """
 
     config: BertConfig
     values: dict[str, np.ndarray]
+    settings: Settings
     tokenizer: wordpiece.Tokenizer | None
-    architecture: str
-    is_decoder: bool
-    bilstm_size: int
-    labels: list[str] | None
-    problem_type: str | None
     training_state: dict[str, np.ndarray]
-    beside: dict[str, bytes]
+    task_files: dict[str, bytes]
     left_out: list[str]
 
 
 def load(
-    source: checkpoint_sources.Source,
+    source: Source,
     *,
     config: BertConfig | None = None,
     do_lower_case: bool | None = None,
     drop_heads: bool = False,
     keep_training_state: bool = False,
 ) -> Checkpoint:
-    """Reads everything of a source that can be written again.
+    """Reads everything that `write` can write.
 
     Args:
       source: the checkpoint.
-      config: where none lies beside it.
-      do_lower_case: where nothing beside it says so.
-      drop_heads: leaves everything but encoder and pooler out, and with the
-        heads what they must be asked with.
+      config: replaces the one beside it.
+      do_lower_case: replaces the setting beside it.
+      drop_heads: reads the encoder and the pooler only, and no TASK_FILES.
       keep_training_state: also reads optimizer slots and the step.
 
     Raises:
       InputError: the config is missing or another model's, or a weight is.
     """
-    config = _config(source, config)
+    config = config or source.config
+    if config is None:
+        raise errors.InputError(
+            f"{source.path}: no {model_directory.RELEASED_CONFIG} beside it; "
+            "name one by --bert_config_file"
+        )
+    checkpoint_sources.check_config(source, config, "--bert_config_file")
     tensors = {
         path: tensor
         for path, tensor in source.tensors.items()
         if path.startswith("bert/") or not drop_heads
     }
-    heads = _heads(tensors)
-    bilstm_size = _bilstm_size(source, tensors)
+    heads = {
+        name
+        for name, rows in _HEADS.items()
+        if any(row.path in tensors for row in rows)
+    }
+    bilstm_size = 0
+    if any(row.path in tensors for row in weight_names.BILSTM):
+        bilstm_size = source.settings.bilstm_size
     _check(source.path, config, tensors, heads, bilstm_size)
-    architecture = _architecture(source, heads, bilstm_size)
-    labels, problem_type = _classes(source, architecture, tensors)
-    state = source.training_state if keep_training_state else {}
-    beside = _beside(os.path.dirname(source.path))
+    tokenizer = None
+    if tokenizer_files.has_vocabulary(source.directory):
+        tokenizer = tokenizer_files.load(
+            source.directory, do_lower_case=do_lower_case
+        )
+    found = _read_task_files(os.path.dirname(source.path))
+    state = source.matched.training_state if keep_training_state else {}
     return Checkpoint(
         config=config,
         values={
             path: stored_weights.values(source.path, tensor)
             for path, tensor in tensors.items()
         },
-        tokenizer=_tokenizer(source.directory, do_lower_case),
-        architecture=architecture,
-        is_decoder=_reads_left_to_right(source),
-        bilstm_size=bilstm_size,
-        labels=labels,
-        problem_type=problem_type,
+        settings=_settings(source, heads, bilstm_size, tensors),
+        tokenizer=tokenizer,
         training_state={name: t.read() for name, t in state.items()},
-        beside={} if drop_heads else beside,
-        left_out=list(beside) if drop_heads else [],
+        task_files={} if drop_heads else found,
+        left_out=list(found) if drop_heads else [],
     )
 
 
 def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
-    """Writes it in the given form; returns what to give as --init_checkpoint.
+    """Writes MODEL_DIRECTORY or TF1; returns the path for --init_checkpoint.
 
     Raises:
-      InputError: the directory holds a checkpoint already, or what another
-        one must be asked with.
+      InputError: the directory has files of another checkpoint.
     """
     _refuse_another(directory, checkpoint)
-    settings = {
-        "architecture": checkpoint.architecture,
-        "is_decoder": checkpoint.is_decoder,
-        "bilstm_size": checkpoint.bilstm_size,
-        "labels": checkpoint.labels,
-        "problem_type": checkpoint.problem_type,
-    }
     os.makedirs(directory, exist_ok=True)
-    # Before the weights, which never are without them then.
-    for name, data in checkpoint.beside.items():
+    # Before the weights, so that weights never exist without them.
+    for name, data in checkpoint.task_files.items():
         file_system.write_bytes(os.path.join(directory, name), data)
     written = directory
     if output_format == TF1:
@@ -169,13 +172,18 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
                 "outputs would differ",
                 model_directory.RELEASED_CONFIG,
             )
-        model_directory.write_configs(directory, checkpoint.config, **settings)
+        model_directory.write_configs(
+            directory, checkpoint.config, checkpoint.settings
+        )
         tensorflow_checkpoints.write(
             written, checkpoint.values | checkpoint.training_state
         )
     else:
         model_directory.write(
-            directory, checkpoint.config, checkpoint.values, **settings
+            directory,
+            checkpoint.config,
+            checkpoint.values,
+            checkpoint.settings,
         )
     if checkpoint.tokenizer is not None:
         tokenizer_files.save(
@@ -186,69 +194,14 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     return written
 
 
-def _config(
-    source: checkpoint_sources.Source, config: BertConfig | None
-) -> BertConfig:
-    """Returns the given config or the one beside it, if it is its model's."""
-    config = config or source.config
-    if config is None:
-        raise errors.InputError(
-            f"{source.path}: no {model_directory.RELEASED_CONFIG} beside it; "
-            "name one by --bert_config_file"
-        )
-    checkpoint_sources.check_config(source, config, "--bert_config_file")
-    return config
-
-
-def _beside(directory: str) -> dict[str, bytes]:
-    """Reads what the model of a directory must be asked with."""
-    found = {}
-    for name in BESIDE:
-        path = os.path.join(directory, name)
-        if file_system.exists(path):
-            with open(file_system.local(path), "rb") as file:
-                found[name] = file.read()
-    return found
-
-
-def _refuse_another(directory: str, checkpoint: Checkpoint) -> None:
-    """Refuses a directory with files of another checkpoint."""
-    for name in (
-        model_directory.WEIGHTS,
-        f"{tensorflow_checkpoints.PREFIX}.index",
-        *(name for name in BESIDE if name not in checkpoint.beside),
-    ):
-        if os.path.exists(os.path.join(directory, name)):
-            raise errors.InputError(
-                f"--output={directory}: {name} is there already; remove it or "
-                "choose another directory"
-            )
-
-
-def _heads(tensors: dict) -> set[str]:
-    """Names the heads of which anything is there."""
-    return {
-        name
-        for name, rows in _HEADS.items()
-        if any(row.path in tensors for row in rows)
-    }
-
-
-def _bilstm_size(source: checkpoint_sources.Source, tensors: dict) -> int:
-    """Returns the size of the BiLSTM under the head, if it comes along."""
-    if not any(row.path in tensors for row in weight_names.BILSTM):
-        return 0
-    return model_directory.read_bilstm_size(source.directory)
-
-
 def _check(
     where: str,
     config: BertConfig,
     tensors: dict,
-    heads: set,
+    heads: set[str],
     bilstm_size: int,
 ) -> None:
-    """Refuses weights that are not those of the config's model."""
+    """Raises InputError unless the weights are those of the config's model."""
     classes = 2
     if "classifier" in heads:
         weights = tensors.get("output_weights")
@@ -270,53 +223,45 @@ def _check(
             )
 
 
-def _tokenizer(
-    directory: str, do_lower_case: bool | None
-) -> wordpiece.Tokenizer | None:
-    """Reads the tokenizer beside the weights, if there is one."""
-    if not tokenizer_files.is_here(directory):
-        return None
-    return tokenizer_files.load(directory, do_lower_case=do_lower_case)
-
-
-def _classes(
-    source: checkpoint_sources.Source, architecture: str, tensors: dict
-) -> tuple[list[str] | None, str | None]:
-    """Returns a classifier's labels and problem type, None where unneeded."""
-    if "output_weights" not in tensors:
-        return None, None
-    if architecture == "BertForMultipleChoice":
-        return None, source.problem_type
-    count = tensors["output_weights"].shape[0]
-    is_score = architecture == "BertForSequenceClassification" and count == 1
-    problem_type = source.problem_type or ("regression" if is_score else None)
-    labels = None
-    if source.has_settings:
-        labels = model_directory.read_labels(source.directory)
-    if labels is None or len(labels) != count:
-        if labels is not None:
+def _settings(
+    source: Source, heads: set[str], bilstm_size: int, tensors: dict
+) -> Settings:
+    """Returns the source's settings as far as they apply to these weights."""
+    architecture = _architecture(source.settings, heads, bilstm_size)
+    labels = problem_type = None
+    if "classifier" in heads:
+        problem_type = source.settings.problem_type
+    if "classifier" in heads and architecture != "BertForMultipleChoice":
+        labels = source.settings.labels
+        count = tensors["output_weights"].shape[0]
+        if architecture == "BertForSequenceClassification" and count == 1:
+            problem_type = problem_type or "regression"
+        if labels is not None and len(labels) != count:
             logging.warning(
                 "%s names %d labels, but the classifier has %d",
                 source.directory,
                 len(labels),
                 count,
             )
-        labels = examples.unnamed(count)
-    return labels, problem_type
+            labels = None
+        labels = labels or examples.unnamed(count)
+    return Settings(
+        architecture=architecture,
+        attention=source.settings.attention,
+        bilstm_size=bilstm_size,
+        labels=labels,
+        problem_type=problem_type,
+    )
 
 
-def _architecture(
-    source: checkpoint_sources.Source, heads: set, bilstm_size: int
-) -> str:
+def _architecture(settings: Settings, heads: set[str], bilstm_size: int) -> str:
     """Chooses the class of transformers: the declared one, if it fits."""
-    declared = None
-    if source.has_settings:
-        declared = model_directory.read_architecture(source.directory)
+    declared = settings.architecture
     if bilstm_size:
-        return "BertModel"  # Of which it holds the weights, and more.
+        return "BertModel"  # The file has more weights than this class.
     if _ARCHITECTURES.get(declared) == heads:
         return declared
-    if _reads_left_to_right(source) and heads == {"masked_lm"}:
+    if settings.attention == "left_to_right" and heads == {"masked_lm"}:
         return "BertLMHeadModel"
     for name, theirs in _ARCHITECTURES.items():
         if theirs == heads:
@@ -326,87 +271,136 @@ def _architecture(
     return "BertForPreTraining"
 
 
-def _reads_left_to_right(source: checkpoint_sources.Source) -> bool:
-    """Tells whether places see only those before them."""
-    attention = model_directory.read_attention(source.directory)
-    return attention == "left_to_right"
+def _read_task_files(directory: str) -> dict[str, bytes]:
+    found = {}
+    for name in TASK_FILES:
+        path = os.path.join(directory, name)
+        if file_system.exists(path):
+            with open(file_system.local(path), "rb") as file:
+                found[name] = file.read()
+    return found
 
 
-# ----------------------------------------------------------------------
-# Says in lines of text what a checkpoint holds, or how two of them differ.
-
-
-class Comparison(NamedTuple):
-    """How two checkpoints differ.
-
-    lines: one per variable that differs, and a summary.
-    is_equal: whether nothing differs by more than the tolerance.
-    """
-
-    lines: list[str]
-    is_equal: bool
-
-
-def contents(source: Source) -> Iterator[str]:
-    """Lists names, shapes, types and parameter counts."""
-    yield f"{source.path}: {source.kind}"
-    if source.config is not None:
-        values = source.config.to_dict().items()
-        yield "config: " + ", ".join(f"{k}={v}" for k, v in values)
-    for path in sorted(source.tensors):
-        tensor = source.tensors[path]
-        alias = "" if tensor.name == path else f"  <- {tensor.name}"
-        yield _line(path, tensor) + alias
-    for title, tensors in (
-        ("no place in BERT", source.others),
-        ("of training", source.training_state),
+def _refuse_another(directory: str, checkpoint: Checkpoint) -> None:
+    """Refuses a directory with files of another checkpoint."""
+    for name in (
+        model_directory.WEIGHTS,
+        f"{tensorflow_checkpoints.PREFIX}.index",
+        *(name for name in TASK_FILES if name not in checkpoint.task_files),
     ):
-        for name in sorted(tensors):
-            yield f"{_line(name, tensors[name])}  ({title})"
-    total = sum(math.prod(t.shape) for t in source.tensors.values())
-    yield f"{len(source.tensors)} variables, {total:,} parameters"
+        if os.path.exists(os.path.join(directory, name)):
+            raise errors.InputError(
+                f"--output={directory}: {name} is there already; remove it or "
+                "choose another directory"
+            )
 
 
-def compare(one: Source, other: Source, tolerance: float) -> Comparison:
-    """Compares by value, whatever forms the two have."""
-    lines, largest, is_equal = [], 0.0, True
-    for path in sorted(one.tensors.keys() | other.tensors.keys()):
-        if path not in one.tensors or path not in other.tensors:
-            where = one if path in one.tensors else other
-            lines.append(f"{path}  only in {where.path}")
-            is_equal = False
-            continue
-        a = stored_weights.values(one.path, one.tensors[path])
-        b = stored_weights.values(other.path, other.tensors[path])
-        if a.shape != b.shape:
-            lines.append(f"{path}  {list(a.shape)} and {list(b.shape)}")
-            is_equal = False
-            continue
-        difference = float(np.max(np.abs(a - b), initial=0.0))
-        largest = max(largest, difference)
-        if difference > 0:
-            lines.append(f"{path}  max |difference| {difference:.3g}")
-    if one.config is not None and other.config is not None:
-        for key in checkpoint_sources.MUST_AGREE:
-            ours, theirs = (getattr(x.config, key) for x in (one, other))
-            if ours != theirs:
-                lines.append(f"config: {key} is {ours} and {theirs}")
-                is_equal = False
-    common = len(one.tensors.keys() & other.tensors.keys())
-    is_equal = is_equal and largest <= tolerance and common > 0
-    if one.others or other.others:
-        lines.append(
-            f"not compared, as they have no place in BERT: {len(one.others)} "
-            f"and {len(other.others)} tensors"
-        )
-    verdict = "equal" if is_equal else "DIFFERENT"
-    lines.append(
-        f"{verdict}: {common} variables in both, max |difference| {largest:.3g}"
+def add_words(
+    checkpoint: Checkpoint, words: list[str], where: str, position: str = UNUSED
+) -> Checkpoint:
+    """Returns the model with these words in its vocabulary.
+
+    Args:
+      checkpoint: with a vocabulary.
+      words: one word each, normalized as the tokenizer does it: in lower case
+        and without accents for an uncased model.
+      where: the words' file, for messages.
+      position: UNUSED replaces [unusedN], and appends words when these are used
+        up; END always appends.
+
+    Raises:
+      InputError: the tokenizer would never find one of the words.
+    """
+    old = checkpoint.tokenizer
+    if old is None:
+        raise errors.InputError(f"{where}: the model has no vocabulary")
+    words = _new_words(words, old.vocabulary, where)
+    if not words:
+        return checkpoint
+    tokens = list(old.vocabulary.tokens)
+    ids = [i for i, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
+    ids = ids[: len(words)] if position == UNUSED else []
+    ids += range(len(tokens), len(tokens) + len(words) - len(ids))
+    tokens += [""] * (ids[-1] + 1 - len(tokens))
+    for index, word in zip(ids, words, strict=True):
+        tokens[index] = word
+    new = wordpiece.Tokenizer(
+        vocabulary.Vocabulary.from_tokens(tokens), **old.settings
     )
-    return Comparison(lines, is_equal)
+    for word, found in zip(words, new.tokenize(words), strict=True):
+        if found != [word]:
+            raise errors.InputError(
+                f"{where}: {word!r} would never be found, as the tokenizer "
+                f"reads it as {' '.join(found) or 'nothing'}"
+            )
+    encoding = old.encode(words)
+    values = dict(checkpoint.values)
+    for path in (_WORDS, _BIAS):
+        if path in values:
+            values[path] = _with_means(values[path], encoding, ids)
+    config = dataclasses.replace(
+        checkpoint.config, vocab_size=len(values[_WORDS])
+    )
+    return dataclasses.replace(
+        checkpoint, config=config, values=values, tokenizer=new
+    )
 
 
-def _line(name: str, tensor: StoredTensor) -> str:
-    """Describes one tensor."""
-    shape = ", ".join(map(str, tensor.shape))
-    return f"{name}  {tensor.dtype} [{shape}]  {math.prod(tensor.shape):,}"
+def _new_words(
+    words: list[str], known: vocabulary.Vocabulary, where: str
+) -> list[str]:
+    """Removes empty lines, repetitions and words of the vocabulary."""
+    found = dict.fromkeys(word.strip() for word in words)
+    found.pop("", None)
+    old = [word for word in found if word in known.ids]
+    if old:
+        logging.warning(
+            "%s: the vocabulary has %d of the %d words already, e.g. %s",
+            where,
+            len(old),
+            len(found),
+            old[0],
+        )
+    return [word for word in found if word not in known.ids]
+
+
+def _with_means(
+    table: np.ndarray, encoding: wordpiece.Encoding, ids: list[int]
+) -> np.ndarray:
+    """Sets the rows `ids` to the means of the rows of each word's tokens."""
+    rows = max(len(table), ids[-1] + 1)
+    grown = np.zeros((rows, *table.shape[1:]), np.float32)
+    grown[: len(table)] = table
+    for word, index in enumerate(ids):
+        begin, end = encoding.row_splits[word : word + 2]
+        tokens = table[encoding.ids[begin:end]]
+        grown[index] = tokens.mean(0, dtype=np.float64)
+    return grown
+
+
+def extend_positions(checkpoint: Checkpoint, count: int) -> Checkpoint:
+    """Returns the model with embeddings for `count` positions.
+
+    The first and the last position keep their embeddings; those between are
+    interpolated linearly.
+
+    Raises:
+      InputError: the model has more positions already.
+    """
+    table = checkpoint.values[_POSITIONS]
+    if count < len(table):
+        raise errors.InputError(
+            f"--max_position_embeddings={count}: the model has {len(table)} "
+            "positions; they can only become more"
+        )
+    at = np.linspace(0, len(table) - 1, count)
+    low = np.minimum(at.astype(int), len(table) - 2)
+    fraction = (at - low)[:, None]
+    stretched = table[low] * (1 - fraction) + table[low + 1] * fraction
+    return dataclasses.replace(
+        checkpoint,
+        config=dataclasses.replace(
+            checkpoint.config, max_position_embeddings=count
+        ),
+        values=checkpoint.values | {_POSITIONS: np.float32(stretched)},
+    )

@@ -1,140 +1,188 @@
-"""Writes and reads model directories, which transformers loads as they are.
+"""Model directories, which transformers loads as they are.
 
-    config.json         the architecture, as transformers spells it
-    bert_config.json    the hyperparameters, as google-research/bert does
-    model.safetensors   the weights under Hugging Face's names
-
-The vocabulary and tokenizer settings beside them are the caller's.
+model.safetensors   the weights under Hugging Face's names
+bert_config.json    the hyperparameters in google-research/bert's form
+config.json         the same in transformers' form, and `Settings`
+vocab.txt, tokenizer_config.json    see tokenizer_files
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import safetensors
 import safetensors.numpy
+from absl import logging
 
+from data import examples
+from data.tokenization import wordpiece
 from foundation import errors, file_system
 from modeling import config as bert_config
 from modeling import models
 from modeling.config import BertConfig
-from weights import hugging_face, stored_weights, weight_names
+from weights import hugging_face, stored_weights, tokenizer_files, weight_names
 
-CONFIG = "config.json"
+WEIGHTS = hugging_face.WEIGHTS
 RELEASED_CONFIG = "bert_config.json"
-WEIGHTS = hugging_face.NAME
+CONFIG = "config.json"
+_CONFIGS = (RELEASED_CONFIG, CONFIG)
+# TensorFlow writes it beside checkpoints; it names the latest one.
+_CHECKPOINT = "checkpoint"
+# Classes of transformers with a head for one task.
+_TASKS = {
+    f"BertFor{name}"
+    for name in (
+        "SequenceClassification",
+        "MultipleChoice",
+        "QuestionAnswering",
+        "TokenClassification",
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What config.json contains besides the hyperparameters.
+
+    Attributes:
+      architecture: the class of transformers with the same heads.
+      attention: "bidirectional" or "left_to_right", see modeling.encoder.
+      bilstm_size: of the BiLSTM under the head, which transformers does not
+        know; 0 without one.
+      labels: names of a classifier's or tagger's classes.
+      problem_type: transformers' name for the kind of classification.
+    """
+
+    architecture: str | None = None
+    attention: str = "bidirectional"
+    bilstm_size: int = 0
+    labels: Sequence[str] | None = None
+    problem_type: str | None = None
 
 
 def save(
     model: keras.Model,
-    directory: str,
+    directory: str | os.PathLike,
+    tokenizer: wordpiece.Tokenizer | None = None,
+    *,
     labels: Sequence[str] | None = None,
     problem_type: str | None = None,
 ) -> None:
-    """Writes the three files; each appears whole or not at all.
+    """Writes a model directory; each file is replaced atomically.
 
     Args:
         model: One of modeling.models.
-        directory: Is made if need be.
-        labels: Names of the classes, for classifiers and taggers.
-        problem_type: As transformers calls it, where the model does not show.
+        directory: On a disk or in a bucket.
+        tokenizer: None writes no vocabulary, with a warning.
+        labels: Names of the classes of a classifier or tagger.
+        problem_type: See Settings; None is regression for one class.
     """
-    causal = model.bert.attention == "left_to_right"
+    directory = os.fspath(directory)
     count = getattr(model, "num_classes", None)
     if labels is None and count is not None:
-        labels = [f"LABEL_{i}" for i in range(count)]
+        labels = examples.unnamed(count)
     is_classifier = isinstance(model, models.ClassificationModel)
     if problem_type is None and is_classifier and count == 1:
         problem_type = "regression"
-    write(
-        directory,
-        model.config,
-        {v.path: keras.ops.convert_to_numpy(v) for v in model.weights},
+    settings = Settings(
         architecture=architecture(model),
-        is_decoder=causal,
+        attention=model.bert.attention,
+        bilstm_size=getattr(model, "bilstm_size", 0),
         labels=labels,
         problem_type=problem_type,
-        bilstm_size=getattr(model, "bilstm_size", 0),
     )
+    values = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+    write(directory, model.config, values, settings)
+    if tokenizer is None:
+        logging.warning(
+            "%s has no vocab.txt: the vocabulary is not known; --vocab_file "
+            "names it",
+            directory,
+        )
+        return
+    tokenizer_files.save(
+        tokenizer, directory, max_length=model.config.max_position_embeddings
+    )
+
+
+def architecture(model: keras.Model) -> str:
+    """Returns the name of transformers' class with the same heads."""
+    model = getattr(model, "tagger", model)  # Of a model with a CRF.
+    is_causal = model.bert.attention == "left_to_right"
+    if isinstance(model, models.PretrainingModel):
+        if model.next_sentence is not None:
+            return "BertForPreTraining"
+        return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
+    if model.bilstm_size:
+        return "BertModel"  # The file has more weights than this class.
+    return {
+        models.ClassificationModel: "BertForSequenceClassification",
+        models.MultipleChoiceModel: "BertForMultipleChoice",
+        models.QuestionAnsweringModel: "BertForQuestionAnswering",
+        models.TaggingModel: "BertForTokenClassification",
+    }[type(model)]
 
 
 def write(
     directory: str,
     config: BertConfig,
     values: Mapping[str, np.ndarray],
-    *,
-    architecture: str,
-    is_decoder: bool = False,
-    labels: Sequence[str] | None = None,
-    problem_type: str | None = None,
-    bilstm_size: int = 0,
+    settings: Settings,
 ) -> None:
-    """Writes the three files of weights that need not be in a model.
+    """Writes the weights and both configs; `values` maps our paths to float32.
 
-    Args:
-        directory: Is made if need be.
-        config: The released hyperparameters.
-        values: Our path -> float32 values.
-        architecture: The class of transformers with the same heads.
-        is_decoder: Whether places see only those before them.
-        labels: Names of the classes.
-        problem_type: As transformers calls it, where it must be told.
-        bilstm_size: Of a BiLSTM under the head; transformers knows none.
+    The directory, on a disk or in a bucket, is made if it is missing.
     """
-    os.makedirs(directory, exist_ok=True)
+    file_system.make_folder(directory)
     tensors = {}
     for path, value in values.items():
-        name, transpose = weight_names.to_hugging_face(path)
-        tensors[name] = np.ascontiguousarray(value.T if transpose else value)
+        row = weight_names.by_path(path)
+        tensors[row.hugging_face] = np.ascontiguousarray(
+            value.T if row.is_transposed else value
+        )
 
     # transformers refuses files that do not name a format.
     metadata = {"format": "pt"}
-    with file_system.replacing(os.path.join(directory, WEIGHTS)) as path:
+    weights = os.path.join(directory, WEIGHTS)
+    with file_system.replacing(weights, on_disk=True) as temporary:
         try:
-            safetensors.numpy.save_file(tensors, path, metadata=metadata)
+            safetensors.numpy.save_file(tensors, temporary, metadata=metadata)
         except safetensors.SafetensorError as error:  # A full disk, mostly.
             raise OSError(f"{directory}: {error}") from error
-    write_configs(
-        directory,
-        config,
-        architecture=architecture,
-        is_decoder=is_decoder,
-        labels=labels,
-        problem_type=problem_type,
-        bilstm_size=bilstm_size,
-    )
+    write_configs(directory, config, settings)
 
 
 def write_configs(
-    directory: str,
-    config: BertConfig,
-    *,
-    architecture: str,
-    is_decoder: bool = False,
-    labels: Sequence[str] | None = None,
-    problem_type: str | None = None,
-    bilstm_size: int = 0,
+    directory: str, config: BertConfig, settings: Settings
 ) -> None:
-    """Writes bert_config.json and config.json; takes what `write` takes."""
-    values = {"architectures": [architecture]} | config.to_hugging_face()
-    if is_decoder:
+    """Writes bert_config.json and config.json."""
+    values = {
+        "architectures": [settings.architecture],
+        **config.to_hugging_face(),
+    }
+    if settings.attention == "left_to_right":
         values["is_decoder"] = True
-    if labels is not None:
-        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
-        values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if problem_type is not None:
-        values["problem_type"] = problem_type
-    if bilstm_size:
-        values["bilstm_size"] = bilstm_size
-    file_system.write_json(
-        os.path.join(directory, RELEASED_CONFIG), config.to_dict()
-    )
+    if settings.labels is not None:
+        values["id2label"] = {
+            str(i): label for i, label in enumerate(settings.labels)
+        }
+        values["label2id"] = {
+            label: i for i, label in enumerate(settings.labels)
+        }
+    if settings.problem_type is not None:
+        values["problem_type"] = settings.problem_type
+    if settings.bilstm_size:
+        values["bilstm_size"] = settings.bilstm_size
+    path = os.path.join(directory, RELEASED_CONFIG)
+    file_system.write_json(path, config.to_dict())
     file_system.write_json(os.path.join(directory, CONFIG), values)
 
 
 def read_config(directory: str) -> BertConfig:
-    """Reads config.json, or bert_config.json where there is no other."""
+    """Reads config.json, or bert_config.json if that is the only one."""
     for name in (CONFIG, RELEASED_CONFIG):
         path = os.path.join(directory, name)
         if os.path.exists(path):
@@ -144,48 +192,42 @@ def read_config(directory: str) -> BertConfig:
     )
 
 
-def read_attention(directory: str) -> str:
-    """Reads which way the model looks: a BertEncoder's `attention`."""
+def read_settings(directory: str) -> Settings:
+    """Reads the settings in config.json; without one, returns the defaults.
+
+    Raises:
+      InputError: they have wrong types.
+    """
     path = os.path.join(directory, CONFIG)
-    values = _read_json_object(path) if os.path.exists(path) else {}
-    return "left_to_right" if values.get("is_decoder") else "bidirectional"
-
-
-def read_bilstm_size(directory: str) -> int:
-    """Reads the size of the BiLSTM under the head; 0 where there is none."""
-    path = os.path.join(directory, CONFIG)
-    size = _read_json_object(path).get("bilstm_size", 0)
-    if not isinstance(size, int) or size < 0:
-        raise errors.InputError(f"{path}: bilstm_size must not be {size!r}")
-    return size
-
-
-def read_labels(directory: str) -> list[str] | None:
-    """Reads the names of the classes, or None where there are none."""
-    path = os.path.join(directory, CONFIG)
-    labels = _read_json_object(path).get("id2label")
-    if labels is None:
-        return None
+    if not os.path.isfile(path):
+        return Settings()
+    values = bert_config.read_json(path)
+    if not isinstance(values, dict):
+        raise errors.InputError(f"{path}: not a JSON object")
+    bilstm_size = values.get("bilstm_size", 0)
+    if not isinstance(bilstm_size, int) or bilstm_size < 0:
+        raise errors.InputError(
+            f"{path}: bilstm_size must not be {bilstm_size!r}"
+        )
+    labels = values.get("id2label")
     try:
-        return [str(labels[key]) for key in sorted(labels, key=int)]
+        if labels is not None:
+            labels = [str(labels[key]) for key in sorted(labels, key=int)]
     except (TypeError, ValueError) as error:
         raise errors.InputError(
             f"{path}: id2label must map numbers to names"
         ) from error
-
-
-def read_architecture(directory: str) -> str | None:
-    """Reads the name of transformers' class, or None."""
-    path = os.path.join(directory, CONFIG)
-    names = _read_json_object(path).get("architectures")
+    names = values.get("architectures")
     is_list = isinstance(names, list) and names and isinstance(names[0], str)
-    return names[0] if is_list else None
-
-
-def read_problem_type(directory: str) -> str | None:
-    """Reads whether labels are scores, classes or several at once, if told."""
-    path = os.path.join(directory, CONFIG)
-    return _read_json_object(path).get("problem_type")
+    return Settings(
+        architecture=names[0] if is_list else None,
+        attention="left_to_right"
+        if values.get("is_decoder")
+        else "bidirectional",
+        bilstm_size=bilstm_size,
+        labels=labels,
+        problem_type=values.get("problem_type"),
+    )
 
 
 def load_weights(model: keras.Model, directory: str) -> stored_weights.Report:
@@ -194,40 +236,75 @@ def load_weights(model: keras.Model, directory: str) -> stored_weights.Report:
     Args:
         model: One of modeling.models; variables that the file lacks keep
             their values.
-        directory: With a model.safetensors under Hugging Face's names.
+        directory: On a disk.
 
     Returns:
         What was loaded, initialized and left over.
     """
-    stored = hugging_face.read_directory(directory)
     where = os.path.join(directory, WEIGHTS)
-    matched = stored_weights.from_hugging_face(where, stored)
+    matched = hugging_face.match(where, hugging_face.read_directory(directory))
     return stored_weights.assign(
         model, matched.tensors, where=where, others=matched.others
     )
 
 
-def architecture(model: keras.Model) -> str:
-    """Names the class of transformers that has the same heads."""
-    model = getattr(model, "tagger", model)  # Under a CRF.
-    causal = model.bert.attention == "left_to_right"
-    if isinstance(model, models.PretrainingModel):
-        if model.next_sentence is not None:
-            return "BertForPreTraining"
-        return "BertLMHeadModel" if causal else "BertForMaskedLM"
-    if model.bilstm_size:
-        return "BertModel"  # Of which it holds the weights, and more.
-    return {
-        models.ClassificationModel: "BertForSequenceClassification",
-        models.MultipleChoiceModel: "BertForMultipleChoice",
-        models.QuestionAnsweringModel: "BertForQuestionAnswering",
-        models.TaggingModel: "BertForTokenClassification",
-    }[type(model)]
+def has_checkpoints(directory: str) -> bool:
+    """Returns whether a run has written checkpoints to a directory."""
+    return file_system.exists(os.path.join(directory, _CHECKPOINT))
 
 
-def _read_json_object(path: str) -> dict:
-    """Reads a JSON file that must hold an object."""
-    values = bert_config.read_json(path)
-    if not isinstance(values, dict):
-        raise errors.InputError(f"{path}: not a JSON object")
-    return values
+def has_model(directory: str) -> bool:
+    """Returns whether a run has written its model to a directory."""
+    return file_system.exists(os.path.join(directory, WEIGHTS))
+
+
+def check_task(model: Any, weights: str) -> None:
+    """Raises InputError if weights of the same shape have another task's head.
+
+    Args:
+      model: one of modeling.models.
+      weights: a model directory, or a file in one.
+    """
+    directory = file_system.local_folder(
+        file_system.folder_of(weights), _CONFIGS
+    )
+    own = architecture(model)
+    found = read_settings(directory).architecture
+    if found != own and {found, own} <= _TASKS:
+        raise errors.InputError(
+            f"{weights} has been trained for another task: it is a {found}, "
+            f"not a {own}"
+        )
+
+
+def check_not_the_start(
+    output_dir: str, init_checkpoint: str | None, *, is_grid: bool = False
+) -> None:
+    """Refuses to train in the directory that --init_checkpoint is in.
+
+    A directory with a run's checkpoints is resumed instead, whatever the run
+    started from. A grid is not, because its runs have their own directories.
+    """
+    if init_checkpoint is None or (has_checkpoints(output_dir) and not is_grid):
+        return
+    start = file_system.folder_of(init_checkpoint)
+    if file_system.real(start) == file_system.real(output_dir):
+        raise errors.InputError(
+            f"--output_dir={output_dir} contains --init_checkpoint, which "
+            "training would overwrite; choose another"
+        )
+
+
+def check_output_dir(output_dir: str, config: BertConfig) -> None:
+    """Refuses to overwrite a model with other hyperparameters."""
+    folder = file_system.local_folder(output_dir, _CONFIGS)
+    if not os.path.exists(os.path.join(folder, RELEASED_CONFIG)):
+        return
+    found = read_config(folder)
+    for name, value in config.to_dict().items():
+        other = getattr(found, name)
+        if other != value:
+            raise errors.InputError(
+                f"--output_dir={output_dir} holds another model: its {name} "
+                f"is {other}, not {value}"
+            )

@@ -1,8 +1,7 @@
-"""Puts the weights of any checkpoint into a model, or says why not.
+"""The tensors of a checkpoint, and their assignment to a model's variables.
 
-A checkpoint of whatever format becomes a mapping of our paths to stored
-tensors; what each holds is read one at a time, after everything that can be
-checked without reading has been.
+Each checkpoint format is read as a mapping of our paths to stored tensors.
+Names and shapes are checked first; the values are read one tensor at a time.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,16 +13,13 @@ import numpy as np
 from foundation import errors
 from weights import weight_names
 
-_DECODER = "cls.predictions.decoder.weight"
-_WORDS = "bert/embeddings/word_embeddings"
-
 
 class StoredTensor(NamedTuple):
     """One tensor of a file.
 
-    name: As the file has it.
-    shape: After reading.
-    dtype: As the file has it, for listings.
+    name: As in the file.
+    shape: Of what `read` returns.
+    dtype: As the file's format calls it, for listings.
     read: Returns the values.
     """
 
@@ -33,12 +29,27 @@ class StoredTensor(NamedTuple):
     read: Callable[[], np.ndarray]
 
 
-class Report(NamedTuple):
-    """What became of the weights of a file and the variables of a model.
+class Matched(NamedTuple):
+    """The tensors of a checkpoint, sorted by purpose.
 
-    loaded: Paths of variables that got their value from the file.
+    tensors: Our path -> weight of BERT, in our layout.
+    others: Name in the file -> tensor that is no weight of BERT.
+    training_state: Name in the file -> optimizer slot or step.
+    num_attention_heads: Of the encoder, where the shapes show it, else None.
+    """
+
+    tensors: dict[str, StoredTensor]
+    others: dict[str, StoredTensor]
+    training_state: Mapping[str, StoredTensor] = {}
+    num_attention_heads: int | None = None
+
+
+class Report(NamedTuple):
+    """The result of assigning a checkpoint's tensors to a model.
+
+    loaded: Paths of variables that got their values from the file.
     initialized: Paths of variables that the file lacks.
-    left_over: Names in the file that the model has no place for.
+    left_over: Names of tensors that the model has no variable for.
     """
 
     loaded: list
@@ -46,7 +57,7 @@ class Report(NamedTuple):
     left_over: list
 
     def summary(self) -> str:
-        """Says it in one line."""
+        """Returns the report as one line."""
         parts = [f"{len(self.loaded)} variables loaded"]
         if self.initialized:
             parts.append("initialized: " + ", ".join(self.initialized))
@@ -55,61 +66,21 @@ class Report(NamedTuple):
         return "; ".join(parts)
 
 
-class Matched(NamedTuple):
-    """The tensors of a file, by whether BERT knows their names.
-
-    tensors: Our path -> tensor in our layout.
-    others: The file's name -> tensor that no BERT has a place for.
-    """
-
-    tensors: dict
-    others: dict
-
-
-def from_hugging_face(
-    where: str, stored: Mapping[str, StoredTensor]
-) -> Matched:
-    """Renames and transposes what a transformers checkpoint holds."""
-    tensors: dict[str, StoredTensor] = {}
-    others = {}
-    bias = "cls.predictions.bias"
-    for name, tensor in stored.items():
-        known = name
-        if name == "cls.predictions.decoder.bias" and bias not in stored:
-            known = bias  # Of the two tied tensors, either may be stored.
-        if weight_names.is_derived(known):
-            continue
-        path, transpose = weight_names.from_hugging_face(known) or ("", False)
-        if not path:
-            others[name] = tensor
-            continue
-        if path in tensors:
-            raise errors.InputError(
-                f"{where}: {tensors[path].name} and {name} are the same weight"
-            )
-        tensors[path] = _transposed(tensor) if transpose else tensor
-    decoder = stored.get(_DECODER)
-    words = tensors.get(_WORDS)
-    if decoder and words and not _is_same(decoder, words):
-        others[decoder.name] = decoder  # Of a model that ties them not.
-    return Matched(tensors, others)
-
-
-def _is_same(one: StoredTensor, other: StoredTensor) -> bool:
-    is_alike = one.shape == other.shape
-    return is_alike and np.array_equal(one.read(), other.read())
-
-
 def values(where: str, tensor: StoredTensor) -> np.ndarray:
-    """Reads a weight as finite float32, in memory order."""
+    """Reads a weight as a contiguous array of finite float32.
+
+    Raises:
+        InputError: the tensor, in the file `where`, does not hold floats, or
+            holds NaN or infinity.
+    """
     value = tensor.read()
     if value.dtype.kind != "f":
         raise errors.InputError(
             f"{where}: {tensor.name} is {tensor.dtype}; weights must be floats"
         )
     value = np.ascontiguousarray(value, np.float32)
-    # A sum is not finite if any of its parts is not; the other way round it
-    # may overflow, so that only then each value is looked at.
+    # The sum is fast, and not finite if any value is not. It may overflow
+    # though all values are finite; only then is each value checked.
     with np.errstate(over="ignore"):
         total = np.sum(value)
     if not np.isfinite(total) and not np.isfinite(value).all():
@@ -126,17 +97,17 @@ def assign(
     where: str,
     others: Mapping[str, StoredTensor] | None = None,
 ) -> Report:
-    """Sets the model's variables; those that the file lacks keep theirs.
+    """Sets the model's variables; those that the file lacks keep their values.
 
     Args:
         model: One of modeling.models.
-        tensors: Our path -> what the file holds for it.
+        tensors: Our path -> the file's tensor.
         where: The file, for messages.
-        others: What else the file holds.
+        others: The file's other tensors, for the report.
 
     Raises:
-        InputError: a shape differs, or an encoder does not fit the model's:
-            only heads and the pooler may be missing or left over.
+        InputError: a shape differs, or the encoders differ. Only heads and the
+            pooler may be missing or left over.
     """
     variables = {variable.path: variable for variable in model.weights}
     check_encoder(where, tensors, variables)
@@ -154,7 +125,13 @@ def assign(
 
 
 def check_encoder(where: str, tensors: Mapping, wanted: Mapping) -> None:
-    """Refuses an encoder with other layers than the wanted paths have."""
+    """Raises InputError unless the file's encoder has exactly the wanted paths.
+
+    Args:
+        where: The file, for the message.
+        tensors: Our path -> the file's tensor.
+        wanted: Mapping with the paths of the model.
+    """
     ours = [path for path in wanted if weight_names.is_encoder(path)]
     missing = [path for path in ours if path not in tensors]
     surplus = [
@@ -173,15 +150,15 @@ def check_encoder(where: str, tensors: Mapping, wanted: Mapping) -> None:
         )
     if surplus:
         raise errors.InputError(
-            f"{where}: {tensors[surplus[0]].name} has no place in this model, "
-            f"nor have {len(surplus) - 1} more of that encoder's variables"
+            f"{where}: {tensors[surplus[0]].name} is not part of this model, "
+            f"and neither are {len(surplus) - 1} more variables of the encoder"
         )
 
 
 def check_shape(
     where: str, path: str, tensor: StoredTensor, wanted: tuple
 ) -> None:
-    """Refuses a tensor of another shape."""
+    """Raises InputError if a tensor does not have the wanted shape."""
     if tuple(tensor.shape) == wanted:
         return
     advice = ""
@@ -190,11 +167,4 @@ def check_shape(
     raise errors.InputError(
         f"{where}: {tensor.name} is {list(tensor.shape)}, which does not fit "
         f"{path} {list(wanted)} of this model{advice}"
-    )
-
-
-def _transposed(tensor: StoredTensor) -> StoredTensor:
-    """Describes the transposed matrix."""
-    return tensor._replace(
-        shape=tuple(tensor.shape[::-1]), read=lambda: tensor.read().T
     )

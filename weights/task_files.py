@@ -1,7 +1,16 @@
-"""What a trained classifier says of its outputs, and a task makes of it."""
+"""What is stored with a model about its task: classes, SQuAD settings, files.
+
+    model/config.json                  names of the classes, problem type
+    model/question_answering.json
+        {"version_2_with_negative": true, "null_score_diff_threshold": -1.25}
+    model/crf.json, true_case.json     written and read by tasks/ner
+
+These belong to the weights in the same directory. Training writes them, and
+flags of later runs do not change them; only prediction adds the threshold that
+it finds for SQuAD 2.0.
+"""
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -10,11 +19,12 @@ from absl import logging
 
 from data import examples
 from foundation import errors, file_system
-from weights import model_files
+from weights import model_directory
 
-CRF = "crf.json"  # Beside a model: the scores of one tag after another.
-TRUE_CASE = "true_case.json"  # Beside a model: how words are written.
-# As transformers calls them.
+CRF = "crf.json"  # The transition scores between tags.
+TRUE_CASE = "true_case.json"  # The usual case of words.
+SQUAD_SETTINGS = "question_answering.json"
+# Kind of task -> transformers' name for it.
 PROBLEM_TYPES = {
     examples.CLASSIFICATION: "single_label_classification",
     examples.REGRESSION: "regression",
@@ -25,11 +35,11 @@ PROBLEM_TYPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-    """What a model says of itself that has been trained already.
+    """The classes of a trained model.
 
     Attributes:
-      labels: in the order of its outputs, or None.
-      problem_type: as transformers calls it, or None.
+      labels: in the order of the model's outputs, or None.
+      problem_type: transformers' name, or None.
     """
 
     labels: Sequence[str] | None
@@ -37,31 +47,77 @@ class Known:
 
     @property
     def names(self) -> Sequence[str] | None:
-        """The labels, unless they are only numbered."""
+        """The labels, or None if they are only numbered."""
         labels = list(self.labels or ())
         return labels if labels != examples.unnamed(len(labels)) else None
 
     @property
     def kind(self) -> str | None:
-        """Of data.examples."""
+        """The kind of task, see data.examples; None if it is unknown."""
         kinds = {name: kind for kind, name in PROBLEM_TYPES.items()}
         return kinds.get(self.problem_type) if self.problem_type else None
 
-    def in_order(self, labels: Sequence[str]) -> Sequence[str]:
-        """Returns a task's labels in the order of the model's outputs.
+    def with_names(self, names: Sequence[str] | None) -> "Known":
+        """Returns the classes with the names in --label_names.
+
+        Args:
+          names: in the order of the model's outputs; None changes nothing.
 
         Raises:
-          InputError: the model has been trained for others.
+          InputError: the model has another number of classes, or other names.
+        """
+        if names is None:
+            return self
+        given = f"--label_names={','.join(names)}"
+        if len(set(names)) < len(names):
+            raise errors.InputError(f"{given}: a name occurs twice")
+        if self.labels is not None and len(self.labels) != len(names):
+            raise errors.InputError(
+                f"{given}: the model has {len(self.labels)} classes"
+            )
+        if self.names is not None and list(self.names) != list(names):
+            raise errors.InputError(
+                f"{given}: the model's classes are {', '.join(self.names)}"
+            )
+        return dataclasses.replace(self, labels=list(names))
+
+    def in_order(
+        self, labels: Sequence[str], order: str = "google-research/bert's order"
+    ) -> Sequence[str]:
+        """Returns a task's labels in the order of the model's outputs.
+
+        Args:
+          labels: of the task.
+          order: describes their order, for the warning that is logged if the
+            model's classes have no names and this order is assumed.
+
+        Raises:
+          InputError: the model has been trained for other labels.
         """
         names = self.names
         if names is None or not labels:
+            if self.labels and labels and not all(map(str.isdigit, labels)):
+                logging.warning(
+                    "the model's classes have no names: %s are taken for %s "
+                    "(%s); if this is wrong, all predictions are. The "
+                    'model\'s documentation or "id2label" in its config.json '
+                    "has the order; --label_names sets it",
+                    ", ".join(self.labels),
+                    ", ".join(labels),
+                    order,
+                )
             return labels
+        return self._named_order(names, labels)
+
+    def _named_order(
+        self, names: Sequence[str], labels: Sequence[str]
+    ) -> Sequence[str]:
         if sorted(names) == sorted(labels):
             return names
         spelled = {label.lower(): label for label in labels}
         if sorted(name.lower() for name in names) == sorted(spelled):
             return [spelled[name.lower()] for name in names]
-        # 0 and 1 are the places of classes, whatever these are called.
+        # The labels 0 and 1 are class numbers, whatever the model's names are.
         if len(names) == len(labels) and all(map(str.isdigit, labels)):
             logging.warning(
                 "the task's labels %s are taken for the model's %s",
@@ -75,20 +131,31 @@ class Known:
         )
 
     def in_order_if_its_own(self, labels: Sequence[str]) -> Sequence[str]:
-        """Returns the same; labels of another task stay as they are."""
+        """Returns the labels in the model's order if it was trained for them.
+
+        For training, which can change the classes: labels of another task keep
+        their order, and so do those of a model without names.
+        """
+        if self.names is None or not labels:
+            return labels
         try:
-            return self.in_order(labels)
+            return self._named_order(self.names, labels)
         except errors.InputError:
             return labels
 
 
 def kind(given: str | None, known: Known | None) -> str:
-    """Returns what a user's own task is: as given, else as the model is.
+    """Returns the kind of a user's own task: the given one, or the model's.
 
-    A model of one output that does not say tells a value, as in transformers.
+    A model with one output and no problem type predicts a value, as in
+    transformers.
+
+    Args:
+      given: --problem_type.
+      known: of the model; None if a new one is trained.
 
     Raises:
-      InputError: these differ.
+      InputError: they differ.
     """
     trained = known.kind if known is not None else None
     if given and trained and given != trained:
@@ -100,26 +167,13 @@ def kind(given: str | None, known: Known | None) -> str:
     return given or trained or examples.CLASSIFICATION
 
 
-# ----------------------------------------------------------------------
-# What is stored with a model about how it must be asked.
-#
-#     model/question_answering.json
-#         {"version_2_with_negative": true, "null_score_diff_threshold": -1.25}
-#
-# It belongs to the weights beside it: training writes it, predicting adds a
-# threshold that was found to those of 2.0, and no flag of a later run changes
-# it.
-
-SQUAD_SETTINGS = "question_answering.json"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings:
-    """What a model must be asked with, by the flags' names.
+    """The settings of a question answering model, by the flags' names.
 
     Attributes:
-      version_2_with_negative: whether there may be no answer.
-      null_score_diff_threshold: None in 1.1, and where none was found.
+      version_2_with_negative: whether a question may have no answer.
+      null_score_diff_threshold: None for SQuAD 1.1, and if none was found.
     """
 
     version_2_with_negative: bool = False
@@ -127,13 +181,14 @@ class SquadSettings:
 
 
 def write_settings(directory: str, settings: SquadSettings) -> None:
-    """Stores settings with a model."""
-    text = json.dumps(dataclasses.asdict(settings), indent=2) + "\n"
-    file_system.write_text(os.path.join(directory, SQUAD_SETTINGS), text)
+    """Writes question_answering.json."""
+    file_system.write_json(
+        os.path.join(directory, SQUAD_SETTINGS), dataclasses.asdict(settings)
+    )
 
 
 def read_settings(directory: str) -> SquadSettings | None:
-    """Reads what is stored in a directory, None where nothing is.
+    """Reads question_answering.json; returns None if there is none.
 
     Raises:
       InputError: the file holds something else.
@@ -157,8 +212,8 @@ def read_settings(directory: str) -> SquadSettings | None:
     return settings
 
 
-def settings_of_model(output_dir: str) -> SquadSettings | None:
-    """Reads what is stored with the model in a directory, if one is there."""
-    return (
-        read_settings(output_dir) if model_files.is_here(output_dir) else None
-    )
+def settings_of_model(directory: str) -> SquadSettings | None:
+    """Reads the settings of the model in a directory; None without a model."""
+    if not model_directory.has_model(directory):
+        return None
+    return read_settings(directory)

@@ -1,19 +1,33 @@
-"""Reads and writes TensorFlow checkpoints under the released TF1 names.
+"""TensorFlow checkpoints: the released TF1 names, and Model Garden's objects.
 
-    bert_model.ckpt.index                  names, shapes, places
+    bert_model.ckpt.index                  names, shapes, offsets
     bert_model.ckpt.data-00000-of-00001    values
 
-What google-research/bert released, what its runs and ours leave behind
-(optimizer slots and the step included), and the raw view of TF2 checkpoints,
-whose names `model_garden` understands.
+TensorFlow's own reader reads both, compressed blocks and partitioned variables
+included. It verifies the checksums of the index and of each tensor, so that a
+damaged file ends in a message. Only an index that was forged, with impossible
+shapes under valid checksums, makes TensorFlow abort the process.
+
+TF1 checkpoints of google-research/bert and of our own runs contain our paths,
+optimizer slots and the step. TF2 checkpoints of Model Garden name objects. The
+older, functional encoder numbers its layers in the order of the graph; the
+newer one has attributes, whose names are those of `weight_names`:
+
+    encoder/layer_with_weights-4/_attention_layer/_key_dense/kernel
+    encoder/_transformer_layers/0/_attention_layer/_key_dense/kernel
+
+Their attention has kernels [H, N, D], biases [N, D] and an output kernel
+[N, D, H], which are our [H, H] and [H] in the same memory order. Their score
+heads are transposed. The shapes contain the number of heads N.
 """
 
-import dataclasses
+import contextlib
+import functools
 import math
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -22,225 +36,54 @@ from foundation import errors, file_system
 from weights import weight_names
 from weights.stored_weights import Matched, StoredTensor
 
-# ----------------------------------------------------------------------
-# Reads the index of a TensorFlow checkpoint without believing it.
-#
-# TensorFlow's own reader aborts the process on sizes that cannot be, so they
-# are
-# looked at first. `PREFIX.index` is a sorted table (LevelDB's format) of
-# protocol buffers; the values lie in `PREFIX.data-0000i-of-0000n`:
-#
-#     ""                         header: number of data files, byte order
-#     "bert/pooler/dense/bias"   dtype, shape, data file, offset, size
-
-_FOOTER = 48
-_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
-_BLOCK_TRAILER = 5
-_LARGEST = 1 << 28
-_MAX_RANK = 8
-_COUNT = 1 << 40
-_STRING = tf.string.as_datatype_enum
-
-
-class _Damaged(Exception):
-    """Says what is wrong with the table."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """Where one tensor lies."""
-
-    dtype: str
-    shape: tuple
-    shard: int
-    offset: int
-    size: int
-    is_sliced: bool
-
-
-def read_index(prefix: str, *, needs_data: bool = True) -> dict[str, Entry]:
-    """Lists the tensors of a checkpoint.
-
-    Args:
-      prefix: the checkpoint's files up to ".index".
-      needs_data: whether the data files must be there, too.
-
-    Raises:
-      InputError: the index is damaged or cannot be true, or data is missing.
-    """
-    path = prefix + ".index"
-    if tf.io.gfile.stat(path).length > _LARGEST:
-        raise errors.InputError(f"{path}: too large for an index")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
-    try:
-        table = dict(_table(content))
-        header = _message(table.pop(b""), numbers=(1, 2))
-        if header.get(2, 0) != 0:
-            raise _Damaged("it is of a big-endian machine")
-        entries = {
-            name.decode("utf-8"): _entry(name, value)
-            for name, value in table.items()
-        }
-    except (_Damaged, KeyError, IndexError, TypeError, ValueError) as error:
-        raise errors.InputError(
-            f"{path}: damaged, or no checkpoint's index ({error})"
-        ) from error
-    if needs_data:
-        _check_data(prefix, header.get(1, 1), entries)
-    return entries
-
-
-def _check_data(prefix: str, count: int, entries: dict[str, Entry]) -> None:
-    """Refuses tensors that end beyond their file."""
-    if not 1 <= count <= 10_000:
-        raise errors.InputError(f"{prefix}.index: {count} data files")
-    sizes = []
-    for shard in range(count):
-        path = f"{prefix}.data-{shard:05d}-of-{count:05d}"
-        if not tf.io.gfile.exists(path):
-            raise errors.InputError(f"{path} is missing")
-        sizes.append(tf.io.gfile.stat(path).length)
-    for name, entry in entries.items():
-        if entry.is_sliced:
-            continue
-        if entry.shard >= count:
-            raise errors.InputError(
-                f"{prefix}.index: {name} lies in data file {entry.shard} of "
-                f"{count}"
-            )
-        if entry.offset + entry.size > sizes[entry.shard]:
-            raise errors.InputError(
-                f"{prefix}: truncated: {name} ends at byte "
-                f"{entry.offset + entry.size} of {sizes[entry.shard]}"
-            )
-
-
-def _entry(name: bytes, value: bytes) -> Entry:
-    """Checks one tensor's description."""
-    fields = _message(value, numbers=(1, 3, 4, 5))
-    is_sliced = 7 in fields
-    dtype = tf.dtypes.as_dtype(fields.get(1, 0))
-    shape = []
-    for number, dimension in _fields(fields.get(2, b"")):
-        if number != 2:
-            raise _Damaged(f"{name[:80]!r} has no shape")
-        shape.append(_message(dimension, numbers=(1,)).get(1, 0))
-    size, offset = fields.get(5, 0), fields.get(4, 0)
-    # A negative number is a large one here.
-    if len(shape) > _MAX_RANK or math.prod(max(n, 1) for n in shape) > _COUNT:
-        raise _Damaged(f"{name[:80]!r} has the shape {shape[:_MAX_RANK]}")
-    if dtype.is_numpy_compatible and fields.get(1) != _STRING:
-        needed = math.prod(shape) * dtype.size
-        if not is_sliced and needed != size:
-            raise _Damaged(
-                f"{name[:80]!r} is {dtype.name} {shape} of {size} bytes"
-            )
-    return Entry(
-        dtype.name, tuple(shape), fields.get(3, 0), offset, size, is_sliced
-    )
-
-
-def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields keys and values of a sorted table."""
-    if len(content) < _FOOTER or content[-8:] != _MAGIC:
-        raise _Damaged("its end is missing")
-    footer = content[-_FOOTER:]
-    _, at = _varint(footer, 0)
-    _, at = _varint(footer, at)
-    offset, at = _varint(footer, at)
-    size, _ = _varint(footer, at)
-    for _, handle in _block(content, offset, size):
-        offset, at = _varint(handle, 0)
-        size, _ = _varint(handle, at)
-        yield from _block(content, offset, size)
-
-
-def _block(
-    content: bytes, offset: int, size: int
-) -> Iterator[tuple[bytes, bytes]]:
-    """Yields keys and values of one block; keys share prefixes."""
-    if offset + size + _BLOCK_TRAILER > len(content) or size < 4:
-        raise _Damaged("a block lies outside of the file")
-    if content[offset + size] != 0:
-        raise _Damaged("a block is compressed, which TensorFlow never writes")
-    block = content[offset : offset + size]
-    restarts = int.from_bytes(block[-4:], "little")
-    end = size - 4 * (restarts + 1)
-    if end < 0:
-        raise _Damaged("a block is too short")
-    at, key = 0, b""
-    while at < end:
-        shared, at = _varint(block, at)
-        own, at = _varint(block, at)
-        length, at = _varint(block, at)
-        if shared > len(key) or at + own + length > end:
-            raise _Damaged("an entry is longer than its block")
-        key = key[:shared] + block[at : at + own]
-        at += own
-        yield key, block[at : at + length]
-        at += length
-
-
-def _message(message: bytes, numbers: tuple) -> dict:
-    """Reads a protocol buffer; these of its fields must be numbers."""
-    fields = dict(_fields(message))
-    if any(not isinstance(fields.get(n, 0), int) for n in numbers):
-        raise _Damaged("a field of another kind")
-    return fields
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields numbers and values of a protocol buffer's fields."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-            value = int.from_bytes(message[at : at + length], "little")
-            at += length
-        elif kind == 2:
-            length, at = _varint(message, at)
-            value = message[at : at + length]
-            at += length
-        else:
-            raise _Damaged("a field of an unknown kind")
-        if at > len(message):
-            raise _Damaged("a field is cut off")
-        yield tag >> 3, value
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number and where the next one begins."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise _Damaged("a number is too long")
-
-
 PREFIX = "bert_model.ckpt"
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _DATA = ".data-00000-of-00001"
-# What training leaves beside the weights: slots of whatever optimizer, steps.
+# In every TF2 checkpoint.
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+# What TensorFlow's reader raises for damaged files.
+_READER_ERRORS = (
+    tf.errors.OpError,
+    IndexError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+# Optimizer slots and steps in TF1 checkpoints.
 _TRAINING = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|lamb_[mv]|LAMB(_1)?|AdamWeightDecayOptimizer"
     r"(_1)?|Momentum|beta[12]_power|global_step|save_counter|training_state"
     r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*)"
 )
+_EMBEDDINGS = (
+    "_embedding_layer/embeddings",
+    "_position_embedding_layer/embeddings",
+    "_type_embedding_layer/embeddings",
+)
+_NUMBERED = re.compile(r"(.*/|)layer_with_weights-(\d+)/(.+)")
+_NAMED = re.compile(
+    r"(?:.*/|)((?:_transformer_layers|_embedding_layer|_type_embedding_layer"
+    r"|_position_embedding_layer|_embedding_norm_layer|_pooler_layer)/.+)"
+)
+# Heads are children of the root, or of the model that has the encoder. The
+# pooler of a pretrainer is part of its next-sentence head.
+_HEADS = (
+    (r"(?:.*/|)masked_lm/(.+)", r"masked_lm/\1"),
+    (
+        r"(?:next_sentence|sentence_prediction)\.\.pooler_dense/(.+)",
+        r"_pooler_layer/\1",
+    ),
+    (r"(?:.*/|)span_labeling/(?:.+/)?(kernel|bias)", r"span_labeling/\1"),
+)
+_SCORES = re.compile(r"(?:.*/|)classification_heads/0/out_proj/(kernel|bias)")
 
 
 def find(directory: str) -> str | None:
-    """Returns the prefix that `checkpoint` names, or the only one there is.
+    """Returns the prefix that the file `checkpoint` names, or the only one.
 
     Raises:
-      InputError: there are several, and nothing says which.
+      InputError: there are several, and `checkpoint` names none of them.
     """
     path = os.path.join(directory, "checkpoint")
     if tf.io.gfile.exists(path):
@@ -263,53 +106,212 @@ def find(directory: str) -> str | None:
 
 
 def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
-    """Lists all tensors; they are read, and their checksums tested, later."""
-    entries = read_index(prefix, needs_data=needs_data)
-    reader = None
+    """Lists the tensors of a checkpoint; their values are read later.
+
+    Args:
+      prefix: the path of the checkpoint's files up to ".index".
+      needs_data: whether the files with the values must exist and be complete.
+
+    Raises:
+      InputError: the index is damaged, or data is missing.
+    """
+    with _one_line(f"{prefix}.index"):
+        # tf.train.load_checkpoint takes a prefix in ram:// for a directory.
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+        shapes = reader.get_variable_to_shape_map()
+        dtypes = reader.get_variable_to_dtype_map()
 
     def load(name: str) -> np.ndarray:
-        nonlocal reader
-        if entries[name].is_sliced:
-            raise errors.InputError(f"{prefix}: {name} is stored in slices")
-        try:
-            if reader is None:
-                reader = tf.train.load_checkpoint(prefix)
+        with _one_line(f"{prefix}: {name}"):
             return reader.get_tensor(name)
-        except (tf.errors.OpError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise errors.InputError(
-                f"{prefix}: {name} cannot be read: {reason:.200}"
-            ) from error
 
+    if needs_data:
+        floats = {name for name, dtype in dtypes.items() if dtype.is_floating}
+        _check_data(
+            prefix, sum(math.prod(shapes[n]) * dtypes[n].size for n in floats)
+        )
     return {
         name: StoredTensor(
-            name, entry.shape, entry.dtype, lambda name=name: load(name)
+            name,
+            tuple(shapes[name]),
+            dtypes[name].name,
+            functools.partial(load, name),
         )
-        for name, entry in entries.items()
+        for name in sorted(shapes)
     }
 
 
-def is_training_state(name: str) -> bool:
-    """Tells optimizer slots and steps from weights."""
-    return _TRAINING.fullmatch(name) is not None
+@contextlib.contextmanager
+def _one_line(where: str) -> Iterator[None]:
+    """Turns the errors of TensorFlow's reader into an InputError."""
+    try:
+        yield
+    except _READER_ERRORS as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise errors.InputError(
+            f"{where} cannot be read, it is damaged or no checkpoint: "
+            f"{reason:.200}"
+        ) from error
 
 
-def match(stored: Mapping[str, StoredTensor]) -> Matched:
-    """Sorts out BERT's weights; their names are ours already."""
-    tensors = {
-        name: tensor
-        for name, tensor in stored.items()
-        if weight_names.to_hugging_face(name) is not None
+def _check_data(prefix: str, needed: int) -> None:
+    """Raises InputError if the data files have fewer bytes than needed."""
+    folder, name = os.path.split(prefix)
+    sizes = [
+        tf.io.gfile.stat(os.path.join(folder, file)).length
+        for file in tf.io.gfile.listdir(folder or ".")
+        if file.startswith(f"{name}.data-")
+    ]
+    if not sizes:
+        raise errors.InputError(f"{prefix}{_DATA} is missing")
+    if sum(sizes) < needed:
+        raise errors.InputError(
+            f"{prefix}.data-*: truncated, or a file is missing: the index "
+            f"lists {needed:,} bytes of weights, but there are {sum(sizes):,}"
+        )
+
+
+def is_model_garden(stored: Mapping[str, StoredTensor]) -> bool:
+    """Returns whether a checkpoint names objects, as TF2 does."""
+    return _OBJECT_GRAPH in stored
+
+
+def match_tf1(stored: Mapping[str, StoredTensor]) -> Matched:
+    """Sorts the tensors of a TF1 checkpoint, which has our paths."""
+    matched = Matched({}, {}, {})
+    for name, tensor in stored.items():
+        if weight_names.by_path(name) is not None:
+            matched.tensors[name] = tensor
+        elif _TRAINING.fullmatch(name):
+            matched.training_state[name] = tensor
+        else:
+            matched.others[name] = tensor
+    return matched
+
+
+def match_model_garden(
+    where: str, stored: Mapping[str, StoredTensor]
+) -> Matched:
+    """Translates the tensors of a TF2 checkpoint to our paths and layout.
+
+    Raises:
+      InputError: it contains no BERT encoder.
+    """
+    matched, num_heads = Matched({}, {}, {}), None
+    names = {
+        name: name.removesuffix(_VALUE)
+        for name in stored
+        if name.endswith(_VALUE) and ".OPTIMIZER_SLOT" not in name
     }
-    others = {name: t for name, t in stored.items() if name not in tensors}
-    return Matched(tensors, others)
+    numbered = _numbered_layers(where, names.values())
+    head = "next_sentence"
+    if any(name.startswith("sentence_prediction.") for name in names.values()):
+        head = "sentence_prediction"
+    for name, tensor in stored.items():
+        known = names.get(name, "")
+        spelled = numbered.get(known) or _attribute_name(known, head)
+        row = weight_names.by_model_garden(spelled) if spelled else None
+        if row is not None and row.path not in matched.tensors:
+            if row.path.endswith("query/bias") and len(tensor.shape) == 2:
+                num_heads = tensor.shape[0]
+            matched.tensors[row.path] = _in_our_layout(row.path, tensor)
+        elif not known or name.startswith(
+            ("optimizer/", "global_step/", "save_counter/")
+        ):
+            matched.training_state[name] = tensor
+        else:
+            matched.others[name] = tensor
+    if not any(weight_names.is_encoder(path) for path in matched.tensors):
+        raise errors.InputError(
+            f"{where}: a TF2 checkpoint, but without the objects of Model "
+            f"Garden's BERT encoder (it holds {next(iter(names), 'nothing')})"
+        )
+    return matched._replace(num_attention_heads=num_heads)
+
+
+def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
+    """Maps the names of a functional encoder's layers to attribute names."""
+    roots: dict[str, dict[str, tuple]] = {}
+    for name in names:
+        found = _NUMBERED.fullmatch(name)
+        if found:
+            root, number, rest = found.groups()
+            roots.setdefault(root, {})[name] = (int(number), rest)
+    for layers in roots.values():
+        blocks = sorted(
+            {n for n, rest in layers.values() if "_attention_layer/" in rest}
+        )
+        if not blocks:
+            continue
+        tables = sorted(
+            n for n, rest in layers.values() if rest.endswith("embeddings")
+        )
+        if len(tables) != len(_EMBEDDINGS) or tables[-1] > blocks[0]:
+            raise errors.InputError(
+                f"{where}: {len(tables)} embeddings before the first of "
+                f"{len(blocks)} transformer layers, where BERT has 3"
+            )
+        return {
+            name: _numbered_layer(number, rest, tables, blocks)
+            for name, (number, rest) in layers.items()
+        }
+    return {}
+
+
+def _numbered_layer(
+    number: int, rest: str, tables: list[int], blocks: list[int]
+) -> str:
+    """Returns the attribute name of `rest`, a variable of a numbered layer."""
+    if number in blocks:
+        # Before 2.3, the output projection was not inside the attention layer.
+        rest = rest.replace(
+            "_attention_output_dense", "_attention_layer/_output_dense"
+        )
+        return f"_transformer_layers/{blocks.index(number)}/{rest}"
+    if number in tables:
+        return _EMBEDDINGS[tables.index(number)]
+    if number < blocks[0]:
+        return f"_embedding_norm_layer/{rest}"
+    return f"_pooler_layer/{rest}"
+
+
+def _attribute_name(name: str, head: str) -> str | None:
+    """Returns the name in `weight_names` of an object's variable, or None."""
+    found = _NAMED.fullmatch(name)
+    if found:
+        return found[1]
+    found = _SCORES.fullmatch(name)
+    if found:
+        return f"{head}/{found[1]}"
+    for pattern, template in _HEADS:
+        found = re.fullmatch(pattern, name)
+        if found:
+            return found.expand(template)
+    return None
+
+
+def _in_our_layout(path: str, tensor: StoredTensor) -> StoredTensor:
+    """Merges the axes of attention heads; transposes score heads."""
+    shape = tuple(tensor.shape)
+    if path.endswith("output_weights"):
+        return tensor._replace(shape=shape[::-1], read=lambda: tensor.read().T)
+    if "/attention/" in path and path.endswith(("/kernel", "/bias")):
+        if path.endswith("/bias"):
+            wanted = (math.prod(shape),)
+        elif "/attention/output/" in path:
+            wanted = (math.prod(shape[:-1]), shape[-1])
+        else:
+            wanted = (shape[0], math.prod(shape[1:]))
+        return tensor._replace(
+            shape=wanted, read=lambda: tensor.read().reshape(wanted)
+        )
+    return tensor
 
 
 def write(prefix: str, values: Mapping[str, np.ndarray]) -> None:
     """Writes a checkpoint that any TensorFlow restores by name.
 
-    Both files appear under their names only when they are whole, the index
-    last.
+    Both files get their names only when they are complete, the index last.
     """
     directory, name = os.path.split(prefix)
     tf.io.gfile.makedirs(directory)

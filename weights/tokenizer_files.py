@@ -1,18 +1,20 @@
-"""The tokenizer's half of a model directory: vocab.txt and its settings.
+"""The tokenizer's files in a model directory: vocab.txt and its settings.
 
-Without do_lower_case a vocabulary means nothing, so both always travel
-together, under the names that Hugging Face reads as well:
+A vocabulary can only be used with the do_lower_case that it was made for, so
+both files are written and read together, under the names that Hugging Face
+uses:
 
-    vocab.txt               one piece a line
+    vocab.txt               one token a line
     tokenizer_config.json   do_lower_case, strip_accents, tokenize_chinese_chars
-    tokenizer.json          both at once: all that newer transformers write
+    tokenizer.json          both; the only file that newer transformers write
 
-Released TF1 models say it by their directory's name only, "uncased_L-12_...".
+For released TF1 models only the directory's name shows the case:
+"uncased_L-12_...".
 """
 
-import json
 import os
 import re
+from typing import Any
 
 from absl import logging
 
@@ -23,14 +25,17 @@ from modeling.config import read_json
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
 FAST = "tokenizer.json"
-_OURS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+# Our setting -> the same in the "normalizer" of tokenizer.json.
 _NORMALIZER = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# As in the Japanese models that were trained on MeCab's words.
-_WAYS = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
+# Other values are those of Japanese models, trained on words from MeCab.
+_ALGORITHMS = {
+    "word_tokenizer_type": "basic",
+    "subword_tokenizer_type": "wordpiece",
+}
 _RELEASE = re.compile(
     r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)(?:_wwm(?:_ext)?)?"
     r"_L-\d+_H-\d+_A-\d+(?:_\w+)?"
@@ -40,18 +45,18 @@ _RELEASE = re.compile(
 def load(
     directory: str, *, do_lower_case: bool | None = None
 ) -> wordpiece.Tokenizer:
-    """Reads the tokenizer of a model directory, of any origin.
+    """Reads the tokenizer of a model directory of any origin.
 
     Args:
       directory: with a vocab.txt or a tokenizer.json.
-      do_lower_case: overrules what the files say.
+      do_lower_case: overrides the files' setting.
 
     Raises:
-      InputError: there is no vocabulary, it is unusable, or the settings are
-        no JSON object.
+      InputError: there is no vocabulary, or a file is unusable.
     """
-    words = _vocabulary(directory)
-    return _make(words, read_settings(directory), do_lower_case, directory)
+    words = read_vocabulary(directory)
+    settings = read_settings(directory)
+    return _make(words, settings, do_lower_case, directory)
 
 
 def with_vocabulary(
@@ -61,13 +66,13 @@ def with_vocabulary(
     directory: str | None = None,
     do_lower_case: bool | None = None,
 ) -> wordpiece.Tokenizer:
-    """Reads a vocabulary that is named by itself; a checkpoint has the rest.
+    """Makes a tokenizer of a vocabulary file and a checkpoint's settings.
 
     Args:
-      vocab_file: one piece a line.
+      vocab_file: one token a line.
       init_checkpoint: as the user wrote it; a release is known by its name.
-      directory: where tokenizer settings may lie.
-      do_lower_case: overrules what is found.
+      directory: of tokenizer settings, if there are any.
+      do_lower_case: overrides them.
     """
     words = vocabulary.Vocabulary.from_file(vocab_file)
     settings = read_settings(directory) if directory else {}
@@ -78,16 +83,21 @@ def with_vocabulary(
     return _make(words, settings, do_lower_case, vocab_file)
 
 
-def _make(words, settings, do_lower_case, place) -> wordpiece.Tokenizer:
+def _make(
+    words: vocabulary.Vocabulary,
+    settings: dict[str, bool],
+    do_lower_case: bool | None,
+    path: str,
+) -> wordpiece.Tokenizer:
     if do_lower_case is not None:
         settings["do_lower_case"] = do_lower_case
     if "do_lower_case" not in settings:
-        settings["do_lower_case"] = _guess_case(place, words)
+        settings["do_lower_case"] = _guess_case(path, words)
     return wordpiece.Tokenizer(words, **settings)
 
 
-def is_here(directory: str) -> bool:
-    """Tells whether a directory has a vocabulary in either form."""
+def has_vocabulary(directory: str) -> bool:
+    """Returns whether a directory has a vocabulary in either form."""
     return any(
         file_system.is_file(os.path.join(directory, name))
         for name in (VOCABULARY, FAST)
@@ -95,10 +105,10 @@ def is_here(directory: str) -> bool:
 
 
 def read_settings(directory: str) -> dict[str, bool]:
-    """Returns the settings that are given; tokenizer_config.json wins.
+    """Returns the settings in the files; tokenizer_config.json comes first.
 
     Raises:
-      InputError: they are no JSON object, or of another way to find words.
+      InputError: a file is no JSON object, or a setting is not supported.
     """
     normalizer = _read_object(directory, FAST).get("normalizer") or {}
     settings = {}
@@ -107,17 +117,17 @@ def read_settings(directory: str) -> dict[str, bool]:
             ours: normalizer.get(theirs) for ours, theirs in _NORMALIZER.items()
         }
     given = _read_object(directory, SETTINGS)
-    for name, ours in _WAYS.items():
+    for name, ours in _ALGORITHMS.items():
         if (given.get(name) or ours) != ours:
             raise errors.InputError(
-                f"{directory}: its {name} is {given[name]!r}, and only BERT's "
-                f"own, {ours!r}, is built in; text that has been split so "
-                f"before is read by it, once {SETTINGS} says so"
+                f"{directory}: its {name} is {given[name]!r}; only BERT's "
+                f"{ours!r} is supported. Split the text into words first and "
+                f"change {SETTINGS} to {ours!r}"
             )
     settings |= {
         name: value
         for name, value in given.items()
-        if name in _OURS and value is not None
+        if name in _NORMALIZER and value is not None
     }
     for name, value in settings.items():
         if value is not None and not isinstance(value, bool):
@@ -128,7 +138,7 @@ def read_settings(directory: str) -> dict[str, bool]:
 
 
 def case_of_release(path: str) -> bool | None:
-    """Returns do_lower_case as a released directory's name tells it."""
+    """Returns do_lower_case by a released directory's name, None for others."""
     for part in path.rstrip("/").split("/")[-2:]:
         found = _RELEASE.fullmatch(part)
         if found:
@@ -137,11 +147,11 @@ def case_of_release(path: str) -> bool | None:
 
 
 def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
-    """Refuses --do_lower_case where the checkpoint says the opposite.
+    """Raises InputError if --do_lower_case contradicts the checkpoint.
 
     Args:
       init_checkpoint: as the user wrote it; a release is known by its name.
-      directory: where tokenizer settings may lie.
+      directory: of tokenizer settings, if there are any.
       given: --do_lower_case.
     """
     wanted = case_of_release(init_checkpoint)
@@ -159,14 +169,13 @@ def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
 def save(
     tokenizer: wordpiece.Tokenizer, directory: str, *, max_length: int
 ) -> None:
-    """Writes vocab.txt and tokenizer_config.json, each whole or not at all.
+    """Writes vocab.txt and tokenizer_config.json, each atomically.
 
     Args:
-      tokenizer: what the model was trained with.
+      tokenizer: of the model.
       directory: an existing model directory.
       max_length: the model's number of positions.
     """
-    tokens = tokenizer.vocabulary.tokens
     settings = {
         **tokenizer.settings,
         "tokenizer_class": "BertTokenizer",
@@ -177,14 +186,13 @@ def save(
         "sep_token": "[SEP]",
         "mask_token": "[MASK]",
     }
-    path = os.path.join(directory, VOCABULARY)
-    file_system.write_text(path, "\n".join(tokens) + "\n")
-    path = os.path.join(directory, SETTINGS)
-    file_system.write_text(path, json.dumps(settings, indent=2) + "\n")
+    text = "\n".join(tokenizer.vocabulary.tokens) + "\n"
+    file_system.write_text(os.path.join(directory, VOCABULARY), text)
+    file_system.write_json(os.path.join(directory, SETTINGS), settings)
 
 
-def _vocabulary(directory: str) -> vocabulary.Vocabulary:
-    """Reads vocab.txt, or the same from tokenizer.json."""
+def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
+    """Reads vocab.txt, or the vocabulary in tokenizer.json."""
     path = os.path.join(directory, VOCABULARY)
     if file_system.is_file(path):
         return vocabulary.Vocabulary.from_file(path)
@@ -201,7 +209,7 @@ def _vocabulary(directory: str) -> vocabulary.Vocabulary:
         or model.get("continuing_subword_prefix", "##") != "##"
         or not isinstance(model.get("vocab"), dict)
     ):
-        raise errors.InputError(f"{path}: not the word pieces of a BERT")
+        raise errors.InputError(f"{path}: not BERT's WordPiece tokens")
     ids = dict(model["vocab"])
     for token in values.get("added_tokens") or ():
         ids.setdefault(token.get("content"), token.get("id"))
@@ -210,23 +218,24 @@ def _vocabulary(directory: str) -> vocabulary.Vocabulary:
     return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), path)
 
 
-def _guess_case(place: str, words: vocabulary.Vocabulary) -> bool:
-    """Tells do_lower_case by the release's name, or by the vocabulary."""
-    known = case_of_release(os.path.abspath(place))
+def _guess_case(path: str, words: vocabulary.Vocabulary) -> bool:
+    """Guesses do_lower_case from a release's name, or from the vocabulary."""
+    known = case_of_release(os.path.abspath(path))
     if known is not None:
         return known
-    # Latin capitals outside of [UNK] and <S>; rarer scripts prove nothing.
+    # Latin capitals outside of [UNK] and <S>. Rarer scripts prove nothing:
+    # uncased vocabularies contain some of their capitals.
     is_cased = any(re.match(r"(##)?[A-Z]", token) for token in words.tokens)
     logging.info(
         "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
-        place,
+        path,
         not is_cased,
         "" if is_cased else "no",
     )
     return not is_cased
 
 
-def _read_object(directory: str, name: str) -> dict:
+def _read_object(directory: str, name: str) -> dict[str, Any]:
     """Reads a JSON object; a missing file is an empty one."""
     path = os.path.join(directory, name)
     if not file_system.is_file(path):

@@ -1,18 +1,20 @@
-"""The one table of weight names: ours = TF1, Hugging Face, Model Garden.
+"""The table of weight names: ours (TF1), Hugging Face's and Model Garden's.
 
-Our variable paths ARE the TF1 names, so the table has three columns. From it
-derive reading, writing and every report. `N` stands for a layer's number:
+The paths of our variables are the names in the released TF1 checkpoints, so
+three columns are enough. Reading, writing and all reports use this table. `N`
+is the number of a layer:
 
     bert/encoder/layer_N/output/dense/kernel [I, H]        TF1 and ours
     bert.encoder.layer.N.output.dense.weight [H, I]        Hugging Face
     _transformer_layers/N/_output_dense/kernel [I, H]      Model Garden (TF2)
 
-Hugging Face transposes kernels, Model Garden the tables of scores; nothing else
-is transposed. Hugging Face's decoder.weight and decoder.bias are copies of tied
-tensors and have no row.
+Hugging Face stores kernels transposed, Model Garden the weights of score heads.
+Hugging Face's decoder.weight and decoder.bias are copies of tied tensors and
+have no row.
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from modeling.config import BertConfig
@@ -21,25 +23,28 @@ from modeling.config import BertConfig
 class Row(NamedTuple):
     """One kind of variable.
 
-    path: Our path and the TF1 name.
+    path: Our path, which is the TF1 name.
     hugging_face: The name in a transformers checkpoint.
-    model_garden: The object name below the encoder, or a head's, in a TF2
-        checkpoint; see weights/model_garden.py for its older spellings.
-    shape: Letters of config values; see `_sizes`.
-    transpose: Whether Hugging Face stores the transposed matrix.
+    model_garden: The object's name below the encoder or a head in a TF2
+        checkpoint. tensorflow_checkpoints translates the older names.
+    shape: Letters, see `shapes`.
+    is_transposed: Whether Hugging Face stores the transposed matrix.
     """
 
     path: str
     hugging_face: str
     model_garden: str
     shape: tuple
-    transpose: bool = False
+    is_transposed: bool = False
 
 
 def _dense(
-    path: str, hugging_face: str, model_garden: str, inputs: str, outputs: str
-) -> list:
-    """Returns the rows of a dense layer."""
+    path: str,
+    hugging_face: str,
+    model_garden: str,
+    inputs: str = "H",
+    outputs: str = "H",
+) -> list[Row]:
     return [
         Row(
             f"{path}/kernel",
@@ -57,8 +62,7 @@ def _dense(
     ]
 
 
-def _norm(path: str, hugging_face: str, model_garden: str) -> list:
-    """Returns the rows of a LayerNorm."""
+def _norm(path: str, hugging_face: str, model_garden: str) -> list[Row]:
     return [
         Row(
             f"{path}/{ours}",
@@ -72,8 +76,7 @@ def _norm(path: str, hugging_face: str, model_garden: str) -> list:
 
 def _scores(
     scope: str, hugging_face: str, model_garden: str, outputs: str
-) -> list:
-    """Returns the rows of a score head."""
+) -> list[Row]:
     return [
         Row(
             f"{scope}output_weights",
@@ -92,14 +95,13 @@ def _scores(
 
 _LAYER, _HF_LAYER = "bert/encoder/layer_N", "bert.encoder.layer.N"
 _MG_LAYER = "_transformer_layers/N"
-_EMBEDDINGS, _HF_EMBEDDINGS = "bert/embeddings", "bert.embeddings"
 _TRANSFORM = "cls/predictions/transform"
 _HF_TRANSFORM = "cls.predictions.transform"
 
 EMBEDDINGS = [
     Row(
-        f"{_EMBEDDINGS}/{name}_embeddings",
-        f"{_HF_EMBEDDINGS}.{name}_embeddings.weight",
+        f"bert/embeddings/{name}_embeddings",
+        f"bert.embeddings.{name}_embeddings.weight",
         f"{model_garden}/embeddings",
         (size, "H"),
     )
@@ -109,8 +111,8 @@ EMBEDDINGS = [
         ("position", "_position_embedding_layer", "POSITIONS"),
     )
 ] + _norm(
-    f"{_EMBEDDINGS}/LayerNorm",
-    f"{_HF_EMBEDDINGS}.LayerNorm",
+    "bert/embeddings/LayerNorm",
+    "bert.embeddings.LayerNorm",
     "_embedding_norm_layer",
 )
 LAYER = [
@@ -121,16 +123,12 @@ LAYER = [
             f"{_LAYER}/attention/self/{name}",
             f"{_HF_LAYER}.attention.self.{name}",
             f"{_MG_LAYER}/_attention_layer/_{name}_dense",
-            "H",
-            "H",
         )
     ),
     *_dense(
         f"{_LAYER}/attention/output/dense",
         f"{_HF_LAYER}.attention.output.dense",
         f"{_MG_LAYER}/_attention_layer/_output_dense",
-        "H",
-        "H",
     ),
     *_norm(
         f"{_LAYER}/attention/output/LayerNorm",
@@ -141,15 +139,13 @@ LAYER = [
         f"{_LAYER}/intermediate/dense",
         f"{_HF_LAYER}.intermediate.dense",
         f"{_MG_LAYER}/_intermediate_dense",
-        "H",
-        "I",
+        outputs="I",
     ),
     *_dense(
         f"{_LAYER}/output/dense",
         f"{_HF_LAYER}.output.dense",
         f"{_MG_LAYER}/_output_dense",
-        "I",
-        "H",
+        inputs="I",
     ),
     *_norm(
         f"{_LAYER}/output/LayerNorm",
@@ -157,17 +153,9 @@ LAYER = [
         f"{_MG_LAYER}/_output_layer_norm",
     ),
 ]
-POOLER = _dense(
-    "bert/pooler/dense", "bert.pooler.dense", "_pooler_layer", "H", "H"
-)
+POOLER = _dense("bert/pooler/dense", "bert.pooler.dense", "_pooler_layer")
 MASKED_LM = [
-    *_dense(
-        f"{_TRANSFORM}/dense",
-        f"{_HF_TRANSFORM}.dense",
-        "masked_lm/dense",
-        "H",
-        "H",
-    ),
+    *_dense(f"{_TRANSFORM}/dense", f"{_HF_TRANSFORM}.dense", "masked_lm/dense"),
     *_norm(
         f"{_TRANSFORM}/LayerNorm",
         f"{_HF_TRANSFORM}.LayerNorm",
@@ -185,7 +173,7 @@ NEXT_SENTENCE = _scores(
 )
 CLASSIFIER = _scores("", "classifier", "sentence_prediction", "C")
 SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", "2")
-# Of our own: nobody else has an LSTM between the encoder and the head.
+# Only this project has a BiLSTM between the encoder and the head.
 BILSTM = [
     Row(
         f"bilstm/{direction}/{name}",
@@ -214,100 +202,67 @@ TABLE = [
 _BY_PATH = {row.path: row for row in TABLE}
 _BY_HUGGING_FACE = {row.hugging_face: row for row in TABLE}
 _BY_MODEL_GARDEN = {row.model_garden: row for row in TABLE}
-
-# Copies of tied tensors and buffers of older transformers: nothing to load.
+# A layer's number in any of the three columns.
+_NUMBER = re.compile(
+    r"(?<=/layer_)\d+(?=/)|(?<=\.layer\.)\d+(?=\.)"
+    r"|(?<=^_transformer_layers/)\d+(?=/)"
+)
+# Copies of tied tensors, and buffers of older transformers.
 _DERIVED = re.compile(
     r"cls\.predictions\.decoder\.(weight|bias)|"
     r"(bert\.)?embeddings\.(position_ids|token_type_ids)"
 )
 
 
-def to_hugging_face(path: str) -> tuple[str, bool] | None:
-    """Returns the Hugging Face name and whether to transpose, or None."""
-    pattern, number = _split(path, r"(?<=/layer_)\d+(?=/)")
-    row = _BY_PATH.get(pattern)
-    if row is None:
-        return None
-    return row.hugging_face.replace("N", number, _numbered(row)), row.transpose
+def by_path(path: str) -> Row | None:
+    """Returns the row of one of our paths, with the layer's number, or None."""
+    return _find(_BY_PATH, path)
 
 
-def from_hugging_face(name: str) -> tuple[str, bool] | None:
-    """Returns our path and whether to transpose, or None if unknown.
+def by_hugging_face(name: str) -> Row | None:
+    """Returns the row of a Hugging Face name, or None if it is unknown.
 
-    Names may lack "bert." and, as in old files, say LayerNorm.gamma and beta.
+    Names may lack "bert." and, as in old files, end in LayerNorm.gamma or
+    LayerNorm.beta.
     """
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
     if name.startswith(("embeddings.", "encoder.", "pooler.")):
         name = f"bert.{name}"
-    pattern, number = _split(name, r"(?<=\.layer\.)\d+(?=\.)")
-    row = _BY_HUGGING_FACE.get(pattern)
-    if row is None:
-        return None
-    return row.path.replace("N", number, _numbered(row)), row.transpose
+    return _find(_BY_HUGGING_FACE, name)
 
 
-def to_model_garden(path: str) -> str | None:
-    """Returns Model Garden's name, or None."""
-    pattern, number = _split(path, r"(?<=/layer_)\d+(?=/)")
-    row = _BY_PATH.get(pattern)
-    if row is None:
-        return None
-    return row.model_garden.replace("N", number, _numbered(row))
-
-
-def from_model_garden(name: str) -> str | None:
-    """Returns our path of a name as the table spells it, or None."""
-    pattern, number = _split(name, r"(?<=^_transformer_layers/)\d+(?=/)")
-    row = _BY_MODEL_GARDEN.get(pattern)
-    if row is None:
-        return None
-    return row.path.replace("N", number, _numbered(row))
+def by_model_garden(name: str) -> Row | None:
+    """Returns the row of a Model Garden name of the table, or None."""
+    return _find(_BY_MODEL_GARDEN, name)
 
 
 def is_encoder(path: str) -> bool:
-    """Tells whether every BERT has this variable; not all have a pooler."""
+    """Returns whether every BERT has this variable; the pooler is optional."""
     return path.startswith("bert/") and not path.startswith("bert/pooler/")
 
 
 def is_derived(hugging_face_name: str) -> bool:
-    """Tells whether a tensor only repeats what another one says."""
+    """Returns whether a tensor is a copy of another one, or a constant."""
     return _DERIVED.fullmatch(hugging_face_name) is not None
 
 
 def shapes(
     config: BertConfig,
-    *heads: list,
+    *heads: Sequence[Row],
     num_classes: int = 2,
     bilstm_size: int = 0,
 ) -> dict[str, tuple]:
-    """Lists path -> shape of the encoder with pooler and the given heads.
+    """Returns path -> shape of the encoder, the pooler and the given heads.
 
     Args:
         config: The sizes.
         *heads: MASKED_LM, NEXT_SENTENCE, CLASSIFIER, SPAN or BILSTM.
-        num_classes: Of a classifier.
-        bilstm_size: U, of BILSTM; score heads read 2 U then.
-
-    Returns:
-        One entry per variable, in the order of the table.
+        num_classes: C, of a classifier.
+        bilstm_size: U, of BILSTM. A score head above it reads F = 2 U
+            features, otherwise F = H.
     """
-    sizes = _sizes(config, num_classes, bilstm_size)
-    rows = list(EMBEDDINGS)
-    for i in range(config.num_hidden_layers):
-        rows += [
-            row._replace(path=row.path.replace("N", str(i), 1)) for row in LAYER
-        ]
-    for head in (POOLER, *heads):
-        rows += head
-    return {row.path: tuple(sizes[x] for x in row.shape) for row in rows}
-
-
-def _sizes(
-    config: BertConfig, num_classes: int, bilstm_size: int
-) -> dict[str, int]:
-    """Says what the letters of the table's shapes mean."""
-    return {
+    sizes = {
         "V": config.vocab_size,
         "H": config.hidden_size,
         "I": config.intermediate_size,
@@ -319,16 +274,25 @@ def _sizes(
         "TYPES": config.type_vocab_size,
         "POSITIONS": config.max_position_embeddings,
     }
+    rows = list(EMBEDDINGS)
+    for i in range(config.num_hidden_layers):
+        rows += [_with_number(row, str(i)) for row in LAYER]
+    for head in (POOLER, *heads):
+        rows += head
+    return {row.path: tuple(sizes[x] for x in row.shape) for row in rows}
 
 
-def _split(name: str, number: str) -> tuple[str, str]:
-    """Replaces the layer number by N; returns it too ("" without)."""
-    match = re.search(number, name)
-    if match is None:
-        return name, ""
-    return name[: match.start()] + "N" + name[match.end() :], match.group()
+def _find(column: dict[str, Row], name: str) -> Row | None:
+    number = _NUMBER.search(name)
+    if number is None:
+        return column.get(name)
+    row = column.get(f"{name[: number.start()]}N{name[number.end() :]}")
+    return row and _with_number(row, number.group())
 
 
-def _numbered(row: Row) -> int:
-    """Returns 1 for rows of a layer, 0 for others (they may say LayerNorm)."""
-    return 1 if row.path.startswith(_LAYER) else 0
+def _with_number(row: Row, number: str) -> Row:
+    return row._replace(
+        path=row.path.replace("N", number, 1),
+        hugging_face=row.hugging_face.replace("N", number, 1),
+        model_garden=row.model_garden.replace("N", number, 1),
+    )

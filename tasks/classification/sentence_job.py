@@ -6,12 +6,12 @@ from typing import Any
 from data.features import Features
 from jobs import finetuning, run_config
 from tasks.classification import objective, sentence_outputs, sentence_tasks
-from weights import warm_start
+from weights import pretrained
 
 
 def make_job(
     config: run_config.FinetuningConfig,
-    start: warm_start.Start,
+    start: pretrained.Start,
     task: sentence_tasks.SentenceTask,
     strategy: Any,
     *,

@@ -28,7 +28,7 @@ from jobs import assembly, finetuning, grid
 from modeling import encoder, lstm
 from tasks.ner import activation_store, conll, ner_data, ner_outputs, tagging
 from training import prediction
-from weights import model_files
+from weights import pretrained
 
 # ----------------------------------------------------------------------
 # The paper's feature-based approach (its Table 7): which layers, what batches.
@@ -171,7 +171,7 @@ class Inputs:
     def encoder(self) -> finetuning.TaskModel:
         """The frozen encoder."""
         start = self.job.start
-        model_files.require_weights(start.init_checkpoint)
+        pretrained.require_weights(start.init_checkpoint)
 
         def make(*, attention: str, dtype: str, **unused: Any) -> Any:
             return encoder.make_encoder(
@@ -181,7 +181,7 @@ class Inputs:
         task = activation_store.StackTask(self.layers)
         job = dataclasses.replace(self.job, task=task, make_model=make)
         task_model = job.build(self.config.random_seed)
-        model_files.warm_start(
+        pretrained.assign(
             task_model.model,
             start.init_checkpoint,
             do_lower_case=start.tokenizer.settings["do_lower_case"],

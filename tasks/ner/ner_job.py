@@ -32,7 +32,7 @@ from tasks.ner import (
     raw_text,
     tagging,
 )
-from weights import model_files, task_files
+from weights import model_directory, task_files
 
 if TYPE_CHECKING:
     NerConfig = Any
@@ -47,8 +47,8 @@ def weights_folder(config: "NerConfig") -> str | None:
     """Returns where the weights of a model that is not trained now are from."""
     if (
         config.features != "none"
-        or model_files.is_begun(config.output_dir)
-        or model_files.is_here(config.output_dir)
+        or model_directory.has_checkpoints(config.output_dir)
+        or model_directory.has_model(config.output_dir)
     ):
         return config.output_dir
     path = config.init_checkpoint
@@ -62,8 +62,8 @@ def uses_crf(config: "NerConfig") -> bool:
     folder = weights_folder(config)
     if tagging.has_crf(folder):
         return True
-    is_unfinished = folder == config.output_dir and not model_files.is_here(
-        folder
+    is_unfinished = (
+        folder == config.output_dir and not model_directory.has_model(folder)
     )
     if config.crf and not is_unfinished:  # Else the checkpoint has it.
         raise errors.InputError(

@@ -22,7 +22,7 @@ from jobs import run_files
 from tasks.squad import dataset, decoding, metrics, outputs, windowing
 from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answers, Entry
 from tasks.squad.squad_job import SquadData
-from weights import model_files, task_files, tokenizer_files
+from weights import model_directory, task_files, tokenizer_files
 
 _NUMBERS = ("probability", "start_logit", "end_logit")
 _Row = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
@@ -59,7 +59,7 @@ def parse_directories(ensemble_dirs: str, output_dir: str) -> list[str]:
         raise errors.InputError("--ensemble_dirs: names no directory")
     real_dir = file_system.real(output_dir)
     is_member = real_dir in map(file_system.real, names)
-    if is_member or model_files.is_here(real_dir):
+    if is_member or model_directory.has_model(real_dir):
         raise errors.InputError(
             f"--output_dir={output_dir} contains a run: the answers of "
             "--ensemble_dirs need a directory of their own"
@@ -87,7 +87,7 @@ def _open_member(directory: str, sizes: windowing.WindowSizes) -> Member:
             version_2_with_negative=file_system.exists(path)
         )
     tokenizer = None
-    if tokenizer_files.is_here(directory):
+    if tokenizer_files.has_vocabulary(directory):
         tokenizer = tokenizer_files.load(directory)
     return Member(
         directory=directory,

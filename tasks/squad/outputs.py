@@ -27,7 +27,7 @@ from jobs import report, run_files
 from tasks.squad import dataset, metrics, windowing
 from tasks.squad.decoding import Answers, SpanLogits
 from tasks.squad.windowing import Windows
-from weights import model_files, task_files, tokenizer_files
+from weights import model_directory, task_files, tokenizer_files
 
 PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
@@ -366,7 +366,7 @@ class OutputWriter:
         if not evaluation.values:
             _discard(output_dir, *_SCORE_FILES)
         write_predictions(output_dir, evaluation)
-        if model_files.is_here(output_dir):
+        if model_directory.has_model(output_dir):
             self.write_threshold(evaluation)
         else:
             self._write_for_ensembles(evaluation)

@@ -20,7 +20,7 @@ from foundation import errors, file_system
 from jobs import finetuning, run_config, run_files
 from modeling import losses, models
 from tasks.squad import dataset, decoding, outputs, windowing
-from weights import task_files, warm_start
+from weights import pretrained, task_files
 
 _LOSS = "span_loss"
 
@@ -185,7 +185,7 @@ def open_data(
 
 def open_job(
     config: run_config.FinetuningConfig,
-    start: warm_start.Start,
+    start: pretrained.Start,
     data: SquadData,
 ) -> finetuning.Job:
     """Returns the job that trains and evaluates models."""

@@ -8,7 +8,7 @@ import pytest
 
 from jobs import grid, model_card, run_files
 from jobs.report import Section
-from weights import model_files
+from weights import model_directory
 
 FLAGS = {"learning_rate": "5e-5", "do_train": True}
 
@@ -17,10 +17,10 @@ FLAGS = {"learning_rate": "5e-5", "do_train": True}
 def saved(monkeypatch, tmp_path):
     """Saves no model but its name, which is all that a card asks for."""
 
-    def save(model, tokenizer, directory, **kinds):
+    def save(model, directory, tokenizer, **kinds):
         (tmp_path / "model.safetensors").write_bytes(b"")
 
-    monkeypatch.setattr(model_files, "save", save)
+    monkeypatch.setattr(model_directory, "save", save)
     return tmp_path
 
 

@@ -31,10 +31,10 @@ def build(dtype: torch.dtype):
     parameters = dict(model.named_parameters())
     heads = weight_names.MASKED_LM, weight_names.NEXT_SENTENCE
     for path, shape in weight_names.shapes(config, *heads).items():
-        name, transpose = weight_names.to_hugging_face(path)
+        row = weight_names.by_path(path)
         value = golden_run.weight(path, shape)
-        value = value.T if transpose else value
-        parameters[name].data.copy_(torch.tensor(value.copy()))
+        value = value.T if row.is_transposed else value
+        parameters[row.hugging_face].data.copy_(torch.tensor(value.copy()))
     return model
 
 

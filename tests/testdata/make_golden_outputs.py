@@ -38,11 +38,13 @@ def build(architecture: str, config: BertConfig, **options):
     shapes = weight_names.shapes(config, *heads, num_classes=CLASSES)
     parameters = dict(model.named_parameters())
     for path, shape in shapes.items():
-        name, transpose = weight_names.to_hugging_face(path)
+        row = weight_names.by_path(path)
         value = formula.weight(path, shape)
-        if name in parameters:  # Some of its models have no pooler.
-            value = np.ascontiguousarray(value.T if transpose else value)
-            parameters[name].data.copy_(torch.tensor(value))
+        if row.hugging_face in parameters:  # Some models have no pooler.
+            value = np.ascontiguousarray(
+                value.T if row.is_transposed else value
+            )
+            parameters[row.hugging_face].data.copy_(torch.tensor(value))
     return model
 
 
@@ -78,9 +80,11 @@ def pretraining(config: BertConfig, **options) -> dict:
     (masked_lm + next_sentence).backward()
     gradients = {}
     for name, parameter in model.named_parameters():
-        path, transpose = weight_names.from_hugging_face(name)
+        row = weight_names.by_hugging_face(name)
         gradient = parameter.grad.numpy()
-        gradients[path] = summary(gradient.T if transpose else gradient)
+        gradients[row.path] = summary(
+            gradient.T if row.is_transposed else gradient
+        )
     pooled = model.bert(**inputs()).pooler_output
     return {
         "embedding_output": listed(out.hidden_states[0]),

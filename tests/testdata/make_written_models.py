@@ -118,7 +118,7 @@ def build(name: str, activation: str):
 def write(root: pathlib.Path) -> None:
     """Writes every model and every tokenizer."""
     from data.tokenization import vocabulary, wordpiece
-    from weights import model_files
+    from weights import model_directory
 
     words = vocabulary.Vocabulary.from_tokens(VOCABULARY)
     for name in MODELS:
@@ -126,12 +126,12 @@ def write(root: pathlib.Path) -> None:
             model = build(name, activation)
             labels = LABELS if MODELS[name][1].get("num_classes") == 3 else None
             path = root / f"{name}-{activation}"
-            model_files.save(
-                model, wordpiece.Tokenizer(words), str(path), labels
+            model_directory.save(
+                model, str(path), wordpiece.Tokenizer(words), labels=labels
             )
     for name, settings in TOKENIZERS.items():
         tokenizer = wordpiece.Tokenizer(words, **settings)
-        model_files.save(model, tokenizer, str(root / name))
+        model_directory.save(model, str(root / name), tokenizer)
 
 
 def score(root: pathlib.Path) -> None:

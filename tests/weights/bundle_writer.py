@@ -1,31 +1,35 @@
-"""Writes indexes of TensorFlow checkpoints that say whatever a test wants."""
+"""Writes indexes of TensorFlow checkpoints with arbitrary contents."""
 
 _POLYNOMIAL = 0x82F63B78
 _DATA_TYPES = {"float32": 1, "string": 7, "int64": 9}
 
 
-def index(entries: dict[str, bytes], header: bytes | None = None) -> bytes:
-    """Makes a sorted table with valid checksums.
+def index(
+    entries: dict[str, bytes],
+    header: bytes | None = None,
+    *,
+    is_compressed: bool = False,
+) -> bytes:
+    """Returns a sorted table with valid checksums.
 
     Args:
       entries: name -> serialized description.
-      header: the first entry's value; one data file if not given.
+      header: the value of the first entry; None means one data file.
+      is_compressed: whether blocks are snappy streams, as TensorFlow 1 wrote
+        them.
     """
     header = field(1, 1) if header is None else header
     rows = {b"": header} | {k.encode(): v for k, v in entries.items()}
-    block = _block(sorted(rows.items()))
-    content = _with_trailer(block)
-    handle = varint(0) + varint(len(block))
-    meta_at = len(content)
-    meta = _block([])
-    content += _with_trailer(meta)
-    index_at = len(content)
-    top = _block([(b"\xff", handle)])
-    content += _with_trailer(top)
-    footer = varint(meta_at) + varint(len(meta))
-    footer += varint(index_at) + varint(len(top))
+    content, handles = b"", []
+    for block in (sorted(rows.items()), []):  # The data and the meta block.
+        handle, stored = _stored(_block(block), len(content), is_compressed)
+        handles.append(handle)
+        content += stored
+    top = _block([(b"\xff", handles[0])])
+    handle, stored = _stored(top, len(content), is_compressed)
     magic = 0xDB4775248B80FB57.to_bytes(8, "little")
-    return content + footer.ljust(40, b"\0") + magic
+    footer = (handles[1] + handle).ljust(40, b"\0")
+    return content + stored + footer + magic
 
 
 def entry(shape, size: int, dtype: str = "float32", offset: int = 0) -> bytes:
@@ -37,6 +41,12 @@ def entry(shape, size: int, dtype: str = "float32", offset: int = 0) -> bytes:
         + field(4, offset)
         + field(5, size)
     )
+
+
+def with_checksum(description: bytes, data: bytes) -> bytes:
+    """Adds the checksum of a tensor's bytes to its description."""
+    checksum = _masked_crc32c(data).to_bytes(4, "little")
+    return description + bytes([6 << 3 | 5]) + checksum
 
 
 def field(number: int, value: int) -> bytes:
@@ -65,16 +75,31 @@ def _block(rows: list) -> bytes:
     return body + (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
 
 
-def _with_trailer(block: bytes) -> bytes:
-    crc = _crc32c(block + b"\0")
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    return block + b"\0" + masked.to_bytes(4, "little")
+def _stored(
+    block: bytes, offset: int, is_compressed: bool
+) -> tuple[bytes, bytes]:
+    """Returns a block's handle and its bytes with type and checksum."""
+    if is_compressed:
+        block = _snappy(block)
+    handle = varint(offset) + varint(len(block))
+    block += bytes([is_compressed])
+    return handle, block + _masked_crc32c(block).to_bytes(4, "little")
 
 
-def _crc32c(data: bytes) -> int:
+def _snappy(data: bytes) -> bytes:
+    """Returns a snappy stream that consists of literals only."""
+    out = varint(len(data))
+    for at in range(0, len(data), 60):
+        literal = data[at : at + 60]
+        out += bytes([len(literal) - 1 << 2]) + literal
+    return out
+
+
+def _masked_crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
         for _ in range(8):
             crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

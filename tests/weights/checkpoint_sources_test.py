@@ -26,7 +26,8 @@ from weights import (
     checkpoint_sources,
     conversion,
     hugging_face,
-    model_files,
+    model_directory,
+    pretrained,
     tensorflow_checkpoints,
     tokenizer_files,
 )
@@ -53,7 +54,7 @@ def tf1(tmp_path_factory):
 
 
 def _same_as_pretrained(path):
-    result = conversion.compare(
+    result = checkpoint_sources.compare(
         checkpoint_sources.read(str(PRETRAINED)),
         checkpoint_sources.read(str(path)),
         tolerance=0.0,
@@ -67,9 +68,9 @@ def test_what_has_nothing_in_common_is_not_equal(tmp_path):
         tensors = {"electra.weight": np.full(3, number, np.float32)}
         safetensors.numpy.save_file(tensors, path)
     sources = [checkpoint_sources.read(str(path)) for path in paths]
-    result = conversion.compare(*sources, tolerance=0.0)
+    result = checkpoint_sources.compare(*sources, tolerance=0.0)
     assert not result.is_equal
-    assert "no place in BERT: 1 and 1 tensors" in result.lines[0]
+    assert "no weights of BERT: 1 and 1 tensors" in result.lines[0]
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -83,10 +84,12 @@ def test_a_decoder_of_its_own_is_left_over(directory, is_tied):
     source = checkpoint_sources.read(str(directory))
     assert list(source.others) == ([] if is_tied else [decoder])
     if is_tied:
-        model_files.load_pretrained(str(directory))
+        pretrained.load_masked_lm(str(directory))
         return
-    with pytest.raises(errors.InputError, match="another matrix than the word"):
-        model_files.load_pretrained(str(directory))
+    with pytest.raises(
+        errors.InputError, match="differs from the word embeddings"
+    ):
+        pretrained.load_masked_lm(str(directory))
 
 
 def test_a_prefix_its_files_and_its_directory_are_one_checkpoint(tf1):
@@ -96,7 +99,7 @@ def test_a_prefix_its_files_and_its_directory_are_one_checkpoint(tf1):
     source = checkpoint_sources.read(tf1)
     assert source.kind == checkpoint_sources.TENSORFLOW
     assert not source.others
-    assert len(source.training_state) == 46 + 1
+    assert len(source.matched.training_state) == 46 + 1
     assert source.config == CONFIG
 
 
@@ -127,7 +130,7 @@ def test_model_garden_checkpoints_bring_their_heads(numbered, tmp_path):
     assert _same_as_pretrained(path)
     found = checkpoint_sources.read(str(path))
     assert found.kind == checkpoint_sources.TENSORFLOW_2
-    assert found.num_attention_heads == 2
+    assert found.matched.num_attention_heads == 2
     assert not found.others
     wrong = dataclasses.replace(CONFIG, num_attention_heads=4)
     with pytest.raises(errors.InputError, match="2 attention heads, but --b"):
@@ -142,7 +145,7 @@ def test_finetuned_heads_come_along_from_every_form(head, tmp_path):
     else:
         model = models.QuestionAnsweringModel(CONFIG, seed=3)
         other = models.QuestionAnsweringModel(CONFIG)
-    model_files.save(model, None, str(tmp_path / "hf"))
+    model_directory.save(model, str(tmp_path / "hf"))
     source = checkpoint_sources.read(str(tmp_path / "hf"))
     checkpoint = conversion.load(source)
     paths = [
@@ -154,7 +157,7 @@ def test_finetuned_heads_come_along_from_every_form(head, tmp_path):
     for path in paths:
         for variable in other.weights:
             variable.assign(np.zeros(variable.shape, np.float32))
-        model_files.warm_start(other, str(path))
+        pretrained.assign(other, str(path))
         for ours, theirs in zip(model.weights, other.weights, strict=True):
             np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
@@ -169,9 +172,12 @@ def test_a_running_training_is_a_source_too(tmp_path):
     source = checkpoint_sources.read(str(tmp_path))
     assert source.path.endswith("model.ckpt-2") and source.config is None
     assert not source.others
-    assert {"global_step", "training_state"} <= source.training_state.keys()
+    assert {
+        "global_step",
+        "training_state",
+    } <= source.matched.training_state.keys()
     other = models.PretrainingModel(CONFIG, seed=5)
-    model_files.warm_start(other, str(tmp_path))
+    pretrained.assign(other, str(tmp_path))
     for ours, theirs in zip(model.weights, other.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
@@ -179,7 +185,7 @@ def test_a_running_training_is_a_source_too(tmp_path):
 def test_a_warm_start_says_what_was_initialized_and_left_over(tf1, caplog):
     model = models.ClassificationModel(CONFIG, num_classes=2)
     with caplog.at_level(logging.INFO, "absl"):
-        model_files.warm_start(model, tf1)
+        pretrained.assign(model, tf1)
     assert "39 variables loaded; initialized: output_weights" in caplog.text
     assert "not used: cls/predictions/output_bias" in caplog.text
     assert "adam_m" not in caplog.text
@@ -199,14 +205,17 @@ def test_another_config_is_refused(change, message, form, tf1, directory):
     model = models.PretrainingModel(dataclasses.replace(CONFIG, **change))
     path = tf1 if form == "tf1" else str(directory)
     with pytest.raises(errors.InputError, match=message) as caught:
-        model_files.warm_start(model, path)
+        pretrained.assign(model, path)
     assert str(caught.value).startswith("--init_checkpoint: ")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_hidden_layers": 1}, "has no place in this model, nor have 15"),
+        (
+            {"num_hidden_layers": 1},
+            "is not part of this model, and neither are 15",
+        ),
         ({"num_hidden_layers": 3}, "is missing, as are 15 more"),
         ({"vocab_size": 60}, r"which does not fit bert/embeddings/word_emb"),
     ],
@@ -216,14 +225,14 @@ def test_without_a_config_the_weights_tell(change, message, directory):
         (directory / name).unlink()
     model = models.PretrainingModel(dataclasses.replace(CONFIG, **change))
     with pytest.raises(errors.InputError, match=message):
-        model_files.warm_start(model, str(directory))
+        pretrained.assign(model, str(directory))
 
 
 def test_a_classifier_of_other_classes_is_refused_with_the_way_out(tmp_path):
     model = models.ClassificationModel(CONFIG, num_classes=3)
-    model_files.save(model, None, str(tmp_path))
+    model_directory.save(model, str(tmp_path))
     with pytest.raises(errors.InputError, match="--drop_heads leaves"):
-        model_files.warm_start(
+        pretrained.assign(
             models.ClassificationModel(CONFIG, num_classes=2), str(tmp_path)
         )
 
@@ -234,11 +243,11 @@ def test_a_release_of_the_other_case_is_refused(tf1, tmp_path, directory):
     model = models.PretrainingModel(CONFIG)
     prefix = str(release / "bert_model.ckpt")
     with pytest.raises(errors.InputError, match="with --do_lower_case=False"):
-        model_files.warm_start(model, prefix, do_lower_case=True)
-    model_files.warm_start(model, prefix, do_lower_case=False)
+        pretrained.assign(model, prefix, do_lower_case=True)
+    pretrained.assign(model, prefix, do_lower_case=False)
     # Others say it in their settings.
     with pytest.raises(errors.InputError, match="with --do_lower_case=True"):
-        model_files.warm_start(model, str(directory), do_lower_case=False)
+        pretrained.assign(model, str(directory), do_lower_case=False)
 
 
 @pytest.mark.parametrize(
@@ -276,14 +285,14 @@ def test_nan_weights_are_refused(directory):
 
     _edit_safetensors(directory, poison)
     with pytest.raises(errors.InputError, match=f"{name} holds NaN"):
-        model_files.warm_start(models.PretrainingModel(CONFIG), str(directory))
+        pretrained.assign(models.PretrainingModel(CONFIG), str(directory))
 
 
 def test_a_missing_encoder_weight_is_refused(directory):
     name = "bert.encoder.layer.1.output.dense.weight"
     _edit_safetensors(directory, lambda tensors: tensors.pop(name))
     with pytest.raises(errors.InputError, match="output/dense/kernel is miss"):
-        model_files.warm_start(models.PretrainingModel(CONFIG), str(directory))
+        pretrained.assign(models.PretrainingModel(CONFIG), str(directory))
 
 
 def test_either_of_the_tied_biases_counts(directory):
@@ -304,12 +313,12 @@ def test_what_is_no_checkpoint_gets_one_line(tmp_path):
     with pytest.raises(errors.InputError, match="no TensorFlow checkpoint"):
         checkpoint_sources.read(str(tmp_path))
     (tmp_path / "tf_model.h5").touch()
-    with pytest.raises(errors.InputError, match="tf_model.h5 cannot be read"):
+    with pytest.raises(errors.InputError, match="tf_model.h5 is not supported"):
         checkpoint_sources.read(str(tmp_path))
     prefix = str(tmp_path / "other")
     tensorflow_checkpoints.write(prefix, {"x": np.ones(1, np.float32)})
     with pytest.raises(errors.InputError, match="none of its weights belongs"):
-        model_files.warm_start(models.PretrainingModel(CONFIG), prefix)
+        pretrained.assign(models.PretrainingModel(CONFIG), prefix)
 
 
 def test_another_architecture_is_refused(directory):
@@ -387,7 +396,7 @@ def test_a_tokenizer_json_alone_is_enough(directory):
     }
     values["model"]["type"] = "BPE"
     (directory / "tokenizer.json").write_text(json.dumps(values))
-    with pytest.raises(errors.InputError, match="not the word pieces"):
+    with pytest.raises(errors.InputError, match="not BERT's WordPiece"):
         tokenizer_files.load(str(directory))
 
 
@@ -403,11 +412,11 @@ def test_capital_letters_tell_a_cased_vocabulary(directory):
 
 def test_masks_are_filled_from_any_form(tf1, tmp_path):
     for path in (str(PRETRAINED), tf1):
-        model, tokenizer = model_files.load_pretrained(path)
+        model, tokenizer = pretrained.load_masked_lm(path)
         assert isinstance(tokenizer, wordpiece.Tokenizer)
         assert model.config == CONFIG
-    model_files.save(
-        models.QuestionAnsweringModel(CONFIG), tokenizer, str(tmp_path)
+    model_directory.save(
+        models.QuestionAnsweringModel(CONFIG), str(tmp_path), tokenizer
     )
     with pytest.raises(errors.InputError, match="no masked-LM head"):
-        model_files.load_pretrained(str(tmp_path))
+        pretrained.load_masked_lm(str(tmp_path))

@@ -9,7 +9,7 @@ import pytest
 import tiny_runs
 
 from modeling import models
-from weights import model_directory, warm_start
+from weights import model_directory, pretrained
 
 WORDS = [*tiny_runs.SPECIAL, "the", "cat"]
 
@@ -32,7 +32,7 @@ def directory(tmp_path):
 
 
 def open_start(directory, **options):
-    return warm_start.open_start(
+    return pretrained.open_start(
         output_dir=None,
         init_checkpoint=str(directory),
         max_seq_length=16,

@@ -108,14 +108,14 @@ def test_every_model_round_trips(
 ):
     model = model_class(tiny_config, seed=1, **options)
     labels = ["no", "yes"] if "num_classes" in options else None
-    model_directory.save(model, tmp_path, labels)
+    model_directory.save(model, tmp_path, labels=labels)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == [architecture]
-    assert model_directory.read_labels(tmp_path) == labels
-    assert model_directory.read_attention(tmp_path) == options.get(
+    assert model_directory.read_settings(tmp_path).labels == labels
+    assert model_directory.read_settings(tmp_path).attention == options.get(
         "attention", "bidirectional"
     )
-    size = model_directory.read_bilstm_size(tmp_path)
+    size = model_directory.read_settings(tmp_path).bilstm_size
     assert size == options.get("bilstm_size", 0)
     other = model_class(tiny_config, seed=2, **options)
     report = model_directory.load_weights(other, tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from foundation import errors
-from weights import checkpoint_sources, model_garden, tensorflow_checkpoints
+from weights import checkpoint_sources, tensorflow_checkpoints
 from weights.stored_weights import StoredTensor
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -42,9 +42,11 @@ def _functional(root="", output="_attention_layer/_output_dense"):
     "output", ["_attention_layer/_output_dense", "_attention_output_dense"]
 )
 def test_a_functional_encoder_may_lie_anywhere(root, output):
-    found = model_garden.read("x", _stored(_functional(root, output)))
+    found = tensorflow_checkpoints.match_model_garden(
+        "x", _stored(_functional(root, output))
+    )
     layer = "bert/encoder/layer_0"
-    assert {p: t.shape for p, t in found.matched.tensors.items()} == {
+    assert {p: t.shape for p, t in found.tensors.items()} == {
         "bert/embeddings/word_embeddings": (9, 4),
         "bert/embeddings/position_embeddings": (6, 4),
         "bert/embeddings/token_type_embeddings": (2, 4),
@@ -58,7 +60,7 @@ def test_a_functional_encoder_may_lie_anywhere(root, output):
         "bert/pooler/dense/kernel": (4, 4),
     }
     assert found.num_attention_heads == 2
-    assert not found.matched.others
+    assert not found.others
 
 
 def test_the_pooler_of_a_pretrainer_is_in_its_head(tmp_path):
@@ -70,8 +72,10 @@ def test_the_pooler_of_a_pretrainer_is_in_its_head(tmp_path):
     # A pretrainer's encoder has no pooler of its own.
     encoder = _functional("encoder/")
     encoder.pop("encoder/layer_with_weights-5/kernel")
-    found = model_garden.read("x", {**stored, **_stored(encoder)})
-    pooler = found.matched.tensors["bert/pooler/dense/kernel"]
+    found = tensorflow_checkpoints.match_model_garden(
+        "x", {**stored, **_stored(encoder)}
+    )
+    pooler = found.tensors["bert/pooler/dense/kernel"]
     np.testing.assert_array_equal(pooler.read(), np.eye(4))
 
 
@@ -87,24 +91,28 @@ def test_scores_belong_to_whom_the_pooler_names(owner, path):
         f"{owner}..pooler_dense/bias": (4,),
         "model/classification_heads/0/out_proj/kernel": (4, 2),
     }
-    found = model_garden.read("x", _stored(names))
-    assert found.matched.tensors[path].shape == (2, 4)
+    found = tensorflow_checkpoints.match_model_garden("x", _stored(names))
+    assert found.tensors[path].shape == (2, 4)
 
 
 def test_optimizer_slots_are_no_weights():
     name = "encoder/layer_with_weights-5/kernel/.OPTIMIZER_SLOT/optimizer/m"
-    found = model_garden.read("x", _stored({name: (4, 4)} | _functional()))
-    assert list(found.matched.others) == [name + _VALUE]
-    assert model_garden.is_training_state(name + _VALUE)
-    assert model_garden.is_training_state("optimizer/iter" + _VALUE)
-    assert not model_garden.is_training_state("encoder/x/kernel" + _VALUE)
+    names = {name: (4, 4), "optimizer/iter": (), "encoder/x/kernel": (4, 4)}
+    found = tensorflow_checkpoints.match_model_garden(
+        "x", _stored(names | _functional())
+    )
+    assert list(found.training_state) == [
+        name + _VALUE,
+        "optimizer/iter" + _VALUE,
+    ]
+    assert list(found.others) == ["encoder/x/kernel" + _VALUE]
 
 
 def test_other_models_get_one_line(tmp_path):
     names = _functional()
     names.pop("layer_with_weights-2/embeddings")
     with pytest.raises(errors.InputError, match="2 embeddings before the fir"):
-        model_garden.read("x", _stored(names))
+        tensorflow_checkpoints.match_model_garden("x", _stored(names))
     root = tf.train.Checkpoint(dense=tf.Variable([1.0]))
     with pytest.raises(errors.InputError, match="without the objects of Model"):
         checkpoint_sources.read(root.write(str(tmp_path / "ckpt")))

@@ -16,9 +16,11 @@ def _hugging_face(source) -> dict:
     """Returns the tensors under Hugging Face's names."""
     tensors = {}
     for path, tensor in source.tensors.items():
-        name, transpose = weight_names.to_hugging_face(path)
+        row = weight_names.by_path(path)
         value = tensor.read()
-        tensors[name] = np.ascontiguousarray(value.T if transpose else value)
+        tensors[row.hugging_face] = np.ascontiguousarray(
+            value.T if row.is_transposed else value
+        )
     return tensors
 
 
@@ -123,7 +125,7 @@ def model_garden(
                 value = value.reshape(shape)
         if path.endswith("output_weights"):
             value = value.T
-        name = weight_names.to_model_garden(path)
+        name = weight_names.by_path(path).model_garden
         _track(root, _placed(name, layers, numbered), value)
     root.save_counter  # noqa: B018 (is made on first use)
     prefix = root.write(str(directory / "ckpt-1"))

@@ -101,7 +101,7 @@ def _check(values, expected):
 def test_every_form_holds_the_same_bits_and_config(form, forms):
     if form == "packaged":
         return
-    result = conversion.compare(
+    result = checkpoint_sources.compare(
         checkpoint_sources.read(forms["packaged"]),
         checkpoint_sources.read(forms[form]),
         tolerance=0.0,

@@ -1,4 +1,4 @@
-"""Proves that no header is believed, and that parts make a whole.
+"""Proves that damaged files and indexes of safetensors are refused.
 
 python -m pytest tests/weights/safetensors_files_test.py
 """
@@ -43,24 +43,24 @@ def test_what_the_library_writes_is_read_bit_by_bit(tmp_path):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"a": _entry(offsets=(0, 80))}, "truncated: a ends at byte 80 of 8"),
-        ({"a": _entry(shape=(10**15,))}, "but has 8 bytes"),
-        ({"a": _entry(shape=(2**62, 4))}, "but has 8 bytes"),
-        ({"a": _entry(shape=(-2,))}, "has the shape"),
-        ({"a": _entry(shape=(True, 2))}, "has the shape"),
-        ({"a": _entry(shape=[1] * 9)}, "has the shape"),
-        ({"a": _entry(offsets=(8, 0))}, "bytes"),
-        ({"a": _entry(offsets=(-8, 0))}, "lies at"),
-        ({"a": _entry(offsets=(0, 8.0))}, "lies at"),
-        ({"a": _entry(dtype="OBJECT")}, "the dtype 'OBJECT'"),
-        ({"a": _entry(dtype=["F32"])}, "the dtype"),
-        ({"a": 7}, "the dtype None"),
-        ({"a": _entry(), "b": _entry()}, "b overlaps another tensor"),
-        ([1, 2], "no JSON object"),
-        (b"{" * 5000, "not JSON"),
-        (b'{"a":' * 100_000, "not JSON"),
-        (b"\xff\xfe{}", "not JSON"),
-        (b'{"a": {}, "a": {}}', "a name stands there twice"),
+        ({"a": _entry(offsets=(0, 80))}, "invalid shape, data type, or offset"),
+        ({"a": _entry(shape=(10**15,))}, "invalid shape, data type"),
+        ({"a": _entry(shape=(2**62, 4))}, "overflow computing"),
+        ({"a": _entry(shape=(-2,))}, "integer `-2`"),
+        ({"a": _entry(shape=(True, 2))}, "boolean `true`"),
+        ({"a": _entry(shape=[1] * 9)}, "invalid shape|not fully covered"),
+        ({"a": _entry(offsets=(8, 0))}, "invalid offset for tensor `a`"),
+        ({"a": _entry(offsets=(-8, 0))}, "integer `-8`"),
+        ({"a": _entry(offsets=(0, 8.0))}, "floating point"),
+        ({"a": _entry(dtype="OBJECT")}, "unknown variant `OBJECT`"),
+        ({"a": _entry(dtype=["F32"])}, "invalid type: sequence"),
+        ({"a": 7}, "invalid type: integer `7`"),
+        ({"a": _entry(), "b": _entry()}, "invalid offset for tensor `[ab]`"),
+        ([1, 2], "invalid type: sequence"),
+        (b"{" * 5000, "invalid JSON"),
+        (b'{"a":' * 100_000, "invalid JSON"),
+        (b"\xff\xfe{}", "invalid UTF-8"),
+        (b'{"a": {}, "a": {}}', "missing field `dtype`"),
     ],
 )
 def test_a_header_that_cannot_be_true_gets_one_line(header, message, tmp_path):
@@ -76,14 +76,14 @@ def test_a_cut_off_file_gets_one_line(size, tmp_path):
     path = tmp_path / "x.safetensors"
     _file(path, {"a": _entry()})
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(errors.InputError, match="truncated|not JSON"):
+    with pytest.raises(errors.InputError, match="truncated"):
         hugging_face.read_file(str(path))
 
 
 def test_a_header_longer_than_the_file_is_not_allocated(tmp_path):
     path = tmp_path / "x.safetensors"
     path.write_bytes((2**63).to_bytes(8, "little") + b"{}")
-    with pytest.raises(errors.InputError, match="does not fit into the file's"):
+    with pytest.raises(errors.InputError, match="header too large"):
         hugging_face.read_file(str(path))
 
 
@@ -126,6 +126,6 @@ def test_large_finite_values_are_not_mistaken_for_infinite(tmp_path):
 
 def test_quantized_weights_are_refused(tmp_path):
     header = {"a": _entry(dtype="I8", offsets=(0, 2))}
-    found = hugging_face.read_file(_file(tmp_path / "x", header))
+    found = hugging_face.read_file(_file(tmp_path / "x", header, b"\0" * 2))
     with pytest.raises(errors.InputError, match="weights must be floats"):
         stored_weights.values("x", found["a"])

@@ -10,7 +10,7 @@ import pytest
 
 from foundation import errors
 from tasks.squad import squad_job
-from weights import model_files, task_files
+from weights import model_directory, task_files
 from weights.task_files import SquadSettings
 
 NEW = SquadSettings(
@@ -23,7 +23,9 @@ OLD = SquadSettings()
 def model(tmp_path, monkeypatch):
     """Makes folders; those whose name begins with "model" hold weights."""
     monkeypatch.setattr(
-        model_files, "is_here", lambda path: "model" in path.rpartition("/")[2]
+        model_directory,
+        "has_model",
+        lambda path: "model" in path.rpartition("/")[2],
     )
 
     def make(name, settings=None):

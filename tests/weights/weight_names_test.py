@@ -56,19 +56,20 @@ def test_base_with_both_heads_has_the_published_size():
 def test_the_table_is_a_bijection_over_base_with_all_heads():
     paths = names.shapes(BASE, *ALL_HEADS)
     assert len(paths) == 206 + 2 + 2
-    there = {path: names.to_hugging_face(path) for path in paths}
-    assert len({name for name, _ in there.values()}) == len(paths)
-    for path, (name, transpose) in there.items():
-        assert names.from_hugging_face(name) == (path, transpose)
-        assert transpose == path.endswith("/kernel")
+    there = {path: names.by_path(path) for path in paths}
+    assert len({row.hugging_face for row in there.values()}) == len(paths)
+    for path, row in there.items():
+        assert row.path == path
+        assert names.by_hugging_face(row.hugging_face) == row
+        assert row.is_transposed == path.endswith("/kernel")
 
 
 def test_the_model_garden_column_is_a_bijection_too():
     paths = names.shapes(BASE, *ALL_HEADS)
-    there = {path: names.to_model_garden(path) for path in paths}
+    there = {path: names.by_path(path).model_garden for path in paths}
     assert len(set(there.values())) == len(paths)
     for path, name in there.items():
-        assert names.from_model_garden(name) == path
+        assert names.by_model_garden(name).path == path
     assert (
         there["bert/encoder/layer_3/output/dense/kernel"]
         == "_transformer_layers/3/_output_dense/kernel"
@@ -100,26 +101,24 @@ def test_the_model_garden_column_is_a_bijection_too():
     ],
 )
 def test_known_names_correspond(ours, theirs):
-    assert names.to_hugging_face(ours)[0] == theirs
-    assert names.from_hugging_face(theirs)[0] == ours
+    assert names.by_path(ours).hugging_face == theirs
+    assert names.by_hugging_face(theirs).path == ours
 
 
 def test_older_spellings_are_understood():
     gamma = "bert.encoder.layer.3.output.LayerNorm.gamma"
-    assert names.from_hugging_face(gamma) == (
-        "bert/encoder/layer_3/output/LayerNorm/gamma",
-        False,
-    )
-    assert names.from_hugging_face("pooler.dense.weight") == (
-        "bert/pooler/dense/kernel",
-        True,
-    )
+    row = names.by_hugging_face(gamma)
+    assert row.path == "bert/encoder/layer_3/output/LayerNorm/gamma"
+    assert not row.is_transposed
+    row = names.by_hugging_face("pooler.dense.weight")
+    assert row.path == "bert/pooler/dense/kernel"
+    assert row.is_transposed
     for name in ("cls.predictions.decoder.weight", "embeddings.position_ids"):
         assert names.is_derived(name)
 
 
 def test_unknown_names_stay_unknown():
     for name in ("lm_head.weight", "bert.encoder.layer.x.output.dense.bias"):
-        assert names.from_hugging_face(name) is None
-    assert names.to_hugging_face("global_step") is None
+        assert names.by_hugging_face(name) is None
+    assert names.by_path("global_step") is None
     assert not names.is_derived("bert.pooler.dense.weight")

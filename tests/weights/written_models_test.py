@@ -19,7 +19,7 @@ from data import records, schema
 from data.tokenization import vocabulary, wordpiece
 from modeling import models
 from tests.testdata import make_written_models as made
-from weights import checkpoint_sources, conversion, model_directory, model_files
+from weights import checkpoint_sources, conversion, model_directory
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
 GOLDEN = json.loads((TESTDATA / "written_models.json").read_text("utf-8"))
@@ -57,7 +57,7 @@ def test_a_trip_through_tf1_keeps_class_labels_and_bits(key, tmp_path):
         made.LABELS if made.MODELS[name][1].get("num_classes") == 3 else None
     )
     model = made.build(name, activation)
-    model_files.save(model, None, str(tmp_path / "a"), labels)
+    model_directory.save(model, str(tmp_path / "a"), labels=labels)
     for source, target, form in (
         ("a", "b", "tf1"),
         ("b", "c", "model_directory"),
@@ -78,7 +78,7 @@ def test_a_trip_through_tf1_keeps_class_labels_and_bits(key, tmp_path):
     assert first["architectures"] == [made.MODELS[name][3]]
     if labels:
         assert GOLDEN["outputs"][key]["labels"] == labels
-        assert model_directory.read_labels(tmp_path / "c") == labels
+        assert model_directory.read_settings(tmp_path / "c").labels == labels
 
 
 @pytest.mark.parametrize("name", made.TOKENIZERS)

@@ -13,7 +13,7 @@ import sklearn.metrics
 from data import examples
 from jobs import grid
 from tasks.classification import objective, sentence_tasks
-from weights import warm_start
+from weights import pretrained
 
 RNG = np.random.default_rng(1)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -114,7 +114,7 @@ def test_f1_of_several_labels_counts_what_is_there():
 
 
 def test_rates_fall_from_the_head_to_the_embeddings():
-    rate = warm_start.layer_rates(12, 0.9)
+    rate = pretrained.layer_rates(12, 0.9)
     assert rate("output_weights") == 1.0
     assert rate("bert/pooler/dense/kernel") == 1.0
     assert rate("bert/encoder/layer_11/output/dense/kernel") == (
@@ -124,7 +124,7 @@ def test_rates_fall_from_the_head_to_the_embeddings():
         pytest.approx(0.9**12)
     )
     assert rate("bert/embeddings/LayerNorm/gamma") == pytest.approx(0.9**13)
-    assert warm_start.layer_rates(12, 1.0) is None
+    assert pretrained.layer_rates(12, 1.0) is None
 
 
 def test_a_grid_of_one_is_the_run_itself():

@@ -1,6 +1,6 @@
-"""Proves that new words start as the mean of their pieces, and are found.
+"""Proves that new words start as the mean of their tokens, and are found.
 
-python -m pytest tests/weights/vocabulary_surgery_test.py
+python -m pytest tests/weights/conversion_test.py
 """
 
 import dataclasses
@@ -12,12 +12,7 @@ import pytest
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import models
-from weights import (
-    checkpoint_sources,
-    conversion,
-    stored_weights,
-    vocabulary_surgery,
-)
+from weights import checkpoint_sources, conversion, stored_weights
 
 PRETRAINED = pathlib.Path(__file__).parent.parent / "testdata/tiny_pretrained"
 WORDS = "bert/embeddings/word_embeddings"
@@ -27,7 +22,7 @@ POSITIONS = "bert/embeddings/position_embeddings"
 
 @pytest.fixture
 def checkpoint():
-    """The pre-trained model, two of its pieces made [unusedN]."""
+    """The pre-trained model, with two [unusedN] in its vocabulary."""
     loaded = conversion.load(checkpoint_sources.read(str(PRETRAINED)))
     tokens = list(loaded.tokenizer.vocabulary.tokens)
     tokens[tokens.index("apple")] = "[unused3]"
@@ -38,11 +33,11 @@ def checkpoint():
     )
 
 
-def _add(checkpoint, words, place="unused"):
-    return vocabulary_surgery.add_words(checkpoint, words, "w.txt", place)
+def _add(checkpoint, words, position="unused"):
+    return conversion.add_words(checkpoint, words, "w.txt", position)
 
 
-def test_words_take_the_unused_places_first_then_the_end(checkpoint):
+def test_words_take_the_unused_positions_first_then_the_end(checkpoint):
     old = checkpoint.tokenizer.vocabulary
     new = _add(checkpoint, ["sees", "wakes", "slowly"])
     tokens = new.tokenizer.vocabulary.tokens
@@ -53,23 +48,25 @@ def test_words_take_the_unused_places_first_then_the_end(checkpoint):
     assert new.tokenizer.tokenize(["slowly wakes"]) == [["slowly", "wakes"]]
 
 
-@pytest.mark.parametrize("place", ["unused", "end"])
-def test_a_word_starts_as_the_mean_of_its_pieces(place, checkpoint):
+@pytest.mark.parametrize("position", ["unused", "end"])
+def test_a_word_starts_as_the_mean_of_its_tokens(position, checkpoint):
     ids = checkpoint.tokenizer.vocabulary.ids
-    new = _add(checkpoint, ["slowly"], place)
+    new = _add(checkpoint, ["slowly"], position)
     row = new.tokenizer.vocabulary.ids["slowly"]
-    assert (row == len(ids)) == (place == "end")
+    assert (row == len(ids)) == (position == "end")
     for path in (WORDS, BIAS):
         table = checkpoint.values[path]
         mean = (table[ids["slow"]] + table[ids["##ly"]]) / 2
         np.testing.assert_allclose(new.values[path][row], mean, rtol=1e-6)
-        rest = np.delete(np.arange(len(ids)), row if place == "unused" else [])
+        rest = np.delete(
+            np.arange(len(ids)), row if position == "unused" else []
+        )
         np.testing.assert_array_equal(new.values[path][rest], table[rest])
 
 
 def test_the_model_still_loads_and_scores_the_new_word(checkpoint, tmp_path):
     new = _add(checkpoint, ["slowly", "forgets"], "end")
-    new = vocabulary_surgery.extend_positions(new, 64)
+    new = conversion.extend_positions(new, 64)
     path = conversion.write(new, str(tmp_path), conversion.MODEL_DIRECTORY)
     source = checkpoint_sources.read(path)
     model = models.PretrainingModel(source.config)
@@ -106,7 +103,7 @@ def test_a_word_that_would_never_be_found_is_refused(word, reads, checkpoint):
 
 def test_positions_are_stretched_between_their_ends(checkpoint):
     table = checkpoint.values[POSITIONS]
-    longer = vocabulary_surgery.extend_positions(checkpoint, 95)
+    longer = conversion.extend_positions(checkpoint, 95)
     stretched = longer.values[POSITIONS]
     assert stretched.shape == (95, 16) and stretched.dtype == np.float32
     assert longer.config.max_position_embeddings == 95
@@ -116,4 +113,4 @@ def test_positions_are_stretched_between_their_ends(checkpoint):
         stretched[1::2], (table[1:] + table[:-1]) / 2, atol=1e-6
     )
     with pytest.raises(errors.InputError, match="only become more"):
-        vocabulary_surgery.extend_positions(checkpoint, 40)
+        conversion.extend_positions(checkpoint, 40)

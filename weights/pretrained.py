@@ -1,0 +1,363 @@
+"""Pre-trained models: what a run starts from, and the loading of weights.
+
+Values that no flag gives are read from the files beside --init_checkpoint, or
+from a run's own directory if it holds a trained model.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+from absl import logging
+
+from data.tokenization import wordpiece
+from foundation import errors, file_system
+from modeling import models
+from modeling.config import BertConfig
+from weights import (
+    checkpoint_sources,
+    model_directory,
+    stored_weights,
+    tokenizer_files,
+)
+from weights.checkpoint_sources import Source
+
+# Released tables of word embeddings are padded to multiples of 8, 64 or 128.
+_PADDING = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run starts from.
+
+    Attributes:
+      config: the model's hyperparameters.
+      tokenizer: for the run's texts.
+      attention: see modeling.encoder.
+      bilstm_size: of the BiLSTM under the head; 0 without one.
+      labels: the classes of the weights, or None.
+      problem_type: transformers' name, or None.
+      init_checkpoint: the weights, or None for random ones.
+    """
+
+    config: BertConfig
+    tokenizer: wordpiece.Tokenizer
+    attention: str
+    bilstm_size: int
+    labels: list[str] | None
+    problem_type: str | None
+    init_checkpoint: str | None
+
+
+def open_start(
+    *,
+    output_dir: str | None,
+    init_checkpoint: str | None = None,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    bilstm_size: int | None = None,
+    max_seq_length: int,
+) -> Start:
+    """Finds and checks what a run starts from.
+
+    Args:
+      output_dir: its model is used if there is no init_checkpoint; may be None.
+      init_checkpoint: a model directory or a checkpoint.
+      bert_config_file: replaces the config beside the weights.
+      vocab_file: replaces the vocabulary beside the weights.
+      do_lower_case: replaces the setting beside the weights.
+      bilstm_size: replaces the setting beside the weights.
+      max_seq_length: the number of positions that the model must have.
+
+    Raises:
+      InputError: something is missing or does not fit.
+    """
+    source = _open_source(init_checkpoint, output_dir)
+    if bert_config_file is not None:
+        config = read_config(bert_config_file)
+    elif source is not None and source.config is not None:
+        config = source.config
+    else:
+        raise _no_config(init_checkpoint, output_dir)
+    if max_seq_length > config.max_position_embeddings:
+        raise errors.InputError(
+            f"--max_seq_length={max_seq_length}: the model has only "
+            f"{config.max_position_embeddings} positions"
+        )
+    if vocab_file is not None:
+        where = f"--vocab_file={vocab_file}"
+        tokenizer = tokenizer_files.with_vocabulary(
+            vocab_file,
+            init_checkpoint=init_checkpoint,
+            directory=source.directory if source is not None else None,
+            do_lower_case=do_lower_case,
+        )
+        if source is not None:
+            check_same_tokens(tokenizer, source.directory, where)
+    elif source is not None and tokenizer_files.has_vocabulary(
+        source.directory
+    ):
+        where = source.directory
+        tokenizer = tokenizer_files.load(where, do_lower_case=do_lower_case)
+    else:
+        raise errors.InputError(
+            "--vocab_file is required: there is no vocabulary beside "
+            f"--init_checkpoint={init_checkpoint}"
+        )
+    check_vocabulary(config.vocab_size, tokenizer, where)
+    settings = model_directory.Settings()
+    if source is not None:
+        settings = source.settings
+    if bilstm_size is None:
+        bilstm_size = settings.bilstm_size
+    return Start(
+        config=config,
+        tokenizer=tokenizer,
+        attention=settings.attention,
+        bilstm_size=bilstm_size,
+        labels=_labels(source) if source is not None else None,
+        problem_type=settings.problem_type,
+        init_checkpoint=source.path if source is not None else None,
+    )
+
+
+def _open_source(
+    init_checkpoint: str | None, output_dir: str | None
+) -> Source | None:
+    flag = "--init_checkpoint"
+    if init_checkpoint is None:
+        if not output_dir or not model_directory.has_model(output_dir):
+            return None
+        init_checkpoint, flag = output_dir, "--output_dir"
+    try:
+        return checkpoint_sources.read(init_checkpoint)
+    except errors.InputError as error:
+        raise errors.InputError(f"{flag}: {error}") from error
+
+
+def _no_config(
+    init_checkpoint: str | None, output_dir: str | None
+) -> errors.InputError:
+    if init_checkpoint is not None:
+        return errors.InputError(
+            "--bert_config_file is required: there is no config beside "
+            f"--init_checkpoint={init_checkpoint}"
+        )
+    if not output_dir:
+        return errors.InputError(
+            "neither --init_checkpoint nor --bert_config_file is given"
+        )
+    if model_directory.has_checkpoints(output_dir):
+        return errors.InputError(
+            f"--output_dir={output_dir}: its training has not ended; run the "
+            "same command again to finish it, which writes the model"
+        )
+    return errors.InputError(
+        f"there is no trained model in --output_dir={output_dir}, and neither "
+        "--init_checkpoint nor --bert_config_file is given"
+    )
+
+
+def _labels(source: Source) -> list[str] | None:
+    """Returns the classes; transformers does not write LABEL_0 and LABEL_1."""
+    settings, weights = source.settings, source.tensors.get("output_weights")
+    if (
+        settings.labels is None
+        and settings.architecture == "BertForSequenceClassification"
+        and weights is not None
+        and weights.shape[0] == 2
+    ):
+        return ["LABEL_0", "LABEL_1"]
+    return settings.labels
+
+
+def read_config(path: str) -> BertConfig:
+    """Reads --bert_config_file, from a disk or a bucket."""
+    return BertConfig.from_json_file(file_system.local(path))
+
+
+def check_vocabulary(
+    vocab_size: int, tokenizer: wordpiece.Tokenizer, where: str
+) -> None:
+    """Compares the size of a vocabulary with the model's embeddings.
+
+    Raises InputError if the vocabulary is larger, and logs a warning if it is
+    smaller by more than padding explains.
+    """
+    found = len(tokenizer.vocabulary)
+    if found > vocab_size:
+        raise errors.InputError(
+            f"{where}: the vocabulary has {found} entries, but the model's "
+            f"vocab_size is {vocab_size}"
+        )
+    if vocab_size > -(-found // _PADDING) * _PADDING:
+        logging.warning(
+            "%s: the vocabulary has %d entries, but the model's vocab_size is "
+            "%d. Either this is the vocabulary of another model, or the model "
+            "has %d embeddings that are never used",
+            where,
+            found,
+            vocab_size,
+            vocab_size - found,
+        )
+
+
+def check_same_tokens(
+    tokenizer: wordpiece.Tokenizer, directory: str, where: str
+) -> None:
+    """Refuses a vocabulary with other tokens than the one beside the weights.
+
+    Further tokens at the end, and words that replace [unusedN], are allowed.
+
+    Args:
+      tokenizer: with the vocabulary that the user gave.
+      directory: of the weights; may have no vocabulary.
+      where: the flag, for the message.
+
+    Raises:
+      InputError: an id stands for different tokens.
+    """
+    if not tokenizer_files.has_vocabulary(directory):
+        return
+    known = tokenizer_files.read_vocabulary(directory)
+    pairs = zip(tokenizer.vocabulary.tokens, known.tokens, strict=False)
+    for number, (given, own) in enumerate(pairs):
+        if given != own and not own.startswith("[unused"):
+            raise errors.InputError(
+                f"{where}: token {number} is {given!r}, but {own!r} in "
+                f"{os.path.join(directory, tokenizer_files.VOCABULARY)}, which "
+                "the weights were trained with; leave --vocab_file out"
+            )
+
+
+def load_masked_lm(
+    path: str,
+) -> tuple[models.PretrainingModel, wordpiece.Tokenizer]:
+    """Loads a model with a masked-LM head, and its tokenizer.
+
+    Args:
+      path: a model directory, or any other checkpoint with its config and its
+        vocabulary beside it.
+
+    Raises:
+      InputError: a file is missing, or the head is.
+    """
+    source = checkpoint_sources.read(path)
+    if source.config is None:
+        raise errors.InputError(
+            f"{source.directory}: no {model_directory.CONFIG} or "
+            f"{model_directory.RELEASED_CONFIG} beside the weights"
+        )
+    tokenizer = tokenizer_files.load(source.directory)
+    check_vocabulary(source.config.vocab_size, tokenizer, path)
+    model = models.PretrainingModel(
+        source.config, attention=source.settings.attention, next_sentence=False
+    )
+    report = stored_weights.assign(model, source.tensors, where=source.path)
+    untied = [x for x in source.others if x.endswith(".decoder.weight")]
+    if untied:
+        raise errors.InputError(
+            f"{path}: {untied[0]} differs from the word embeddings; BERT's "
+            "masked-LM head uses the word embeddings themselves"
+        )
+    if report.initialized:
+        raise errors.InputError(
+            f"{path}: the model has no masked-LM head "
+            f"({report.initialized[0]} is missing)"
+        )
+    return model, tokenizer
+
+
+def assign(
+    model: Any,
+    init_checkpoint: str | None,
+    *,
+    do_lower_case: bool | None = None,
+    reinit_layers: int = 0,
+) -> stored_weights.Report | None:
+    """Assigns the weights of --init_checkpoint, if one is given.
+
+    Args:
+      model: one of modeling.models.
+      init_checkpoint: anything that `checkpoint_sources` reads.
+      do_lower_case: of the run; compared with the checkpoint's unless None.
+      reinit_layers: number of top layers that keep their initial values, as
+        the pooler does if it is not 0.
+
+    Returns:
+      What was assigned.
+
+    Raises:
+      InputError: the checkpoint cannot be read, or belongs to another model.
+    """
+    count = len(model.bert.blocks) if reinit_layers else 0
+    if reinit_layers > count:
+        raise errors.InputError(
+            f"--reinit_layers={reinit_layers}: the model has {count} layers"
+        )
+    if init_checkpoint is None:
+        return None
+    initial = ("bert/pooler/",) + tuple(
+        f"bert/encoder/layer_{i}/" for i in range(count - reinit_layers, count)
+    )
+    kept = {
+        variable.path: variable.numpy()
+        for variable in model.weights
+        if reinit_layers and variable.path.startswith(initial)
+    }
+    try:
+        source = checkpoint_sources.read(init_checkpoint)
+    except errors.InputError as error:
+        raise errors.InputError(f"--init_checkpoint: {error}") from error
+    if do_lower_case is not None:
+        tokenizer_files.check_case(
+            init_checkpoint, source.directory, do_lower_case
+        )
+    try:
+        checkpoint_sources.check_config(
+            source, model.config, "--bert_config_file"
+        )
+        report = stored_weights.assign(
+            model, source.tensors, where=source.path, others=source.others
+        )
+    except errors.InputError as error:
+        raise errors.InputError(f"--init_checkpoint: {error}") from error
+    logging.info("warm start from %s: %s", source.path, report.summary())
+    for variable in model.weights:
+        if variable.path in kept:
+            variable.assign(kept[variable.path])
+    if kept:
+        logging.info("kept initial values: %s", ", ".join(initial))
+    return report
+
+
+def require_weights(init_checkpoint: str | None) -> None:
+    """Refuses to evaluate a model with random weights."""
+    if init_checkpoint is None:
+        raise errors.InputError(
+            "there is nothing to evaluate: --output_dir has no checkpoint, "
+            "and neither --do_train nor --init_checkpoint is given"
+        )
+
+
+def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
+    """Returns the factors of layer-wise learning rates, by variable path.
+
+    The head and the pooler have the factor 1, the top layer `decay`, the layer
+    below its square, and so on down to the embeddings. Returns None for a decay
+    of 1.
+    """
+    if decay == 1.0:
+        return None
+
+    def rate(path: str) -> float:
+        if path.startswith("bert/embeddings/"):
+            return decay ** (num_layers + 1)
+        if path.startswith("bert/encoder/layer_"):
+            layer = int(path.split("/")[2].removeprefix("layer_"))
+            return decay ** (num_layers - layer)
+        return 1.0
+
+    return rate
