@@ -1,17 +1,17 @@
-r"""Compares the losses of fine-tuning, step by step, with transformers'.
+r"""Compares the losses of fine-tuning, step by step, with transformers.
 
     python benchmarks/finetuning_losses.py --data_file=eng.train \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch
 
-Both tag the same batches from the same weights, head included: transformers
-reads the directory that our model is saved in. No dropout, float32, AdamW with
-bias correction, clipping, a tenth of warm-up. The rate is the released one;
---peer_schedule=transformers gives the peer its own, which decays from the end
-of the warm-up on, not from the first step, and is 1.11 times as high from
-there.
+Both sides tag the same batches, starting from the same weights including the
+head: transformers reads the directory in which our model is saved. Float32, no
+dropout, AdamW with bias correction, clipping, warm-up over 10 % of the steps.
+The learning rate decays from step 0, as in google-research/bert. With
+--peer_schedule=transformers the peer's decays from the end of the warm-up, and
+is 1.11 times as high from there on.
 
-Prints losses and gradient norms, and the largest relative difference of
-losses; exits with 1 if it exceeds 1e-4.
+Prints losses, gradient norms, and the largest relative difference of losses.
+Exits with code 1 if it exceeds 1e-4.
 """
 
 import dataclasses
@@ -23,11 +23,10 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
-import example_arrays
+import comparison
+import examples
 import numpy as np
 import tagging_speed
-import turns
 
 from foundation import config_flags
 
@@ -37,19 +36,19 @@ SEED = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is compared."""
+    """The flags of this comparison."""
 
-    data_file: str = field("CoNLL's format.")
-    init_checkpoint: str = field("A model directory that both read.")
+    data_file: str = field("A file in CoNLL's format.")
+    init_checkpoint: str = field("A model directory that both sides read.")
     peer_python: str = field("Python with absl-py, torch and transformers.")
     peer_schedule: Literal["released", "transformers"] = field(
-        "How the peer's rate decays.", "released"
+        "Decay of the peer's learning rate.", "released"
     )
-    learning_rate: float = field("Peak.", 5e-5)
+    learning_rate: float = field("Peak learning rate.", 5e-5)
     batch_size: int = field("Sentences per step.", 32)
-    steps: int = field("To compare.", 100)
-    total_steps: int = field("Of the schedule.", 438)
-    folder: str | None = field("Used by itself.", None)
+    steps: int = field("Steps to compare.", 100)
+    total_steps: int = field("Steps of the schedule.", 438)
+    folder: str | None = field("Set by the script itself.", None)
 
     @property
     def warmup(self) -> int:
@@ -58,7 +57,7 @@ class Config:
 
 
 def make_batches(config: Config, features):
-    """Returns what makes the batches, and the rows of each [steps, B]."""
+    """Returns a function that makes the batches, and their rows [steps, B]."""
     from data import length_groups
 
     size = config.batch_size
@@ -73,13 +72,13 @@ def make_batches(config: Config, features):
 
 
 def run_ours(config: Config, folder: str) -> None:
-    """Saves the model as it begins, trains it, and writes rows and losses."""
+    """Saves the initial model, trains it, and writes rows and losses."""
     from modeling import models
     from tasks.ner import tagging
     from training import feed, optimizers, step, strategy
     from weights import checkpoint_sources, model_directory, pretrained
 
-    arrays = example_arrays.read(os.path.join(folder, "sentences.npz"))
+    arrays = examples.read(os.path.join(folder, "sentences.npz"))
     bert = dataclasses.replace(
         checkpoint_sources.read(config.init_checkpoint).config,
         hidden_dropout_prob=0.0,
@@ -101,7 +100,7 @@ def run_ours(config: Config, folder: str) -> None:
         )
     pretrained.assign(model, config.init_checkpoint)
     model_directory.save(model, os.path.join(folder, "start"))
-    make, rows = make_batches(config, example_arrays.to_features(arrays))
+    make, rows = make_batches(config, examples.to_features(arrays))
     train = step.TrainStep(
         tagging.TaggingTask(), model, optimizer, strategy=device, seed=SEED
     )
@@ -122,15 +121,15 @@ def run_peer(config: Config) -> None:
     import transformers
 
     folder = config.folder
-    arrays = example_arrays.read(os.path.join(folder, "sentences.npz"))
+    arrays = examples.read(os.path.join(folder, "sentences.npz"))
     model = transformers.AutoModelForTokenClassification.from_pretrained(
         os.path.join(folder, "start")
     )
     model = model.float().train()
     decayed, others = [], []
     for name, weight in model.named_parameters():
-        is_kept = "LayerNorm" in name or name.endswith("bias")
-        (others if is_kept else decayed).append(weight)
+        is_exempt = "LayerNorm" in name or name.endswith("bias")
+        (others if is_exempt else decayed).append(weight)
     optimizer = torch.optim.AdamW(
         [
             {"params": decayed, "weight_decay": 0.01},
@@ -146,8 +145,8 @@ def run_peer(config: Config) -> None:
         warmup=config.warmup,
     )
     losses, norms = [], []
-    for rows in example_arrays.read(os.path.join(folder, "ours.npz"))["rows"]:
-        batch = torch_peer.tensors(example_arrays.padded(arrays, rows))
+    for rows in examples.read(os.path.join(folder, "ours.npz"))["rows"]:
+        batch = torch_peer.tensors(examples.padded(arrays, rows))
         loss = model(**batch).loss
         losses.append(loss.item())
         norms.append(torch_peer.step(model, loss, optimizer))
@@ -157,18 +156,18 @@ def run_peer(config: Config) -> None:
 
 
 def main(config: Config) -> None:
-    """Runs both and prints how far they are apart."""
+    """Trains both sides and prints their difference."""
     if config.folder:
         return run_peer(config)
     with tempfile.TemporaryDirectory() as folder:
-        tagging_speed.tokenize(config, folder)
+        tagging_speed.tokenize(config.data_file, config.init_checkpoint, folder)
         run_ours(config, folder)
-        command = turns.command(
+        command = comparison.command(
             __file__, config, config.peer_python, folder=folder
         )
         subprocess.run(command, check=True)
         ours, peer = (
-            example_arrays.read(os.path.join(folder, f"{side}.npz"))
+            examples.read(os.path.join(folder, f"{side}.npz"))
             for side in ("ours", "peer")
         )
     print("step  losses: ours, peer  norms: ours, peer")

@@ -1,15 +1,15 @@
-r"""Scores of a sentence task over several seeds, ours beside transformers'.
+r"""Compares the scores of a sentence task over seeds with transformers.
 
     python benchmarks/finetuning_scores.py --task_name=MRPC --data_dir=MRPC \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch \
         --output_dir=scores
 
-Both train with the same pieces, batch size, epochs, peak rate, warm-up and
-linear decay, in batches of similar length: ours as released (AdamW without
-bias correction), the peer as transformers' run_glue does. The scores of both
-are computed by the same functions on the development set. Interrupted and
-started again, it goes on with the next seed. Exits with 1 if the means differ
-by more than three standard errors.
+Both sides train with the same tokens, batch size, epochs, peak learning rate,
+warm-up and linear decay, in batches of similar length: ours as
+google-research/bert (AdamW without bias correction), the peer as transformers'
+run_glue.py. The same functions compute the scores of both on the development
+set. If it was interrupted, the same command continues with the next seed.
+Exits with code 1 if the means differ by more than three standard errors.
 """
 
 import dataclasses
@@ -20,12 +20,9 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
-import example_arrays
+import comparison
+import examples
 import numpy as np
-import seeds
-import tokenized_task
-import turns
 
 from foundation import config_flags
 
@@ -33,23 +30,25 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(seeds.Contest):
-    """What is compared."""
+class Config(comparison.ScoreComparison):
+    """The flags of this comparison."""
 
-    task_name: str = field("Of GLUE.")
-    data_dir: str = field("Folder of the task's files.")
-    train_file: str | None = field("In place of the released name.", None)
-    dev_file: str | None = field("In place of the released name.", None)
-    num_peer_seeds: int | None = field("Runs of the peer, if others.", None)
-    peer_seed: int = field("Used by itself.", 0)
+    task_name: str = field("Name of a GLUE task.")
+    data_dir: str = field("Directory of the task's files.")
+    train_file: str | None = field("Another training file.", None)
+    dev_file: str | None = field("Another development file.", None)
+    num_peer_seeds: int | None = field(
+        "Runs of the peer; None is --num_seeds.", None
+    )
+    peer_seed: int = field("Set by the script itself.", 0)
 
 
 def ours(config: Config) -> list[dict[str, float]]:
-    """Runs run_classifier.py's grid of seeds; returns the scores of each."""
+    """Runs run_classifier.py with all seeds; returns the scores of each."""
     import run_classifier
 
     folder = os.path.join(config.output_dir, "ours")
-    flags = config.flags(
+    flags = config.our_flags(
         "task_name",
         "data_dir",
         "train_file",
@@ -71,28 +70,30 @@ def ours(config: Config) -> list[dict[str, float]]:
 
 
 def peer(config: Config) -> list[dict[str, float]]:
-    """Runs the peer with every seed; returns the scores of each."""
+    """Runs the peer with all seeds; returns the scores of each."""
     from tasks.classification import objective
 
     folder = os.path.join(config.output_dir, "peer")
     os.makedirs(folder, exist_ok=True)
-    task = tokenized_task.open_task(
+    task = examples.open_sentence_task(
         config.task_name, config.data_dir, config.train_file, config.dev_file
     )
     for name, split in (("train", "train"), ("dev", task.dev_splits[0])):
         path = os.path.join(folder, f"{name}.npz")
-        tokenized_task.write(path, task, split, config.init_checkpoint)
+        examples.tokenize_sentence_task(
+            path, task, split, config.init_checkpoint
+        )
     truth = task.label_ids(task.dev_splits[0])
     scores = []
     for seed in range(1, (config.num_peer_seeds or config.num_seeds) + 1):
         path = os.path.join(folder, f"logits{seed}.npy")
         if not os.path.exists(path):
-            command = turns.command(
+            command = comparison.command(
                 __file__,
                 config,
                 config.peer_python,
                 peer_seed=seed,
-                precision=config.compute_dtype(),
+                precision=comparison.resolve_precision(config.precision),
             )
             subprocess.run(command, check=True)
         logits = np.load(path)
@@ -116,7 +117,7 @@ def train_peer(config: Config) -> None:
 
     folder = os.path.join(config.output_dir, "peer")
     train, dev = (
-        example_arrays.read(os.path.join(folder, f"{name}.npz"))
+        examples.read(os.path.join(folder, f"{name}.npz"))
         for name in ("train", "dev")
     )
     transformers.set_seed(config.peer_seed)
@@ -125,7 +126,7 @@ def train_peer(config: Config) -> None:
     ).float()
 
     def batch(part, rows) -> dict:
-        return torch_peer.tensors(example_arrays.padded(part, rows))
+        return torch_peer.tensors(examples.padded(part, rows))
 
     torch_peer.fit(
         model,
@@ -152,21 +153,21 @@ def train_peer(config: Config) -> None:
 
 
 def main(config: Config) -> None:
-    """Prints mean and deviation of every metric, and how far they differ."""
+    """Prints mean, standard deviation and difference of every metric."""
     if config.peer_seed:
         return train_peer(config)
     sides = {"ours": ours(config)}
     if config.peer_python:
         sides["peer"] = peer(config)
     names = set.intersection(*(set(runs[0]) for runs in sides.values()))
-    far = {
-        name: seeds.compare(
+    is_far = {
+        name: comparison.compare_scores(
             f"{config.task_name} {name}",
             {side: [x[name] for x in runs] for side, runs in sides.items()},
         )
         for name in sorted(names - {"learning_rate", "random_seed"})
     }
-    sys.exit(1 if far["score"] else 0)
+    sys.exit(1 if is_far["score"] else 0)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-r"""Measures fine-tuning and prediction, ours beside transformers + PyTorch.
+r"""Measures fine-tuning and prediction, compared with transformers.
 
     python benchmarks/finetuning_speed.py --task_name=MRPC --data_dir=MRPC \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch
 
-Both train on the task's own sentences, already tokenized, batch 32: ours in
-batches of similar length, the peer in random ones, padded to the longest of
-each; then both predict the test set. The processes take turns. Prints
-the medians of examples per second, and their ratios.
+Both sides train on the task's training set and predict its test set, already
+tokenized, in batches of 32. Ours groups examples of similar length. The peer
+is measured twice: with the default of transformers' Trainer (random training
+batches, predictions in the order of the file) and with its group_by_length;
+both are padded to the longest example of the batch. --peer_group_by_length
+selects one of them. The processes take turns. Prints the medians of examples
+per second and their ratios.
 """
 
 import dataclasses
@@ -17,11 +20,9 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
-import example_arrays
+import comparison
+import examples
 import numpy as np
-import tokenized_task
-import turns
 
 from foundation import config_flags
 
@@ -29,25 +30,28 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(turns.Race):
-    """What is measured."""
+class Config(comparison.SpeedComparison):
+    """The flags of this comparison."""
 
-    task_name: str = field("Of GLUE.")
-    data_dir: str = field("Folder of the task's files.")
-    init_checkpoint: str = field("A model directory that both read.")
+    task_name: str = field("Name of a GLUE task.")
+    data_dir: str = field("Directory of the task's files.")
+    init_checkpoint: str = field("A model directory that both sides read.")
     batch_size: int = field("Examples per step.", 32)
-    # As many as are sorted by length together: no turn has longer sentences.
-    steps: int = field("Steps of training per turn.", 50)
-    predictions: int = field("Examples to predict per turn, at most.", 1000)
-    profile: str | None = field(
-        "Where to write traces of ours, in place of a comparison.", None
+    # 50 batches are sorted by length together, so every turn has all lengths.
+    steps: int = field("Training steps per turn.", 50)
+    predictions: int = field("Maximum number of predictions per turn.", 1000)
+    peer_group_by_length: Literal["both", "off", "on"] = field(
+        "Whether the peer groups examples of similar length.", "both"
     )
-    work: Literal["all", "train", "predict"] = field("Of these.", "all")
-    examples: str | None = field("Used by itself.", None)
+    profile: str | None = field(
+        "Directory for traces of our side, instead of a comparison.", None
+    )
+    work: Literal["all", "train", "predict"] = field("What to measure.", "all")
+    examples: str | None = field("Set by the script itself.", None)
 
 
 def make_ours(config: Config):
-    """Returns what works once."""
+    """Returns a function that does our work of one turn."""
     import our_side
 
     from data import length_groups
@@ -55,9 +59,9 @@ def make_ours(config: Config):
     from tasks.classification import objective
     from weights import checkpoint_sources
 
-    arrays = example_arrays.read(config.examples)
+    arrays = examples.read(config.examples)
     bert = checkpoint_sources.read(config.init_checkpoint).config
-    kind = tokenized_task.open_task(config.task_name, config.data_dir).kind
+    kind = examples.open_sentence_task(config.task_name, config.data_dir).kind
 
     def make_model(dtype):
         return models.ClassificationModel(
@@ -75,70 +79,73 @@ def make_ours(config: Config):
     }
     if config.work == "predict":
         predictor = our_side.predictor(make_model, task, **common)
-        some = example_arrays.to_features(arrays, config.predictions)
-        make = length_groups.ordered_batches(some, **options)
-        return lambda: predictor(make, len(some))
-    features = example_arrays.to_features(arrays)
-    make = length_groups.endless_batches(features, seed=1, **options)
+        features = examples.to_features(arrays, config.predictions)
+        batches = length_groups.ordered_batches(features, **options)
+        return lambda: predictor(batches, len(features))
+    features = examples.to_features(arrays)
+    batches = length_groups.endless_batches(features, seed=1, **options)
     return our_side.training(
-        make_model, task, make, steps=config.steps, **common
+        make_model, task, batches, steps=config.steps, **common
     )
 
 
 def make_peer(config: Config):
-    """Returns what works once."""
+    """Returns a function that does the peer's work of one turn."""
     import torch
     import torch_peer
     import transformers
 
-    arrays = example_arrays.read(config.examples)
+    arrays = examples.read(config.examples)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         config.init_checkpoint, num_labels=int(arrays["classes"])
     )
-    count = len(arrays["row_splits"]) - 1
+    lengths = np.diff(arrays["row_splits"])
+    is_grouped = config.peer_group_by_length == "on"
 
     def batch(rows) -> dict:
-        return torch_peer.tensors(example_arrays.padded(arrays, rows))
+        return torch_peer.tensors(examples.padded(arrays, rows))
 
     if config.work == "train":
         return torch_peer.training(
             model,
             batch,
-            count,
+            lengths,
             precision=config.precision,
             batch_size=config.batch_size,
             steps=config.steps,
+            group_by_length=is_grouped,
         )
     model = model.float().eval()
-    last = min(count, config.predictions)
+    order = np.arange(min(len(lengths), config.predictions))
+    if is_grouped:
+        order = np.argsort(lengths[order], kind="stable")
 
     def predict():
         with torch.inference_mode(), torch_peer.autocast(config.precision):
-            for start in range(0, last, config.batch_size):
-                end = min(start + config.batch_size, last)
-                model(**batch(np.arange(start, end)))
+            for start in range(0, len(order), config.batch_size):
+                model(**batch(order[start : start + config.batch_size]))
 
     return predict
 
 
 def main(config: Config) -> None:
-    """Lets ours and the peer take turns and prints medians and ratios."""
+    """Lets the sides take turns and prints medians and ratios."""
     if config.side != "both":
-        run = (make_ours if config.side == "ours" else make_peer)(config)
-        for _ in range(2 if config.work == "train" else 1):
-            run()  # Compiles, and meets the lengths that there are.
-        return turns.serve(run)
-    config = turns.choose_precision(config)
-    task = tokenized_task.open_task(config.task_name, config.data_dir)
+        warm_up_runs = 2 if config.work == "train" else 1
+        return comparison.serve(
+            config, make_ours, make_peer, warm_up_runs=warm_up_runs
+        )
+    task = examples.open_sentence_task(config.task_name, config.data_dir)
+    splits = {"train": "train", "predict": task.test_splits[0]}
+    if config.work != "all":
+        splits = {config.work: splits[config.work]}
     with tempfile.TemporaryDirectory() as folder:
-        paths = {}  # All are written first: a file may be missing.
-        for work, split in (
-            ("train", "train"),
-            ("predict", task.test_splits[0]),
-        ):
-            if config.work in ("all", work):
-                path = paths[work] = os.path.join(folder, f"{work}.npz")
-                tokenized_task.write(path, task, split, config.init_checkpoint)
+        paths = {}  # All are written first, so that a missing file is reported.
+        for work, split in splits.items():
+            paths[work] = os.path.join(folder, f"{work}.npz")
+            examples.tokenize_sentence_task(
+                paths[work], task, split, config.init_checkpoint
+            )
         for work, path in paths.items():
             _measure(dataclasses.replace(config, work=work, examples=path))
     return None
@@ -149,18 +156,22 @@ def _measure(config: Config) -> None:
         import trace_table
 
         print(f"{config.work}:")
-        folder = os.path.join(config.profile, config.work)
-        return trace_table.show(make_ours(config), folder)
+        precision = comparison.resolve_precision(config.precision)
+        return trace_table.show(
+            make_ours(dataclasses.replace(config, precision=precision)),
+            os.path.join(config.profile, config.work),
+        )
     done = config.batch_size * config.steps
     if config.work == "predict":
-        splits = example_arrays.read(config.examples)["row_splits"]
+        splits = examples.read(config.examples)["row_splits"]
         done = min(config.predictions, len(splits) - 1)
-    return turns.race(
+    return comparison.compare_speed(
         __file__,
         config,
         title=f"{config.task_name} {config.work}, batch {config.batch_size}",
         done=done,
         unit="examples",
+        peers=comparison.peer_groupings(config.peer_group_by_length),
     )
 
 

@@ -1,4 +1,4 @@
-"""Our side of a speed benchmark: whole training steps, or predictions."""
+"""Our side of a comparison of speed: training steps or predictions."""
 
 import itertools
 from collections.abc import Callable
@@ -20,15 +20,15 @@ def training(
     init_checkpoint: str | None = None,
     jit_compile: bool = False,
 ) -> Callable[[], Any]:
-    """Returns what trains `steps` more batches whenever it is called.
+    """Returns a function that trains on the next `steps` batches.
 
     Args:
-      make_model: takes dtype, a policy.
-      task: as training.step asks for it.
-      make_batches: as training.feed asks for it.
-      dtype: of training.precision.
-      steps: of one call.
-      init_checkpoint: what is fine-tuned, or None.
+      make_model: takes a dtype policy, returns a model.
+      task: a task of training.step.
+      make_batches: makes the batches of training.feed.
+      dtype: a precision of training.precision.
+      steps: steps per call.
+      init_checkpoint: the initial weights; None keeps the random ones.
       jit_compile: whether XLA compiles the step.
     """
     scope = strategy.create("one_device")
@@ -48,7 +48,7 @@ def training(
         strategy=scope,
         seed=1,
         jit_compile=jit_compile,
-        # As in runs of some hundred steps.
+        # As the commands do in runs of at least 200 steps.
         compile_parts=dtype == "bfloat16" and strategy.is_one_cpu(scope),
     )
     batches = iter(feed.distribute(scope, make_batches, is_endless=True))
@@ -63,7 +63,7 @@ def predictor(
     dtype: str,
     init_checkpoint: str,
 ) -> prediction.Predictor:
-    """Returns what predicts batches; the arguments are those of `training`."""
+    """Returns a predictor; the arguments are those of `training`."""
     scope = strategy.create("one_device")
     with scope.scope():
         model = make_model(dtype=precision.policy(dtype))

@@ -1,11 +1,11 @@
-"""Measures how many records a second the input pipeline hands to training.
+"""Measures how many records per second the input pipeline delivers.
 
     python benchmarks/pipeline_speed.py --input_file='shards/*.tfrecord'
 
-Without --input_file it makes shards of its own. Shuffling, parsing and cutting
-into batches, as run_pretraining.py does it, and nothing else; beside it, the
-pipeline of the released run_pretraining.py (parse one record at a time, shuffle
-a buffer of 100), written with today's tf.data.
+Without --input_file it writes shards of random records. Measures shuffling,
+parsing and batching as in run_pretraining.py, compared with the pipeline of
+google-research/bert's run_pretraining.py (parse one record at a time, shuffle a
+buffer of 100), written with today's tf.data.
 """
 
 import dataclasses
@@ -15,7 +15,6 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 import numpy as np
 import tensorflow as tf
@@ -29,17 +28,19 @@ field = config_flags.field
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is read."""
+    """The flags of this measurement."""
 
-    input_file: str | None = field("Glob of shards; None makes some.", None)
-    max_seq_length: int = field("As the shards were made.", 128)
-    max_predictions_per_seq: int = field("As the shards were made.", 20)
+    input_file: str | None = field(
+        "Pattern of shards; None writes random ones.", None
+    )
+    max_seq_length: int = field("Sequence length of the shards.", 128)
+    max_predictions_per_seq: int = field("Predictions of the shards.", 20)
     batch_size: int = field("Records per batch.", 32)
-    seconds: float = field("How long each is measured.", 5.0)
+    seconds: float = field("Duration of each measurement.", 5.0)
 
 
 def write_shards(folder: str, kind: schema.Schema) -> list[str]:
-    """Makes 8 shards of 4,096 records."""
+    """Writes 8 shards of 4,096 random records; returns their paths."""
     draw = np.random.RandomState(0)
     columns = {
         feature.name: draw.randint(0, 2, (4096, *feature.shape)).astype(
@@ -57,10 +58,10 @@ def write_shards(folder: str, kind: schema.Schema) -> list[str]:
     return paths
 
 
-def released(
+def reference_batches(
     paths: list[str], kind: schema.Schema, batch_size: int
 ) -> tf.data.Dataset:
-    """Makes the released input function's batches."""
+    """Returns the batches of google-research/bert's input function."""
     spec = {
         f.name: tf.io.FixedLenFeature(f.shape, getattr(tf, f.dtype))
         for f in kind.features
@@ -88,7 +89,7 @@ def released(
 
 
 def measure(batches: tf.data.Dataset, config: Config) -> tuple[float, float]:
-    """Returns records per second, and per second of one processor."""
+    """Returns records per second and per processor second."""
     iterator = iter(batches)
     next(iterator)
     started, used, count = time.perf_counter(), time.process_time(), 0
@@ -100,7 +101,7 @@ def measure(batches: tf.data.Dataset, config: Config) -> tuple[float, float]:
 
 
 def main(config: Config) -> None:
-    """Prints both and their ratio."""
+    """Prints the speed of both pipelines and their ratio."""
     kind = schema.pretraining(
         config.max_seq_length, config.max_predictions_per_seq
     )
@@ -112,26 +113,26 @@ def main(config: Config) -> None:
         ours = pipelines.train_batches(
             paths, kind, batch_size=config.batch_size, seed=1
         )
-        theirs = released(paths, kind, config.batch_size)
+        reference = reference_batches(paths, kind, config.batch_size)
         rates = {}
-        for name, batches in (("ours", ours), ("released", theirs)):
+        for name, batches in (("ours", ours), ("reference", reference)):
             wall, processor = measure(batches, config)
             rates[name] = processor
             print(
                 f"{name}: {wall:.0f} records/s, {processor:.0f} per "
                 "processor second"
             )
-        ratio = rates["ours"] / rates["released"]
+        ratio = rates["ours"] / rates["reference"]
         print(f"ratio per processor second: {ratio:.2f}")
         started = time.perf_counter()
-        far = pipelines.train_batches(
+        resumed = pipelines.train_batches(
             paths,
             kind,
             batch_size=config.batch_size,
             seed=1,
             first_batch=10**7,
         )
-        next(iter(far))
+        next(iter(resumed))
         seconds = time.perf_counter() - started
         print(
             f"first batch of a run resumed at step 10,000,000: {seconds:.1f} s"

@@ -1,13 +1,13 @@
-r"""Peak memory of create_pretraining_data.py on corpora of growing size.
+r"""Measures the peak memory of create_pretraining_data.py by corpus size.
 
     python benchmarks/pretraining_data_memory.py --input_file=books.txt.gz \
       --vocab_file=vocab.txt --megabytes 15 150 1500 --folder=/scratch
 
-Each corpus repeats the documents of the given text in another order. Prints,
-for the starting process and for the largest worker, the peak of the resident
-memory and of what of it is not just mapped from files, and the time. Exits
-with 1 if a worker is over 1 GiB or the peaks differ by more than 10 %.
-Everything it wrote is removed.
+Each corpus repeats the documents of the given text in random order. Prints the
+time and, for the main process and the largest worker, the peaks of resident and
+of anonymous memory (anonymous memory excludes mapped files). Exits with code 1
+if a worker needs more than 1 GiB or the peaks differ by more than 10 %. Removes
+all files that it wrote.
 """
 
 import argparse
@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 
 def write_corpus(documents: list[bytes], path: str, size: float) -> None:
-    """Writes about `size` bytes of documents, shuffled anew each time."""
+    """Writes about `size` bytes: all documents, shuffled, repeatedly."""
     rng, written = random.Random(0), 0
     with open(path, "wb") as file:
         while written < size:
@@ -38,7 +38,7 @@ def write_corpus(documents: list[bytes], path: str, size: float) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Returns a process and all that descend from it."""
+    """Returns a process and its descendants."""
     parents = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -53,7 +53,7 @@ def children(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """Returns the peak and the anonymous resident bytes of a process."""
+    """Returns the peak and the anonymous memory of a process in bytes."""
     try:
         text = pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -65,8 +65,8 @@ def memory(pid: int) -> dict[str, int]:
     return {k: int(fields[v].split()[0]) * 1024 for k, v in names.items()}
 
 
-def watch(command: list[str]) -> tuple[dict, dict, float]:
-    """Runs a command; returns the peaks of it and of its largest child."""
+def measure(command: list[str]) -> tuple[dict, dict, float]:
+    """Runs a command; returns its peaks, its largest child's, and seconds."""
     begin, peaks = time.monotonic(), {}
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stderr=log)
@@ -87,7 +87,7 @@ def watch(command: list[str]) -> tuple[dict, dict, float]:
 
 
 def main() -> int:
-    """Reads the command line, measures every size, prints the table."""
+    """Measures every size and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input_file", required=True)
     parser.add_argument("--vocab_file", required=True)
@@ -100,8 +100,8 @@ def main() -> int:
     opened = gzip.open if arguments.input_file.endswith(".gz") else open
     with opened(arguments.input_file, "rb") as file:
         documents = file.read().split(b"\n\n")
-    print(f"{'MB':>6}  starting process        worker                  time")
-    print(f"{'':6}  MB peak  not mapped      MB peak  not mapped      s")
+    print(f"{'MB':>6}  main process            largest worker          time")
+    print(f"{'':6}  MB peak  anonymous       MB peak  anonymous       s")
     found = []
     for megabytes in arguments.megabytes:
         folder = tempfile.mkdtemp(dir=arguments.folder)
@@ -113,7 +113,7 @@ def main() -> int:
         for name in ("dupe_factor", "max_seq_length"):
             command.append(f"--{name}={getattr(arguments, name)}")
         command.append(f"--num_workers={arguments.workers}")
-        own, worker, seconds = watch(command)
+        own, worker, seconds = measure(command)
         shutil.rmtree(folder)
         found.append(max(own["peak"], worker["peak"]))
         cells = [own["peak"], own["anonymous"]]
@@ -125,7 +125,7 @@ def main() -> int:
             flush=True,
         )
     spread = max(found) / min(found) - 1
-    print(f"largest of all within {100 * spread:.1f} % of each other")
+    print(f"The peaks differ by {100 * spread:.1f} %.")
     return int(max(found) > GIB or spread > 0.1)
 
 

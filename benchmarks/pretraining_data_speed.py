@@ -1,13 +1,13 @@
-r"""Pre-training data, side by side with google-research/bert's script.
+r"""Measures data creation, compared with google-research/bert's script.
 
     python benchmarks/pretraining_data_speed.py --reference=PATH_TO_CHECKOUT \
       --input_file=books.txt.gz --vocab_file=vocab.txt --megabytes=2
 
-Both make instances of 128 pieces, 20 predictions, dupe_factor 10 from the same
-text. Start-up (imports, vocabulary, starting workers) is left out on both
-sides. Prints instances per second, their ratio, peak memory of a process and
-the scaling over workers. Without --reference only this project's side runs.
-What the instances are like: benchmarks/pretraining_data_statistics.py.
+Both sides make instances from the same text: 128 tokens, 20 predictions,
+dupe_factor 10. The times exclude start-up (imports, vocabulary, starting
+workers) on both sides. Prints instances per second, their ratio, the peak
+memory of a process and the scaling over workers. Without --reference only our
+side runs. benchmarks/pretraining_data_statistics.py compares the instances.
 """
 
 import argparse
@@ -30,23 +30,23 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def clocks() -> list[float]:
-    """Returns the seconds of the wall clock and of this process's work."""
+    """Returns the wall-clock and the processor seconds of this process."""
     return [time.perf_counter(), time.process_time()]
 
 
 def since(begin: list[float]) -> list[float]:
-    """Returns what has passed on both clocks."""
+    """Returns the wall-clock and processor seconds since `clocks`."""
     return [now - then for now, then in zip(clocks(), begin, strict=True)]
 
 
 def warm_up(recipe, _):
-    """Makes a worker import and build all that it needs."""
+    """Makes a worker import its modules and build its tables."""
     recipe.tokenizer.encode(["warm \u00fcp"])
     time.sleep(0.5)
 
 
 def run_ours(text: str, vocab: str, folder: str, count: int) -> list[float]:
-    """Makes shards with `count` workers; returns what `since` does."""
+    """Writes shards with `count` workers; returns the result of `since`."""
     from data import workers
     from data.pretraining import generation, instances, masking
     from data.pretraining.recipe import Recipe, digest_files
@@ -79,10 +79,10 @@ def run_ours(text: str, vocab: str, folder: str, count: int) -> list[float]:
 def run_reference(
     text: str, vocab: str, folder: str, checkout: str
 ) -> list[float]:
-    """Runs the released script's own functions; returns as `since`."""
+    """Runs the functions of the reference; returns the result of `since`."""
     import tensorflow.compat.v1 as tf
 
-    sys.modules["tensorflow"] = tf  # The one change that it needs.
+    sys.modules["tensorflow"] = tf  # The only change that it needs.
     sys.path.insert(0, checkout)
     script = importlib.import_module("create_pretraining_data")
     tokenization = importlib.import_module("tokenization")
@@ -130,7 +130,7 @@ def child(arguments) -> None:
 
 
 def measure(arguments, text: str, side: str, folder: str, count: int) -> dict:
-    """Runs one side in a process of its own."""
+    """Runs one side in its own process."""
     os.makedirs(folder)
     command = [sys.executable, __file__, f"--side={side}", f"--text={text}"]
     command += [f"--vocab_file={arguments.vocab_file}", f"--folder={folder}"]
@@ -165,14 +165,14 @@ def report(arguments) -> None:
             print(
                 f"{side:10} {count} worker(s): {rate:9.0f} instances/s, "
                 f"{rate / base:6.1f} times, {result['megabytes']:6.0f} MB peak"
-                # Of a busy machine this tells more; workers are not in it.
+                # More reliable on a busy machine; workers are not included.
                 + f", {made / result['cpu']:9.0f} per second of its core"
                 * (count == 1)
             )
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Runs the comparison, or one side of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reference", default="")
     parser.add_argument("--input_file")

@@ -1,15 +1,15 @@
-r"""Are the instances distributed as google-research/bert's? A table, by seeds.
+r"""Compares statistics of pre-training instances with google-research/bert.
 
     python benchmarks/pretraining_data_statistics.py \
       --reference=PATH_TO_CHECKOUT --seeds=20
 
-Both sides cut, pair and mask the same text, in which every piece occurs once,
-so that each record tells where it came from: which sentences, what truncation
-took and from which side, and what sort of piece was masked. Prints for each
-statistic both means over the seeds, their standard errors and the difference
-in such errors (z). Then: how well the next-sentence label is predicted by
-where A and B come from and how long they are (AUC; 0.5 is chance).
-Exits with 1 if a |z| is beyond 4.5. Without --reference only our side runs.
+Both sides cut, pair and mask the same text. Every token occurs in it once, so
+that each record shows its origin: which sentences it contains, how many tokens
+truncation removed at which end, and which kinds of tokens were masked. Prints
+for each statistic both means over the seeds, their standard errors and the
+difference in standard errors (z). A second table shows how well the origin and
+the lengths of A and B predict the next-sentence label (AUC; 0.5 is chance).
+Exits with code 1 if a |z| exceeds 4.5. Without --reference only our side runs.
 """
 
 import argparse
@@ -32,47 +32,48 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNK, CLS, SEP, MASK = range(1, 5)
-FIRST = len(SPECIAL)  # The id of the piece at place 0 of the corpus.
+FIRST = len(SPECIAL)  # Id of the token at position 0 of the corpus.
 SPECIAL_CLASS, WORD, CONTINUATION, UNKNOWN = range(4)
 LIMIT = 4.5
 
 
 class Text(NamedTuple):
-    """A corpus of pieces that all differ."""
+    """A corpus in which every token occurs once."""
 
     lines: list[str]
     tokens: list[str]  # The vocabulary.
-    kinds: np.ndarray  # Of each vocabulary entry: which class it is in.
-    sentences: np.ndarray  # Where each starts, and the end.
-    documents: np.ndarray  # Likewise, in sentences.
+    kinds: np.ndarray  # The class of each vocabulary entry.
+    sentences: np.ndarray  # First token of each sentence, and the end.
+    documents: np.ndarray  # First sentence of each document, and the end.
 
 
 class Found(NamedTuple):
-    """The records of one run, by where their pieces come from."""
+    """The records of one run, N rows of S tokens."""
 
-    ids: np.ndarray  # int [N, S], without masks
-    shown: np.ndarray  # int [N, S], as masked
-    used: np.ndarray  # bool [N, S], predicted
+    ids: np.ndarray  # int [N, S], before masking
+    shown: np.ndarray  # int [N, S], after masking
+    used: np.ndarray  # bool [N, S], whether predicted
     is_random: np.ndarray  # int [N]
     segments: np.ndarray  # int [N, S], 1 for A and 2 for B
 
 
 def make_text(documents: int, seed: int) -> Text:
-    """Draws documents of sentences of words, every piece a new one."""
+    """Draws documents of sentences of words; every token is a new one."""
     rng = np.random.default_rng(seed)
     lines, tokens = [], list(SPECIAL)
     kinds = [SPECIAL_CLASS] * FIRST
-    sentences, starts, place = [], [], 0
+    sentences, starts, position = [], [], 0
     for _ in range(documents):
         starts.append(len(sentences))
         for _ in range(1 + rng.geometric(0.08)):
-            sentences.append(place)
-            words, end = [], place + 1 + int(rng.gamma(1.5, 9))
-            while place < end:
-                size = min(int(rng.choice([1, 1, 1, 2, 3])), end - place)
+            sentences.append(position)
+            words, end = [], position + 1 + int(rng.gamma(1.5, 9))
+            while position < end:
+                size = min(int(rng.choice([1, 1, 1, 2, 3])), end - position)
                 unknown = size == 1 and rng.random() < 0.03
                 names = [
-                    f"b{place + n}" if n else f"a{place}" for n in range(size)
+                    f"b{position + n}" if n else f"a{position}"
+                    for n in range(size)
                 ]
                 words.append("zz" if unknown else "".join(names))
                 for n, name in enumerate(names):
@@ -80,20 +81,20 @@ def make_text(documents: int, seed: int) -> Text:
                     kinds.append(CONTINUATION if n else WORD)
                 if unknown:
                     kinds[-1] = UNKNOWN
-                place += size
+                position += size
             lines.append(" ".join(words))
         lines.append("")
     return Text(
         lines,
         tokens,
         np.array(kinds),
-        np.array([*sentences, place]),
+        np.array([*sentences, position]),
         np.array([*starts, len(sentences)]),
     )
 
 
 def ours(arguments, text, path, seed) -> Found:
-    """Makes this project's shards."""
+    """Runs our data creation."""
     import tensorflow as tf
 
     from data import records, workers
@@ -135,19 +136,19 @@ def ours(arguments, text, path, seed) -> Found:
     shown, ids = rows["input_ids"], rows["input_ids"].copy()
     used = np.zeros(ids.shape, bool)
     row, column = np.nonzero(rows["masked_lm_weights"] > 0)
-    place = (row, rows["masked_lm_positions"][row, column])
-    ids[place] = rows["masked_lm_ids"][row, column]
-    used[place] = True
+    masked = (row, rows["masked_lm_positions"][row, column])
+    ids[masked] = rows["masked_lm_ids"][row, column]
+    used[masked] = True
     segments = rows["segment_ids"] + rows["input_mask"]
     return Found(ids, shown, used, rows["next_sentence_labels"][:, 0], segments)
 
 
 def load_reference(checkout):
-    """Imports the released script and its tokenizer."""
+    """Imports the reference: its script, tokenizer and flags."""
     import tensorflow as real
     import tensorflow.compat.v1 as tf
 
-    sys.modules["tensorflow"] = tf  # The one change that they need.
+    sys.modules["tensorflow"] = tf  # The only change that they need.
     sys.path.insert(0, checkout)
     found = [
         importlib.import_module(name)
@@ -159,7 +160,7 @@ def load_reference(checkout):
 
 
 def reference(arguments, text, path, seed, released) -> Found:
-    """Runs the released script's function."""
+    """Runs the data creation of the reference."""
     script, tokenization, flags = released
     flags.do_whole_word_mask = arguments.do_whole_word_mask
     with tempfile.NamedTemporaryFile("w") as vocab:
@@ -192,7 +193,7 @@ def reference(arguments, text, path, seed, released) -> Found:
 
 
 class Spans(NamedTuple):
-    """Where A and B of every record lie in the corpus, [N] each."""
+    """Corpus positions of A and B of every record, [N]; -1 if unknown."""
 
     a: np.ndarray
     a_end: np.ndarray
@@ -201,7 +202,7 @@ class Spans(NamedTuple):
 
 
 def spans(found: Found) -> Spans:
-    """Finds A and B in the corpus, from the pieces that are known."""
+    """Finds A and B in the corpus by their known tokens."""
     result = []
     column = np.arange(found.ids.shape[1])
     for number in (1, 2):
@@ -209,16 +210,16 @@ def spans(found: Found) -> Spans:
         real &= found.ids != CLS
         length, begin = real.sum(1), real.argmax(1)
         known = real & (found.ids >= FIRST)
-        at = known.argmax(1)  # Its place less its column tells the start.
-        piece = np.take_along_axis(found.ids, at[:, None], 1)[:, 0] - FIRST
-        start = piece - (column[at] - begin)
+        at = known.argmax(1)  # The first known token gives the start.
+        token = np.take_along_axis(found.ids, at[:, None], 1)[:, 0] - FIRST
+        start = token - (column[at] - begin)
         start = np.where(known.any(1), start, -1)
         result += [start, start + length]
     return Spans(*result)
 
 
 def statistics(arguments, text: Text, found: Found) -> dict[str, float]:
-    """Returns the numbers that are compared."""
+    """Returns the statistics of one run."""
     at, count = spans(found), len(found.ids)
     lengths = (found.segments > 0).sum(1)
     result = {
@@ -248,13 +249,13 @@ def _truncation(text, found, at) -> dict[str, float]:
         result[f"{name} cut in front"] = (front > 0).mean()
         result[f"{name} cut behind"] = (back > 0).mean()
         cut = front + back
-        result[f"{name} pieces cut"] = cut.mean()
-        result[f"{name} share in front"] = front.sum() / cut.sum()
+        result[f"{name} tokens cut"] = cut.mean()
+        result[f"{name} fraction cut in front"] = front.sum() / cut.sum()
     return result
 
 
 def _usage(arguments, text, found, at) -> dict[str, float]:
-    """How often sentences are used, in each pass over the text."""
+    """Returns how often sentences are used in each pass over the text."""
     total = len(text.sentences) - 1
     uses = {}
     groups = (
@@ -295,19 +296,20 @@ def _masking(text, found) -> dict[str, float]:
         result[f"masked, {name}"] = found.used[of_kind].mean()
     shown, was = found.shown[found.used], found.ids[found.used]
     replaced = (shown != was) & (shown != MASK)
-    result["of these [MASK]"] = (shown == MASK).mean()
-    result["of these kept"] = (shown == was).mean()
-    result["of these another"] = replaced.mean()
-    result["mean id of another"] = shown[replaced].mean() / len(text.tokens)
-    places = np.nonzero(found.used)[1]
-    result["mean place masked"] = places.mean()
+    result["masked, replaced by [MASK]"] = (shown == MASK).mean()
+    result["masked, unchanged"] = (shown == was).mean()
+    result["masked, random token"] = replaced.mean()
+    result["mean id of random tokens"] = shown[replaced].mean() / len(
+        text.tokens
+    )
+    result["mean masked position"] = np.nonzero(found.used)[1].mean()
     return result
 
 
 def leaks(text: Text, found: Found) -> dict[str, float]:
-    """Returns how well single features predict the label: AUC."""
+    """Returns the AUC of each feature as predictor of the label."""
     at = spans(found)
-    known = (at.a >= 0) & (at.b >= 0)  # Some few are unknown pieces only.
+    known = (at.a >= 0) & (at.b >= 0)  # A few consist of unknown tokens only.
     at = Spans(*(x[known] for x in at))
     is_random = found.is_random[known]
     sentence, document, part = {}, {}, {}
@@ -318,7 +320,7 @@ def leaks(text: Text, found: Found) -> dict[str, float]:
         )
         part[name] = sentence[name] - text.documents[document[name]]
     sizes = np.diff(text.documents)
-    features = {"record's place in the shard": np.arange(len(at.a))}
+    features = {"position of the record in the shard": np.arange(len(at.a))}
     for name in "AB":
         features[f"document of {name}"] = document[name]
         features[f"sentences in document of {name}"] = sizes[document[name]]
@@ -340,7 +342,7 @@ def leaks(text: Text, found: Found) -> dict[str, float]:
 
 
 def auc(values, labels, bins: int = 64) -> float:
-    """Learns P(label | bin) on every other record, ranks the rest by it."""
+    """Estimates P(label | bin) on half of the records; ranks the others."""
     marks = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1]))
     bin_of = np.searchsorted(marks, values, "right")
     train = np.arange(len(values)) % 2 == 0
@@ -350,14 +352,14 @@ def auc(values, labels, bins: int = 64) -> float:
     score = (hits / counts)[bin_of[~train]]
     label = labels[~train]
     _, rank, ties = np.unique(score, return_inverse=True, return_counts=True)
-    place = np.cumsum(ties) - (ties - 1) / 2
+    mean_rank = np.cumsum(ties) - (ties - 1) / 2
     positive = label.sum()
-    total = place[rank][label == 1].sum() - positive * (positive + 1) / 2
+    total = mean_rank[rank][label == 1].sum() - positive * (positive + 1) / 2
     return total / (positive * (len(label) - positive))
 
 
 def table(title, samples: dict[str, list[dict]]) -> float:
-    """Prints means and errors of all sides; returns the largest |z|."""
+    """Prints means and standard errors; returns the largest |z|."""
     sides = list(samples)
     print(f"\n{title:34}", *(f"{x:>12} {'+-':>8}" for x in sides), "      z")
     largest, squares = 0.0, []
@@ -382,7 +384,7 @@ def table(title, samples: dict[str, list[dict]]) -> float:
 
 
 def main() -> int:
-    """Reads the command line, runs all seeds, prints the tables."""
+    """Runs all seeds and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reference", default="")
     parser.add_argument("--seeds", type=int, default=20)
@@ -396,7 +398,7 @@ def main() -> int:
     arguments = parser.parse_args()
     text = make_text(arguments.documents, seed=0)
     print(
-        f"{len(text.tokens) - FIRST} pieces, {len(text.sentences) - 1} "
+        f"{len(text.tokens) - FIRST} tokens, {len(text.sentences) - 1} "
         f"sentences, {len(text.documents) - 1} documents; {arguments.seeds} "
         f"seeds; maximum length {arguments.max_seq_length}, short sequences "
         f"{arguments.short_seq_prob}"
@@ -423,7 +425,7 @@ def main() -> int:
                 )
                 auc_numbers.setdefault(side, []).append(leaks(text, rows))
     largest = table("statistic", numbers)
-    print("\nHow well one feature predicts the next-sentence label (AUC)")
+    print("\nAUC of single features as predictors of the next-sentence label")
     largest = max(largest, table("feature", auc_numbers))
     return int(largest > LIMIT)
 

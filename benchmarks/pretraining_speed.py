@@ -1,13 +1,13 @@
-r"""Measures steps of BERT pre-training, ours beside transformers + PyTorch.
+r"""Measures pre-training steps per second, compared with transformers.
 
     python benchmarks/pretraining_speed.py --size=mini --batch_size=8 \
         --peer_python=/path/to/python/with/torch/and/transformers
 
-Both do whole training steps (dropout 0.1, clipping, AdamW) on the same random
-batches, in processes of their own that take turns, one at work while the other
-waits: what else the machine does, slows both. Prints the median of sequences
-per second of each, and their ratio. --peer_compile=False leaves out
-torch.compile; --profile=DIR writes a trace of our step and prints what it does.
+Both sides do complete training steps (dropout 0.1, clipping, AdamW) on the same
+random batch of full-length sequences, in processes that take turns, so that
+other load on the machine slows both. Prints the medians of sequences per second
+and their ratio. --peer_compile=false disables torch.compile. --profile=DIR
+writes a trace of our step and prints its time by kind of operation.
 """
 
 import dataclasses
@@ -17,9 +17,8 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
+import comparison
 import numpy as np
-import turns
 
 from foundation import config_flags
 
@@ -35,26 +34,28 @@ VOCABULARY = 30522
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(turns.Race):
-    """What is measured."""
+class Config(comparison.SpeedComparison):
+    """The flags of this comparison."""
 
     size: Literal["tiny", "mini", "small", "base", "large"] = field(
-        "Of the model.", "mini"
+        "Size of the model.", "mini"
     )
     batch_size: int = field("Sequences per step.", 8)
-    max_seq_length: int = field("Pieces per sequence.", 128)
+    max_seq_length: int = field("Tokens per sequence.", 128)
     steps: int = field("Steps per turn.", 5)
-    use_xla: bool = field("Whether XLA compiles ours: for GPUs.", False)
+    use_xla: bool = field("Whether XLA compiles our step, for GPUs.", False)
     peer_compile: bool = field("Whether the peer uses torch.compile.", True)
-    profile: str | None = field("Where to write a trace of our step.", None)
+    profile: str | None = field(
+        "Directory for a trace of our step, instead of a comparison.", None
+    )
 
 
 def batch(config: Config) -> dict[str, np.ndarray]:
-    """Draws a full batch; 15 % of the places are predicted."""
+    """Draws a batch without padding; 15 % of the positions are masked."""
     draw = np.random.RandomState(0)
     size = (config.batch_size, config.max_seq_length)
     count = max(1, round(config.max_seq_length * 0.15))
-    places = [
+    positions = [
         np.sort(draw.permutation(config.max_seq_length)[:count])
         for _ in range(config.batch_size)
     ]
@@ -62,7 +63,7 @@ def batch(config: Config) -> dict[str, np.ndarray]:
         "input_ids": draw.randint(1000, VOCABULARY, size).astype("i4"),
         "input_mask": np.ones(size, "i4"),
         "segment_ids": (np.indices(size)[1] > size[1] // 2).astype("i4"),
-        "masked_lm_positions": np.array(places, "i4"),
+        "masked_lm_positions": np.array(positions, "i4"),
         "masked_lm_ids": draw.randint(
             1000, VOCABULARY, (config.batch_size, count)
         ).astype("i4"),
@@ -74,7 +75,7 @@ def batch(config: Config) -> dict[str, np.ndarray]:
 
 
 def model_config(config: Config) -> dict:
-    """Returns the released hyperparameters of a size."""
+    """Returns the published hyperparameters of a size."""
     layers, hidden, heads = SIZES[config.size]
     return {
         "vocab_size": VOCABULARY,
@@ -91,7 +92,7 @@ def model_config(config: Config) -> dict:
 
 
 def make_ours(config: Config):
-    """Returns what runs our steps."""
+    """Returns a function that runs our steps of one turn."""
     import our_side
     import tensorflow as tf
 
@@ -117,7 +118,7 @@ def make_ours(config: Config):
 
 
 def make_peer(config: Config):
-    """Returns what runs steps of transformers."""
+    """Returns a function that runs the peer's steps of one turn."""
     import torch
     import torch_peer
     import transformers
@@ -153,17 +154,18 @@ def make_peer(config: Config):
 
 
 def main(config: Config) -> None:
-    """Lets ours and the peer take turns and prints medians and the ratio."""
+    """Lets the sides take turns and prints medians and the ratio."""
     if config.side != "both":
-        run = (make_ours if config.side == "ours" else make_peer)(config)
-        run()  # Compiles.
-        return turns.serve(run)
-    config = turns.choose_precision(config)
+        return comparison.serve(config, make_ours, make_peer)
     if config.profile:
         import trace_table
 
-        return trace_table.show(make_ours(config), config.profile)
-    return turns.race(
+        precision = comparison.resolve_precision(config.precision)
+        return trace_table.show(
+            make_ours(dataclasses.replace(config, precision=precision)),
+            config.profile,
+        )
+    return comparison.compare_speed(
         __file__,
         config,
         title=f"{config.size}, batch {config.batch_size}, sequence "

@@ -3,12 +3,12 @@ r"""Fine-tunes and predicts SQuAD with transformers, as its run_qa.py does.
     python benchmarks/squad_peer.py --train_file=train-v1.1.json --model=MODEL \
         --predict_file=dev-v1.1.json --output_dir=peer
 
-Windows, labels and the choice of answers are those of run_qa.py; to save time,
+Windows, labels and the choice of answers are those of run_qa.py. To save time,
 batches are padded to their longest window, not to --max_seq_length. Writes
-predictions.json; with --version_2_with_negative it holds the best answers of
-all questions, and null_odds.json by how much no answer scores better, so that
-a threshold can be found for them. Needs torch and transformers, but no room
-of this project.
+predictions.json. With --version_2_with_negative it contains the best answer to
+every question, and null_odds.json contains the score of "no answer" minus that
+of the best answer, from which a threshold can be computed. Needs torch and
+transformers, and no module of this project except torch_peer.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def rows(path: str) -> list[dict]:
 
 
 def tokenize(options, tokenizer, examples: list[dict]):
-    """Cuts windows as run_qa.py does: neighbors share --doc_stride tokens."""
+    """Cuts windows as run_qa.py does; they overlap by --doc_stride tokens."""
     return tokenizer(
         [example["question"].lstrip() for example in examples],
         [example["context"] for example in examples],
@@ -47,7 +47,7 @@ def tokenize(options, tokenizer, examples: list[dict]):
 
 
 def positions(encoded, number: int, example: dict) -> tuple[int, int]:
-    """Returns where a window has its answer, (0, 0) if it has not."""
+    """Returns first and last token of the answer; (0, 0) if outside."""
     if not example["answers"]:
         return 0, 0
     answer = example["answers"][0]
@@ -55,16 +55,16 @@ def positions(encoded, number: int, example: dict) -> tuple[int, int]:
     end = start + len(answer["text"])
     offsets = encoded["offset_mapping"][number]
     kinds = encoded.sequence_ids(number)
-    positions = [i for i, kind in enumerate(kinds) if kind == 1]
-    if offsets[positions[0]][0] > start or offsets[positions[-1]][1] < end:
+    context = [i for i, kind in enumerate(kinds) if kind == 1]
+    if offsets[context[0]][0] > start or offsets[context[-1]][1] < end:
         return 0, 0
-    first = max(i for i in positions if offsets[i][0] <= start)
-    last = min(i for i in positions if offsets[i][1] >= end)
+    first = max(i for i in context if offsets[i][0] <= start)
+    last = min(i for i in context if offsets[i][1] >= end)
     return first, last
 
 
-def learn(options, tokenizer, model) -> None:
-    """Trains the peer."""
+def train(options, tokenizer, model) -> None:
+    """Fine-tunes the model."""
     examples = rows(options.train_file)
     encoded = tokenize(options, tokenizer, examples)
     owners = encoded["overflow_to_sample_mapping"]
@@ -92,7 +92,7 @@ def learn(options, tokenizer, model) -> None:
 
 
 def pad(tokenizer, encoded, chosen: list[int]) -> dict:
-    """Returns a batch that is padded to its longest window."""
+    """Returns a batch padded to its longest window."""
     names = ("input_ids", "attention_mask", "token_type_ids")
     return tokenizer.pad(
         {name: [encoded[name][i] for i in chosen] for name in names},
@@ -100,14 +100,14 @@ def pad(tokenizer, encoded, chosen: list[int]) -> dict:
     )
 
 
-def answer(
+def predict(
     options, tokenizer, model
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Predicts with the peer as postprocess_qa_predictions does.
+    """Predicts as transformers' postprocess_qa_predictions does.
 
     Returns:
-      The best answer to every question, and the odds of no answer: the lowest
-      score that a window gives to it, minus that of the best answer.
+      The best answer to every question, and its null odds: the lowest score of
+      "no answer" of all windows minus the score of the best answer.
     """
     examples = rows(options.predict_file)
     encoded = tokenize(options, tokenizer, examples)
@@ -144,7 +144,7 @@ def answer(
 
 
 def main() -> None:
-    """Trains, predicts, writes the answers."""
+    """Trains, predicts and writes the answers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--train_file", required=True)
@@ -165,11 +165,11 @@ def main() -> None:
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(
         options.model
     ).float()
-    learn(options, tokenizer, model)
-    answers, odds = answer(options, tokenizer, model)
+    train(options, tokenizer, model)
+    answers, odds = predict(options, tokenizer, model)
     os.makedirs(options.output_dir, exist_ok=True)
     files = {"null_odds": odds} if options.version_2_with_negative else {}
-    # Last, as it says that the run is done.
+    # predictions.json is last, because its existence marks a finished run.
     for name, values in {**files, "predictions": answers}.items():
         path = os.path.join(options.output_dir, f"{name}.json")
         with open(path, "w", encoding="utf-8") as file:

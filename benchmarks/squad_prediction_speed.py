@@ -1,13 +1,13 @@
-r"""Measures questions answered per second, beside transformers + PyTorch.
+r"""Measures SQuAD predictions per second, compared with transformers.
 
     python benchmarks/squad_prediction_speed.py --predict_file=dev-v1.1.json \
         --init_checkpoint=MODEL --questions=400 --precision=float32 \
         --peer_python=/path/to/python/with/torch/and/transformers
 
-Ours goes from text to answers: windows, batches of similar length, logits,
-decoding. The peer tokenizes and computes logits in batches padded to 384, as
-run_qa.py pads by default; choosing answers is left out of its time. Both take
-turns on the same questions, one at work while the other waits.
+Our time includes everything from text to answers: windows, batches of similar
+length, logits, decoding. The peer tokenizes and computes logits, in batches
+padded to 384 as by default in run_qa.py; its time does not include the choice
+of answers. Both predict the same questions, in turns.
 """
 
 import dataclasses
@@ -17,8 +17,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
-import turns
+import comparison
 
 from foundation import config_flags
 
@@ -26,17 +25,19 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(turns.Race):
-    """What is measured."""
+class Config(comparison.SpeedComparison):
+    """The flags of this comparison."""
 
-    predict_file: str = field("SQuAD's JSON.")
-    init_checkpoint: str = field("A directory that transformers reads too.")
-    questions: int = field("How many, evenly from the whole file.", 400)
-    batch_size: int = field("Windows.", 16)
+    predict_file: str = field("A file in SQuAD's JSON.")
+    init_checkpoint: str = field("A model directory that both sides read.")
+    questions: int = field(
+        "Number of questions, evenly spaced over the file.", 400
+    )
+    batch_size: int = field("Windows per batch.", 16)
 
 
 def rows(config: Config) -> list[tuple[str, str]]:
-    """Returns questions with their paragraphs."""
+    """Returns pairs of question and paragraph."""
     import gzip
 
     path = config.predict_file
@@ -53,7 +54,7 @@ def rows(config: Config) -> list[tuple[str, str]]:
 
 
 def make_ours(config: Config):
-    """Returns what answers all questions."""
+    """Returns a function that predicts all questions."""
     import our_side
 
     from data import length_groups
@@ -85,15 +86,15 @@ def make_ours(config: Config):
     sizes = windowing.WindowSizes(
         max_seq_length=384, doc_stride=128, max_query_length=64
     )
-    asked = rows(config)
-    contexts = list(dict.fromkeys(context for _, context in asked))
+    pairs = rows(config)
+    contexts = list(dict.fromkeys(context for _, context in pairs))
     numbers = {context: i for i, context in enumerate(contexts)}
     found = dataset.QuestionSet(
         path="",
         contexts=contexts,
         questions=[
             dataset.Question(id=str(i), text=text, paragraph=numbers[context])
-            for i, (text, context) in enumerate(asked)
+            for i, (text, context) in enumerate(pairs)
         ],
     )
 
@@ -114,7 +115,7 @@ def make_ours(config: Config):
 
 
 def make_peer(config: Config):
-    """Returns what computes all logits."""
+    """Returns a function that computes all logits."""
     import torch
     import transformers
 
@@ -125,12 +126,12 @@ def make_peer(config: Config):
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(
         config.init_checkpoint, dtype=dtype
     ).eval()
-    asked = rows(config)
+    pairs = rows(config)
 
     def run():
         encoded = tokenizer(
-            [question for question, _ in asked],
-            [context for _, context in asked],
+            [question for question, _ in pairs],
+            [context for _, context in pairs],
             truncation="only_second",
             max_length=384,
             stride=128,
@@ -150,15 +151,12 @@ def make_peer(config: Config):
 
 
 def main(config: Config) -> None:
-    """Lets both take turns and prints medians and the ratios."""
+    """Lets the sides take turns and prints medians and ratios."""
     if config.side != "both":
-        make = make_ours if config.side == "ours" else make_peer
-        run = make(config)
-        run()  # Libraries start, and ours meets the lengths that there are.
-        return turns.serve(run)
-    return turns.race(
+        return comparison.serve(config, make_ours, make_peer)
+    return comparison.compare_speed(
         __file__,
-        turns.choose_precision(config),
+        config,
         title=f"batch {config.batch_size}",
         done=config.questions,
         unit="questions",

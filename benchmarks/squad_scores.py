@@ -1,16 +1,17 @@
-r"""Fine-tunes on a part of SQuAD 1.1 or 2.0, beside transformers' procedure.
+r"""Compares SQuAD scores after training on a part with transformers.
 
     python benchmarks/squad_scores.py --train_file=train-v1.1.json \
         --predict_file=dev-v1.1.json --every=40 --init_checkpoint=MODEL \
         --output_dir=scores --peer_python=/path/to/python/with/torch
 
-Both learn every 40th question and predict the whole of --predict_file, with
-the same batch size, peak learning rate, epochs, warm-up and weight decay, and
-are scored by metrics; the peer is squad_peer.py. --halves makes
-both sets of one file of SQuAD 2.0, every other article in each; both sides are
-then compared by best_f1, each with the threshold that is best for it.
-Interrupted and started again, it goes on with the next seed. Exits with 1 if
-the means differ by more than three standard errors.
+Both sides train on every 40th question and predict all of --predict_file, with
+the same batch size, peak learning rate, epochs, warm-up and weight decay. Ours
+is run_squad.py, the peer is squad_peer.py. tasks.squad.metrics scores
+both. With --halves, --train_file is a file of SQuAD 2.0: both sides train on
+every other article and predict the remaining articles, and are compared by
+best_f1, each with its best threshold. If it was interrupted, the same command
+continues with the next seed. Exits with code 1 if the means differ by more than
+three standard errors.
 """
 
 import dataclasses
@@ -23,8 +24,7 @@ from collections.abc import Callable
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
-import seeds
+import comparison
 
 from foundation import config_flags
 
@@ -33,25 +33,29 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(seeds.Contest):
-    """What is compared."""
+class Config(comparison.ScoreComparison):
+    """The flags of this comparison."""
 
-    train_file: str = field("SQuAD's JSON.")
-    predict_file: str | None = field("SQuAD's JSON.", None)
-    every: int = field("Of the questions to learn, one in so many.", 40)
-    halves: bool = field("Learn one half of the articles of a file.", False)
-    num_seeds: int = field("Runs of each, seeds 1, 2, ...", 1)
-    train_batch_size: int = field("Windows.", 16)
-    learning_rate: float = field("At its peak.", 1e-4)
-    num_train_epochs: float = field("Times that every question is seen.", 2.0)
+    train_file: str = field("A file in SQuAD's JSON.")
+    predict_file: str | None = field("A file in SQuAD's JSON.", None)
+    every: int = field("Train on every N-th question.", 40)
+    halves: bool = field(
+        "Train on every other article and predict the others.", False
+    )
+    num_seeds: int = field("Runs of each side, with seeds 1, 2, ...", 1)
+    train_batch_size: int = field("Windows per step.", 16)
+    learning_rate: float = field("Peak learning rate.", 1e-4)
+    num_train_epochs: float = field("Epochs.", 2.0)
     max_seq_length: int = field("Tokens of a window.", 384)
     doc_stride: int = field(
-        "Tokens from a window to the next; to the peer, tokens of both.", 128
+        "Tokens from the start of a window to the start of the next; for the "
+        "peer, tokens by which they overlap.",
+        128,
     )
 
 
-def part(config: Config) -> tuple[str, str]:
-    """Writes the questions to learn, and to predict; returns both paths."""
+def split_data(config: Config) -> tuple[str, str]:
+    """Writes the training and the prediction set; returns both paths."""
     from foundation import file_system
 
     values = file_system.read_json(file_system.find(config.train_file))
@@ -70,7 +74,7 @@ def part(config: Config) -> tuple[str, str]:
                 qa for i, qa in numbered if i % config.every == 0
             ]
     write(paths[0], values)
-    # Unpacked, which the peer needs.
+    # The peer cannot read compressed files.
     values = file_system.read_json(file_system.find(config.predict_file))
     write(paths[1], values)
     return paths[0], paths[1]
@@ -86,7 +90,7 @@ def run_ours(
     config: Config, train: str, predict: str, seed: int, folder: str
 ) -> None:
     """Runs run_squad.py."""
-    flags = config.flags(
+    flags = config.our_flags(
         "max_seq_length",
         "doc_stride",
         train_file=train,
@@ -123,7 +127,7 @@ def run_peer(
 def scores(
     config: Config, side: str, run: Callable, train: str, predict: str
 ) -> list[float]:
-    """Runs a side with every seed; returns the F1 of each, or best_f1."""
+    """Runs a side with all seeds; returns the F1, or best_f1, of each."""
     from tasks.squad import dataset
 
     found = dataset.read(predict)
@@ -142,7 +146,7 @@ def scores(
 
 
 def evaluate(found, folder: str) -> dict[str, float]:
-    """Scores what a side has left, in 2.0 with its best threshold too."""
+    """Returns the metrics of a side; for 2.0 also with its best threshold."""
     from tasks.squad import metrics
 
     path = os.path.join(folder, "predictions.json")
@@ -151,7 +155,7 @@ def evaluate(found, folder: str) -> dict[str, float]:
     if not found.has_impossible:
         return values
     path = os.path.join(folder, "nbest_predictions.json")
-    if os.path.exists(path):  # Ours: a threshold is applied to the others.
+    if os.path.exists(path):  # Ours; its predictions.json used a threshold.
         lists = metrics.read_json(path, list)
         given = {
             number: next((e["text"] for e in entries if e["text"]), "")
@@ -164,14 +168,13 @@ def evaluate(found, folder: str) -> dict[str, float]:
 
 
 def main(config: Config) -> None:
-    """Runs all and prints mean and deviation of both sides."""
-    train, predict = part(config)
+    """Runs all seeds and prints mean and standard deviation of both sides."""
+    train, predict = split_data(config)
     sides = {"ours": scores(config, "ours", run_ours, train, predict)}
     if config.peer_python:
         sides["peer"] = scores(config, "peer", run_peer, train, predict)
-    sys.exit(
-        1 if seeds.compare("best F1" if config.halves else "F1", sides) else 0
-    )
+    title = "best F1" if config.halves else "F1"
+    sys.exit(1 if comparison.compare_scores(title, sides) else 0)
 
 
 if __name__ == "__main__":

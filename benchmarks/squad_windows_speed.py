@@ -3,9 +3,10 @@ r"""Measures how fast SQuAD is read, tokenized and cut into windows.
     python benchmarks/squad_windows_speed.py --train_file=train-v1.1.json \
         --vocab_file=vocab.txt
 
-Everything that run_squad.py does before the first step of training but for
-writing records: JSON to questions, answers to positions in the text, tokens,
-windows. Prints seconds and questions per second of each part and of all.
+Measures what run_squad.py does before the first training step, except for
+writing records: it parses the JSON, finds the answers in the text, tokenizes,
+and cuts windows. Prints seconds and questions per second of each part and of
+all.
 """
 
 import dataclasses
@@ -14,7 +15,6 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
 
 import foundation.tensorflow_setup  # noqa: F401
 from data.tokenization import vocabulary, wordpiece
@@ -26,18 +26,18 @@ field = config_flags.field
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is measured."""
+    """The flags of this measurement."""
 
-    train_file: str = field("SQuAD's JSON; several files between commas.")
-    vocab_file: str = field("Of the model.")
+    train_file: str = field("Files in SQuAD's JSON, separated by commas.")
+    vocab_file: str = field("Vocabulary of the model.")
     do_lower_case: bool = field("Whether the model is uncased.", True)
     max_seq_length: int = field("Tokens of a window.", 384)
-    doc_stride: int = field("Tokens from one window's start to the next.", 128)
-    max_query_length: int = field("Tokens; longer questions are cut.", 64)
+    doc_stride: int = field("Tokens between starts of windows.", 128)
+    max_query_length: int = field("Tokens of a question.", 64)
 
 
 def main(config: Config) -> None:
-    """Measures once, as a run does it once."""
+    """Measures one pass, because a run makes one pass."""
     clock = [time.perf_counter()]
     found = dataset.for_training(dataset.read(config.train_file))
     clock.append(time.perf_counter())

@@ -1,14 +1,14 @@
-r"""F1 of named entities over several seeds, ours beside transformers'.
+r"""Compares the F1 of named entities over seeds with transformers.
 
     python benchmarks/tagging_scores.py --data_dir=conll2003 \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch \
         --output_dir=scores --num_train_epochs=1 --num_seeds=3
 
-Ours is run_ner.py, the peer tagging_peer.py: the same encoder, batch size,
-epochs, peak rate, warm-up, linear decay and weight decay. conlleval's rules
-score the files that both write. Interrupted and started again, it goes on with
-the next seed. Exits with 1 if the means differ by more than three standard
-errors.
+Ours is run_ner.py, the peer is tagging_peer.py. Both have the same encoder,
+batch size, epochs, peak learning rate, warm-up, linear decay and weight decay.
+The files that both write are scored by the rules of conlleval. If it was
+interrupted, the same command continues with the next seed. Exits with code 1 if
+the means differ by more than three standard errors.
 """
 
 import dataclasses
@@ -21,8 +21,7 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
-import seeds
+import comparison
 
 from foundation import config_flags
 
@@ -32,17 +31,19 @@ SPLITS = ("dev", "test")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(seeds.Contest):
-    """What is compared."""
+class Config(comparison.ScoreComparison):
+    """The flags of this comparison."""
 
-    data_dir: str = field("Folder of eng.train, eng.testa and eng.testb.")
-    document_context: Literal["none", "maximal"] = field("Of ours.", "none")
-    doc_stride: int = field("Of ours; see run_ner.py.", 0)
+    data_dir: str = field("Directory of eng.train, eng.testa and eng.testb.")
+    document_context: Literal["none", "maximal"] = field(
+        "Document context of our side.", "none"
+    )
+    doc_stride: int = field("Of our side; see run_ner.py.", 0)
 
 
 def run_ours(config: Config, seed: int, folder: str) -> None:
     """Runs run_ner.py."""
-    flags = config.flags(
+    flags = config.our_flags(
         "data_dir",
         "document_context",
         "doc_stride",
@@ -64,7 +65,7 @@ def run_peer(config: Config, seed: int, folder: str) -> None:
 
 
 def f1(path: str) -> float:
-    """Scores a file whose last two columns are true and predicted tags."""
+    """Returns the F1 of a file that ends in true and predicted tags."""
     from tasks.ner import conlleval
 
     true: list[list[str]] = [[]]
@@ -81,7 +82,7 @@ def f1(path: str) -> float:
 
 
 def scores(config: Config, side: str, run: Callable) -> dict[str, list[float]]:
-    """Runs a side with every seed; returns split -> F1 of each."""
+    """Runs a side with all seeds; returns split -> F1 of each seed."""
     found: dict[str, list[float]] = {split: [] for split in SPLITS}
     for seed in range(1, config.num_seeds + 1):
         folder = os.path.join(config.output_dir, f"{side}{seed}")
@@ -96,7 +97,7 @@ def scores(config: Config, side: str, run: Callable) -> dict[str, list[float]]:
 
 
 def main(config: Config) -> None:
-    """Prints mean and deviation for both sets, and how far they differ."""
+    """Prints mean, standard deviation and difference for both splits."""
     sides = {"ours": scores(config, "ours", run_ours)}
     if config.peer_python:
         sides["peer"] = scores(config, "peer", run_peer)
@@ -104,7 +105,7 @@ def main(config: Config) -> None:
     for split in SPLITS:
         title = f"F1, {split}, context {config.document_context}"
         columns = {side: found[split] for side, found in sides.items()}
-        is_far |= seeds.compare(title, columns)
+        is_far |= comparison.compare_scores(title, columns)
     sys.exit(1 if is_far else 0)
 
 

@@ -1,12 +1,15 @@
-r"""Measures tagging and feature extraction beside transformers and PyTorch.
+r"""Measures tagging and feature extraction, compared with transformers.
 
     python benchmarks/tagging_speed.py --data_file=eng.train \
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch
 
-Both have the same sentences, already tokenized, in batches of 32: ours of
-similar length, the peer's padded to the longest of each, random ones to train
-on and ones in the file's order to extract from. The processes take turns.
-Prints the medians of sentences per second, and their ratios.
+Both sides have the same tokenized sentences in batches of 32. Ours groups
+sentences of similar length. The peer trains twice: on random batches, the
+default of transformers' Trainer, and on batches of similar length
+(group_by_length); --peer_group_by_length selects one of them. It extracts in
+the order of the file. Its batches are padded to their longest sentence. The
+processes take turns. Prints the medians of sentences per second and their
+ratios.
 """
 
 import dataclasses
@@ -17,9 +20,9 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-
-import example_arrays
-import turns
+import comparison
+import examples
+import numpy as np
 
 from foundation import config_flags
 
@@ -27,26 +30,29 @@ field = config_flags.field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(turns.Race):
-    """What is measured."""
+class Config(comparison.SpeedComparison):
+    """The flags of this comparison."""
 
-    data_file: str = field("CoNLL's format.")
-    init_checkpoint: str = field("A model directory that both read.")
+    data_file: str = field("A file in CoNLL's format.")
+    init_checkpoint: str = field("A model directory that both sides read.")
     batch_size: int = field("Sentences per step.", 32)
     steps: int = field("Batches per turn.", 20)
-    work: Literal["all", "train", "extract"] = field("Of these.", "all")
-    examples: str | None = field("Used by itself.", None)
+    peer_group_by_length: Literal["both", "off", "on"] = field(
+        "Whether the peer trains on batches of similar length.", "both"
+    )
+    work: Literal["all", "train", "extract"] = field("What to measure.", "all")
+    examples: str | None = field("Set by the script itself.", None)
 
 
-def tokenize(config: Config, folder: str) -> str:
-    """Writes the sentences as arrays; returns the file."""
+def tokenize(data_file: str, init_checkpoint: str, folder: str) -> str:
+    """Writes tokenized sentences with labels to a file; returns its path."""
     from tasks.ner import conll, ner_windows
     from weights import checkpoint_sources, tokenizer_files
 
-    sentences = conll.read(config.data_file)
+    sentences = conll.read(data_file)
     scheme = conll.scheme(sentences)
     labels = conll.labels(conll.types(sentences, scheme), "bio2")
-    source = checkpoint_sources.read(config.init_checkpoint)
+    source = checkpoint_sources.read(init_checkpoint)
     features = ner_windows.encode(
         tokenizer_files.load(source.directory),
         sentences,
@@ -54,11 +60,11 @@ def tokenize(config: Config, folder: str) -> str:
         max_seq_length=128,
     )
     path = os.path.join(folder, "sentences.npz")
-    return example_arrays.write(path, features, classes=len(labels))
+    return examples.write(path, features, classes=len(labels))
 
 
 def make_ours(config: Config):
-    """Returns what works once."""
+    """Returns a function that does our work of one turn."""
     import our_side
 
     from data import length_groups
@@ -67,7 +73,7 @@ def make_ours(config: Config):
     from tasks.ner import tagging
     from weights import checkpoint_sources
 
-    arrays = example_arrays.read(config.examples)
+    arrays = examples.read(config.examples)
     bert = checkpoint_sources.read(config.init_checkpoint).config
     common = {
         "dtype": config.precision,
@@ -83,18 +89,17 @@ def make_ours(config: Config):
             feature_extraction.ExtractionTask([-1], pooling="mean"),
             **common,
         )
-        some = example_arrays.to_features(
-            arrays, config.batch_size * config.steps
-        )
-        make = length_groups.ordered_batches(some, **options)
-        return lambda: predictor(make, len(some))
+        count = config.batch_size * config.steps
+        features = examples.to_features(arrays, count)
+        batches = length_groups.ordered_batches(features, **options)
+        return lambda: predictor(batches, len(features))
     return our_side.training(
         lambda dtype: models.TaggingModel(
             bert, num_classes=int(arrays["classes"]), dtype=dtype
         ),
         tagging.TaggingTask(),
         length_groups.endless_batches(
-            example_arrays.to_features(arrays), seed=1, **options
+            examples.to_features(arrays), seed=1, **options
         ),
         steps=config.steps,
         **common,
@@ -102,16 +107,15 @@ def make_ours(config: Config):
 
 
 def make_peer(config: Config):
-    """Returns what works once."""
+    """Returns a function that does the peer's work of one turn."""
     import torch
     import torch_peer
     import transformers
 
-    arrays = example_arrays.read(config.examples)
+    arrays = examples.read(config.examples)
 
     def batch(rows) -> dict:
-        found = example_arrays.padded(arrays, rows)
-        return torch_peer.tensors(found)
+        return torch_peer.tensors(examples.padded(arrays, rows))
 
     if config.work == "train":
         tagger = transformers.AutoModelForTokenClassification.from_pretrained(
@@ -120,47 +124,51 @@ def make_peer(config: Config):
         return torch_peer.training(
             tagger,
             batch,
-            len(arrays["row_splits"]) - 1,
+            np.diff(arrays["row_splits"]),
             precision=config.precision,
             batch_size=config.batch_size,
             steps=config.steps,
+            group_by_length=config.peer_group_by_length == "on",
         )
     model = transformers.AutoModel.from_pretrained(config.init_checkpoint)
     model = model.float().eval()
 
     def extract():
         with torch.inference_mode(), torch_peer.autocast(config.precision):
-            for start in range(config.steps):
-                first = start * config.batch_size
-                made = batch(range(first, first + config.batch_size))
-                made.pop("labels")
-                mask = made["attention_mask"][..., None]
-                last = model(**made).last_hidden_state
+            for step in range(config.steps):
+                first = step * config.batch_size
+                inputs = batch(range(first, first + config.batch_size))
+                inputs.pop("labels")
+                mask = inputs["attention_mask"][..., None]
+                last = model(**inputs).last_hidden_state
                 (last * mask).sum(1) / mask.sum(1)
 
     return extract
 
 
 def main(config: Config) -> None:
-    """Lets ours and the peer take turns and prints medians and ratios."""
+    """Lets the sides take turns and prints medians and ratios."""
     if config.side != "both":
-        run = (make_ours if config.side == "ours" else make_peer)(config)
-        for _ in range(2 if config.work == "train" else 1):
-            run()  # Compiles, and meets the lengths that there are.
-        return turns.serve(run)
-    with tempfile.TemporaryDirectory() as folder:
-        config = dataclasses.replace(
-            turns.choose_precision(config), examples=tokenize(config, folder)
+        warm_up_runs = 2 if config.work == "train" else 1
+        return comparison.serve(
+            config, make_ours, make_peer, warm_up_runs=warm_up_runs
         )
-        for work in ("train", "extract"):
-            if config.work not in ("all", work):
-                continue
-            turns.race(
+    peers = {
+        "train": comparison.peer_groupings(config.peer_group_by_length),
+        "extract": None,
+    }
+    if config.work != "all":
+        peers = {config.work: peers[config.work]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = tokenize(config.data_file, config.init_checkpoint, folder)
+        for work in peers:
+            comparison.compare_speed(
                 __file__,
-                dataclasses.replace(config, work=work),
+                dataclasses.replace(config, work=work, examples=path),
                 title=f"{work}, batch {config.batch_size}",
                 done=config.batch_size * config.steps,
                 unit="sentences",
+                peers=peers[work],
             )
     return None
 

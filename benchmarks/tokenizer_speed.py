@@ -1,12 +1,12 @@
-r"""Measures the tokenizer against TensorFlow Text's FastBertTokenizer.
+r"""Compares the tokenizer's speed with TensorFlow Text's FastBertTokenizer.
 
     python benchmarks/tokenizer_speed.py --vocab_file=vocab.txt \
         --input_file=sentences.txt [--peer=tokenization.py]
 
-Prints megabytes per second of UTF-8, the best of several turns taken by all in
-the same run. FastBertTokenizer is fast but gives other pieces for thousands of
-characters. With --peer, google-research/bert's own tokenization.py (its
-`import tensorflow` line removed) takes part, and its pieces must be equal.
+Prints megabytes of UTF-8 per second, the best of five turns. FastBertTokenizer
+is fast, but gives other tokens for thousands of characters. --peer adds
+google-research/bert's tokenization.py (without its line `import tensorflow`)
+and compares its tokens with ours.
 """
 
 import argparse
@@ -15,24 +15,20 @@ import os
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
+import tensorflow as tf
+import tensorflow_text as tf_text
 
-import tensorflow as tf  # noqa: E402
-import tensorflow_text as tf_text  # noqa: E402
-
-from data import corpus  # noqa: F401
-from data.tokenization import (
-    vocabulary,  # noqa: F401
-    wordpiece,  # noqa: F401
-)
+from data import corpus
+from data.tokenization import vocabulary, wordpiece
 
 _TURNS = 5
 _PEER_LINES = 3000
 
 
 def main() -> None:
-    """Runs all contestants in turn and prints a table."""
+    """Lets all tokenizers take turns and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vocab_file", required=True)
     parser.add_argument("--input_file", required=True)
@@ -57,10 +53,10 @@ def main() -> None:
     }
     for kind, chosen in kinds.items():
         if chosen:
-            _race(kind, tokenizer, tokens, chosen[: options.lines])
+            _measure(kind, tokenizer, tokens, chosen[: options.lines])
 
 
-def _race(kind, tokenizer, tokens, lines) -> None:
+def _measure(kind, tokenizer, tokens, lines) -> None:
     fast_bert = tf_text.FastBertTokenizer(
         list(tokens.tokens),
         token_out_type=tf.int32,
@@ -68,14 +64,14 @@ def _race(kind, tokenizer, tokens, lines) -> None:
         lower_case_nfd_strip_accents=True,
     )
     texts = tf.constant(lines)
-    contestants = {
+    tokenizers = {
         "FastBertTokenizer": lambda: fast_bert.tokenize(texts),
         "ours, one thread": lambda: tokenizer.encode_graph(texts),
         "ours, encode": lambda: tokenizer.encode(lines),
     }
-    best = dict.fromkeys(contestants, float("inf"))
+    best = dict.fromkeys(tokenizers, float("inf"))
     for _ in range(_TURNS):
-        for name, run in contestants.items():
+        for name, run in tokenizers.items():
             began = time.perf_counter()
             run()
             best[name] = min(best[name], time.perf_counter() - began)
@@ -91,15 +87,15 @@ def _compare_with_peer(options, tokenizer, lines) -> None:
     peer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(peer)
     basic = peer.BasicTokenizer(do_lower_case=True)
-    pieces = peer.WordpieceTokenizer(vocab=tokenizer.vocabulary.ids)
+    wordpieces = peer.WordpieceTokenizer(vocab=tokenizer.vocabulary.ids)
     began = time.perf_counter()
     expected = [
-        [p for word in basic.tokenize(line) for p in pieces.tokenize(word)]
+        [t for word in basic.tokenize(line) for t in wordpieces.tokenize(word)]
         for line in lines
     ]
     rate = sum(map(len, lines)) / 1e6 / (time.perf_counter() - began)
     same = expected == tokenizer.tokenize(lines)
-    print(f"peer: {rate:.2f} MB/s; pieces {'equal' if same else 'DIFFER'}")
+    print(f"peer: {rate:.2f} MB/s; tokens {'equal' if same else 'DIFFER'}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How a peer in PyTorch trains: as transformers' Trainer does.
+"""The peer in PyTorch: trains as the Trainer of transformers does.
 
-Imported only by the processes of peers, whose Python has torch and
-transformers.
+Only the processes of peers import this module. Their Python has torch and
+transformers, but not TensorFlow.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from transformers import trainer_pt_utils
 
 
 def tensors(batch: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Returns a batch as PyTorch wants it: int64, or float32."""
+    """Returns a batch as tensors of int64 or float32."""
     return {
         name: torch.tensor(x).float()
         if x.dtype.kind == "f"
@@ -24,13 +24,13 @@ def tensors(batch: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
 
 
 def autocast(precision: str, device: str = "cpu") -> torch.autocast:
-    """Returns the context in which matrices are multiplied in bfloat16."""
+    """Returns a context that multiplies matrices in the given precision."""
     is_half = precision == "bfloat16"
     return torch.autocast(device, dtype=torch.bfloat16, enabled=is_half)
 
 
 def step(model, loss: torch.Tensor, optimizer) -> float:
-    """Changes the weights; returns the gradients' norm before clipping."""
+    """Updates the weights; returns the gradient norm before clipping."""
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -38,35 +38,74 @@ def step(model, loss: torch.Tensor, optimizer) -> float:
     return norm.item()
 
 
+def batches(
+    lengths: Sequence[int],
+    *,
+    batch_size: int,
+    seed: int,
+    group_by_length: bool,
+) -> Iterator[list[int]]:
+    """Yields the rows of training batches in the Trainer's order, endlessly.
+
+    Args:
+      lengths: tokens of every row.
+      batch_size: rows per batch.
+      seed: seed of the order.
+      group_by_length: whether batches contain rows of similar length; the
+        Trainer's default is False.
+    """
+    lengths = [int(length) for length in lengths]
+    generator = torch.Generator().manual_seed(seed)
+    order: list[int] = []
+    while True:
+        if len(order) < batch_size:
+            if group_by_length:
+                order += trainer_pt_utils.get_length_grouped_indices(
+                    lengths, batch_size, generator=generator
+                )
+            else:
+                order += torch.randperm(
+                    len(lengths), generator=generator
+                ).tolist()
+        rows, order = order[:batch_size], order[batch_size:]
+        yield rows
+
+
 def training(
     model,
-    make_batch: Callable[[np.ndarray], Mapping[str, Any]],
-    count: int,
+    make_batch: Callable[[Sequence[int]], Mapping[str, Any]],
+    lengths: Sequence[int],
     *,
     precision: str,
     batch_size: int,
     steps: int,
+    group_by_length: bool,
 ) -> Callable[[], None]:
-    """Returns what trains `steps` random batches whenever it is called."""
+    """Returns a function that trains on the next `steps` batches."""
     model = model.float().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
-    draw = np.random.default_rng(1)
+    rows = batches(
+        lengths,
+        batch_size=batch_size,
+        seed=1,
+        group_by_length=group_by_length,
+    )
 
     def run() -> None:
         for _ in range(steps):
-            rows = draw.permutation(count)[:batch_size]
             with autocast(precision):
-                loss = model(**make_batch(rows)).loss
+                loss = model(**make_batch(next(rows))).loss
             step(model, loss, optimizer)
 
     return run
 
 
 def schedule(name: str, optimizer, *, steps: int, warmup: int):
-    """Returns the linear warm-up and decay of "released" or "transformers".
+    """Returns linear warm-up and decay: "released" or "transformers".
 
-    The released rate decays as if from step 0, that of transformers' Trainer
-    from the end of the warm-up on, and so is higher from there.
+    The learning rate of google-research/bert ("released") decays from step 0,
+    that of transformers' Trainer from the end of the warm-up. The latter is
+    higher from there on.
     """
     if name == "transformers":
         return transformers.get_linear_schedule_with_warmup(
@@ -93,21 +132,21 @@ def fit(
     schedule_name: str = "transformers",
     precision: str = "float32",
 ) -> None:
-    """Fine-tunes with AdamW, a tenth of warm-up and linear decay.
+    """Fine-tunes with AdamW, warm-up over 10 % of the steps and linear decay.
 
-    Decay and epsilon are the released ones; PyTorch's own epsilon is 1e-8.
-    Batches are of similar length, as Trainer's group_by_length makes them.
+    Weight decay and epsilon are those of google-research/bert; PyTorch's
+    default epsilon is 1e-8. Batches contain rows of similar length.
 
     Args:
-      model: of transformers; it computes its loss.
-      make_batch: returns its inputs, of these rows.
-      lengths: of all rows, in pieces.
+      model: a model of transformers, which computes its loss.
+      make_batch: takes row numbers, returns the inputs of the model.
+      lengths: tokens of every row.
       batch_size: rows per step.
-      epochs: how often every row is seen.
-      learning_rate: at its peak.
-      seed: of the order; the model has its own, see transformers.set_seed.
-      schedule_name: see schedule.
-      precision: of the products, as Trainer's --bf16 chooses it.
+      epochs: passes over all rows.
+      learning_rate: peak learning rate.
+      seed: seed of the order; transformers.set_seed sets that of the model.
+      schedule_name: see `schedule`.
+      precision: see `autocast`; bfloat16 equals the Trainer's --bf16.
     """
     steps = int(len(lengths) / batch_size * epochs)
     optimizer = torch.optim.AdamW(
@@ -116,16 +155,12 @@ def fit(
     rates = schedule(
         schedule_name, optimizer, steps=steps, warmup=int(0.1 * steps)
     )
-    generator = torch.Generator().manual_seed(seed)
-    order: list[int] = []
+    rows = batches(
+        lengths, batch_size=batch_size, seed=seed, group_by_length=True
+    )
     model.train()
     for _ in range(steps):
-        if len(order) < batch_size:
-            order += trainer_pt_utils.get_length_grouped_indices(
-                list(map(int, lengths)), batch_size, generator=generator
-            )
-        rows, order = order[:batch_size], order[batch_size:]
         with autocast(precision):
-            loss = model(**make_batch(rows)).loss
+            loss = model(**make_batch(next(rows))).loss
         step(model, loss, optimizer)
         rates.step()

@@ -1,4 +1,4 @@
-"""Where TensorFlow's time goes: the seconds of every kind of operation."""
+"""A table of TensorFlow's time by kind of operation, from a profile."""
 
 import collections
 import glob
@@ -10,10 +10,10 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 
 def show(run: Callable[[], None], directory: str, *, most: int = 30) -> None:
-    """Prints milliseconds by kind of operation, of one call of `run`.
+    """Prints the milliseconds of each kind of operation in one call of `run`.
 
-    Operations that run at the same time count each; the trace is left in
-    `directory` for TensorBoard.
+    Times of concurrent operations are added up. TensorBoard can read the trace
+    in `directory`. The first call of `run` is not traced.
     """
     run()
     tf.profiler.experimental.start(directory)
