@@ -23,11 +23,7 @@ To add words to the vocabulary, and positions for longer texts:
 import dataclasses
 from typing import Literal
 
-import foundation.tensorflow_setup  # noqa: F401
-from data import text_tables
 from foundation import config_flags, file_system
-from modeling.config import BertConfig
-from weights import checkpoint_sources, conversion
 
 field = config_flags.field
 # Flags that only make sense with --output.
@@ -84,7 +80,7 @@ class ConversionConfig:
             self._refuse("--output", *_OPERATIONS)
         if self.check is None:
             self._refuse("--check", "tolerance")
-        if not self.slim and self.output_format != conversion.TF1:
+        if not self.slim and self.output_format != "tf1":
             raise ValueError("--noslim needs --output_format=tf1")
         if not self.tolerance >= 0:
             raise ValueError(f"--tolerance={self.tolerance}: must be 0 or more")
@@ -93,6 +89,14 @@ class ConversionConfig:
         for name in config_flags.given(self):
             if name in names:
                 raise ValueError(f"--{name} needs {needed}")
+
+
+config_flags.parse_early(ConversionConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from data import text_tables
+from modeling.config import BertConfig
+from weights import checkpoint_sources, conversion
 
 
 def main(config: ConversionConfig) -> int:

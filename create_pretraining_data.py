@@ -29,13 +29,8 @@ import dataclasses
 import os
 import tempfile
 import zlib
+from typing import Literal
 
-import foundation.tensorflow_setup  # noqa: F401
-from data import corpus, workers
-from data.pretraining import dry_run, generation, instances, masking, packing
-from data.pretraining.recipe import Recipe, digest_files
-from data.tokenization import wordpiece
-from data.tokenization.vocabulary import Vocabulary
 from foundation import config_flags, errors
 from foundation.config_flags import field
 
@@ -58,7 +53,7 @@ class Config:
     gzip_compress: bool = field(
         "Compress the shards of --output_prefix.", False
     )
-    input_format: str = field(
+    input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
         "sentences (one a line), paragraphs (prose) or jsonl (one document a "
         "line); a blank line between documents.",
         "sentences",
@@ -114,11 +109,6 @@ class Config:
         if (self.output_file is None) == (self.output_prefix is None):
             raise errors.InputError(
                 "--output_file or --output_prefix: give one of them"
-            )
-        if self.input_format not in corpus.FORMATS:
-            raise errors.InputError(
-                f"--input_format={self.input_format}: not one of "
-                f"{', '.join(corpus.FORMATS)}"
             )
         _check_numbers(self)
         _check_groups(self)
@@ -203,6 +193,16 @@ def _work_dir(config: Config, stem: str) -> str:
         name = f"pretraining-data-{zlib.crc32(stem.encode()):08x}"
         return os.path.join(tempfile.gettempdir(), name)
     return f"{stem}.work"
+
+
+config_flags.parse_early(Config, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from data import corpus, workers
+from data.pretraining import dry_run, generation, instances, masking, packing
+from data.pretraining.recipe import Recipe, digest_files
+from data.tokenization import wordpiece
+from data.tokenization.vocabulary import Vocabulary
 
 
 def make_recipe(config: Config) -> Recipe:

@@ -23,9 +23,7 @@ One run on both, with all questions shuffled together:
 import dataclasses
 import os
 
-import foundation.tensorflow_setup  # noqa: F401
 from foundation import config_flags, file_system
-from tasks.squad import triviaqa
 
 field = config_flags.field
 
@@ -48,6 +46,12 @@ class TriviaqaConfig:
                 f"--output_file={self.output_file}: the output cannot be "
                 "compressed"
             )
+
+
+config_flags.parse_early(TriviaqaConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from tasks.squad import triviaqa
 
 
 def main(config: TriviaqaConfig) -> None:

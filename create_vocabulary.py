@@ -13,18 +13,11 @@ the tokenizer finds them, so it must later be given the same --do_lower_case.
 30 MB of English take about half a minute; memory does not grow with the text.
 """
 
-import foundation.tensorflow_setup  # noqa: F401
-
-# isort: split
 import dataclasses
 from typing import Literal
 
-import tensorflow as tf
-import tqdm
 from absl import logging
 
-from data import corpus
-from data.tokenization import normalization, vocabulary, wordpiece_learner
 from foundation import config_flags, errors
 
 field = config_flags.field
@@ -66,6 +59,18 @@ class VocabularyConfig:
             raise ValueError("--limit_alphabet must not be negative")
         if self.min_frequency < 1:
             raise ValueError("--min_frequency must be at least 1")
+
+
+config_flags.parse_early(VocabularyConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+
+# isort: split
+import tensorflow as tf
+import tqdm
+
+from data import corpus
+from data.tokenization import normalization, vocabulary, wordpiece_learner
 
 
 def main(config: VocabularyConfig) -> None:

@@ -17,11 +17,7 @@ import subprocess
 import sys
 import time
 
-import foundation.tensorflow_setup  # noqa: F401
-from data import docstrings
 from foundation import config_flags, file_system
-from modeling.config import BertConfig
-from tasks.pretraining import pretraining_data
 
 field = config_flags.field
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,6 +41,14 @@ class DemoConfig:
     text_megabytes: float = field("How much text to collect.", 4.5)
     vocab_size: int = field("Pieces of the vocabulary.", 2000)
     num_train_steps: int = field("Steps of pre-training.", 3500)
+
+
+config_flags.parse_early(DemoConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from data import docstrings
+from modeling.config import BertConfig
+from tasks.pretraining import pretraining_data
 
 
 def main(config: DemoConfig) -> None:

@@ -17,29 +17,17 @@ Lines come out in order; memory does not grow with their number. The input may
 end in .gz or .bz2.
 """
 
-import foundation.tensorflow_setup  # noqa: F401
-
-# isort: split
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-import numpy as np
 from absl import logging
 
-from data import length_groups
-from data.features import Features
 from foundation import config_flags, errors
-from jobs import assembly, run_config
-from jobs import finetuning as training
-from modeling import encoder
-from tasks.features import feature_extraction, feature_files
-from training import feed, prediction
-from weights import pretrained
+from jobs import run_config
 
 field = config_flags.field
-Predict = Callable[[Features], Iterator[dict[str, np.ndarray]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +64,23 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
         """Refuses numbers that cannot be meant."""
         run_config.require(self, "batch_size", minimum=1)
         run_config.require(self, "max_seq_length", minimum=3)
+
+
+config_flags.parse_early(ExtractConfig, __name__)
+
+import numpy as np
+
+import foundation.tensorflow_setup  # noqa: F401
+from data import length_groups
+from data.features import Features
+from jobs import assembly
+from jobs import finetuning as training
+from modeling import encoder
+from tasks.features import feature_extraction, feature_files
+from training import feed, prediction
+from weights import pretrained
+
+Predict = Callable[[Features], Iterator[dict[str, np.ndarray]]]
 
 
 def main(config: ExtractConfig) -> None:

@@ -18,11 +18,7 @@ import io
 import sys
 from collections.abc import Iterator
 
-import foundation.tensorflow_setup  # noqa: F401
 from foundation import config_flags, errors, file_system
-from jobs import typed
-from tasks.fill_mask import masked_words
-from weights import pretrained
 
 field = config_flags.field
 
@@ -44,6 +40,14 @@ class FillMaskConfig:
             raise ValueError("--text and --input_file exclude each other")
         if self.top_k < 1:
             raise ValueError(f"--top_k={self.top_k}: must be at least 1")
+
+
+config_flags.parse_early(FillMaskConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from jobs import typed
+from tasks.fill_mask import masked_words
+from weights import pretrained
 
 
 def main(config: FillMaskConfig) -> int:

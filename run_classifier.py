@@ -27,16 +27,8 @@ is started again.
 import dataclasses
 from typing import Literal
 
-import foundation.tensorflow_setup  # noqa: F401
-from foundation import config_flags
-from jobs import finetuning, run_config
-from tasks.classification import (
-    sentence_files,
-    sentence_job,
-    sentence_outputs,
-    sentence_tasks,
-)
-from weights import task_files
+from foundation import config_flags, errors
+from jobs import run_config
 
 field = config_flags.field
 
@@ -105,8 +97,6 @@ class ClassifierConfig(run_config.FinetuningConfig):
     def __post_init__(self):
         """Refuses contradictory flags."""
         super().__post_init__()
-        given = config_flags.given(self)
-        sentence_tasks.refuse_idle_flags(self.task_name, given)
         if not (self.do_train or self.do_eval or self.do_predict):
             raise ValueError(
                 "at least one of --do_train, --do_eval and --do_predict must "
@@ -115,11 +105,9 @@ class ClassifierConfig(run_config.FinetuningConfig):
         run_config.require(self, "eval_batch_size", minimum=1)
         if self.glue_submission and not self.do_predict:
             raise ValueError("--glue_submission needs --do_predict")
-        if self.wnli_majority and not self.glue_submission:
-            raise ValueError("--wnli_majority needs --glue_submission")
 
     @property
-    def data(self) -> sentence_tasks.DataFlags:
+    def data(self) -> "sentence_tasks.DataFlags":
         """The files of the task."""
         return sentence_tasks.DataFlags(
             data_dir=self.data_dir,
@@ -138,8 +126,22 @@ class ClassifierConfig(run_config.FinetuningConfig):
         )
 
 
+config_flags.parse_early(ClassifierConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from jobs import finetuning
+from tasks.classification import (
+    sentence_files,
+    sentence_job,
+    sentence_outputs,
+    sentence_tasks,
+)
+from weights import task_files
+
+
 def main(config: ClassifierConfig) -> None:
     """Trains, evaluates and predicts, as the flags say."""
+    check_task_flags(config)
     start = finetuning.open_start(config)
     task = sentence_tasks.open_task(
         config.task_name,
@@ -182,6 +184,14 @@ def main(config: ClassifierConfig) -> None:
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )
+
+
+def check_task_flags(config: ClassifierConfig) -> None:
+    """Refuses flags that the task does not use."""
+    given = config_flags.given(config)
+    sentence_tasks.refuse_idle_flags(config.task_name, given)
+    if config.wnli_majority and not config.glue_submission:
+        raise errors.InputError("--wnli_majority needs --glue_submission")
 
 
 if __name__ == "__main__":

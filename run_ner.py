@@ -29,14 +29,10 @@ import dataclasses
 import functools
 from typing import Literal
 
-import foundation.tensorflow_setup  # noqa: F401
-from data.features import Features
 from foundation import config_flags, errors, file_system
-from jobs import finetuning, run_config
-from tasks.ner import feature_based, ner_data, ner_job, ner_outputs, tagging
+from jobs import run_config
 
 field = config_flags.field
-TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
 # What would change nothing of a tagger of features.
 _NOT_OF_FEATURES = (
     "interactive",
@@ -179,13 +175,23 @@ class NerConfig(run_config.FinetuningConfig):
         return [kind.strip() for kind in given if kind.strip()]
 
     @property
-    def context(self) -> ner_data.Context:
+    def context(self) -> "ner_data.Context":
         """How words are laid out in sequences."""
         return ner_data.Context(
             max_seq_length=self.max_seq_length,
             document_context=self.document_context == "maximal",
             doc_stride=self.doc_stride,
         )
+
+
+config_flags.parse_early(NerConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from data.features import Features
+from jobs import finetuning
+from tasks.ner import feature_based, ner_data, ner_job, ner_outputs, tagging
+
+TRAIN, DEV, TEST = ner_data.TRAIN, ner_data.DEV, ner_data.TEST
 
 
 def main(config: NerConfig) -> None:

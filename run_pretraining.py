@@ -20,9 +20,6 @@ BERT-Base ends at a masked-LM accuracy of 0.60-0.64 and a next-sentence accuracy
 of 0.97-0.98.
 """
 
-import foundation.tensorflow_setup  # noqa: F401
-
-# isort: split
 import dataclasses
 import functools
 from typing import Literal
@@ -30,12 +27,7 @@ from typing import Literal
 from absl import logging
 
 from foundation import config_flags
-from jobs import assembly, run_config, run_files
-from modeling import models
-from modeling.config import BertConfig
-from tasks.pretraining import objectives, pretraining_data, pretraining_report
-from training import evaluation, feed, loop
-from weights import model_directory, pretrained
+from jobs import run_config
 
 field = config_flags.field
 
@@ -129,13 +121,6 @@ class PretrainingConfig(run_config.RunConfig):
         run_config.require_positive(self, "peak_tflops")
         if self.phases and self.max_train_hours:
             raise ValueError("--max_train_hours: not together with --phases")
-        if self.num_warmup_steps >= self.total_steps and self.do_train:
-            logging.warning(
-                "--num_warmup_steps=%d, but all steps are %d: the learning "
-                "rate never reaches its peak",
-                self.num_warmup_steps,
-                self.total_steps,
-            )
 
     @property
     def total_steps(self) -> int:
@@ -143,6 +128,17 @@ class PretrainingConfig(run_config.RunConfig):
         if not self.phases:
             return self.num_train_steps
         return sum(p.num_steps for p in pretraining_data.parse(self.phases))
+
+
+config_flags.parse_early(PretrainingConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from jobs import assembly, run_files
+from modeling import models
+from modeling.config import BertConfig
+from tasks.pretraining import objectives, pretraining_data, pretraining_report
+from training import evaluation, feed, loop
+from weights import model_directory, pretrained
 
 
 def open_inputs(
@@ -165,6 +161,7 @@ def open_inputs(
 
 def main(config: PretrainingConfig) -> None:
     """Reads, builds, trains if asked, evaluates if asked, saves the model."""
+    check_warmup(config)
     bert_config = pretrained.read_config(config.bert_config_file)
     task = objectives.PretrainingTask(config.objective)
     model_directory.check_output_dir(config.output_dir, bert_config)
@@ -208,6 +205,17 @@ def main(config: PretrainingConfig) -> None:
     if config.do_eval:
         evaluate_checkpoint(
             config, data, model, evaluator, strategy, warm_start
+        )
+
+
+def check_warmup(config: PretrainingConfig) -> None:
+    """Warns of a learning rate that never reaches its peak."""
+    if config.do_train and config.num_warmup_steps >= config.total_steps:
+        logging.warning(
+            "--num_warmup_steps=%d, but all steps are %d: the learning rate "
+            "never reaches its peak",
+            config.num_warmup_steps,
+            config.total_steps,
         )
 
 

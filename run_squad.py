@@ -25,18 +25,8 @@ A run that was stopped continues from its last checkpoint.
 
 import dataclasses
 
-import foundation.tensorflow_setup  # noqa: F401
 from foundation import config_flags
-from jobs import finetuning, grid, run_config, run_files
-from tasks.squad import (
-    decoding,
-    ensemble,
-    outputs,
-    prompt,
-    squad_job,
-    windowing,
-)
-from weights import task_files
+from jobs import run_config
 
 field = config_flags.field
 
@@ -145,7 +135,7 @@ class SquadConfig(run_config.FinetuningConfig):
         return bool(self.question or self.interactive)
 
     @property
-    def options(self) -> squad_job.SquadOptions:
+    def options(self) -> "squad_job.SquadOptions":
         """The flags of question answering."""
         return squad_job.SquadOptions(
             train_file=self.train_file if self.do_train else None,
@@ -165,6 +155,21 @@ class SquadConfig(run_config.FinetuningConfig):
             compares_runs=self.do_train and self.needs_evaluation,
             list_all=self.verbose_logging,
         )
+
+
+config_flags.parse_early(SquadConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from jobs import finetuning, grid, run_files
+from tasks.squad import (
+    decoding,
+    ensemble,
+    outputs,
+    prompt,
+    squad_job,
+    windowing,
+)
+from weights import task_files
 
 
 def main(config: SquadConfig) -> None:

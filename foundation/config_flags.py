@@ -1,19 +1,24 @@
-"""Turns one frozen dataclass into a runner's command line.
+"""Turns one frozen dataclass into a command's flags.
 
 A flag is a field, so that a name, a type and a default are written once:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config:
         vocab_file: str = config_flags.field("One token a line.")
-        max_seq_length: int = config_flags.field("In pieces.", 128)
+        max_seq_length: int = config_flags.field("In tokens.", 128)
 
+    config_flags.parse_early(Config, __name__)
+
+    import foundation.tensorflow_setup  # ... and all that takes seconds
+    ...
     if __name__ == "__main__":
         config_flags.run(Config, main)
 
-Each run parses into flag values of its own, so that two runners can be imported
-by one process. What the user can mend ends as one line and exit code 2.
+`parse_early` answers --help and refuses wrong flags before TensorFlow is
+imported. A user's error ends as one line on stderr and exit code 2.
 """
 
+import contextlib
 import dataclasses
 import logging as std_logging
 import os
@@ -21,7 +26,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NoReturn
 
 from absl import flags, logging
@@ -29,6 +34,7 @@ from absl import flags, logging
 from foundation import errors, file_system
 
 REQUIRED = dataclasses.MISSING
+_parsed_early: dict[type, Any] = {}
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
 _DEFINE = {
@@ -46,10 +52,9 @@ _DEFINE = {
 #   execution   devices, saving, logging: named in a warning
 #   nothing     not compared
 Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
-# What tf.io.gfile and the checkpoint readers raise for the user's own files.
+# What tf.io.gfile and the checkpoint readers raise for the user's files.
 _TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
-# What an OpError of any kind says of them: a full disk, a directory where a
-# file is meant, or the other way round.
+# The texts of other OpErrors for the user's files.
 _TENSORFLOW_FILE_TEXTS = (
     "No space left on device",
     "Is a directory",
@@ -74,6 +79,17 @@ def affecting(config: Any, *effects: Effect) -> dict[str, Any]:
     }
 
 
+def parse_early(config_class: type, module: str) -> None:
+    """Parses the command line if `module` is the program, "__main__".
+
+    Call it before the imports that take long: --help and errors of flags end
+    the process at once. `run` uses the config that is made here.
+    """
+    if module == "__main__":
+        with _one_line_errors():
+            _parsed_early[config_class] = parse(config_class, sys.argv)
+
+
 def run(
     config_class: type,
     main: Callable[[Any], int | None],
@@ -81,12 +97,24 @@ def run(
 ) -> None:
     """Parses the command line, builds the config and calls main(config).
 
-    Exit codes: what main returns (None is 0), 2 for what the user can mend,
-    130 for Ctrl-C. Everything else keeps its traceback.
+    Exits with the code that main returns, if any. Errors of the user exit with
+    code 2, Ctrl-C with 130. All other exceptions keep their traceback.
     """
-    argv = list(sys.argv if argv is None else argv)
+    with _one_line_errors():
+        if argv is None and config_class in _parsed_early:
+            config = _parsed_early[config_class]
+        else:
+            config = parse(config_class, sys.argv if argv is None else argv)
+        code = main(config)
+    if code:
+        sys.exit(code)
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Ends the process with one line on the errors that `run` describes."""
     try:
-        code = main(parse(config_class, argv))
+        yield
     except errors.InputError as error:
         _exit(2, str(error))
     except KeyboardInterrupt:
@@ -95,12 +123,11 @@ def run(
         if not _is_file_error(error):
             raise
         _exit(2, str(error))
-    if code:
-        sys.exit(code)
 
 
 def parse(config_class: type, argv: Sequence[str]) -> Any:
     """Builds a config from argv, whose first element is the program's name."""
+    argv = list(argv)
     values = _define(config_class)
     if any(argument in _HELP for argument in argv[1:]):
         _print_help(config_class, values, full="--helpfull" in argv)
@@ -141,7 +168,7 @@ def given(config: Any) -> dict[str, Any]:
 
 
 def write_run_config(config: Any, output_dir: str) -> None:
-    """Writes the resolved config as run_config.json, whole or not at all."""
+    """Writes the resolved config as run_config.json, atomically."""
     file_system.make_folder(output_dir)
     path = os.path.join(output_dir, "run_config.json")
     file_system.write_json(path, dataclasses.asdict(config))
@@ -212,10 +239,18 @@ def _print_help(
     config_class: type, values: flags.FlagValues, *, full: bool
 ) -> NoReturn:
     lines = [sys.modules[config_class.__module__].__doc__ or "", "Flags:"]
+    kinds = _kinds(config_class)
     for f in dataclasses.fields(config_class):
-        is_required = f.default is REQUIRED
-        default = "required" if is_required else f"default: {f.default}"
-        lines.append(f"  --{f.name}: {f.metadata['help']} ({default})")
+        notes = []
+        if typing.get_origin(kinds[f.name]) is typing.Literal:
+            choices = typing.get_args(kinds[f.name])
+            notes.append(f"one of {', '.join(choices)}")
+        if f.default is REQUIRED:
+            notes.append("required")
+        elif f.default is not None:
+            notes.append(f"default: {f.default}")
+        end = f" ({'; '.join(notes)})" if notes else ""
+        lines.append(f"  --{f.name}: {f.metadata['help']}{end}")
     if full:
         lines.append(values.get_help())
     sys.stdout.write("\n".join(lines) + "\n")

@@ -251,13 +251,14 @@ def test_flags_that_cannot_be_end_in_one_line(
 
 def test_a_run_that_ends_within_its_warm_up_is_told_so(caplog):
     """As when google-research/bert's default meets a few steps; it trains."""
-    run_pretraining.PretrainingConfig(
+    config = run_pretraining.PretrainingConfig(
         bert_config_file="a",
         input_file="b",
         output_dir="c",
         do_train=True,
         num_train_steps=20,
     )
+    run_pretraining.check_warmup(config)
     assert "--num_warmup_steps=10000, but all steps are 20" in caplog.text
 
 

@@ -6,6 +6,9 @@ pytest tests/foundation/config_flags_test.py
 import dataclasses
 import json
 import os
+import pathlib
+import subprocess
+import sys
 from typing import Literal
 
 import pytest
@@ -30,7 +33,7 @@ class Config(Base):
     vocab_file: str = config_flags.field("One token a line.")
     do_lower_case: bool = config_flags.field("Lower-case.", True)
     do_train: bool = config_flags.field("Train.", False)
-    max_seq_length: int = config_flags.field("In pieces.", 128)
+    max_seq_length: int = config_flags.field("In tokens.", 128)
     learning_rate: float = config_flags.field("Peak rate.", 5e-5)
     init_checkpoint: str | None = config_flags.field("Warm start.", None)
     max_steps: int | None = config_flags.field("Stop early.", None)
@@ -192,7 +195,7 @@ def test_help_lists_every_flag_and_exits_with_zero(capsys):
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert "--vocab_file: One token a line. (required)" in text
-    assert "--max_seq_length: In pieces. (default: 128)" in text
+    assert "--max_seq_length: In tokens. (default: 128)" in text
 
 
 def test_run_config_is_written_as_json(tmp_path):
@@ -220,3 +223,54 @@ def test_workers_with_the_same_process_number_write_beside_each_other(
     assert len(set(hidden)) == 2
     written = json.loads((tmp_path / "run_config.json").read_text())
     assert Config(**written) == Config(vocab_file="a")
+
+
+def test_help_shows_the_choices_and_no_missing_default(capsys):
+    with pytest.raises(SystemExit):
+        run(lambda config: None, "--help")
+    lines = capsys.readouterr().out.splitlines()
+    assert "  --precision: P. (one of auto, float32; default: auto)" in lines
+    assert "  --init_checkpoint: Warm start." in lines
+
+
+COMMANDS = [
+    path.name
+    for path in sorted(pathlib.Path(__file__).parents[2].glob("*.py"))
+    if "config_flags.run(" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("flag", "code", "shown"),
+    [("--help", 0, "Flags:"), ("--bogus=1", 2, "'bogus'")],
+    ids=["help", "error"],
+)
+def test_commands_parse_their_flags_before_they_import_tensorflow(
+    tmp_path, repository, command, flag, code, shown
+):
+    for name in ("tensorflow", "keras", "numpy", "matplotlib"):
+        stub = f"raise SystemExit('{name} is imported')"
+        (tmp_path / f"{name}.py").write_text(stub)
+    found = subprocess.run(
+        [sys.executable, command, flag],
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == code, found.stderr
+    assert shown in found.stdout + found.stderr
+    assert "is imported" not in found.stderr
+
+
+def test_a_command_uses_the_config_that_was_parsed_early(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["runner.py", "--vocab_file=v"])
+    monkeypatch.setattr(config_flags, "_parsed_early", {})
+    config_flags.parse_early(Config, "some.module")
+    assert not config_flags._parsed_early
+    config_flags.parse_early(Config, "__main__")
+    early = config_flags._parsed_early[Config]
+    seen = []
+    config_flags.run(Config, seen.append)
+    assert seen[0] is early and early.vocab_file == "v"
