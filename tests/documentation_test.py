@@ -1,0 +1,67 @@
+"""Tests that the documentation fits the project: links, length, Python code.
+
+python -m pytest tests/documentation_test.py
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PRETRAINED = ROOT / "tests/testdata/tiny_pretrained"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# The log only grows.
+SHORT_PAGES = [page for page in PAGES if page.name != "LOG.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_linked_files_exist(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            path = target.partition("#")[0]
+            assert (page.parent / path).exists(), target
+
+
+@pytest.mark.parametrize("page", SHORT_PAGES, ids=lambda page: page.name)
+def test_a_page_has_at_most_200_lines(page):
+    assert len(page.read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_scripts_exist(page):
+    scripts = re.findall(
+        r"(?<![\w/])((?:benchmarks/)?\w+\.py)\b", page.read_text()
+    )
+    # Scripts of google-research/bert and transformers.
+    others = {"run_qa.py", "run_glue.py", "tokenization.py"}
+    for script in {*scripts} - others:
+        assert (ROOT / script).exists() or (
+            ROOT / "benchmarks" / script
+        ).exists(), script
+
+
+def test_the_python_example_of_the_readme_prints_words(tmp_path):
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    code = code.replace("path/of/the/checkout", str(ROOT))
+    code = code.replace('"pretrained"', repr(str(PRETRAINED)))
+    path = tmp_path / "example.py"
+    path.write_text(code)
+    environment = dict(os.environ)
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5
+    assert all(0 <= float(line.split()[1]) <= 1 for line in lines)
