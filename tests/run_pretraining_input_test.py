@@ -13,6 +13,7 @@ import create_pretraining_data
 import fill_mask
 import run_pretraining
 from foundation import config_flags
+from tasks.pretraining import pretraining_job
 from training import precision
 
 WORDS = "the man went to a store and bought gallon of milk he was late".split()
@@ -258,7 +259,7 @@ def test_a_run_that_ends_within_its_warm_up_is_told_so(caplog):
         do_train=True,
         num_train_steps=20,
     )
-    run_pretraining.check_warmup(config)
+    pretraining_job.check_warmup(config.num_warmup_steps, config.phase_specs)
     assert "--num_warmup_steps=10000, but all steps are 20" in caplog.text
 
 

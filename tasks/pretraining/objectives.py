@@ -1,20 +1,20 @@
-"""Pre-training: which words were masked, and does B follow A (paper 3.1).
+"""The pre-training objectives: masked LM and next sentence (paper, 3.1).
 
-The arms of the paper's table on pre-training tasks (section 5.1) read the same
-records, so that nothing but the objective differs between them:
+The objectives of the paper's table on pre-training tasks (section 5.1) read
+the same records, so that only the objective differs between them:
 
     masked_lm_and_next_sentence   both losses, as released
     masked_lm                     "No NSP"
-    left_to_right                 "LTR & No NSP": the masks are undone and each
-                                  piece is predicted from those before it
+    left_to_right                 "LTR & No NSP": masks are undone and every
+                                  token is predicted from the tokens before it
 
     input_ids            [CLS] the [MASK] sat [SEP]
     masked_lm_ids                  cat
     left-to-right inputs [CLS] the  cat   sat
     targets               the  cat  sat  [SEP]
 
-Records may be packed, several instances in a row: none sees another, each
-counts as if it had a row of its own.
+Records may be packed: a row holds several instances, which do not attend to
+each other and count as if each had its own row.
 """
 
 import math
@@ -32,26 +32,26 @@ _NEIGHBORS = (slice(None, -1), slice(1, None))
 
 
 class LanguageModelTargets(NamedTuple):
-    """What the masked-LM head predicts, wherever the targets came from."""
+    """The targets of the masked-LM head."""
 
     ids: Any  # int32 [B, P]
     weights: Any  # float32 [B, P]
 
 
 def unmasked_ids(features: dict) -> Any:
-    """Puts the original pieces back in place of the masks.
+    """Replaces the masks by the original tokens.
 
     Args:
       features: `input_ids` int32 [B, S], `masked_lm_positions` and
         `masked_lm_ids` int32 [B, P], `masked_lm_weights` float32 [B, P].
 
     Returns:
-      int32 [B, S], the text as it was before masking.
+      int32 [B, S], the tokens before masking.
     """
     length = features["input_ids"].shape[1]
     is_prediction = ops.cast(features["masked_lm_weights"] > 0, "int32")
-    # One-hot sums instead of a scatter: static shapes on every backend, and
-    # padded predictions, all of which point at position 0, add nothing.
+    # One-hot sums instead of a scatter have static shapes on every backend.
+    # Padded predictions, which point at position 0, add 0.
     at = ops.one_hot(features["masked_lm_positions"], length, dtype="int32")
     at = at * is_prediction[:, :, None]  # [B, P, S]
     originals = ops.sum(at * features["masked_lm_ids"][:, :, None], axis=1)
@@ -59,10 +59,10 @@ def unmasked_ids(features: dict) -> Any:
     return features["input_ids"] * (1 - is_masked) + originals
 
 
-def next_piece_targets(features: dict) -> LanguageModelTargets:
-    """Returns the piece that follows each of the first S - 1 positions."""
+def next_token_targets(features: dict) -> LanguageModelTargets:
+    """Returns the token that follows each of the first S - 1 positions."""
     here, following = (features["input_mask"][:, x] for x in _NEIGHBORS)
-    # Packed instances have a number each; none predicts another's first.
+    # Packed instances are numbered; none predicts the first token of the next.
     is_next = ops.logical_and(following > 0, ops.equal(here, following))
     return LanguageModelTargets(
         unmasked_ids(features)[:, 1:], ops.cast(is_next, "float32")
@@ -70,14 +70,14 @@ def next_piece_targets(features: dict) -> LanguageModelTargets:
 
 
 def with_perplexity(values: Mapping[str, float]) -> dict[str, float]:
-    """Adds exp(masked_lm_loss), over the predicted pieces."""
-    # A loss beyond 700 would overflow, and is as good as infinite.
+    """Adds exp(masked_lm_loss), the perplexity of the predicted tokens."""
+    # The exponential of a larger loss would overflow.
     loss = min(values["masked_lm_loss"], 700.0)
     return {**values, "masked_lm_perplexity": math.exp(loss)}
 
 
 class PretrainingTask:
-    """Joins pre-training records, a `PretrainingModel`, losses and metrics."""
+    """Computes losses and metrics of a `PretrainingModel` on records."""
 
     def __init__(self, objective: str = OBJECTIVES[0]):
         """Creates the task of one objective of `OBJECTIVES`."""
@@ -96,7 +96,7 @@ class PretrainingTask:
 
     @property
     def predicts_next_sentence(self) -> bool:
-        """Whether the next sentence loss counts."""
+        """Whether the model has a next-sentence loss."""
         return self.objective == "masked_lm_and_next_sentence"
 
     def loss_weights(self, features: dict) -> dict[str, Any]:
@@ -109,12 +109,12 @@ class PretrainingTask:
     def forward(
         self, model: Any, features: dict, dropout_seed: Any = None
     ) -> tuple[dict, dict]:
-        """Returns the losses that are trained on, and metrics besides.
+        """Returns the training losses and the metrics.
 
         Args:
           model: a `modeling.models.PretrainingModel`.
-          features: a batch of pre-training records; `is_real_example` int32
-            [B] may mark the padding of a last batch.
+          features: a batch of pre-training records; without
+            `is_real_example` int32 [B], no example is padding.
           dropout_seed: int32 [2], or None for inference.
 
         Returns:
@@ -157,7 +157,7 @@ class PretrainingTask:
                 inputs[name] = features[name]
         if self.objective == "left_to_right":
             inputs["input_ids"] = unmasked_ids(features)
-            # Every position but the last, which nothing follows, predicts.
+            # Every position but the last predicts the next token.
             batch, length = ops.shape(features["input_ids"])
             positions = ops.arange(length - 1, dtype="int32")
             inputs["masked_lm_positions"] = ops.broadcast_to(
@@ -169,7 +169,7 @@ class PretrainingTask:
 
     def _targets(self, features: dict) -> LanguageModelTargets:
         if self.objective == "left_to_right":
-            targets = next_piece_targets(features)
+            targets = next_token_targets(features)
         else:
             targets = LanguageModelTargets(
                 features["masked_lm_ids"], features["masked_lm_weights"]
@@ -179,68 +179,53 @@ class PretrainingTask:
 
 
 def _example_weights(features: dict) -> Any:
-    """Returns float32 [B]: 0 for the padding of a last batch, else 1."""
+    """Returns float32 [B]: 0 for padding examples, else 1."""
     if "is_real_example" in features:
         return ops.cast(features["is_real_example"], "float32")
     return ops.ones_like(features["input_ids"][:, 0], dtype="float32")
 
 
 def _is_packed(features: dict) -> bool:
-    """Says whether a row holds several instances."""
+    """Returns whether a row holds several instances."""
     return "next_sentence_positions" in features
 
 
 def _pair_weights(features: dict) -> Any:
-    """Returns how much each pair counts: float32 [B], packed [B, M]."""
+    """Returns the weight of each pair: float32 [B], packed [B, M]."""
     weights = _example_weights(features)
     if _is_packed(features):
         weights = features["next_sentence_weights"] * weights[:, None]
     return weights
 
 
-# ----------------------------------------------------------------------
-# How many floating-point operations one example of pre-training needs.
-#
-# Of the matrix products alone, two per multiply-add, three times the forward
-# pass: what model FLOPs utilization is measured by. Padding counts, as the
-# hardware multiplies it; recomputation does not, nor do the places of the last
-# layer that no head reads, which are not computed.
-
-
 def task_flops(
-    config: BertConfig,
-    task: PretrainingTask,
-    records: schema.Schema,
+    config: BertConfig, task: PretrainingTask, records: schema.Schema
 ) -> float:
-    """Returns what one record costs, by what the task predicts from it."""
+    """Returns the floating-point operations of training on one record.
+
+    Model FLOPs utilization is measured by this number: two operations per
+    multiply-add of the matrix products, three times the forward pass. Padding
+    is counted, because the hardware multiplies it. Not counted are recomputed
+    activations, and positions of the last layer that no head uses, which are
+    not computed.
+    """
     sizes = {feature.name: feature.size for feature in records.features}
     length, predictions = sizes["input_ids"], sizes["masked_lm_positions"]
     if task.objective == "left_to_right":
         predictions = length - 1
     pairs = sizes["next_sentence_labels"] if task.predicts_next_sentence else 0
-    return training_flops(config, length, predictions, pairs)
-
-
-def training_flops(
-    config: BertConfig,
-    max_seq_length: int,
-    num_predictions: int,
-    num_pairs: int = 1,
-) -> float:
-    """Returns the operations of forward and backward for one example."""
     size, inner = config.hidden_size, config.intermediate_size
-    # Per place: keys and values; queries, output, scores, context and FFN.
-    seen = 2 * size * size
-    seeing = 2 * size * size + 2 * max_seq_length * size + 2 * size * inner
-    whole = (config.num_hidden_layers - 1) * max_seq_length
-    # Of the last layer only what the heads read is computed.
-    read = num_predictions + num_pairs
-    transform_and_scores = size * size + size * config.vocab_size
-    pooler = size * size + 2 * size
+    keys_and_values = 2 * size * size
+    # Queries and output; scores and context; the feed-forward network.
+    other = 2 * size * size + 2 * length * size + 2 * size * inner
+    positions = (config.num_hidden_layers - 1) * length
+    used = predictions + pairs  # Positions of the last layer.
+    masked_lm = size * size + size * config.vocab_size
+    next_sentence = size * size + 2 * size
     multiply_adds = (
-        (whole + max_seq_length) * seen
-        + (whole + read) * seeing
-        + num_predictions * transform_and_scores
-        + num_pairs * pooler
+        (positions + length) * keys_and_values
+        + (positions + used) * other
+        + predictions * masked_lm
+        + pairs * next_sentence
     )
     return 6.0 * multiply_adds

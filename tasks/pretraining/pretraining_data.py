@@ -1,7 +1,17 @@
 """Finds and checks the shards of a pre-training run before it starts.
 
-What does not fit together (lengths, vocabulary, model) is said in one line
-now instead of becoming a NaN after hours.
+Files that do not fit together (lengths, vocabulary, model) are refused in one
+line at the start instead of causing a NaN after hours:
+
+    shards = find_shards("a/*.tfrecord", None)    {"input_file": [paths]}
+    tokenizer = find_tokenizer(shards["input_file"], ...)
+    phases = open_phases(shards, specs, config, tokenizer)
+    phases[0].train.train_batches(batch_size, seed)
+
+A run has one phase, or several with --phases="128:900000,512:100000": 900,000
+steps on the shards of sequence length 128, then 100,000 on those of 512, as in
+the paper. All shards are named by one flag. Each belongs to the phase of its
+own length, which its manifest or its first record gives.
 """
 
 import collections
@@ -11,7 +21,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -23,95 +33,70 @@ from foundation import errors
 from modeling.config import BertConfig
 from weights import checkpoint_sources, tokenizer_files
 
-# ----------------------------------------------------------------------
-# The paper's two phases: short sequences first, then long ones.
-#
-#     --phases="128:900000,512:100000"
-#
-# trains 900,000 steps on the shards of sequence length 128 and then 100,000 on
-# those of 512. All shards are named by one flag; each goes to the phase of its
-# own length, which its manifest or its first record says.
-
-
-class PhaseSpec(NamedTuple):
-    """One element of --phases."""
-
-    max_seq_length: int
-    num_steps: int
-
 
 class Lengths(NamedTuple):
-    """How long the records of a shard are."""
+    """The lengths of a shard's records."""
 
     max_seq_length: int
     max_predictions_per_seq: int
 
 
-def parse(text: str) -> list[PhaseSpec]:
-    """Reads the value of --phases.
+class PhaseSpec(NamedTuple):
+    """A phase by the flags of a run.
+
+    Without a number of predictions, the phase reads those shards that have its
+    sequence length; with it, all shards must have both lengths.
+    """
+
+    num_steps: int
+    max_seq_length: int
+    max_predictions_per_seq: int | None = None
+
+
+def parse_phases(text: str) -> list[PhaseSpec]:
+    """Parses the value of --phases.
 
     Raises:
-        ValueError: it cannot be read, or a length occurs twice.
+      InputError: it cannot be parsed, or a length occurs twice.
     """
     phases = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([1-9]\d*):([1-9]\d*)\s*", part)
         if not match:
-            raise ValueError(
+            raise errors.InputError(
                 f"--phases={text}: {part!r} is not LENGTH:STEPS, as in "
                 "128:900000,512:100000"
             )
-        phases.append(PhaseSpec(int(match[1]), int(match[2])))
+        phases.append(PhaseSpec(int(match[2]), int(match[1])))
     if len({phase.max_seq_length for phase in phases}) < len(phases):
-        raise ValueError(f"--phases={text}: a length occurs twice")
+        raise errors.InputError(f"--phases={text}: a length occurs twice")
     return phases
 
 
-def select(
-    flag: str, paths: Sequence[str], max_seq_length: int
-) -> tuple[list[str], Lengths]:
-    """Picks the shards of one length; returns them and their lengths.
+def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
+    """Returns flag -> paths of its shards, without using a device.
+
+    Args:
+      input_file: comma-separated paths or globs.
+      eval_file: likewise, None if the flag is not given.
 
     Raises:
-        InputError: there is none, or they differ in their predictions.
+      InputError: a flag names no shard.
     """
-    found = lengths(list(paths))
-    picked = [p for p in paths if found[p].max_seq_length == max_seq_length]
-    if not picked:
-        known = sorted({f.max_seq_length for f in found.values()})
-        raise errors.InputError(
-            f"--{flag}: no shard of sequence length {max_seq_length}, which "
-            f"--phases asks for; those found have {known}"
-        )
-    kinds = {found[p] for p in picked}
-    if len(kinds) > 1:
-        numbers = sorted(kind.max_predictions_per_seq for kind in kinds)
-        raise errors.InputError(
-            f"--{flag}: shards of sequence length {max_seq_length} differ in "
-            f"their predictions per sequence: {numbers}"
-        )
-    return picked, kinds.pop()
+    flags = {"input_file": input_file}
+    if eval_file is not None:
+        flags["eval_file"] = eval_file
+    return {flag: _expand(flag, value) for flag, value in flags.items()}
 
 
-def lengths(paths: list[str]) -> dict[str, Lengths]:
-    """Returns the lengths of each shard's records."""
-    manifests = manifest.find(paths)
-    foreign = [path for path in paths if path not in manifests]
-    firsts = records.first_examples(foreign)
-    found = dict(zip(foreign, map(_lengths, firsts), strict=True))
-    for path, made in manifests.items():
-        found[path] = Lengths(made.max_seq_length, made.max_predictions_per_seq)
-    return found
-
-
-def _lengths(features: dict[str, list]) -> Lengths:
-    name = "input_ids"
-    ids = features.get(name, features.get(schema.ALIASES[name], []))
-    return Lengths(len(ids), len(features.get("masked_lm_positions", [])))
-
-
-# ----------------------------------------------------------------------
-# Which tokenizer made the shards that a pre-training run reads.
+def _expand(flag: str, patterns: str) -> list[str]:
+    """Returns the shards; DIR/* also matches the files beside them."""
+    beside = manifest.SUFFIX, manifest.VOCABULARY_SUFFIX
+    found = corpus.expand(patterns, flag)
+    paths = [path for path in found if not path.endswith(beside)]
+    if not paths:
+        raise errors.InputError(f"--{flag}={patterns}: names no shard")
+    return paths
 
 
 def find_tokenizer(
@@ -126,53 +111,39 @@ def find_tokenizer(
 
     Args:
       paths: the shards.
-      vocab_file: overrules the manifest's vocabulary.
-      do_lower_case: how text was read, where no manifest says it.
-      init_checkpoint: is asked then, before the vocabulary itself.
+      vocab_file: replaces the manifest's vocabulary.
+      do_lower_case: how text was tokenized, if there is no manifest.
+      init_checkpoint: its settings are used if neither is known; without
+        them, the vocabulary decides.
 
     Returns:
-      None where no vocabulary is known, as beside google-research/bert's
-      shards.
+      None if no vocabulary is known, as for google-research/bert's shards.
 
     Raises:
-      InputError: the manifest says another do_lower_case.
+      InputError: the manifest has another do_lower_case.
     """
-    found = manifest.find(paths)
-    if found:
-        return _of_manifest(min(found), found, vocab_file, do_lower_case)
-    if vocab_file is not None:
-        return tokenizer_files.with_vocabulary(
-            vocab_file,
-            init_checkpoint=init_checkpoint,
-            directory=_directory(init_checkpoint),
-            do_lower_case=do_lower_case,
-        )
-    if do_lower_case is not None:
-        raise errors.InputError(
-            "--do_lower_case: nothing without a manifest beside the shards or "
-            "--vocab_file"
-        )
-    return None
-
-
-def _directory(init_checkpoint: str | None) -> str | None:
-    """Returns where the settings of a checkpoint's tokenizer may lie."""
-    if init_checkpoint is None:
+    manifests = manifest.find(paths)
+    if not manifests:
+        if vocab_file is not None:
+            return tokenizer_files.with_vocabulary(
+                vocab_file,
+                init_checkpoint=init_checkpoint,
+                directory=_checkpoint_directory(init_checkpoint),
+                do_lower_case=do_lower_case,
+            )
+        if do_lower_case is not None:
+            raise errors.InputError(
+                "--do_lower_case: has no effect without a manifest beside the "
+                "shards or --vocab_file"
+            )
         return None
-    try:
-        found = checkpoint_sources.read(init_checkpoint, needs_data=False)
-    except errors.InputError as error:
-        raise errors.InputError(f"--init_checkpoint: {error}") from error
-    return found.directory
-
-
-def _of_manifest(path, found, vocab_file, do_lower_case):
-    made_with = found[path]
-    made_lower = made_with.tokenizer.get("do_lower_case")
-    if do_lower_case not in (None, made_lower):
+    path = min(manifests)
+    made_with = manifests[path]
+    manifest_lower = made_with.tokenizer.get("do_lower_case")
+    if do_lower_case not in (None, manifest_lower):
         raise errors.InputError(
             f"--do_lower_case={do_lower_case}: {path} was made with "
-            f"--do_lower_case={made_lower}"
+            f"--do_lower_case={manifest_lower}"
         )
     if vocab_file is None:
         folder = os.path.dirname(path)
@@ -184,13 +155,24 @@ def _of_manifest(path, found, vocab_file, do_lower_case):
     )
 
 
+def _checkpoint_directory(init_checkpoint: str | None) -> str | None:
+    """Returns the directory that may have a checkpoint's tokenizer settings."""
+    if init_checkpoint is None:
+        return None
+    try:
+        found = checkpoint_sources.read(init_checkpoint, needs_data=False)
+    except errors.InputError as error:
+        raise errors.InputError(f"--init_checkpoint: {error}") from error
+    return found.directory
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingData:
-    """A set of shards that fit the run.
+class ShardSet:
+    """Shards of the same lengths that fit the run.
 
     Attributes:
       paths: the shards, in order.
-      schema: what each record holds.
+      schema: the features of each record.
       counts: the number of records of each shard.
     """
 
@@ -215,7 +197,7 @@ class PretrainingData:
         def make(
             *, first_batch: int, part: int, num_parts: int
         ) -> tf.data.Dataset:
-            del first_batch  # An evaluation always begins at the beginning.
+            del first_batch  # An evaluation always starts at the beginning.
             return pipelines.eval_batches(
                 self.paths,
                 self.schema,
@@ -227,28 +209,28 @@ class PretrainingData:
         return make
 
     def describe_batch(self, batch_size: int, seed: int) -> Callable:
-        """Returns what names the records of a batch, for a message."""
+        """Returns what names the records of a training batch for a message."""
 
         def describe(batch: int) -> str:
-            places = pipelines.locate(
+            located = pipelines.locate(
                 self.paths,
                 counts=self.counts,
                 batch_size=batch_size,
                 seed=seed,
                 batch=batch,
             )
-            shown = [f"{path} record {n + 1}" for path, n in places[:3]]
-            return f"{', '.join(shown)} and {len(places) - len(shown)} more"
+            shown = [f"{path} record {n + 1}" for path, n in located[:3]]
+            return f"{', '.join(shown)} and {len(located) - len(shown)} more"
 
         return describe
 
     def check_records(self) -> None:
-        """Reads everything; raises InputError naming the damaged record."""
+        """Reads all records; raises InputError that names a corrupt one."""
         pipelines.check_records(self.paths, self.schema)
 
     @property
     def fingerprint(self) -> str:
-        """Tells this set from another, wherever it lies."""
+        """Identifies the set by file names and counts, in any directory."""
         listed = [
             f"{os.path.basename(path)} {count}"
             for path, count in zip(self.paths, self.counts, strict=True)
@@ -261,139 +243,116 @@ class PretrainingData:
 
     @property
     def contents(self) -> str:
-        """Tells this set from one of as many records that was made otherwise.
+        """Identifies the contents: a digest of the jobs in the manifests.
 
-        By the job in the manifest, which the records are a function of; of
-        shards without one only the size is known.
+        The records are a function of the job. Of a shard without a manifest,
+        only the size is known.
         """
-        made = manifest.find(self.paths)
-        # A job lists all of its input files, of which there may be many: it
-        # is written once, not once for every shard.
+        manifests = manifest.find(self.paths)
+        # Jobs list their input files, which may be many: each job is converted
+        # to JSON once, not once per shard.
         jobs = {
             id(found): json.dumps(found.job, sort_keys=True)
-            for found in made.values()
+            for found in manifests.values()
         }
-        listed = [
-            jobs[id(made[path])]
-            if path in made
-            else str(tf.io.gfile.stat(path).length)
-            for path in self.paths
-        ]
         digest = hashlib.sha256()
-        for number, text in enumerate(listed):
+        for number, path in enumerate(self.paths):
+            if path in manifests:
+                text = jobs[id(manifests[path])]
+            else:
+                text = str(tf.io.gfile.stat(path).length)
             digest.update(((", " if number else "[") + text).encode())
         digest.update(b"]")
         return digest.hexdigest()[:16]
 
 
-class PretrainingPhase(NamedTuple):
-    """A stretch of the run and what it reads."""
+class Phase(NamedTuple):
+    """A part of the run and the shards that it reads."""
 
     num_steps: int
     lengths: Lengths
-    train: PretrainingData
-    held_out: PretrainingData
+    train: ShardSet
+    held_out: ShardSet
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingInputs:
-    """All that a run reads; the tokenizer is None where nobody names it."""
-
-    phases: list[PretrainingPhase]
-    tokenizer: wordpiece.Tokenizer | None
-
-    @property
-    def train(self) -> PretrainingData:
-        """What the last phase trains on, the only one of most runs."""
-        return self.phases[-1].train
-
-    @property
-    def held_out(self) -> PretrainingData:
-        """What the last phase is judged by."""
-        return self.phases[-1].held_out
-
-    @property
-    def do_lower_case(self) -> bool | None:
-        """How the text was read, None where nobody knows."""
-        if self.tokenizer is None:
-            return None
-        return self.tokenizer.settings["do_lower_case"]
-
-
-def open_inputs(
-    *,
-    input_file: str,
-    eval_file: str | None,
-    vocab_file: str | None,
-    do_lower_case: bool | None = None,
-    init_checkpoint: str | None = None,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
-    config: BertConfig,
-    num_train_steps: int = 1,
-    phases: str | None = None,
-) -> PretrainingInputs:
-    """Finds and checks everything that a run reads.
-
-    Args:
-      input_file: comma list of shards or globs.
-      eval_file: likewise, held out; None evaluates input_file.
-      vocab_file: the vocabulary, where no manifest names it.
-      do_lower_case: how text was read, likewise; None asks the checkpoint,
-        then the vocabulary.
-      init_checkpoint: what the run starts from.
-      max_seq_length: of the run.
-      max_predictions_per_seq: of the run.
-      config: of the model that will read the records.
-      num_train_steps: of the run.
-      phases: in place of the three numbers; see pretraining_phases.
-
-    Raises:
-      InputError: a file is missing, or something does not fit.
-    """
-    paths = find_shards(input_file, eval_file)
-    tokenizer = find_tokenizer(
-        paths["input_file"], vocab_file, do_lower_case, init_checkpoint
-    )
-    specs = [PhaseSpec(max_seq_length, num_train_steps)]
-    if phases:
-        specs = parse(phases)
-    lengths = Lengths(max_seq_length, max_predictions_per_seq)
-    opened = [
-        _open_phase(spec, paths, lengths, bool(phases), config, tokenizer)
-        for spec in specs
-    ]
-    return PretrainingInputs(phases=opened, tokenizer=tokenizer)
-
-
-def _open_phase(
-    spec: PhaseSpec,
-    paths: dict[str, list[str]],
-    lengths: Lengths,
-    is_one_of_several: bool,
+def open_phases(
+    shards: dict[str, list[str]],
+    specs: list[PhaseSpec],
     config: BertConfig,
     tokenizer: wordpiece.Tokenizer | None,
-) -> PretrainingPhase:
-    """Checks what a phase reads: all shards, or those of its length."""
-    sets = {}
-    for flag, found in paths.items():
-        if is_one_of_several:
-            found, lengths = select(flag, found, spec[0])
-        sets[flag] = _open(flag, found, lengths, config, tokenizer)
-    held_out = sets.get("eval_file", sets["input_file"])
-    return PretrainingPhase(
-        spec.num_steps, lengths, sets["input_file"], held_out
-    )
+) -> list[Phase]:
+    """Finds and checks the shards of every phase.
+
+    Args:
+      shards: of find_shards; without "eval_file", the training shards are
+        evaluated.
+      specs: the phases.
+      config: of the model that will read the records.
+      tokenizer: of find_tokenizer.
+
+    Raises:
+      InputError: the shards fit neither each other nor the run.
+    """
+    phases = []
+    for spec in specs:
+        sets = {}
+        for flag, paths in shards.items():
+            lengths = Lengths(*spec[1:])
+            if spec.max_predictions_per_seq is None:
+                paths, lengths = _of_length(flag, paths, spec.max_seq_length)
+            sets[flag] = _open_set(flag, paths, lengths, config, tokenizer)
+        train = sets["input_file"]
+        held_out = sets.get("eval_file", train)
+        phases.append(Phase(spec.num_steps, lengths, train, held_out))
+    return phases
 
 
-def _open(
+def _of_length(
+    flag: str, paths: list[str], max_seq_length: int
+) -> tuple[list[str], Lengths]:
+    """Returns the shards of one sequence length, and their lengths."""
+    lengths = _lengths(paths)
+    found = [p for p in paths if lengths[p].max_seq_length == max_seq_length]
+    if not found:
+        known = sorted({x.max_seq_length for x in lengths.values()})
+        raise errors.InputError(
+            f"--{flag}: no shard of sequence length {max_seq_length}, which "
+            f"--phases requires; the shards have {known}"
+        )
+    predictions = {lengths[path].max_predictions_per_seq for path in found}
+    if len(predictions) > 1:
+        raise errors.InputError(
+            f"--{flag}: shards of sequence length {max_seq_length} differ in "
+            f"their predictions per sequence: {sorted(predictions)}"
+        )
+    return found, lengths[found[0]]
+
+
+def _lengths(paths: list[str]) -> dict[str, Lengths]:
+    """Returns the lengths of each shard, by manifest or first record."""
+    found = {
+        path: Lengths(made.max_seq_length, made.max_predictions_per_seq)
+        for path, made in manifest.find(paths).items()
+    }
+    unlisted = [path for path in paths if path not in found]
+    name = "input_ids"
+    for path, features in zip(
+        unlisted, records.first_examples(unlisted), strict=True
+    ):
+        ids = features.get(name, features.get(schema.ALIASES[name], []))
+        predictions = features.get("masked_lm_positions", [])
+        found[path] = Lengths(len(ids), len(predictions))
+    return found
+
+
+def _open_set(
     flag: str,
     paths: list[str],
     lengths: Lengths,
     config: BertConfig,
     tokenizer: wordpiece.Tokenizer | None,
-) -> PretrainingData:
-    """Checks one set of shards of the same lengths."""
+) -> ShardSet:
+    """Checks shards that should have the same lengths."""
     if lengths.max_seq_length > config.max_position_embeddings:
         raise errors.InputError(
             f"--max_seq_length={lengths.max_seq_length}: the model has only "
@@ -404,48 +363,26 @@ def _open(
         **lengths._asdict(),
         vocabulary=tokenizer.vocabulary if tokenizer else None,
     )
-    _check_model(paths, config, tokenizer)
+    _check_vocabulary_size(paths, config, tokenizer)
     counts = manifest.counts(paths)
     if not sum(counts):
         raise errors.InputError(f"--{flag}: no records in {paths[0]}")
     logging.info(
         "--%s: %d records in %d shard(s)", flag, sum(counts), len(paths)
     )
-    return PretrainingData(
+    return ShardSet(
         paths=paths,
         schema=manifest.record_schema(paths, *lengths),
         counts=counts,
     )
 
 
-def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
-    """Returns the shards of each flag that is given; touches no device.
-
-    Raises:
-      InputError: one of them names no shard.
-    """
-    flags = {"input_file": input_file}
-    if eval_file is not None:
-        flags["eval_file"] = eval_file
-    return {flag: _expand(flag, value) for flag, value in flags.items()}
-
-
-def _expand(flag: str, patterns: str) -> list[str]:
-    """Finds the shards; what lies beside them, DIR/* may match too."""
-    beside = manifest.SUFFIX, manifest.VOCABULARY_SUFFIX
-    found = corpus.expand(patterns, flag)
-    paths = [path for path in found if not path.endswith(beside)]
-    if not paths:
-        raise errors.InputError(f"--{flag}={patterns}: names no shard")
-    return paths
-
-
-def _check_model(
+def _check_vocabulary_size(
     paths: list[str],
     config: BertConfig,
     tokenizer: wordpiece.Tokenizer | None,
 ) -> None:
-    """Refuses ids beyond the embeddings, which a GPU would read silently."""
+    """Refuses ids beyond the embeddings; a GPU would read other memory."""
     sizes = {
         path: found.vocabulary["size"]
         for path, found in manifest.find(paths).items()
@@ -461,7 +398,7 @@ def _check_model(
 
 
 class GuessingAccuracies(NamedTuple):
-    """What always giving the commonest answer would score."""
+    """The accuracies of always predicting the most frequent label."""
 
     masked_lm: float
     next_sentence: float
@@ -470,26 +407,32 @@ class GuessingAccuracies(NamedTuple):
 def guessing_accuracies(
     patterns: str, max_seq_length: int, max_predictions_per_seq: int
 ) -> GuessingAccuracies:
-    """Returns the floor that a model must rise above, from the labels alone."""
+    """Returns the accuracies that a model must exceed to have learned.
+
+    Args:
+      patterns: comma-separated paths or globs of shards.
+      max_seq_length: of their records.
+      max_predictions_per_seq: of their records.
+    """
     paths = _expand("input_file", patterns)
     record_schema = manifest.record_schema(
         paths, max_seq_length, max_predictions_per_seq
     )
-    pieces: collections.Counter[int] = collections.Counter()
+    tokens: collections.Counter[int] = collections.Counter()
     labels: collections.Counter[int] = collections.Counter()
     for batch in pipelines.eval_batches(
         paths, record_schema, batch_size=256
     ).as_numpy_iterator():
-        real = batch["is_real_example"] > 0
-        is_prediction = batch["masked_lm_weights"][real] > 0
-        pieces.update(batch["masked_lm_ids"][real][is_prediction].tolist())
-        pairs = batch["next_sentence_labels"][real]
+        is_real = batch["is_real_example"] > 0
+        is_prediction = batch["masked_lm_weights"][is_real] > 0
+        tokens.update(batch["masked_lm_ids"][is_real][is_prediction].tolist())
+        pairs = batch["next_sentence_labels"][is_real]
         if "next_sentence_weights" in batch:
-            pairs = pairs[batch["next_sentence_weights"][real] > 0]
+            pairs = pairs[batch["next_sentence_weights"][is_real] > 0]
         labels.update(pairs.ravel().tolist())
     return GuessingAccuracies(
         *(
             counter.most_common(1)[0][1] / counter.total()
-            for counter in (pieces, labels)
+            for counter in (tokens, labels)
         )
     )

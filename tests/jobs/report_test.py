@@ -7,7 +7,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 from jobs import report
-from tasks.pretraining import pretraining_report
+from tasks.pretraining import pretraining_job
 
 LINES = [
     {"step": 10, "train/loss": 3.0},
@@ -31,10 +31,10 @@ def test_tables_escape_text_and_round_numbers():
     assert "<td>True</td>" in text
 
 
-def test_a_pretraining_report_needs_nothing_from_elsewhere(tmp_path):
+def test_a_pretraining_job_needs_nothing_from_elsewhere(tmp_path):
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (tmp_path / "metrics.jsonl").write_text(text)
-    pretraining_report.write(str(tmp_path), {"learning_rate": 1e-4})
+    pretraining_job.write_report(str(tmp_path), {"learning_rate": 1e-4})
     page = (tmp_path / "report.html").read_text()
     assert "learning_rate" in page and "<svg" in page
     assert (
@@ -44,5 +44,5 @@ def test_a_pretraining_report_needs_nothing_from_elsewhere(tmp_path):
 
 
 def test_a_run_without_metrics_still_gets_its_report(tmp_path):
-    pretraining_report.write(str(tmp_path), {})
+    pretraining_job.write_report(str(tmp_path), {})
     assert "No metrics" in (tmp_path / "report.html").read_text()

@@ -171,14 +171,10 @@ def shard(packed, tmp_path):
 
 
 def open_shards(pattern):
-    return pretraining_data.open_inputs(
-        input_file=pattern,
-        eval_file=None,
-        vocab_file=None,
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-        config=CONFIG,
-    )
+    shards = pretraining_data.find_shards(pattern, None)
+    spec = pretraining_data.PhaseSpec(1, LENGTH, PREDICTIONS)
+    (phase,) = pretraining_data.open_phases(shards, [spec], CONFIG, None)
+    return phase
 
 
 def test_a_run_finds_out_by_itself_that_shards_are_packed(shard, packed):

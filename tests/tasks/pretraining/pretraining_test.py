@@ -1,4 +1,4 @@
-"""Proves that the arms of pre-training read one record as they should.
+"""Proves that each pre-training objective reads a record correctly.
 
 python -m pytest tests/tasks/pretraining/pretraining_test.py
 """
@@ -77,8 +77,8 @@ def test_masks_are_undone_exactly():
     assert ops.convert_to_numpy(restored).tolist() == ORIGINAL
 
 
-def test_left_to_right_predicts_each_real_next_piece():
-    targets = objectives.next_piece_targets(FEATURES)
+def test_left_to_right_predicts_each_real_next_token():
+    targets = objectives.next_token_targets(FEATURES)
     ids = ops.convert_to_numpy(targets.ids).tolist()
     assert ids == [row[1:] for row in ORIGINAL]
     weights = ops.convert_to_numpy(targets.weights)
@@ -120,7 +120,7 @@ def test_padding_examples_weigh_nothing(objective):
         assert _values(after) == pytest.approx(_values(before), rel=1e-5)
 
 
-def test_arms_without_next_sentence_have_neither_its_loss_nor_its_head():
+def test_objectives_without_next_sentence_have_neither_its_loss_nor_its_head():
     for objective in ("masked_lm", "left_to_right"):
         model, terms, _ = _run(objective, FEATURES)
         assert set(terms) == {"masked_lm_loss"}
@@ -128,7 +128,7 @@ def test_arms_without_next_sentence_have_neither_its_loss_nor_its_head():
 
 
 def test_left_to_right_loss_sees_no_future():
-    """Changing the last real piece changes only the last prediction."""
+    """Changing the last real token changes only the last prediction."""
     changed = {k: v.copy() for k, v in FEATURES.items()}
     changed["input_ids"][1, 7] = 9
     model, terms, _ = _run("left_to_right", FEATURES)
@@ -149,7 +149,7 @@ def test_an_unknown_objective_names_the_flag():
         objectives.PretrainingTask("mlm")
 
 
-def test_what_lies_beside_shards_is_no_shard(tmp_path):
+def test_files_beside_shards_are_no_shards(tmp_path):
     for name in ("a-0.tfrecord", "a.manifest.json", "a.vocab.txt"):
         (tmp_path / name).write_text("")
     found = pretraining_data.find_shards(f"{tmp_path}/*", None)
@@ -158,8 +158,8 @@ def test_what_lies_beside_shards_is_no_shard(tmp_path):
         pretraining_data.find_shards(f"{tmp_path}/a.*", None)
 
 
-def test_runs_that_were_begun_know_their_contents(tmp_path, monkeypatch):
-    """The digest is that of one JSON text, which is never made."""
+def test_the_digest_of_contents_stays_the_same(tmp_path, monkeypatch):
+    """The digest is that of one JSON text, which is never built."""
     paths = [str(tmp_path / name) for name in "abc"]
     made = types.SimpleNamespace(job={"seed": 1, "input_files": ["x"]})
     monkeypatch.setattr(
@@ -168,6 +168,6 @@ def test_runs_that_were_begun_know_their_contents(tmp_path, monkeypatch):
         lambda _: dict.fromkeys(paths[:2], made),
     )
     pathlib.Path(paths[2]).write_bytes(b"12345")
-    data = pretraining_data.PretrainingData(paths=paths, schema=None, counts=[])
+    data = pretraining_data.ShardSet(paths=paths, schema=None, counts=[])
     text = json.dumps([made.job, made.job, 5], sort_keys=True)
     assert data.contents == hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -57,7 +57,7 @@ def test_the_checkpoint_knows_better(find, tmp_path, monkeypatch):
 def test_without_a_vocabulary_there_is_nothing_to_say(tmp_path):
     shards = [str(tmp_path / "a.tfrecord")]
     assert pretraining_data.find_tokenizer(shards, None, None, None) is None
-    with pytest.raises(errors.InputError, match="--do_lower_case: nothing"):
+    with pytest.raises(errors.InputError, match="--do_lower_case: has no"):
         pretraining_data.find_tokenizer(shards, None, True, None)
 
 
