@@ -1,4 +1,4 @@
-r"""Learns a WordPiece vocabulary of exactly the asked size from raw text.
+r"""Learns a WordPiece vocabulary of a given size from raw text.
 
     python create_vocabulary.py --input_file='corpus/*.txt.gz' \
         --output_file=vocab.txt --vocab_size=30522
@@ -8,9 +8,9 @@ On a laptop, in seconds, from any text at hand:
     python create_vocabulary.py --input_file=README.md --output_file=vocab.txt \
         --vocab_size=600
 
-The special tokens get the ids of the released vocabularies. Words are found as
-the tokenizer finds them, so it must later be given the same --do_lower_case.
-30 MB of English take about half a minute; memory does not grow with the text.
+The special tokens have the ids of the released vocabularies. Words are found as
+the tokenizer finds them, so use the vocabulary with the same --do_lower_case.
+Memory does not grow with the text.
 """
 
 import dataclasses
@@ -28,31 +28,34 @@ class VocabularyConfig:
     """Everything create_vocabulary.py needs to know."""
 
     input_file: str = field(
-        "Comma list of text files or globs, also .gz, .bz2."
+        "Text files or globs, comma-separated; also .gz, .bz2."
     )
-    output_file: str = field("Where vocab.txt is written.")
+    output_file: str = field("The vocab.txt to write.")
     input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
         'Plain text, or JSON lines with a "text" field.', "sentences"
     )
-    vocab_size: int = field("Lines of the vocabulary, exactly.", 30522)
+    vocab_size: int = field("Exact number of lines.", 30522)
     do_lower_case: bool = field("False for a cased model.", True)
-    strip_accents: bool | None = field("Follows --do_lower_case.", None)
-    tokenize_chinese_chars: bool = field("Each is a word by itself.", True)
+    strip_accents: bool | None = field("Default: as --do_lower_case.", None)
+    tokenize_chinese_chars: bool = field("Each is a word.", True)
     limit_alphabet: int = field(
-        "Keep at most so many characters, the most frequent; 0 keeps as many "
-        "as make up --character_coverage.",
+        "Number of characters to keep, the most frequent; 0 keeps as many as "
+        "cover --character_coverage of the text.",
         0,
     )
-    character_coverage: float = field("Rarer characters are [UNK].", 0.99995)
+    character_coverage: float = field(
+        "Keep the most frequent ones.",
+        0.99995,
+    )
     num_unused: int | None = field(
-        "How many [unusedN]; by default 994 as released, 99 if --vocab_size "
-        "is below 10000.",
+        "Number of [unusedN] tokens. Default: 994 as released, or 99 if "
+        "--vocab_size is below 10000.",
         None,
     )
-    min_frequency: int = field("Rarer pairs make no piece.", 2)
+    min_frequency: int = field("Of a pair that is merged.", 2)
 
     def __post_init__(self):
-        """Refuses numbers that make no vocabulary."""
+        """Refuses invalid numbers."""
         if not 0 < self.character_coverage <= 1:
             raise ValueError("--character_coverage must be in (0, 1]")
         if self.limit_alphabet < 0:
@@ -74,7 +77,7 @@ from data.tokenization import normalization, vocabulary, wordpiece_learner
 
 
 def main(config: VocabularyConfig) -> None:
-    """Counts words, learns pieces, writes them and shows what they do."""
+    """Counts words, learns tokens, writes them and logs how they fit."""
     reserved = vocabulary.reserved_tokens(config.vocab_size, config.num_unused)
     paths = corpus.expand(config.input_file)
     size = sum(tf.io.gfile.stat(path).length for path in paths)
@@ -95,8 +98,8 @@ def main(config: VocabularyConfig) -> None:
     chars = wordpiece_learner.alphabet(
         words, config.limit_alphabet, config.character_coverage
     )
-    with tqdm.tqdm(unit=" pieces", mininterval=1) as bar:
-        pieces = wordpiece_learner.learn(
+    with tqdm.tqdm(unit=" tokens", mininterval=1) as bar:
+        tokens = wordpiece_learner.learn(
             words,
             config.vocab_size,
             chars,
@@ -104,23 +107,23 @@ def main(config: VocabularyConfig) -> None:
             min_frequency=config.min_frequency,
             progress=bar.update,
         )
-    learned = vocabulary.Vocabulary.from_tokens(reserved + pieces)
+    learned = vocabulary.Vocabulary.from_tokens(reserved + tokens)
     learned.to_file(config.output_file)
     logging.info("%d different words, %d characters", len(words), len(chars))
     if counted.too_long:
         logging.info(
-            "%d words are too long to be anything but [UNK]", counted.too_long
+            "%d words are [UNK] because they are too long", counted.too_long
         )
-    covered = wordpiece_learner.coverage(words, set(pieces), counted.too_long)
+    covered = wordpiece_learner.coverage(words, set(tokens), counted.too_long)
     logging.info(
-        "Every so often: %s", " ".join(pieces[:: len(pieces) // 20 + 1])
+        "Some of the tokens: %s", " ".join(tokens[:: len(tokens) // 20 + 1])
     )
     logging.info(
-        "Wrote %d pieces to %s: %.3f pieces a word, %.3f%% of words [UNK]",
+        "Wrote %d tokens to %s: %.3f tokens a word, %.3f%% of words [UNK]",
         len(learned),
         config.output_file,
-        covered.pieces_per_word,
-        100 * covered.unknown_share,
+        covered.tokens_per_word,
+        100 * covered.unknown_fraction,
     )
 
 

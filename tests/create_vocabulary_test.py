@@ -52,8 +52,8 @@ def test_the_text_itself_has_no_unknown_word(corpus, do_lower_case):
     special = (made.pad_id, made.unk_id, made.cls_id, made.sep_id)
     assert (*special, made.mask_id) == (0, 100, 101, 102, 103)
     tokenizer = wordpiece.Tokenizer(made, do_lower_case=do_lower_case)
-    pieces = tokenizer.tokenize([TEXT, TEXT.upper()])
-    assert not any("[UNK]" in row for row in pieces)
+    tokens = tokenizer.tokenize([TEXT, TEXT.upper()])
+    assert not any("[UNK]" in row for row in tokens)
 
 
 def test_the_number_of_unused_tokens_is_a_flag(corpus):
@@ -97,7 +97,7 @@ def test_a_process_of_its_own_writes_the_same_and_shows_only_its_run(
     )  # fmt: skip
     assert path.read_bytes() == (corpus / "vocab.txt").read_bytes()
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    known = re.compile(r".*%\||.* pieces? \[|\d\d:\d\d:\d\d ")
+    known = re.compile(r".*%\||.* tokens? \[|\d\d:\d\d:\d\d ")
     assert [line for line in lines if not known.match(line)] == []
 
 

@@ -1,10 +1,22 @@
-"""Text to word pieces as TensorFlow operations.
+"""WordPiece tokenization as TensorFlow operations.
 
-Texts of printable ASCII, which is most of English, only need lower-casing,
-and texts of characters that the normalization leaves alone need nothing: both
-are told by a regular expression. All others are rewritten by
-`graph_normalization`. TensorFlow Text's FastWordpieceTokenizer then finds the
-pieces.
+    texts [N] -> code points -> stand-ins -> FastWordpieceTokenizer -> ids
+
+TensorFlow Text's FastWordpieceTokenizer splits words by its own rules: the
+Unicode version and the Chinese blocks compiled into it, which are not the
+released tokenizer's. On most characters both agree. Every other character is
+replaced by a stand-in: a rare Chinese character if it must be a word by itself,
+a private-use one if not. Characters that no token contains have one stand-in of
+each kind. The tokens of the vocabulary are rewritten in the same way, so the
+ids are those of the original characters.
+
+    "\u20ac" (a symbol, which is no word by itself)  ->  "\U000f0001"
+
+Most texts need none of this: printable ASCII only has to be lower-cased, and
+texts of characters that normalization leaves unchanged need nothing. Regular
+expressions find both kinds. In all other texts, rare cases (a character that
+becomes several, a capital sigma, marks out of order, very long words) are
+behind tf.cond, so they cost nothing where they do not occur.
 """
 
 import itertools
@@ -17,31 +29,28 @@ import tensorflow_text as tf_text
 
 from data.tokenization import normalization as normalization_lib
 from data.tokenization import vocabulary as vocabulary_lib
-
-# ----------------------------------------------------------------------
-# A renumbering of characters that TensorFlow Text cannot misread.
-#
-# TensorFlow Text's FastWordpieceTokenizer splits words by itself, by the
-# Unicode version and the Chinese blocks compiled into it, which are not the
-# released tokenizer's. On most characters they agree for good; the others it
-# never sees. They get a stand-in: a rare Chinese character if they must be
-# words
-# by themselves, a private-use one if not. Those that no piece contains share
-# one
-# stand-in of each kind.
-#
-#     "\u20ac" (a symbol, which is no word by itself)  ->  "\U000f0001"
-#
-# Pieces are renumbered the same way, so ids come out as if nothing had
-# happened.
+from data.tokenization.normalization import MAX_CHARACTERS_PER_WORD
 
 _PRIVATE_USE = ((0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
-# Blocks that TensorFlow Text splits into characters; whether a character of
-# the last two stands for itself or for another is up to the vocabulary.
-SEPARATOR_BLOCKS = ((0x2F800, 0x2FA1F), (0x2B820, 0x2CEAF))
-UNKNOWN_LETTER = _PRIVATE_USE[0][0]
-UNKNOWN_SEPARATOR = SEPARATOR_BLOCKS[0][0]
-_CONTINUATION = "##"
+# TensorFlow Text makes each character of these blocks a word.
+_SEPARATOR_BLOCKS = ((0x2F800, 0x2FA1F), (0x2B820, 0x2CEAF))
+_UNKNOWN_LETTER = _PRIVATE_USE[0][0]
+_UNKNOWN_SEPARATOR = _SEPARATOR_BLOCKS[0][0]
+
+# Characters that end a word, and texts of words of at most 200 characters.
+_ENDS_WORD = r"\t\n\r -/:-@\[-`{-~"
+_SHORT_ASCII_WORDS = (
+    rf"(?:[0-9A-Za-z]{{0,200}}[{_ENDS_WORD}])*[0-9A-Za-z]{{0,200}}"
+)
+_ENDS_CHINESE_WORD = _ENDS_WORD + r"\x{3001}\x{3002}\x{4e00}-\x{9fff}\x{ff0c}"
+_SHORT_WORDS = r"(?:[^%s]{0,200}[%s])*[^%s]{0,200}"
+# In bytes; GraphNormalizer handles long words.
+_NO_LIMIT = 2**30
+
+_PAGE = 256
+_WIDTH = 3  # No character becomes more than three.
+_TRANSPARENT = 255
+_OTHER, _SKIPPED, _CASED = 0, 1, 2  # Of a character near a sigma.
 
 
 class Alphabet:
@@ -49,9 +58,10 @@ class Alphabet:
 
     Attributes:
       codes: int32 [code points]; the stand-in of each normalized character.
-      direct: bool [code points]; text of these alone needs no rewriting: they
-        are unchanged by normalization and stand for themselves. (Capital
-        letters of ASCII only have to be lower-cased, and are included.)
+      direct: bool [code points]; text of these alone needs no rewriting,
+        because normalization leaves them unchanged and they are their own
+        stand-ins. Includes the capital letters of ASCII, which only have to be
+        lower-cased.
       separator: bool [code points]; stand-ins that are words by themselves.
     """
 
@@ -60,22 +70,25 @@ class Alphabet:
         tokens: Iterable[str],
         normalization: normalization_lib.Normalization,
     ):
-        """Hands out stand-ins to the characters of a vocabulary's pieces."""
+        """Assigns stand-ins to the characters of a vocabulary's tokens."""
         properties = normalization_lib.unicode_properties()
         separator = normalization.separator
         self._real_separator = separator
         reserved = np.zeros_like(separator)
-        for first, last in SEPARATOR_BLOCKS:
+        for first, last in _SEPARATOR_BLOCKS:
             reserved[first : last + 1] = True
         agreed = properties.settled & ~properties.cjk
         if normalization.tokenize_chinese_chars:
             agreed |= properties.cjk & ~reserved
         self.direct = agreed & normalization.unchanged
         self.direct[:0x80] = ~properties.removed[:0x80]
-        codes = np.where(separator, UNKNOWN_SEPARATOR, UNKNOWN_LETTER)
+        codes = np.where(separator, _UNKNOWN_SEPARATOR, _UNKNOWN_LETTER)
         points = np.arange(normalization_lib.CODE_POINTS)
         self.codes = np.where(self.direct, points, codes).astype(np.int32)
-        letters, separators = _numbers(_PRIVATE_USE), _numbers(SEPARATOR_BLOCKS)
+        letters, separators = (
+            _numbers(_PRIVATE_USE),
+            _numbers(_SEPARATOR_BLOCKS),
+        )
         next(letters), next(separators)  # Those for the unknown.
         for code_point in sorted(map(ord, set().union(*tokens))):
             if not self.direct[code_point]:
@@ -86,10 +99,10 @@ class Alphabet:
         self.separator[normalization_lib.SPACE] = True
 
     def rewrite(self, token: str) -> str | None:
-        """Gives a piece in stand-ins, or None if no word can contain it."""
+        """Returns a token in stand-ins, or None if no word can contain it."""
         prefix = ""
-        if token.startswith(_CONTINUATION) and len(token) > 2:
-            prefix, token = _CONTINUATION, token[2:]
+        if token.startswith(vocabulary_lib.CONTINUATION) and len(token) > 2:
+            prefix, token = token[:2], token[2:]
         if token.isalnum() and token.isascii():
             return prefix + token
         points = list(map(ord, token))
@@ -101,7 +114,7 @@ class Alphabet:
         return prefix + "".join(map(chr, self.codes[points].tolist()))
 
     def direct_pattern(self) -> str:
-        """Gives a regular expression for texts of direct characters alone."""
+        """Returns a regular expression for texts of direct characters alone."""
         edges = np.flatnonzero(
             np.diff(self.direct, prepend=False, append=False)
         )
@@ -118,30 +131,14 @@ def _numbers(blocks):
     )
 
 
-# ----------------------------------------------------------------------
-# The released normalization as TensorFlow operations.
-#
-#     texts [N] -> code points -> table look-up -> stand-ins of `alphabet`
-#
-# Works on all characters of a batch at once. The rare cases (a character that
-# becomes several, a capital sigma, marks out of order, very long words) sit
-# behind tf.cond, so ordinary text does not pay for them.
-
-MAX_CHARACTERS_PER_WORD = 200
-_PAGE = 256
-_WIDTH = 3  # No character becomes more than three.
-_TRANSPARENT = 255
-_OTHER, _SKIPPED, _CASED = 0, 1, 2
-
-
 class Normalized(NamedTuple):
     """A batch of normalized texts, flattened.
 
     Attributes:
       codes: int32 [M]; stand-ins of the characters that remained.
       row_splits: int64 [N + 1]; where each text begins in `codes`.
-      source: int64 [M]; the place in `decoded` that each code came from.
-      decoded: int32 [C]; the code points of the texts as they were.
+      source: int64 [M]; the position in `decoded` that each code is from.
+      decoded: int32 [C]; the code points of the original texts.
       decoded_splits: int64 [N + 1]; where each text begins in `decoded`.
     """
 
@@ -153,7 +150,7 @@ class Normalized(NamedTuple):
 
 
 class _PagedTable:
-    """A table over all code points that stores equal pages once."""
+    """A look-up table of all code points that stores equal pages once."""
 
     def __init__(self, values: np.ndarray):
         pages, numbers = {}, []
@@ -210,7 +207,7 @@ class GraphNormalizer:
             is_sigma = tf.equal(decoded, normalization_lib.CAPITAL_SIGMA)
             codes = tf.cond(
                 tf.reduce_any(is_sigma),
-                lambda: self._place_final_sigmas(
+                lambda: self._replace_final_sigmas(
                     codes, decoded, splits, is_sigma
                 ),
                 lambda: codes,
@@ -231,42 +228,42 @@ class GraphNormalizer:
         kept_before = tf.cumsum(tf.cast(kept, tf.int64))
         kept_before = tf.concat([[tf.constant(0, tf.int64)], kept_before], 0)
         row_splits = tf.gather(kept_before, row_splits)
-        places = tf.where(kept)[:, 0]
-        codes = tf.gather(codes, places)
+        positions = tf.where(kept)[:, 0]
+        codes = tf.gather(codes, positions)
         codes = tf.cond(
             tf.reduce_max(row_splits[1:] - row_splits[:-1])
             > MAX_CHARACTERS_PER_WORD,
-            lambda: self._spoil_long_words(codes, row_splits),
+            lambda: self._mark_long_words(codes, row_splits),
             lambda: codes,
         )
         return Normalized(
-            codes, row_splits, tf.gather(source, places), decoded, splits
+            codes, row_splits, tf.gather(source, positions), decoded, splits
         )
 
-    def _place_final_sigmas(self, codes, decoded, splits, is_sigma):
-        """Gives the final sigmas their own code.
+    def _replace_final_sigmas(self, codes, decoded, splits, is_sigma):
+        """Replaces the codes of final sigmas.
 
-        A sigma is final if the nearest character before it that is not to be
-        skipped is cased and the nearest one after it is not.
+        A sigma is final if the nearest character before it is cased and the
+        nearest one after it is not; case-ignorable characters are skipped.
         """
         context = self._sigma_context(decoded)
-        places = tf.where(tf.not_equal(context, _SKIPPED))
-        is_cased = tf.equal(tf.gather_nd(context, places), _CASED)
+        positions = tf.where(tf.not_equal(context, _SKIPPED))
+        is_cased = tf.equal(tf.gather_nd(context, positions), _CASED)
         rows = tf.ragged.row_splits_to_segment_ids(splits)
-        rows = tf.gather_nd(rows, places)
+        rows = tf.gather_nd(rows, positions)
         follows = is_cased[:-1] & tf.equal(rows[1:], rows[:-1])
         precedes = is_cased[1:] & tf.equal(rows[1:], rows[:-1])
         is_final = (
-            tf.gather_nd(is_sigma, places)
+            tf.gather_nd(is_sigma, positions)
             & tf.concat([[False], follows], 0)
             & tf.logical_not(tf.concat([precedes, [False]], 0))
         )
-        places = tf.boolean_mask(places, is_final)
-        updates = tf.fill([tf.shape(places)[0]], self._final_sigma)
-        return tf.tensor_scatter_nd_update(codes, places, updates)
+        positions = tf.boolean_mask(positions, is_final)
+        updates = tf.fill([tf.shape(positions)[0]], self._final_sigma)
+        return tf.tensor_scatter_nd_update(codes, positions, updates)
 
     def _expand(self, codes, decoded, splits):
-        """Gives every character three slots, some of them empty."""
+        """Replaces each character by three slots, some of them empty."""
         several = codes < -1
         numbers = tf.where(several, -2 - codes, 0)
         empty = tf.fill(tf.shape(codes), -1)
@@ -299,10 +296,10 @@ class GraphNormalizer:
         return tf.argsort(run * (_TRANSPARENT + 1) + marks, stable=True)
 
     def _build_mark_tables(self, normalization, codes):
-        """Gives each code point its class: 0 for starters, or transparent.
+        """Maps each code point to its class: 0 for starters, or transparent.
 
         A removed control character is transparent to the order, and so is a
-        mark that is going to be stripped, unless it is a starter.
+        mark that is stripped, unless it is a starter.
         """
         properties = normalization_lib.unicode_properties()
         marks = properties.combining_class.astype(np.int32)
@@ -315,7 +312,7 @@ class GraphNormalizer:
         self._marks = _PagedTable(marks)
         self._expansion_marks = tf.constant(expansion_marks)
 
-    def _spoil_long_words(self, codes, row_splits):
+    def _mark_long_words(self, codes, row_splits):
         """Puts an unknown letter at the start of words that are too long."""
         starts = tf.boolean_mask(
             row_splits[:-1], row_splits[:-1] < tf.size(codes, tf.int64)
@@ -328,13 +325,13 @@ class GraphNormalizer:
         ends = tf.concat([breaks[1:], [tf.size(codes, tf.int64)]], 0)
         words = breaks + tf.cast(tf.gather(is_separator, breaks), tf.int64)
         is_long = ends - words > MAX_CHARACTERS_PER_WORD
-        places = tf.boolean_mask(words, is_long)[:, None]
-        updates = tf.fill([tf.shape(places)[0]], UNKNOWN_LETTER)
-        return tf.tensor_scatter_nd_update(codes, places, updates)
+        positions = tf.boolean_mask(words, is_long)[:, None]
+        updates = tf.fill([tf.shape(positions)[0]], _UNKNOWN_LETTER)
+        return tf.tensor_scatter_nd_update(codes, positions, updates)
 
 
 def _sigma_context() -> np.ndarray:
-    """Says what each code point means to a sigma near it."""
+    """Returns the effect of each code point on a sigma near it."""
     properties = normalization_lib.unicode_properties()
     context = np.where(properties.cased, _CASED, _OTHER)
     context[properties.case_ignorable | properties.removed] = _SKIPPED
@@ -342,7 +339,7 @@ def _sigma_context() -> np.ndarray:
 
 
 def _order_matters(normalization, codes) -> bool:
-    """Says whether the vocabulary knows marks that could be out of order.
+    """Returns whether the vocabulary has marks that could be out of order.
 
     A word with a character that the vocabulary lacks is [UNK] in any order.
     """
@@ -350,40 +347,27 @@ def _order_matters(normalization, codes) -> bool:
     classes = set()
     for code_point in normalization.reordering:
         for point in normalization.several.get(code_point, (code_point,)):
-            if codes[point] != UNKNOWN_LETTER:
+            if codes[point] != _UNKNOWN_LETTER:
                 classes.add(int(properties.combining_class[point]))
     return len(classes - {0}) > 1
 
 
-# Printable ASCII in words of at most 200 characters needs no table, nor do
-# other texts of characters that normalization leaves alone, if they have no
-# longer words; in which Chinese characters and full stops may end a word too.
-_ENDS_WORD = r"\t\n\r -/:-@\[-`{-~"
-_SHORT_ASCII_WORDS = (
-    rf"(?:[0-9A-Za-z]{{0,200}}[{_ENDS_WORD}])*[0-9A-Za-z]{{0,200}}"
-)
-_ENDS_CHINESE_WORD = _ENDS_WORD + r"\x{3001}\x{3002}\x{4e00}-\x{9fff}\x{ff0c}"
-_SHORT_WORDS = r"(?:[^%s]{0,200}[%s])*[^%s]{0,200}"
-# More bytes than any word has: `graph_normalization` sees to long words.
-_NO_LIMIT = 2**30
-
-
 class GraphTokenizer:
-    """Holds the constants of a graph that tokenizes; cannot be pickled."""
+    """Tokenizes texts with one vocabulary in a graph; cannot be pickled."""
 
     def __init__(
         self,
         vocabulary: vocabulary_lib.Vocabulary,
         normalization: normalization_lib.Normalization,
     ):
-        """Builds the tables and the engine, about half a second's work."""
+        """Builds the tables and the tokenizer, in about half a second."""
         tokens = vocabulary.ids
         alphabet = Alphabet(tokens, normalization)
-        pieces, ids = [vocabulary_lib.UNK], [vocabulary.unk_id]
+        rewritten, ids = [vocabulary_lib.UNK], [vocabulary.unk_id]
         for token, token_id in tokens.items():
-            piece = alphabet.rewrite(token)
-            if piece is not None:
-                pieces.append(piece)
+            stand_ins = alphabet.rewrite(token)
+            if stand_ins is not None:
+                rewritten.append(stand_ins)
                 ids.append(token_id)
         self._lowers = normalization.do_lower_case
         ends = _ENDS_WORD
@@ -395,21 +379,18 @@ class GraphTokenizer:
         # to that graph and could not be used in the next.
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalize = GraphNormalizer(normalization, alphabet)
-            self._word_pieces = tf_text.FastWordpieceTokenizer(
-                pieces,
+            self._wordpiece = tf_text.FastWordpieceTokenizer(
+                rewritten,
                 max_bytes_per_word=_NO_LIMIT,
                 token_out_type=tf.int32,
             )
             self._ids = tf.constant(ids, tf.int32)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Gives the ids of each text's pieces.
+        """Returns the ids of each text's tokens: int32 [N, None].
 
         Args:
           texts: string [N], UTF-8; invalid bytes are ignored.
-
-        Returns:
-          int32 [N, None], the ids of each text's pieces.
         """
         with tf.device("CPU:0"):
             prepared = texts
@@ -422,11 +403,11 @@ class GraphTokenizer:
                 lambda: self._rewrite_others(texts, prepared, others),
                 lambda: prepared,
             )
-            pieces = self._word_pieces.tokenize(prepared)
-            return pieces.with_values(tf.gather(self._ids, pieces.values))
+            tokens = self._wordpiece.tokenize(prepared)
+            return tokens.with_values(tf.gather(self._ids, tokens.values))
 
     def _rewrite_others(self, texts, prepared, others):
-        """Rewrites those of the texts that are not ready as they are."""
+        """Rewrites those of the texts that are not direct."""
         texts = tf.gather_nd(texts, others)
         is_direct = tf.strings.regex_full_match(
             texts, self._direct
@@ -436,27 +417,24 @@ class GraphTokenizer:
         return tf.cond(
             tf.size(others) > 0,
             lambda: tf.tensor_scatter_nd_update(
-                prepared, others, self._rewrite(texts)
+                prepared, others, _strings(self._normalize(texts))
             ),
             lambda: prepared,
         )
 
-    def _rewrite(self, texts: tf.Tensor) -> tf.Tensor:
-        return _strings(self._normalize(texts))
-
     def with_offsets(self, texts: tf.Tensor):
-        """Finds the pieces, and where they stand in the rewritten texts.
+        """Returns tokens and their positions in the rewritten texts.
 
         Returns:
-          The Normalized texts; int32 [N, None], ids; int64 [N, None] twice,
-          first bytes and the bytes after the last.
+          The Normalized texts; the ids, int32 [N, None]; and the first byte of
+          each token and the byte after its last, int64 [N, None] each.
         """
         with tf.device("CPU:0"):
             normalized = self._normalize(texts)
-            pieces, starts, ends = self._word_pieces.tokenize_with_offsets(
+            tokens, starts, ends = self._wordpiece.tokenize_with_offsets(
                 _strings(normalized)
             )
-            ids = pieces.with_values(tf.gather(self._ids, pieces.values))
+            ids = tokens.with_values(tf.gather(self._ids, tokens.values))
             return normalized, ids, starts, ends
 
 

@@ -1,15 +1,19 @@
-r"""Text as the released tokenizer sees it before it looks up word pieces.
+r"""The released tokenizer's normalization: text to words.
 
     " \u00c7a\u0000 s'ouvre"  ->  "ca s ' ouvre"  ->  ["ca", "s", "'", "ouvre"]
 
-Each character vanishes, becomes a space, stays, or becomes a few others; a
+Each character is removed, becomes a space, stays, or becomes a few others; a
 punctuation mark or a Chinese character is a word by itself. All of that is a
-table look-up. Two things are not, and happen in lower-cased text only: a
-capital sigma's lower case depends on what stands around it, and marks that
-survive accent stripping are put in canonical order.
+table look-up. Two rules depend on neighboring characters, in lower-cased text
+only: the lower case of a capital sigma, and the canonical order of marks that
+survive accent stripping.
 
-`Normalization` holds the tables, which `graph_normalization` turns into
-TensorFlow operations, and finds words in plain Python.
+The tables are Unicode 14.0's, which the released tokenizer's behavior rests on.
+Python's own tables change with its version (3.10 has Unicode 13.0, 3.13 has
+15.1), and tokens must not, so unicode_14_0.json holds them, as written by
+tools/make_unicode_table.py. `Normalization` builds the tables of a tokenizer,
+which graph_tokenization.py turns into TensorFlow operations, and finds words in
+plain Python.
 """
 
 import dataclasses
@@ -20,16 +24,12 @@ import re
 
 import numpy as np
 
-# ----------------------------------------------------------------------
-# The Unicode 14.0 data that the released tokenizer's behavior rests on.
-#
-# Python's own tables change with its version (3.10 has Unicode 13.0, 3.13 has
-# 15.1), and pieces must not: so the data is pinned in unicode_14_0.json, which
-# tools/make_unicode_table.py wrote. Every array is indexed by code point.
-
 CODE_POINTS = 0x110000
-_TABLE = pathlib.Path(__file__).with_name("unicode_14_0.json")
-
+REMOVED = -1
+SPACE = 0x20
+CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
+# Longer words are [UNK], as released.
+MAX_CHARACTERS_PER_WORD = 200
 # What the released tokenizer calls a Chinese character: the blocks of the CJK
 # ideographs that Unicode had in 2018, but no Hangul, hiragana or katakana.
 CJK_BLOCKS = (
@@ -42,15 +42,16 @@ CJK_BLOCKS = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+_TABLE = pathlib.Path(__file__).with_name("unicode_14_0.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class Properties:
-    """What one has to know of each code point to split text into words.
+    """The properties of all code points, each an array [CODE_POINTS] or a dict.
 
     Attributes:
       removed: bool; control and format characters, U+0000 and U+FFFD.
-      space: bool; ends a word and vanishes.
+      space: bool; ends a word and is removed.
       punctuation: bool; is a word of its own.
       cjk: bool; is a word of its own where Chinese characters are split.
       nonspacing_mark: bool; category Mn, "accents".
@@ -58,7 +59,7 @@ class Properties:
       cased: bool; a sigma before it is not a final one.
       case_ignorable: bool; the search for a final sigma looks past it.
       combining_class: uint8; canonical combining class.
-      lower: code point -> what str.lower makes of it, where that differs.
+      lower: code point -> its lower case, where that differs.
       decomposition: code point -> its NFD, where that differs.
     """
 
@@ -77,7 +78,7 @@ class Properties:
 
 @functools.cache
 def unicode_properties() -> Properties:
-    """Loads the table, once a process."""
+    """Loads the properties, once in each process."""
     table = json.loads(_TABLE.read_text(encoding="ascii"))
     combining_class = np.zeros(CODE_POINTS, np.uint8)
     for value, runs in table["combining_class"].items():
@@ -111,7 +112,7 @@ def _by_code_point(mapping: dict[str, str]) -> dict[int, str]:
 
 
 def _hangul_decomposition() -> dict[int, str]:
-    """Decomposes the Hangul syllables, which follow a rule, not a table."""
+    """Decomposes the Hangul syllables by rule."""
     decomposition = {}
     for index in range(19 * 21 * 28):
         lead, rest = divmod(index, 21 * 28)
@@ -123,13 +124,8 @@ def _hangul_decomposition() -> dict[int, str]:
     return decomposition
 
 
-REMOVED = -1
-SPACE = 0x20
-CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
-
-
 class Normalization:
-    """The released normalization, for one setting of its three switches.
+    """The released normalization with one setting of its three switches.
 
     Attributes:
       do_lower_case: lower-cases as Python's str.lower does.
@@ -197,9 +193,9 @@ class Normalization:
 
     @functools.cached_property
     def reordering(self) -> frozenset[int]:
-        """The code points that bring a surviving mark of non-zero class.
+        """The code points that become a surviving mark of non-zero class.
 
-        Only text with two of them can need canonical reordering.
+        Only text with at least two of them can need canonical reordering.
         """
         if not self.strip_accents:
             return frozenset()
@@ -222,10 +218,9 @@ class Normalization:
 
     @functools.cached_property
     def unchanged(self) -> np.ndarray:
-        """The code points that normalization leaves alone: bool.
+        """Whether a code point is unchanged in any context: bool [CODE_POINTS].
 
-        Wherever they stand, that is. Spaces count, marks that may have to be
-        reordered do not.
+        True for spaces, False for marks that may have to be reordered.
         """
         points = np.arange(CODE_POINTS)
         unchanged = (self.single == points) | self._properties.space
@@ -234,7 +229,7 @@ class Normalization:
         return unchanged
 
     def words(self, text: str) -> list[str]:
-        """Splits text into the words that pieces are looked up for."""
+        """Splits text into normalized words."""
         if self.do_lower_case and chr(CAPITAL_SIGMA) in text:
             text = self._with_final_sigmas(text)
         if self.strip_accents and not text.isascii():
@@ -249,9 +244,9 @@ class Normalization:
         kept = [i for i, char in enumerate(chars) if not skipped[ord(char)]]
         cased = [bool(properties.cased[ord(chars[i])]) for i in kept]
         cased = [False, *cased, False]
-        for place, index in enumerate(kept):
+        for i, index in enumerate(kept):
             if ord(chars[index]) == CAPITAL_SIGMA:
-                if cased[place] and not cased[place + 2]:
+                if cased[i] and not cased[i + 2]:
                     chars[index] = chr(FINAL_SIGMA)
         return "".join(chars)
 
@@ -275,10 +270,9 @@ class Normalization:
 
 
 class _SpacedCharacters(dict):
-    """A table for str.translate, filled with the characters it is asked for.
+    """A table for str.translate that is filled on demand by __missing__.
 
-    Most of the 1.1 million code points are never met, and str.translate asks
-    for a missing key through __missing__.
+    Most of the 1.1 million code points never occur.
     """
 
     def __init__(self, normalization: Normalization):

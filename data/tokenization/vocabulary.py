@@ -1,9 +1,9 @@
-"""The word pieces of a vocab.txt and their ids.
+"""The tokens of a vocab.txt and their ids.
 
-One piece a line, the id is the line's number. Real files have flaws that
-trained models depend on: duplicate lines, blank lines, lines that are only an
-exotic space. Every line keeps its id; a piece that stands on two lines means
-the later one, as in google-research/bert.
+One token a line; its id is the number of the line, from 0. Real files have
+flaws that trained models depend on: duplicate lines, blank lines, lines of a
+single exotic space. Every line keeps its id, and a duplicate token has the id
+of its last line, as in google-research/bert.
 """
 
 import dataclasses
@@ -28,14 +28,14 @@ _LARGE = 10000
 def reserved_tokens(
     vocab_size: int, num_unused: int | None = None
 ) -> list[str]:
-    """Lists what the released vocabularies begin with.
+    """Returns the tokens that the released vocabularies begin with.
 
     [PAD] 0, [unused0] 1, ..., [unused98] 99, [UNK] 100, [CLS] 101, [SEP] 102,
     [MASK] 103, [unused99] 104, ..., [unused993] 998.
 
     Args:
-      vocab_size: below 10000, only the first 99 unused tokens are listed.
-      num_unused: how many unused tokens, if not that.
+      vocab_size: the default of num_unused is 994, or 99 below 10000.
+      num_unused: number of unused tokens, at least 99.
     """
     if num_unused is None:
         is_large = vocab_size >= _LARGE
@@ -43,7 +43,7 @@ def reserved_tokens(
     if num_unused < _UNUSED_BEFORE_UNK:
         raise errors.InputError(
             f"--num_unused={num_unused} must be at least "
-            f"{_UNUSED_BEFORE_UNK}, for [UNK] is to be 100"
+            f"{_UNUSED_BEFORE_UNK}, because the id of [UNK] is 100"
         )
     unused = [f"[unused{number}]" for number in range(num_unused)]
     first, rest = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
@@ -52,12 +52,12 @@ def reserved_tokens(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Maps pieces to ids and back.
+    """Maps tokens to ids and back.
 
     Attributes:
-      tokens: the piece on each line; its length is the model's vocab_size.
-      ids: piece -> id, in order of first appearance.
-      path: the file it came from, "" if none.
+      tokens: the token of each line; its length is the model's vocab_size.
+      ids: token -> id, in order of first appearance.
+      path: the file, "" if there is none.
     """
 
     tokens: tuple[str, ...]
@@ -68,17 +68,18 @@ class Vocabulary:
     def from_tokens(cls, tokens: Sequence[str], path: str = "") -> "Vocabulary":
         """Builds a vocabulary from its lines."""
         tokens = tuple(token.strip() for token in tokens)
-        ids = {}
-        for index, token in enumerate(tokens):
-            ids[token] = index
-        vocabulary = cls(tokens, ids, path)
+        ids = {token: index for index, token in enumerate(tokens)}
         for token in SPECIAL_TOKENS:
-            vocabulary._special_id(token)
-        return vocabulary
+            if token not in ids:
+                raise errors.InputError(
+                    f"vocabulary {path or '(in memory)'}: no {token} among "
+                    f"its {len(tokens)} lines"
+                )
+        return cls(tokens, ids, path)
 
     @classmethod
     def from_file(cls, path: str) -> "Vocabulary":
-        """Reads a vocab.txt, anywhere tf.io.gfile can read."""
+        """Reads a vocab.txt from any path that tf.io.gfile can read."""
         path = str(path)
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
@@ -105,16 +106,8 @@ class Vocabulary:
         file_system.write_text(path, lines)
 
     def __len__(self) -> int:
-        """Counts the lines."""
+        """Returns the number of lines."""
         return len(self.tokens)
-
-    def _special_id(self, token: str) -> int:
-        if token not in self.ids:
-            raise errors.InputError(
-                f"vocabulary {self.path or '(in memory)'}: no {token} among "
-                f"its {len(self.tokens)} lines"
-            )
-        return self.ids[token]
 
     @property
     def pad_id(self) -> int:
@@ -143,23 +136,22 @@ class Vocabulary:
 
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
-        """Tells, for every id, whether its piece continues a word: bool [V]."""
+        """Whether the token of each id continues a word: bool [V]."""
         return np.array(
             [token.startswith(CONTINUATION) for token in self.tokens], bool
         )
 
     @functools.cached_property
     def replacement_ids(self) -> np.ndarray:
-        """The ids that a masked piece may be replaced by, as int32.
+        """The ids of the random tokens that masking inserts: int32.
 
-        The released code draws from the keys of its dictionary, special
-        tokens and all, in order of first appearance: as many as there are
-        different pieces.
+        As in the released code, all different tokens, special ones included, in
+        order of first appearance.
         """
         return np.array(list(self.ids.values()), np.int32)
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Identifies the vocabulary: the hash of its stripped lines."""
+        """The SHA-256 of the stripped lines."""
         lines = "".join(token + "\n" for token in self.tokens)
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()

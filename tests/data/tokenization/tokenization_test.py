@@ -1,4 +1,4 @@
-"""Proves that pieces are google-research/bert's, in a graph and outside.
+"""Proves that tokens are google-research/bert's, in a graph and outside.
 
 python -m pytest tests/data/tokenization/tokenization_test.py
 """
@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import pickle
+import subprocess
 import sys
 import types
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data.tokenization import __main__ as command
 from data.tokenization import (
     normalization,
     vocabulary,
@@ -300,7 +302,7 @@ def run_main(monkeypatch, arguments, text=b""):
     source = io.BufferedReader(io.BytesIO(text))
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=source))
     monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(buffer=output))
-    code = wordpiece.main(arguments)
+    code = command.main(arguments)
     return code, output.getvalue()
 
 
@@ -315,6 +317,22 @@ def test_the_command_prints_a_line_per_line(monkeypatch, tiny):
         arguments = ["--vocab_file", tiny.path, flag]
         code, output = run_main(monkeypatch, arguments, b"Hello\n")
         assert output == b"Hello\n"
+
+
+def test_the_package_is_the_command(repository, tiny):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "data.tokenization",
+            f"--vocab_file={tiny.path}",
+        ],
+        cwd=repository,
+        input=b"Unaffable fox",
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == b"una ##ffa ##ble fox\n"
 
 
 @pytest.mark.parametrize(

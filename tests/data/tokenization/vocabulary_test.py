@@ -25,7 +25,7 @@ def test_ids_are_line_numbers_and_a_later_duplicate_wins(tmp_path):
     assert len(found) == 12
     assert found.tokens[5:] == ("a", "", "b", "a", "", "c", "\ufeffd")
     assert [found.ids[t] for t in ("a", "", "b", "c")] == [8, 9, 7, 10]
-    # A masked piece is replaced by one of the different pieces, in the order
+    # A masked token is replaced by one of the different tokens, in the order
     # in which they first appear.
     assert found.replacement_ids.tolist() == [0, 1, 2, 3, 4, 8, 9, 7, 10, 11]
     assert found.replacement_ids.dtype == "int32"

@@ -22,35 +22,35 @@ def learn(words, size, **options):
 
 
 @pytest.mark.parametrize("size", [20, 21, 25, 30])
-def test_the_size_is_exact_and_no_piece_comes_twice(size):
-    pieces = learn(WORDS, size)
-    assert len(pieces) == len(set(pieces)) == size
+def test_the_size_is_exact_and_all_tokens_differ(size):
+    tokens = learn(WORDS, size)
+    assert len(tokens) == len(set(tokens)) == size
 
 
-def test_the_alphabet_comes_first_and_frequent_pieces_follow():
-    pieces = learn(WORDS, 25)
-    assert pieces[:5] == ["!", "l", "n", "s", "w"]
-    assert pieces[5:16] == ["##" + char for char in "deilorstw"] + pieces[14:16]
-    assert {"new", "low"} < set(pieces[14:])
+def test_the_alphabet_comes_first_and_frequent_tokens_follow():
+    tokens = learn(WORDS, 25)
+    assert tokens[:5] == ["!", "l", "n", "s", "w"]
+    assert tokens[5:16] == ["##" + char for char in "deilorstw"] + tokens[14:16]
+    assert {"new", "low"} < set(tokens[14:])
 
 
 def test_every_word_of_kept_characters_can_be_split():
     for size in (15, 20, 30):
-        pieces = set(learn(WORDS, size))
+        tokens = set(learn(WORDS, size))
         for word in WORDS:
-            split = wordpiece_learner.split_word(word, pieces)
-            joined = "".join(piece.removeprefix("##") for piece in split)
+            split = wordpiece_learner.split_word(word, tokens)
+            joined = "".join(token.removeprefix("##") for token in split)
             assert joined == word
-    assert wordpiece_learner.coverage(WORDS, pieces).unknown_share == 0
+    assert wordpiece_learner.coverage(WORDS, tokens).unknown_fraction == 0
 
 
-def test_more_pieces_split_words_into_fewer():
+def test_more_tokens_split_words_into_fewer():
     sizes = (14, 20, 26, 32)
     fits = [
         wordpiece_learner.coverage(WORDS, set(learn(WORDS, size)))
         for size in sizes
     ]
-    means = [fit.pieces_per_word for fit in fits]
+    means = [fit.tokens_per_word for fit in fits]
     assert means == sorted(means, reverse=True) and means[0] > means[-1]
 
 
@@ -58,12 +58,12 @@ def test_merges_follow_recounted_pairs():
     # Counted anew after each merge, by hand: a+b 9 times, then ab+c 6 times,
     # then d+e 5 times; b+c, with 7 at first, has only 1 left.
     words = {"abc": 6, "ab": 3, "de": 5, "bc": 1}
-    pieces = list(
+    tokens = list(
         wordpiece_learner._merges(
-            words, wordpiece_learner.initial_pieces(words, set("abcde")), 1
+            words, wordpiece_learner.initial_tokens(words, set("abcde")), 1
         )
     )
-    assert pieces == ["ab", "abc", "de", "bc"]
+    assert tokens == ["ab", "abc", "de", "bc"]
 
 
 def test_the_order_of_the_words_does_not_matter():
