@@ -94,7 +94,9 @@ def test_no_module_imports_itself_through_others():
 
 def test_every_module_is_used():
     used = set().union(*(_own_imports(name) for name in MODULES))
-    assert not set(MODULES) - used - COMMANDS
+    unused = set(MODULES) - used - COMMANDS
+    # What "python -m data.tokenization" runs.
+    assert unused <= {"data.tokenization.__main__"}
 
 
 @pytest.mark.parametrize(
