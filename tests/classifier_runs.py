@@ -1,4 +1,4 @@
-"""run_classifier.py in small: a tiny encoder, sentences, the command line."""
+"""Tiny sentence files, and calls of run_classifier.py with flags."""
 
 import csv
 import random
@@ -14,7 +14,7 @@ WORDS = tiny_runs.SPECIAL + GOOD + BAD + FILLING
 
 
 def sentences(seed, count):
-    """Texts of very different lengths, and whether each has a good word."""
+    """Returns texts of different lengths, and whether each has a good word."""
     rng = random.Random(seed)
     for _ in range(count):
         label = rng.randrange(2)
@@ -23,32 +23,34 @@ def sentences(seed, count):
         yield " ".join(words), label
 
 
-def make_data(place, dropout=0.1):
+def make_data(folder, dropout=0.1):
     """Saves a tiny encoder with its vocabulary, and data in several forms."""
     tiny_runs.save_encoder(
-        place / "encoder",
+        folder / "encoder",
         WORDS,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
     for name, seed, count in (("train", 1, 203), ("dev", 2, 41)):
         rows = list(sentences(seed, count))
-        with open(place / f"{name}.csv", "w", newline="") as file:
+        with open(folder / f"{name}.csv", "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["id", "review", "verdict"])
             for i, (text, label) in enumerate(rows):
                 writer.writerow([f"{name}{i}", text, ["no", "yes"][label]])
         lines = [f"{text}\t{label}\n" for text, label in rows]
-        (place / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
+        (folder / f"{name}.tsv").write_text(
+            "sentence\tlabel\n" + "".join(lines)
+        )
     lines = [f"{i}\t{text}\n" for i, (text, _) in enumerate(sentences(3, 9))]
-    (place / "test.tsv").write_text("index\tsentence\n" + "".join(lines))
+    (folder / "test.tsv").write_text("index\tsentence\n" + "".join(lines))
 
 
-def run(place, name, *switches, **flags):
-    """Calls the runner as a command line would."""
+def run(folder, name, *switches, **flags):
+    """Calls run_classifier.py with flags; returns its output directory."""
     flags = {
-        "init_checkpoint": place / "encoder",
-        "output_dir": place / name,
+        "init_checkpoint": folder / "encoder",
+        "output_dir": folder / name,
         "max_seq_length": 32,
         "learning_rate": 5e-3,
         "save_checkpoints_steps": 1000,
@@ -58,23 +60,23 @@ def run(place, name, *switches, **flags):
     tiny_runs.run(
         run_classifier, run_classifier.ClassifierConfig, *switches, **flags
     )
-    return place / name
+    return folder / name
 
 
-def run_csv(place, name, *switches, **flags):
-    """The same on a table of sentences."""
+def run_csv(folder, name, *switches, **flags):
+    """Calls run_classifier.py on a CSV table; returns its output directory."""
     own = {
         "task_name": "csv",
-        "train_file": place / "train.csv",
-        "dev_file": place / "dev.csv",
+        "train_file": folder / "train.csv",
+        "dev_file": folder / "dev.csv",
         "text_column": "review",
         "label_column": "verdict",
     }
-    return run(place, name, *switches, **(own | flags))
+    return run(folder, name, *switches, **(own | flags))
 
 
 def read_split(name, split, data_dir, file=None, **flags):
-    """Reads a split of a task from its released file, or from another."""
+    """Reads a split of a task from its released file or from another file."""
     data = sentence_tasks.DataFlags(
         data_dir=data_dir, files={split: file}, **flags
     )

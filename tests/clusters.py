@@ -1,11 +1,11 @@
-"""Several workers on this machine, each a process with a TF_CONFIG."""
+"""TF_CONFIG of several workers on this machine, each its own process."""
 
 import json
 import socket
 
 
 def tf_configs(number: int) -> list[str]:
-    """Returns what each worker of a cluster on free ports is told."""
+    """Returns the TF_CONFIG of each worker of a cluster on free ports."""
     workers = []
     for _ in range(number):
         with socket.socket() as probe:

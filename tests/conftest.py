@@ -21,20 +21,20 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with the files of slow tests: none is left to one worker alone."""
+    """Starts with the files of slow tests, to keep all workers busy."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_collection_finish() -> None:
-    """Spares every later collection what the imports have made."""
+    """Excludes the objects of imports from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @functools.cache
 def _made_once(owner: type, name: str) -> property:
-    """Makes a part of tokenizers once for all of one vocabulary and case."""
+    """Returns a property that tokenizers of equal settings compute once."""
     make, made = vars(owner)[name].func, {}
 
     def get(tokenizer):
@@ -48,10 +48,10 @@ def _made_once(owner: type, name: str) -> property:
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_tokenizers() -> Iterator[None]:
-    """Lets the runs of a process split text by one graph: it takes a second.
+    """Lets tokenizers of equal settings use one graph, which takes a second.
 
-    It is a function of the vocabulary and the switches. The tests of the
-    tokenizer itself have another fixture of this name.
+    The graph is a function of the vocabulary and the settings. The tests of the
+    tokenizer itself override this fixture.
     """
     module = sys.modules.get("data.tokenization.wordpiece")
     if module is None:
@@ -65,16 +65,16 @@ def shared_tokenizers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> pathlib.Path:
-    """Real public data laid beside the checkout; skips where there is none."""
+    """Real public data in shared/data next to the checkout, or a skip."""
     path = ROOT.parent / "shared" / "data"
     if not path.is_dir():
-        pytest.skip("no shared/data beside this checkout")
+        pytest.skip("no shared/data next to this checkout")
     return path
 
 
 @pytest.fixture(scope="session")
 def repository() -> pathlib.Path:
-    """The root of this checkout, where the runners lie."""
+    """The root of this checkout, with the commands."""
     return ROOT
 
 
@@ -86,13 +86,13 @@ def tiny_config() -> BertConfig:
 
 @pytest.fixture
 def features() -> dict:
-    """A batch of four padded pairs with masked places."""
+    """A batch of four padded pairs with masked positions."""
     return formula.features()
 
 
 @pytest.fixture(scope="session")
 def set_weights():
-    """A function that gives a model the formula's weights."""
+    """A function that sets a model's weights by the formula."""
 
     def assign(model):
         for variable in model.weights:

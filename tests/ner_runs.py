@@ -1,4 +1,4 @@
-"""Small CoNLL files that can be learned, and run_ner.py called on them."""
+"""Small CoNLL files that can be learned, and calls of run_ner.py."""
 
 import pathlib
 import random
@@ -8,13 +8,13 @@ import tiny_runs
 import run_ner
 
 FIRST, LAST = ["jim", "ann", "bob"], ["smith", "jones", "li"]
-PLACES = ["rome", "paris", "lima"]
+CITIES = ["rome", "paris", "lima"]
 FILLING = [f"w{i}" for i in range(20)] + ["."]
-WORDS = tiny_runs.SPECIAL + FIRST + LAST + PLACES + FILLING
+WORDS = tiny_runs.SPECIAL + FIRST + LAST + CITIES + FILLING
 
 
 def sentence(rng):
-    """Words and IOB1 tags: a first name alone or with a last, places."""
+    """Returns words and IOB1 tags: names of persons and of cities."""
     words, tags = [], []
     for _ in range(rng.choice([1, 2, 3, 9, 40])):
         kind = rng.random()
@@ -26,7 +26,7 @@ def sentence(rng):
                 words.append(rng.choice(LAST))
                 tags.append("I-PER")
         elif kind < 0.3 and not (tags and tags[-1] == "I-LOC"):
-            words.append(rng.choice(PLACES))
+            words.append(rng.choice(CITIES))
             tags.append("I-LOC")
         else:
             words.append(rng.choice(FILLING))
@@ -47,25 +47,25 @@ def write_file(path, seed, count, *, tags=True):
     path.write_text("".join(lines))
 
 
-def make_place(
-    place: pathlib.Path, sentences: tuple[int, int, int] = (300, 60, 50)
+def make_data(
+    folder: pathlib.Path, sentences: tuple[int, int, int] = (300, 60, 50)
 ) -> pathlib.Path:
-    """Makes a tiny encoder with its vocabulary, and data; returns the place."""
+    """Writes a tiny encoder, its vocabulary and data; returns the folder."""
     train, dev, test = sentences
-    tiny_runs.save_encoder(place / "encoder", WORDS)
-    write_file(place / "eng.train", 1, train)
-    write_file(place / "eng.testa", 2, dev)
-    write_file(place / "eng.testb", 3, test)
-    write_file(place / "words.txt", 3, test, tags=False)
-    return place
+    tiny_runs.save_encoder(folder / "encoder", WORDS)
+    write_file(folder / "eng.train", 1, train)
+    write_file(folder / "eng.testa", 2, dev)
+    write_file(folder / "eng.testb", 3, test)
+    write_file(folder / "words.txt", 3, test, tags=False)
+    return folder
 
 
-def run(place, name, *switches, **flags):
-    """Calls the runner as a command line would."""
+def run(folder, name, *switches, **flags):
+    """Calls run_ner.py with flags; returns its output directory."""
     flags = {
-        "data_dir": place,
-        "init_checkpoint": place / "encoder",
-        "output_dir": place / name,
+        "data_dir": folder,
+        "init_checkpoint": folder / "encoder",
+        "output_dir": folder / name,
         "max_seq_length": 32,
         "learning_rate": 5e-3,
         "save_checkpoints_steps": 1000,
@@ -73,4 +73,4 @@ def run(place, name, *switches, **flags):
         "num_train_epochs": 8,
     } | flags
     tiny_runs.run(run_ner, run_ner.NerConfig, *switches, **flags)
-    return place / name
+    return folder / name

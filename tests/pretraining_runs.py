@@ -1,7 +1,6 @@
-"""Tiny shards without a manifest, and run_pretraining.py as a process.
+"""Tiny shards, and run_pretraining.py as a process.
 
-As google-research/bert leaves them: nothing beside the shards says what they
-hold.
+The shards have no manifest, like those of google-research/bert.
 """
 
 import json
@@ -40,14 +39,14 @@ def write_inputs(folder, **changed):
         for shard in range(3):
             count = 20 + shard
             size = (count, length)
-            places = (count, predictions)
+            masked = (count, predictions)
             columns = {
                 "input_ids": draw.randint(5, 60, size),
                 "input_mask": np.ones(size, int),
                 "segment_ids": draw.randint(0, 2, size),
-                "masked_lm_positions": draw.randint(0, length, places),
-                "masked_lm_ids": draw.randint(5, 60, places),
-                "masked_lm_weights": draw.randint(0, 2, places) * 1.0,
+                "masked_lm_positions": draw.randint(0, length, masked),
+                "masked_lm_ids": draw.randint(5, 60, masked),
+                "masked_lm_weights": draw.randint(0, 2, masked) * 1.0,
                 "next_sentence_labels": draw.randint(0, 2, (count, 1)),
             }
             kind = schema.pretraining(length, predictions)
@@ -57,7 +56,7 @@ def write_inputs(folder, **changed):
 
 
 def start(folder, **flags):
-    """Starts a run in a folder."""
+    """Starts run_pretraining.py in a folder."""
     return subprocess.Popen(
         [
             sys.executable,
@@ -73,6 +72,6 @@ def start(folder, **flags):
 
 
 def finish(process):
-    """Waits; returns the exit code and what was logged."""
+    """Waits for the end; returns the exit code and the log."""
     _, err = process.communicate(timeout=240)
     return process.returncode, err

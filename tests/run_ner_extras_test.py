@@ -22,7 +22,7 @@ LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data."""
-    return ner_runs.make_place(tmp_path_factory.mktemp("data"))
+    return ner_runs.make_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ SHORT = {"lstm_size": 8, "num_train_epochs": 1, "train_batch_size": 32}
 def place(tmp_path_factory):
     """Encoders of two and of four layers, and data."""
     place = tmp_path_factory.mktemp("data")
-    ner_runs.make_place(place, (40, 20, 15))
+    ner_runs.make_data(place, (40, 20, 15))
     tiny_runs.save_encoder(place / "deep", WORDS, **DEEP)
     ner_runs.write_file(place / "much.train", 1, 300)
     return place

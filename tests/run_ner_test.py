@@ -12,7 +12,7 @@ import ner_runs
 import numpy as np
 import pytest
 import tiny_runs
-from ner_runs import FIRST, LAST, PLACES, WORDS, run
+from ner_runs import CITIES, FIRST, LAST, WORDS, run
 
 from data import features, schema
 from tasks.ner import conll, conlleval
@@ -22,7 +22,7 @@ from weights import model_directory
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data."""
-    return ner_runs.make_place(tmp_path_factory.mktemp("data"))
+    return ner_runs.make_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_tags_without_spans_are_learned_as_they_are(place):
     rng = random.Random(4)
     rows = [rng.choice(WORDS[5:]) for _ in range(2000)]
     text = "".join(
-        f"{word}\t{'NNP' if word in FIRST + LAST + PLACES else 'NN'}\n"
+        f"{word}\t{'NNP' if word in FIRST + LAST + CITIES else 'NN'}\n"
         + ("\n" if rng.random() < 0.1 else "")
         for word in rows
     )

@@ -1,4 +1,4 @@
-"""Tiny questions, and run_squad.py called with them as a command line does."""
+"""Tiny SQuAD files, and calls of run_squad.py with command-line flags."""
 
 import json
 import random
@@ -13,7 +13,7 @@ WORDS = [*tiny_runs.SPECIAL, *NAMES, *FILLING, "who", "?", "."]
 
 
 def dataset(seed, count, *, impossible=False, answers=True):
-    """Paragraphs with one name each, which is the answer, if there is one."""
+    """Returns paragraphs with one name each, which is the answer."""
     rng = random.Random(seed)
     paragraphs = []
     for number in range(count):
@@ -22,9 +22,10 @@ def dataset(seed, count, *, impossible=False, answers=True):
         qa = {"id": f"q{seed}-{number}", "question": "Who?", "answers": []}
         is_impossible = impossible and rng.random() < 0.4
         if not is_impossible:
-            place, name = rng.randrange(len(words)), rng.choice(NAMES).title()
-            words.insert(place, name)
-            start = len("  ".join(words[:place])) + (2 if place else 0)
+            position = rng.randrange(len(words))
+            name = rng.choice(NAMES).title()
+            words.insert(position, name)
+            start = len("  ".join(words[:position])) + (2 if position else 0)
             qa["answers"] = [{"text": name, "answer_start": start}]
         if impossible:
             qa["is_impossible"] = is_impossible
@@ -36,9 +37,11 @@ def dataset(seed, count, *, impossible=False, answers=True):
     return {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]}
 
 
-def save_data(place):
+def save_data(folder):
     """Saves a tiny encoder with its vocabulary, and data of both versions."""
-    tiny_runs.save_encoder(place / "encoder", WORDS, max_position_embeddings=32)
+    tiny_runs.save_encoder(
+        folder / "encoder", WORDS, max_position_embeddings=32
+    )
     for name, seed, count, impossible in (
         ("train1", 1, 200, False),
         ("dev1", 2, 40, False),
@@ -46,20 +49,20 @@ def save_data(place):
         ("dev2", 4, 40, True),
     ):
         made = dataset(seed, count, impossible=impossible)
-        (place / f"{name}.json").write_text(json.dumps(made))
+        (folder / f"{name}.json").write_text(json.dumps(made))
     for name, seed, impossible in (("test1", 2, False), ("test2", 4, True)):
         made = dataset(seed, 40, impossible=impossible, answers=False)
-        (place / f"{name}.json").write_text(json.dumps(made))
-    return place
+        (folder / f"{name}.json").write_text(json.dumps(made))
+    return folder
 
 
-def run(place, name, *switches, version=1, **flags):
-    """Calls the runner as a command line would."""
+def run(folder, name, *switches, version=1, **flags):
+    """Calls run_squad.py with flags; returns its output directory."""
     flags = {
-        "train_file": place / f"train{version}.json",
-        "predict_file": place / f"dev{version}.json",
-        "init_checkpoint": place / "encoder",
-        "output_dir": place / name,
+        "train_file": folder / f"train{version}.json",
+        "predict_file": folder / f"dev{version}.json",
+        "init_checkpoint": folder / "encoder",
+        "output_dir": folder / name,
         "max_seq_length": 32,
         "doc_stride": 8,
         "max_query_length": 4,
@@ -68,7 +71,7 @@ def run(place, name, *switches, version=1, **flags):
         "num_train_epochs": 10,
     } | flags
     tiny_runs.run(run_squad, run_squad.SquadConfig, *switches, **flags)
-    return place / name
+    return folder / name
 
 
 def read(folder, name):

@@ -1,4 +1,4 @@
-"""A tiny encoder to start from, and runners called as a command line does."""
+"""A tiny encoder, and calls of commands with command-line flags."""
 
 import pathlib
 import types
@@ -42,7 +42,7 @@ def save_encoder(
 
 
 def run(runner: types.ModuleType, flag_names: type, *switches, **flags) -> None:
-    """Calls a runner's main; flags that are None are left out."""
+    """Calls a command's main; flags that are None are omitted."""
     given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
     argv = [f"{runner.__name__}.py", *given, *switches]
     config_flags.run(flag_names, runner.main, argv)
