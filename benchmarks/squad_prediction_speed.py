@@ -5,15 +5,18 @@ r"""Measures SQuAD predictions per second, compared with transformers.
         --peer_python=/path/to/python/with/torch/and/transformers
 
 Our time includes everything from text to answers: windows, batches of similar
-length, logits, decoding. The peer tokenizes and computes logits, in batches
-padded to 384 as by default in run_qa.py; its time does not include the choice
-of answers. Both predict the same questions, in turns.
+length, logits, decoding. The peer tokenizes and computes logits; its time does
+not include the choice of answers. It is measured twice: with windows padded to
+384, the default of run_qa.py, and with windows sorted by length and padded to
+the longest of each batch, its fastest configuration. --peer_padding selects one
+of them. All predict the same questions, in turns.
 """
 
 import dataclasses
 import json
 import os
 import sys
+from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
@@ -34,6 +37,9 @@ class Config(comparison.SpeedComparison):
         "Number of questions, evenly spaced over the file.", 400
     )
     batch_size: int = field("Windows per batch.", 16)
+    peer_padding: Literal["both", "max_length", "longest"] = field(
+        "Length to which the peer pads windows.", "both"
+    )
 
 
 def rows(config: Config) -> list[tuple[str, str]]:
@@ -136,15 +142,21 @@ def make_peer(config: Config):
             max_length=384,
             stride=128,
             return_overflowing_tokens=True,
-            padding="max_length",
-            return_tensors="pt",
         )
         encoded.pop("overflow_to_sample_mapping")
-        count = len(encoded["input_ids"])
-        for first in range(0, count, config.batch_size):
-            part = slice(first, first + config.batch_size)
+        order = list(range(len(encoded["input_ids"])))
+        if config.peer_padding == "longest":
+            order.sort(key=lambda i: len(encoded["input_ids"][i]))
+        for first in range(0, len(order), config.batch_size):
+            rows = order[first : first + config.batch_size]
+            inputs = tokenizer.pad(
+                {k: [v[i] for i in rows] for k, v in encoded.items()},
+                padding=config.peer_padding,
+                max_length=384,
+                return_tensors="pt",
+            )
             with torch.inference_mode():
-                outputs = model(**{k: v[part] for k, v in encoded.items()})
+                outputs = model(**inputs)
             outputs.start_logits.float().numpy()
 
     return run
@@ -154,12 +166,16 @@ def main(config: Config) -> None:
     """Lets the sides take turns and prints medians and ratios."""
     if config.side != "both":
         return comparison.serve(config, make_ours, make_peer)
+    labels = {"max_length": "peer", "longest": "peer with dynamic padding"}
+    if config.peer_padding != "both":
+        labels = {config.peer_padding: labels[config.peer_padding]}
     return comparison.compare_speed(
         __file__,
         config,
         title=f"batch {config.batch_size}",
         done=config.questions,
         unit="questions",
+        peers={label: {"peer_padding": x} for x, label in labels.items()},
     )
 
 

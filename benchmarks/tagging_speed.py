@@ -4,12 +4,11 @@ r"""Measures tagging and feature extraction, compared with transformers.
         --init_checkpoint=MODEL_DIR --peer_python=/path/to/python/with/torch
 
 Both sides have the same tokenized sentences in batches of 32. Ours groups
-sentences of similar length. The peer trains twice: on random batches, the
-default of transformers' Trainer, and on batches of similar length
-(group_by_length); --peer_group_by_length selects one of them. It extracts in
-the order of the file. Its batches are padded to their longest sentence. The
-processes take turns. Prints the medians of sentences per second and their
-ratios.
+sentences of similar length. The peer is measured twice: with the default of
+transformers' Trainer (random training batches, extraction in the order of the
+file) and with its group_by_length; both are padded to the longest sentence of
+the batch. --peer_group_by_length selects one of them. The processes take turns.
+Prints the medians of sentences per second and their ratios.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ class Config(comparison.SpeedComparison):
     batch_size: int = field("Sentences per step.", 32)
     steps: int = field("Batches per turn.", 20)
     peer_group_by_length: Literal["both", "off", "on"] = field(
-        "Whether the peer trains on batches of similar length.", "both"
+        "Whether the peer groups sentences of similar length.", "both"
     )
     work: Literal["all", "train", "extract"] = field("What to measure.", "all")
     examples: str | None = field("Set by the script itself.", None)
@@ -113,6 +112,8 @@ def make_peer(config: Config):
     import transformers
 
     arrays = examples.read(config.examples)
+    lengths = np.diff(arrays["row_splits"])
+    is_grouped = config.peer_group_by_length == "on"
 
     def batch(rows) -> dict:
         return torch_peer.tensors(examples.padded(arrays, rows))
@@ -124,20 +125,22 @@ def make_peer(config: Config):
         return torch_peer.training(
             tagger,
             batch,
-            np.diff(arrays["row_splits"]),
+            lengths,
             precision=config.precision,
             batch_size=config.batch_size,
             steps=config.steps,
-            group_by_length=config.peer_group_by_length == "on",
+            group_by_length=is_grouped,
         )
     model = transformers.AutoModel.from_pretrained(config.init_checkpoint)
     model = model.float().eval()
+    order = np.arange(config.batch_size * config.steps)
+    if is_grouped:
+        order = np.argsort(lengths[order], kind="stable")
 
     def extract():
         with torch.inference_mode(), torch_peer.autocast(config.precision):
-            for step in range(config.steps):
-                first = step * config.batch_size
-                inputs = batch(range(first, first + config.batch_size))
+            for start in range(0, len(order), config.batch_size):
+                inputs = batch(order[start : start + config.batch_size])
                 inputs.pop("labels")
                 mask = inputs["attention_mask"][..., None]
                 last = model(**inputs).last_hidden_state
@@ -153,22 +156,17 @@ def main(config: Config) -> None:
         return comparison.serve(
             config, make_ours, make_peer, warm_up_runs=warm_up_runs
         )
-    peers = {
-        "train": comparison.peer_groupings(config.peer_group_by_length),
-        "extract": None,
-    }
-    if config.work != "all":
-        peers = {config.work: peers[config.work]}
+    all_work = ("train", "extract") if config.work == "all" else (config.work,)
     with tempfile.TemporaryDirectory() as folder:
         path = tokenize(config.data_file, config.init_checkpoint, folder)
-        for work in peers:
+        for work in all_work:
             comparison.compare_speed(
                 __file__,
                 dataclasses.replace(config, work=work, examples=path),
                 title=f"{work}, batch {config.batch_size}",
                 done=config.batch_size * config.steps,
                 unit="sentences",
-                peers=peers[work],
+                peers=comparison.peer_groupings(config.peer_group_by_length),
             )
     return None
 
