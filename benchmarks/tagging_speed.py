@@ -45,18 +45,18 @@ class Config(comparison.SpeedComparison):
 
 def tokenize(data_file: str, init_checkpoint: str, folder: str) -> str:
     """Writes tokenized sentences with labels to a file; returns its path."""
-    from tasks.ner import conll, ner_windows
+    from tasks.ner import conll, windowing
     from weights import checkpoint_sources, tokenizer_files
 
     sentences = conll.read(data_file)
     scheme = conll.scheme(sentences)
     labels = conll.labels(conll.types(sentences, scheme), "bio2")
     source = checkpoint_sources.read(init_checkpoint)
-    features = ner_windows.encode(
+    features = windowing.encode(
         tokenizer_files.load(source.directory),
         sentences,
         conll.encode_tags(sentences, scheme, labels),
-        max_seq_length=128,
+        windowing.WindowSettings(max_seq_length=128),
     )
     path = os.path.join(folder, "sentences.npz")
     return examples.write(path, features, classes=len(labels))

@@ -19,7 +19,6 @@ import convert_checkpoint
 from foundation import config_flags
 from modeling import models
 from modeling.config import BertConfig
-from tasks.ner import ner_job
 from tasks.squad import squad_job
 from weights import conversion, model_directory, task_files, weight_names
 
@@ -182,7 +181,7 @@ def asked(tmp_path):
 def test_what_a_model_must_be_asked_with_comes_along(
     run, asked, tmp_path, form
 ):
-    assert ner_job.TRUE_CASE in conversion.TASK_FILES
+    assert task_files.TRUE_CASE in conversion.TASK_FILES
     output = tmp_path / "out"
     flags = (f"--output={output}", f"--output_format={form}")
     code, out, _ = run(f"--input={asked}", *flags)

@@ -61,7 +61,7 @@ def test_features_have_no_grid(flags):
 
 def test_the_card_of_a_tagger_of_features_has_the_rate_that_is_used():
     flags = config(features="last", learning_rate="5e-3", lstm_size=4)
-    given = feature_based._given(flags)
+    given = feature_based.card_flags(flags, flags.lstm_learning_rate)
     assert given["lstm_learning_rate"] == 1e-3
     assert given["lstm_size"] == 4
     assert "learning_rate" not in given

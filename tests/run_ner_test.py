@@ -37,7 +37,7 @@ def test_it_learns_and_writes_the_released_keys(trained):
     values = tiny_runs.eval_results(trained)
     assert values["eval_f1"] > 0.9
     assert values["eval_f1_PER"] > 0.8
-    # Sentences of more than 30 pieces are several sequences.
+    # Sentences of more than 30 tokens are several sequences.
     assert values["global_step"] > int(300 / 32 * 8)
     assert {"eval_precision", "eval_recall", "eval_accuracy"} <= set(values)
 
@@ -116,7 +116,7 @@ def test_document_context_and_another_scheme(place, trained):
 
 
 def lengths(folder):
-    """The pieces of every sequence of the development set."""
+    """The tokens of every sequence of the development set."""
     path = str(folder / "eval.tf_record")
     return features.read(path, schema.tagging(32)).lengths
 

@@ -1,10 +1,10 @@
-"""Activations of words, computed once and kept on disk.
+"""Activations of words on disk.
 
-    <name>.float16       [J, W, H]: layer after layer, word after word
-    <name>.float16.json  what they were made from
+    <name>.float16       [J, W, H]: layers, words, hidden units
+    <name>.float16.json  what they were computed from
 
-A word has those of its first piece. The second file is written last; where all
-of it is as now, and all layers asked for are there, nothing is computed.
+A word has the activations of its first token. The second file is written last.
+Nothing is computed if it is current and contains all layers that are needed.
 """
 
 import hashlib
@@ -21,8 +21,7 @@ from keras import ops
 from data import features as features_lib
 from data.features import Features
 from foundation import file_system
-from tasks.ner import ner_windows
-from tasks.ner import tagging as tagging_task
+from tasks.ner import tagging, windowing
 
 FORMAT_VERSION = 1
 DTYPE = np.float16
@@ -30,10 +29,10 @@ _STACK = "activations"
 
 
 class StackTask:
-    """Returns layers of an encoder: 0 is the embeddings, L the last."""
+    """Predicts the activations of layers: 0 is the embeddings, L the last."""
 
     def __init__(self, layers: Sequence[int]):
-        """Takes the numbers of the layers."""
+        """Takes J layers."""
         self.layers = list(layers)
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
@@ -49,10 +48,10 @@ class StackTask:
 
 
 class Store:
-    """The activations of a set, mapped into memory."""
+    """The activations of a set, mapped into memory from a file."""
 
     def __init__(self, values: np.ndarray, layers: Sequence[int]):
-        """Takes [J, W, H] and the J layers' numbers."""
+        """Takes the values [J, W, H] and the J layers."""
         self._values = values
         self._rows = {layer: i for i, layer in enumerate(layers)}
 
@@ -76,19 +75,19 @@ def prepare(
     hidden_size: int,
     compute: Callable[[Sequence[int]], Iterable[Mapping[str, np.ndarray]]],
 ) -> Store:
-    """Opens a set's activations, computing them if they are not current.
+    """Opens the activations of a set; computes them if they are not current.
 
     Args:
-      path: without its ending.
-      layers: that must be there.
-      job: JSON values that decide what they are.
-      features: of tasks.ner.ner_windows.
+      path: the path without its ending.
+      layers: the layers that are needed.
+      job: JSON values that the activations depend on.
+      features: of windowing.encode.
       hidden_size: H.
-      compute: returns batches of StackTask's for some layers.
+      compute: returns batches of StackTask's predictions for layers.
     """
     path = f"{path}.{np.dtype(DTYPE).name}"
     note = features_lib.read_note(path)
-    words = len(ner_windows.word_places(features))
+    words = len(windowing.word_positions(features))
     job = json.loads(json.dumps(dict(job)))
     is_current = (
         note.get("format_version") == FORMAT_VERSION
@@ -99,7 +98,7 @@ def prepare(
     )
     if is_current:
         layers = note["layers"]
-        logging.info("%s: %d words, as they stand", path, words)
+        logging.info("%s: %d words, reused", path, words)
     else:
         _write(
             path, features, (len(layers), words, hidden_size), layers, compute
@@ -134,13 +133,13 @@ def _write(path, features, shape, layers, compute) -> None:
         _reserve(hidden, _size(layers, shape[1], shape[2]))
         values = np.memmap(hidden, DTYPE, "r+", shape=shape)
         batches = compute(layers)
-        for words, stack in tagging_task.of_words(features, _STACK, batches):
+        for words, stack in tagging.of_words(features, _STACK, batches):
             values[:, words] = stack.transpose(1, 0, 2)
         values.flush()
 
 
 def _reserve(path: str, size: int) -> None:
-    """Takes the place at once: a full disk would end a mapping by a signal."""
+    """Allocates a file: with a full disk, writing to a map would crash."""
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)

@@ -1,15 +1,26 @@
-"""Reads and writes CoNLL files: a word a line, its tag in a column.
+"""Reads and writes CoNLL files, and converts their tags between schemes.
 
     -DOCSTART- -X- O O
 
     EU NNP I-NP I-ORG
     rejects VBZ I-VP O
 
-Columns are separated by tabs if the first line of a word has one, else by
-spaces; the file may end in .gz or .bz2. Empty lines end sentences; -DOCSTART-
-begins a document and is no word. Comments are, in files with tabs, lines that
-begin with # and have none, and in all files lines of another number of columns
-than the words, the first of which is #.
+A line is a word with its columns, separated by tabs if the first line of a word
+has one, else by spaces. Empty lines end sentences; -DOCSTART- begins a document
+and is no word. Comments are, in files with tabs, lines that begin with # and
+have no tab, and in all files lines that begin with # and have another number of
+columns than the words. The file may end in .gz or .bz2.
+
+Tags in the four schemes:
+
+    words   John  Smith  Paris  Rome   sees
+    iob1    I-PER I-PER  I-LOC  B-LOC  O      B- only after the same type
+    bio2    B-PER I-PER  B-LOC  B-LOC  O      B- at every first word
+    iobes   B-PER E-PER  S-LOC  S-LOC  O      E- at the last, S- for one word
+    plain   NNP   NNP    NNP    NNP    VBZ    no spans: a tag for each word
+
+BILOU's L- and U- are read as E- and S-, BMES's M- as I-. A tag that the scheme
+does not allow, such as an I- after O, begins a span, as in conlleval.
 """
 
 import dataclasses
@@ -22,24 +33,16 @@ import numpy as np
 from data import corpus
 from foundation import errors, file_system
 
-# ----------------------------------------------------------------------
-# Tags of words and the spans that they mean, in every common scheme.
-#
-#     words   John  Smith  Paris  Rome   sees
-#     iob1    I-PER I-PER  I-LOC  B-LOC  O      B- only between neighbors
-#     bio2    B-PER I-PER  B-LOC  B-LOC  O      B- at every beginning
-#     iobes   B-PER E-PER  S-LOC  S-LOC  O      ends and single words as well
-#     plain   NNP   NNP    NNP    NNP    VBZ    no spans: every tag for itself
-#
-# BILOU's L- and U- are read as E- and S-, BMES's M- as I-. What a scheme does
-# not
-# allow, such as an I- behind nothing, begins a span, as conlleval reads it.
-
 IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
 SCHEMES = (IOB1, BIO2, IOBES, PLAIN)
 OUTSIDE = "O"
 _ALIASES = {"L": "E", "U": "S", "M": "I"}
 _PREFIXES = frozenset("BIESLUM")
+
+
+DOCUMENT = "-DOCSTART-"
+# Text may follow that is not in columns: "-DOCSTART- (1 EU)".
+_OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
 
 
 class Span(NamedTuple):
@@ -50,145 +53,21 @@ class Span(NamedTuple):
     type: str
 
 
-def split(tag: str) -> tuple[str, str]:
-    """Returns prefix and type: ("B", "PER"), ("O", ""); others ("", tag)."""
-    if tag == OUTSIDE:
-        return OUTSIDE, ""
-    prefix, hyphen, kind = tag.partition("-")
-    if hyphen and kind and prefix in _PREFIXES:
-        return _ALIASES.get(prefix, prefix), kind
-    return "", tag
-
-
-def spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the spans of one sentence's tags, in order."""
-    found: list[Span] = []
-    before, kind_before, begin = OUTSIDE, "", 0
-    for i, tag in enumerate([*tags, OUTSIDE]):
-        prefix, kind = split(tag)
-        goes_on = (
-            kind == kind_before and prefix in "IE" and before not in ("E", "S")
-        )
-        if before != OUTSIDE and not goes_on:
-            found.append(Span(begin, i, kind_before))
-        if before == OUTSIDE or not goes_on:
-            begin = i
-        before, kind_before = prefix, kind
-    return found
-
-
-def encode(found: Iterable[Span], length: int, scheme: str) -> list[str]:
-    """Returns a sentence's tags of its spans; they are in order."""
-    tags = [OUTSIDE] * length
-    before = None
-    for span in found:
-        inside = range(span.start, span.end)
-        for i in inside:
-            tags[i] = f"I-{span.type}"
-        is_neighbor = before is not None and (
-            before.end == span.start and before.type == span.type
-        )
-        if scheme != IOB1 or is_neighbor:
-            tags[span.start] = f"B-{span.type}"
-        if scheme == IOBES:
-            prefix = "E" if len(inside) > 1 else "S"
-            tags[span.end - 1] = f"{prefix}-{span.type}"
-        before = span
-    return tags
-
-
-def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
-    """Returns a sentence's tags in another scheme."""
-    if scheme == PLAIN:
-        return list(tags)
-    return encode(spans(tags), len(tags), scheme)
-
-
-def recognize(sentences: Iterable[Sequence[str]]) -> str:
-    """Returns the scheme that tags are in; spans are read alike in any case.
-
-    Between IOB1 and BIO2 decides which of them fewer tags are at odds with: a
-    stray I- does not make a BIO2 file IOB1.
-    """
-    prefixes: set[str] = set()
-    not_iob1 = not_bio2 = 0
-    for tags in sentences:
-        kind_before = ""
-        for tag in tags:
-            prefix, kind = split(tag)
-            prefixes.add(prefix)
-            not_bio2 += prefix == "I" and kind != kind_before
-            not_iob1 += prefix == "B" and kind != kind_before
-            kind_before = kind
-    if not prefixes & {"B", "I", "E", "S"}:
-        return PLAIN if "" in prefixes else BIO2
-    if prefixes & {"E", "S"}:
-        return IOBES
-    return IOB1 if not_iob1 < not_bio2 else BIO2
-
-
-def labels(types: Iterable[str], scheme: str) -> list[str]:
-    """Returns all tags of a scheme, in the order of a model's outputs."""
-    if scheme == PLAIN:
-        return sorted(set(types))
-    prefixes = "BIES" if scheme == IOBES else "BI"
-    rest = [f"{p}-{kind}" for kind in sorted(set(types)) for p in prefixes]
-    return [OUTSIDE, *rest]
-
-
-def scheme_of(names: Sequence[str]) -> str:
-    """Returns the scheme of a model's labels.
-
-    One that was trained on IOB1 can be told by what it has not: a B- of every
-    type, as no two spans of some are ever neighbors.
-    """
-    parts = [split(name) for name in names]
-    prefixes = {prefix for prefix, _ in parts}
-    if "" in prefixes:
-        return PLAIN
-    if prefixes & {"E", "S"}:
-        return IOBES
-    begins, inside = (
-        {kind for prefix, kind in parts if prefix == p} for p in "BI"
-    )
-    return BIO2 if inside <= begins else IOB1
-
-
-def type_of(tag: str, scheme: str) -> str | None:
-    """Returns the type of a tag, None outside; of plain tags, the tag.
-
-    Raises:
-      InputError: the tag belongs to no such scheme.
-    """
-    if scheme == PLAIN:
-        return tag
-    prefix, kind = split(tag)
-    if prefix == "":
-        raise errors.InputError(
-            f"tag {tag!r} is neither O nor a type behind B-, I-, E- or S-"
-        )
-    return kind or None
-
-
-DOCUMENT = "-DOCSTART-"
-# What follows may be separated otherwise than columns: "-DOCSTART- (1 EU)".
-_OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Sentences:
-    """W words in sentences in documents.
+    """W words in N sentences in D documents.
 
     Attributes:
-      path: where they are from, for messages.
-      words: W of them.
-      lines: int64 [W], each word's line, counted from 1.
-      tags: W of them, or None.
-      row_splits: int64 [N + 1]; sentence i has words [splits[i],
-        splits[i + 1]).
-      documents: int64 [D + 1]; document i has sentences likewise.
-      has_documents: whether the file says where documents begin.
-      separator: of its columns.
+      path: the file, for messages.
+      words: W words.
+      lines: int64 [W], the line of each word, counted from 1.
+      tags: W tags, or None.
+      row_splits: int64 [N + 1]; sentence i has the words [row_splits[i],
+        row_splits[i + 1]).
+      documents: int64 [D + 1]; document i has the sentences [documents[i],
+        documents[i + 1]).
+      has_documents: whether the file has -DOCSTART- lines.
+      separator: between the columns.
     """
 
     path: str
@@ -205,11 +84,11 @@ class Sentences:
         return len(self.row_splits) - 1
 
     def where(self, word: int) -> str:
-        """Names a word as a message does."""
+        """Returns the file and the line of a word for a message."""
         return f"{self.path}:{self.lines[word]}"
 
     def split(self, values: Sequence) -> Iterator[Sequence]:
-        """Yields the part of every sentence."""
+        """Yields the values of each sentence."""
         ends = self.row_splits.tolist()
         for start, end in zip(ends, ends[1:], strict=False):
             yield values[start:end]
@@ -233,12 +112,12 @@ def read(
     """Reads a file.
 
     Args:
-      path: of the file, UTF-8, perhaps compressed; see input_files.find.
-      word_column: counted from 0, or from -1 backwards.
-      tag_column: likewise; None for none, as in a file of one column.
+      path: a UTF-8 file, which may be compressed.
+      word_column: the column of words, from 0, or from the end with -1.
+      tag_column: the column of tags; None if there is none.
 
     Raises:
-      InputError: in one line, with the line of the file.
+      InputError: names the line of the file.
     """
     path = file_system.find(path)
     data = b"".join(block.data for block in corpus.read_blocks([path]))
@@ -271,14 +150,14 @@ def read(
 def write(
     sentences: Sentences, columns: Sequence[Sequence[str]]
 ) -> Iterator[str]:
-    """Yields the lines of a file: each word and its columns of tags.
+    """Yields the lines of a file: each word and its tags.
 
-    conlleval takes the last two for the true and the predicted tag; of a file
-    with tabs, `conlleval -d '\\t'` does.
+    conlleval expects the true and the predicted tag in the last two columns;
+    a file with tabs needs `conlleval -d '\\t'`.
 
     Args:
-      sentences: the words.
-      columns: each with W tags.
+      sentences: W words.
+      columns: W tags each.
     """
     separator = sentences.separator
     opening = separator.join([DOCUMENT] + [OUTSIDE] * len(columns))
@@ -291,20 +170,20 @@ def write(
 
 
 def count_boundaries(sentences: Sentences) -> int:
-    """Returns how many -DOCSTART- lines `write` writes."""
+    """Returns the number of -DOCSTART- lines that `write` yields."""
     return len(sentences.documents) - 1 if sentences.has_documents else 0
 
 
 def scheme(sentences: Sentences) -> str:
-    """Returns the scheme that the tags are in."""
+    """Returns the scheme of the tags."""
     return recognize(sentences.split(_tags(sentences)))
 
 
 def types(sentences: Sentences, scheme: str) -> list[str]:
-    """Returns the types that occur, sorted.
+    """Returns the sorted types of the tags.
 
     Raises:
-      InputError: a tag is not of the scheme, with its line.
+      InputError: a tag is not of the scheme; names its line.
     """
     found: dict[str, int] = {}
     for i, tag in enumerate(_tags(sentences)):
@@ -323,7 +202,7 @@ def types(sentences: Sentences, scheme: str) -> list[str]:
 def convert(
     sentences: Sentences, tags: Sequence[str], scheme: str
 ) -> list[str]:
-    """Returns W tags, a set's own or others, in a scheme."""
+    """Returns W tags of sentences in another scheme."""
     return [
         tag
         for part in sentences.split(tags)
@@ -334,22 +213,19 @@ def convert(
 def encode_tags(
     sentences: Sentences, scheme: str, labels: Sequence[str]
 ) -> np.ndarray:
-    """Returns int64 [W], the numbers of the tags in a model's labels.
+    """Returns int64 [W], the index of each tag in a model's labels.
 
     Args:
-      sentences: with tags.
-      scheme: what the tags are in.
-      labels: of the model, in whatever scheme.
+      sentences: words with tags.
+      scheme: the scheme of the tags.
+      labels: the model's labels, in any scheme.
 
     Raises:
-      InputError: a tag is of another type, or its label is missing, with its
-        line.
+      InputError: the model has no label for a tag; names its line.
     """
     numbers = {label: i for i, label in enumerate(labels)}
-    ours = scheme_of(labels)
-    if scheme == PLAIN:  # Of whatever form its tags are.
-        ours = PLAIN
-    types(sentences, scheme)  # Refuses what is no tag.
+    ours = PLAIN if scheme == PLAIN else scheme_of(labels)
+    types(sentences, scheme)  # Checks the tags.
     converted = convert(sentences, _tags(sentences), ours)
     for i, tag in enumerate(converted):
         if tag not in numbers:
@@ -361,7 +237,7 @@ def encode_tags(
 
 
 def _unknown(tag, labels, scheme) -> str:
-    """Says what a model lacks for a tag in its scheme."""
+    """Explains why a model has no label for a tag."""
     kinds = {type_of(label, scheme) for label in labels}
     kind = type_of(tag, scheme)
     if kind is None or kind in kinds:
@@ -378,7 +254,7 @@ def _tags(sentences: Sentences) -> Sequence[str]:
 
 
 def _separator(text: str) -> str | None:
-    """Returns a tab if the first line of a word has one, else None."""
+    """Returns a tab if the first line of a word has one; else None."""
     lines = text.split("\n")
     line = _first(lines, (DOCUMENT, "#")) or _first(lines, DOCUMENT) or ""
     return "\t" if "\t" in line else None
@@ -406,25 +282,25 @@ def _lines(text: str, separator: str | None) -> Iterable[_Line]:
 def _cells(line: str, separator: str | None) -> list[str]:
     if separator:
         return line.split(separator)
-    # Not all of Unicode's spaces, of which words may consist.
+    # Not str.split(): words may consist of other spaces of Unicode.
     return [cell for cell in line.split(" ") if cell]
 
 
 def _width(text: str, separator: str | None) -> int:
-    """Counts the columns of the first line that is surely a word's."""
+    """Returns the number of columns of the first line with a word."""
     line = _first(text.split("\n"), (DOCUMENT, "#"))
     return len(_cells(line.rstrip("\r"), separator)) if line else 0
 
 
 def _first(lines: Sequence[str], others: str | tuple[str, ...]) -> str | None:
-    """Returns the first line that is not empty and does not begin so."""
+    """Returns the first line that is not empty and has no such prefix."""
     return next(
         (x for x in lines if x.strip() and not x.startswith(others)), None
     )
 
 
 def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where sentences and documents begin; none of them is empty."""
+    """Returns row_splits and documents; empty ones are left out."""
     words, sentences, documents = 0, [0], [0]
     for line in lines:
         if line.begins_sentence and sentences[-1] != words:
@@ -440,15 +316,15 @@ def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _columns(path, line, word, tag) -> tuple[int, int | None]:
-    """Returns the columns, checked, from the first line of a word."""
+    """Returns the columns after checking them on the first line of a word."""
     count = len(line.cells)
     if count == 1 and tag == -1:
         tag = None
     for flag, column in (("word_column", word), ("tag_column", tag)):
         if column is not None and not -count <= column < count:
             raise errors.InputError(
-                f"{path}:{line.number}: has {count} column(s), none of them "
-                f"is --{flag}={column}"
+                f"{path}:{line.number}: has {count} column(s), but "
+                f"--{flag}={column}"
             )
     if tag is not None and word % count == tag % count:
         raise errors.InputError(
@@ -464,3 +340,130 @@ def _check_columns(path: str, line: _Line, first: _Line) -> None:
             f"{path}:{line.number}: {len(line.cells)} column(s), but line "
             f"{first.number} has {len(first.cells)}"
         )
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Returns prefix and type: ("B", "PER"), ("O", ""), or ("", tag)."""
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    prefix, hyphen, kind = tag.partition("-")
+    if hyphen and kind and prefix in _PREFIXES:
+        return _ALIASES.get(prefix, prefix), kind
+    return "", tag
+
+
+def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
+    """Returns the spans of a sentence in order.
+
+    Args:
+      tags: the tags of the sentence.
+      is_plain: whether each word is a span whose type is its tag.
+    """
+    if is_plain:
+        return [Span(i, i + 1, tag) for i, tag in enumerate(tags)]
+    found: list[Span] = []
+    before, kind_before, begin = OUTSIDE, "", 0
+    for i, tag in enumerate([*tags, OUTSIDE]):
+        prefix, kind = split_tag(tag)
+        continues = (
+            kind == kind_before and prefix in "IE" and before not in ("E", "S")
+        )
+        if before != OUTSIDE and not continues:
+            found.append(Span(begin, i, kind_before))
+        if before == OUTSIDE or not continues:
+            begin = i
+        before, kind_before = prefix, kind
+    return found
+
+
+def encode(found: Iterable[Span], length: int, scheme: str) -> list[str]:
+    """Returns the tags of a sentence with the given spans, in order."""
+    tags = [OUTSIDE] * length
+    before = None
+    for span in found:
+        inside = range(span.start, span.end)
+        for i in inside:
+            tags[i] = f"I-{span.type}"
+        is_neighbor = before is not None and (
+            before.end == span.start and before.type == span.type
+        )
+        if scheme != IOB1 or is_neighbor:
+            tags[span.start] = f"B-{span.type}"
+        if scheme == IOBES:
+            prefix = "E" if len(inside) > 1 else "S"
+            tags[span.end - 1] = f"{prefix}-{span.type}"
+        before = span
+    return tags
+
+
+def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
+    """Returns the tags of a sentence in another scheme."""
+    if scheme == PLAIN:
+        return list(tags)
+    return encode(spans(tags), len(tags), scheme)
+
+
+def recognize(sentences: Iterable[Sequence[str]]) -> str:
+    """Returns the scheme of the tags of sentences.
+
+    Of IOB1 and BIO2, it is the one that fewer tags violate: a stray I- does not
+    make a BIO2 file IOB1. The spans are the same in either case.
+    """
+    prefixes: set[str] = set()
+    not_iob1 = not_bio2 = 0
+    for tags in sentences:
+        kind_before = ""
+        for tag in tags:
+            prefix, kind = split_tag(tag)
+            prefixes.add(prefix)
+            not_bio2 += prefix == "I" and kind != kind_before
+            not_iob1 += prefix == "B" and kind != kind_before
+            kind_before = kind
+    if not prefixes & {"B", "I", "E", "S"}:
+        return PLAIN if "" in prefixes else BIO2
+    if prefixes & {"E", "S"}:
+        return IOBES
+    return IOB1 if not_iob1 < not_bio2 else BIO2
+
+
+def labels(types: Iterable[str], scheme: str) -> list[str]:
+    """Returns all tags of a scheme in the order of a model's outputs."""
+    if scheme == PLAIN:
+        return sorted(set(types))
+    prefixes = "BIES" if scheme == IOBES else "BI"
+    rest = [f"{p}-{kind}" for kind in sorted(set(types)) for p in prefixes]
+    return [OUTSIDE, *rest]
+
+
+def scheme_of(names: Sequence[str]) -> str:
+    """Returns the scheme of a model's labels.
+
+    Labels of IOB1 lack B- for some types, because spans of these types are
+    never neighbors in the training set.
+    """
+    parts = [split_tag(name) for name in names]
+    prefixes = {prefix for prefix, _ in parts}
+    if "" in prefixes:
+        return PLAIN
+    if prefixes & {"E", "S"}:
+        return IOBES
+    begins, inside = (
+        {kind for prefix, kind in parts if prefix == p} for p in "BI"
+    )
+    return BIO2 if inside <= begins else IOB1
+
+
+def type_of(tag: str, scheme: str) -> str | None:
+    """Returns the type of a tag; None for O; a plain tag is its own type.
+
+    Raises:
+      InputError: the tag is not of the scheme.
+    """
+    if scheme == PLAIN:
+        return tag
+    prefix, kind = split_tag(tag)
+    if prefix == "":
+        raise errors.InputError(
+            f"tag {tag!r} is neither O nor a type after B-, I-, E- or S-"
+        )
+    return kind or None

@@ -1,11 +1,11 @@
-"""Scores of tags as conlleval prints them, of the CoNLL shared tasks.
+"""Scores of tags as printed by conlleval, the script of the CoNLL shared tasks.
 
     processed 51578 tokens with 5942 phrases; found: 6755 phrases; correct: ...
     accuracy:  98.21%; precision:  85.63%; recall:  97.34%; FB1:  91.11
                   LOC: precision:  88.23%; recall:  97.93%; FB1:  92.83  2039
 
-A phrase is right if its first word, its last and its type are. Where phrases
-begin and end follows conlleval's own rules for B-, I- and E-, also for tags
+A phrase is correct if its first word, its last word and its type are. Where
+phrases begin and end follows conlleval's rules for B-, I- and E-, also for tags
 that no scheme allows.
 """
 
@@ -17,11 +17,12 @@ from typing import NamedTuple
 import sklearn.metrics
 
 _OUTSIDE = ("O", "")
-_PLAIN = (("B", "B"), ("I", "B"), ("E", "E"), ("E", "I"))
+# Prefixes of two neighboring words between which a phrase ends.
+_BOUNDARIES = (("B", "B"), ("I", "B"), ("E", "E"), ("E", "I"))
 
 
 class Score(NamedTuple):
-    """Counts of phrases, and what follows from them, from 0 to 1."""
+    """Numbers of true, predicted and correct phrases, and their ratios."""
 
     true: int
     found: int
@@ -29,30 +30,30 @@ class Score(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """The share of the found ones that are right; 0 of none."""
+        """The fraction of the predicted phrases that are correct; 0 of none."""
         return self.correct / self.found if self.found else 0.0
 
     @property
     def recall(self) -> float:
-        """The share of the true ones that were found; 0 of none."""
+        """The fraction of the true phrases that are predicted; 0 of none."""
         return self.correct / self.true if self.true else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both; 0 if both are."""
+        """The harmonic mean of precision and recall; 0 if both are 0."""
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
-    """All that conlleval counts.
+    """The counts of conlleval.
 
     Attributes:
-      tokens: how many words there are.
-      right: how many have the right tag.
+      tokens: number of words.
+      right: number of words with the correct tag.
       total: of all types.
-      by_type: of each, sorted by name.
+      by_type: of each type that is true or predicted, sorted by name.
     """
 
     tokens: int
@@ -62,19 +63,25 @@ class Scores:
 
     @property
     def accuracy(self) -> float:
-        """The share of words with the right tag."""
+        """The fraction of words with the correct tag."""
         return self.right / self.tokens if self.tokens else 0.0
 
-    def values(self) -> dict[str, float]:
-        """Returns the metrics of eval_results.txt."""
+    def values(self, types: Iterable[str] = ()) -> dict[str, float]:
+        """Returns the metrics of eval_results.txt.
+
+        Args:
+          types: types to report even if they are neither true nor predicted.
+        """
         values = {"accuracy": self.accuracy, **_values(self.total)}
-        for kind, score in self.by_type.items():
-            named = _values(score).items()
-            values |= {f"{name}_{kind}": x for name, x in named}
+        for kind in sorted({*self.by_type, *types}):
+            score = self.by_type.get(kind, Score(0, 0, 0))
+            values |= {
+                f"{name}_{kind}": x for name, x in _values(score).items()
+            }
         return values
 
     def text(self) -> str:
-        """Returns what conlleval prints."""
+        """Returns the output of conlleval."""
         total = self.total
         lines = [
             f"processed {self.tokens} tokens with {total.true} phrases; "
@@ -97,9 +104,10 @@ def score(
     """Compares the tags of sentences.
 
     Args:
-      true: one sequence of tags for each sentence.
-      predicted: likewise.
-      boundaries: of documents; conlleval counts a -DOCSTART- as a right word.
+      true: the tags of each sentence.
+      predicted: the predicted tags of each sentence.
+      boundaries: number of -DOCSTART- lines, which conlleval counts as words
+        with the correct tag.
     """
     tokens = right = boundaries
     counts: dict[str, Counter] = {"true": Counter(), "found": Counter()}
@@ -128,7 +136,8 @@ def phrases(tags: Sequence[str]) -> set[tuple[int, int, str]]:
     found = set()
     begin, before = None, _OUTSIDE
     for i, tag in enumerate([*tags, "O"]):
-        now = _split(tag)
+        prefix, hyphen, kind = tag.partition("-")
+        now = (prefix, kind) if hyphen else (tag, "")
         if begin is not None and _ends(before, now):
             found.add((begin, i, before[1]))
             begin = None
@@ -141,34 +150,27 @@ def phrases(tags: Sequence[str]) -> set[tuple[int, int, str]]:
 def plain(
     true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
 ) -> dict[str, float]:
-    """Returns the metrics of tags that mean no phrases, such as NNP."""
+    """Returns the metrics of plain tags, such as NNP."""
     gold = [tag for tags in true for tag in tags]
     guess = [tag for tags in predicted for tag in tags]
+    f1 = sklearn.metrics.f1_score(gold, guess, average="macro", zero_division=0)
     return {
         "accuracy": float(sklearn.metrics.accuracy_score(gold, guess)),
-        "f1_macro": float(
-            sklearn.metrics.f1_score(
-                gold, guess, average="macro", zero_division=0
-            )
-        ),
+        "f1_macro": float(f1),
     }
 
 
-def _split(tag: str) -> tuple[str, str]:
-    prefix, hyphen, kind = tag.partition("-")
-    return (prefix, kind) if hyphen else (tag, "")
-
-
-def _starts(before, now) -> bool:
+def _starts(before: tuple[str, str], now: tuple[str, str]) -> bool:
     prefix, kind = now
-    if (before[0], prefix) in (*_PLAIN, ("O", "B"), ("O", "I"), ("O", "E")):
+    starts = (*_BOUNDARIES, ("O", "B"), ("O", "I"), ("O", "E"))
+    if (before[0], prefix) in starts:
         return True
     return prefix not in ("O", ".") and kind != before[1]
 
 
-def _ends(before, now) -> bool:
+def _ends(before: tuple[str, str], now: tuple[str, str]) -> bool:
     prefix, kind = before
-    if (prefix, now[0]) in (*_PLAIN, ("B", "O"), ("I", "O"), ("E", "O")):
+    if (prefix, now[0]) in (*_BOUNDARIES, ("B", "O"), ("I", "O"), ("E", "O")):
         return True
     return prefix not in ("O", ".") and kind != now[1]
 

@@ -1,4 +1,4 @@
-"""Which files a tagging run has, and what the labels of its model are."""
+"""The files of a tagging command, their tags, and the labels of its model."""
 
 import dataclasses
 import functools
@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -15,11 +15,11 @@ from data import features, schema
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from tasks.ner import conll, ner_windows, raw_text
+from tasks.ner import conll, raw_text, windowing
 from weights import task_files
 
 TRAIN, DEV, TEST = "train", "dev", "test"
-# CoNLL-2003's names, and those that many others use.
+# CoNLL-2003's file names, and other common ones.
 _NAMES = {
     TRAIN: ("eng.train", "train.txt", "train.conll"),
     DEV: ("eng.testa", "dev.txt", "valid.txt", "dev.conll"),
@@ -29,25 +29,156 @@ _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Context:
-    """How words are laid out in windows; see tasks.ner.ner_windows.encode."""
+class Files:
+    """Where the files are and which columns they have.
 
-    max_seq_length: int
-    document_context: bool
-    doc_stride: int
+    Attributes:
+      data_dir: a directory with files of the usual names.
+      paths: split -> file, which precede those in data_dir.
+      word_column: see conll.read.
+      tag_column: see conll.read.
+      untagged: the splits whose files have no column of tags.
+      text_file: raw text to find entities in, if any.
+    """
+
+    data_dir: str | None
+    paths: Mapping[str, str | None]
+    word_column: int = 0
+    tag_column: int = -1
+    untagged: Sequence[str] = ()
+    text_file: str | None = None
+
+    def find(self, split: str) -> str | None:
+        """Returns the file of a split; None if there is none."""
+        if self.paths.get(split) is not None:
+            return self.paths[split]
+        if self.data_dir is None:
+            return None
+        endings = ("", *file_system.COMPRESSED)
+        names = [name + end for name in _NAMES[split] for end in endings]
+        paths = [os.path.join(self.data_dir, name) for name in names]
+        return next((path for path in paths if file_system.exists(path)), None)
+
+    def read(self, split: str) -> conll.Sentences:
+        """Reads the file of a split."""
+        path = self.find(split)
+        if path is None:
+            raise errors.InputError(f"--{split}_file is required")
+        return conll.read(
+            path,
+            word_column=self.word_column,
+            tag_column=None if split in self.untagged else self.tag_column,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NerOptions:
+    """The flags of tagging.
+
+    Attributes:
+      files: where the files are.
+      tag_scheme: the scheme of the files' tags, or "auto".
+      model_scheme: the scheme of a new model's labels: bio2 or iobes.
+      types: of entities; by default those of the training set.
+      windows: how words are arranged in windows.
+      crf: whether a new model has a CRF.
+      true_case: whether a new model reads sentences in capitals in their usual
+        case.
+      do_eval: whether to evaluate on the development set.
+      eval_batch_size: over all replicas.
+      is_feature_based: whether taggers of a frozen encoder's activations are
+        used instead of a fine-tuned model.
+    """
+
+    files: Files
+    tag_scheme: str
+    model_scheme: str
+    types: Sequence[str]
+    windows: windowing.WindowSettings
+    crf: bool
+    true_case: bool
+    do_eval: bool
+    eval_batch_size: int
+    is_feature_based: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TaggedSet:
+    """The sentences of a file, with tags unless the file has none.
+
+    Attributes:
+      sentences: as in the file.
+      labels: the model's labels.
+      scheme: the scheme of the file's tags.
+      true_case: see `apply_true_case`; None for the words of the file.
+    """
+
+    sentences: conll.Sentences
+    labels: Sequence[str]
+    scheme: str
+    true_case: Mapping[str, str] | None
+
+    @functools.cached_property
+    def label_ids(self) -> np.ndarray | None:
+        """The tags as int64 [W]; None if there are none."""
+        if self.sentences.tags is None:
+            return None
+        return conll.encode_tags(self.sentences, self.scheme, self.labels)
+
+    @property
+    def written_scheme(self) -> str:
+        """The scheme in which tags are compared and written.
+
+        It is that of the file, but BIO2 for IOBES: conlleval ignores S-.
+        """
+        return conll.BIO2 if self.scheme == conll.IOBES else self.scheme
+
+    @functools.cached_property
+    def written(self) -> conll.Sentences:
+        """The sentences with their tags in written_scheme.
+
+        Predictions contain only tags of that scheme: a stray I- or BILOU's L-
+        would never be found.
+        """
+        if self.sentences.tags is None:
+            return self.sentences
+        tags = self.convert(self.sentences.tags)
+        return dataclasses.replace(self.sentences, tags=tags)
+
+    def convert(self, tags: Sequence[str]) -> list[str]:
+        """Returns W tags in written_scheme."""
+        return conll.convert(self.sentences, tags, self.written_scheme)
+
+    @functools.cached_property
+    def model_sentences(self) -> conll.Sentences:
+        """The sentences that the model reads."""
+        if self.true_case is None:
+            return self.sentences
+        return apply_true_case(self.sentences, self.true_case)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of the words and tags in the file."""
+        return _digest(self.sentences)
+
+    @functools.cached_property
+    def model_digest(self) -> str:
+        """The digest of the words that the model reads, and the tags."""
+        return _digest(self.model_sentences)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NerData:
-    """Sets of tagged sentences.
+    """The sets of a command.
 
     Attributes:
-      read: returns a set.
-      has: tells whether there is a file of a set.
-      labels: of the model, in the order of its outputs.
-      scheme: that the files' tags are in, or None to recognize it.
-      text: lines to find entities in, or None.
-      words: returns what the model reads in place of what the file has.
+      read: returns the sentences of a split.
+      has: returns whether there is a file of a split.
+      labels: the model's labels, in the order of its outputs.
+      scheme: the scheme of the files' tags; None recognizes it.
+      text: lines to find entities in, if any.
+      true_case: see `apply_true_case`; None if the model reads all words as
+        they are.
     """
 
     read: Callable[[str], conll.Sentences]
@@ -55,165 +186,84 @@ class NerData:
     labels: Sequence[str]
     scheme: str | None
     text: Sequence[str] | None = None
-    words: Callable[[conll.Sentences], conll.Sentences] = lambda found: found
-
-    def __post_init__(self):
-        """Keeps what is asked for often."""
-        for method in (
-            self.scheme_of,
-            self.label_ids,
-            self.written,
-            self.digest,
-            self.digest_of_words,
-        ):
-            cached = functools.cache(method)
-            object.__setattr__(self, method.__name__, cached)
+    true_case: Mapping[str, str] | None = None
+    _sets: dict[str, TaggedSet] = dataclasses.field(
+        default_factory=dict, init=False
+    )
 
     @functools.cached_property
     def is_plain(self) -> bool:
-        """Whether tags mean no spans."""
-        known = (self.scheme, conll.scheme_of(self.labels))
-        return conll.PLAIN in known
+        """Whether tags do not mark spans."""
+        return conll.PLAIN in (self.scheme, conll.scheme_of(self.labels))
 
-    def scheme_of(self, split: str) -> str:
-        """Returns the scheme of a set; without tags, what conlleval reads."""
+    @property
+    def types(self) -> list[str]:
+        """The types of entities; of plain tags the labels."""
         if self.is_plain:
-            return conll.PLAIN
-        if self.scheme is not None:
-            return self.scheme
-        sentences = self.read(split)
-        if sentences.tags is None:
-            return conll.BIO2
-        return conll.scheme(sentences)
+            return list(self.labels)
+        kinds = {conll.split_tag(label)[1] for label in self.labels}
+        return sorted(kinds - {""})
 
-    def label_ids(self, split: str) -> np.ndarray | None:
-        """Returns the tags of a set as numbers, None where it has none."""
-        sentences = self.read(split)
-        if sentences.tags is None:
-            return None
-        return conll.encode_tags(sentences, self.scheme_of(split), self.labels)
-
-    def written_scheme(self, split: str) -> str:
-        """Returns the scheme that a set is compared and written in.
-
-        It is that of the file, but for IOBES: conlleval knows no S-.
-        """
-        scheme = self.scheme_of(split)
-        return conll.BIO2 if scheme == conll.IOBES else scheme
-
-    def written(self, split: str) -> conll.Sentences:
-        """Returns a set with its tags, if it has any, in that scheme.
-
-        As predictions are in none but such tags, a stray I- or BILOU's L- would
-        otherwise never be found.
-        """
-        sentences = self.read(split)
-        if sentences.tags is None:
-            return sentences
-        tags = conll.convert(
-            sentences, sentences.tags, self.written_scheme(split)
-        )
-        return dataclasses.replace(sentences, tags=tags)
-
-    def digest(self, split: str) -> str:
-        """Returns the digest of what a set's file has."""
-        return digest(self.read(split))
-
-    def digest_of_words(self, split: str) -> str:
-        """Returns the digest of what the model reads of a set."""
-        return digest(self.words(self.read(split)))
+    def split(self, name: str) -> TaggedSet:
+        """Returns a set by the name of its split."""
+        if name not in self._sets:
+            sentences = self.read(name)
+            scheme = conll.PLAIN if self.is_plain else self.scheme
+            if scheme is None:
+                scheme = conll.BIO2
+                if sentences.tags is not None:
+                    scheme = conll.scheme(sentences)
+            self._sets[name] = TaggedSet(
+                sentences, self.labels, scheme, self.true_case
+            )
+        return self._sets[name]
 
 
 def open_data(
+    files: Files,
     *,
-    data_dir: str | None,
-    files: Mapping[str, str | None],
-    columns: Mapping[str, int],
     tag_scheme: str,
     model_scheme: str,
     types: Sequence[str] = (),
     known_labels: Sequence[str] | None,
     former_labels: Sequence[str] | None = None,
-    untagged: Sequence[str] = (),
-    text_file: str | None = None,
 ) -> NerData:
-    """Opens the sets of a run.
+    """Opens the sets of a command.
 
     Args:
-      data_dir: where files of the usual names lie.
-      files: split -> file, instead.
-      columns: word_column and tag_column; see tasks.ner.conll.read.
-      tag_scheme: of the files, or "auto".
-      model_scheme: what the model is to learn: bio2 or iobes.
-      types: of entities; those of the training set if none are given.
-      known_labels: of a model that is trained already; None if it is to be.
-      former_labels: of one that is trained on: if they are the same, they keep
-        their places.
-      untagged: the sets whose files have no column of tags.
-      text_file: raw text, if there is any.
+      files: where the files are.
+      tag_scheme: the scheme of the files' tags, or "auto".
+      model_scheme: the scheme of a new model's labels: bio2 or iobes.
+      types: of entities; by default those of the training set.
+      known_labels: the labels of a trained model; None for a new model.
+      former_labels: the labels of the model that training starts from; a new
+        model with the same labels keeps their order.
     """
-
-    @functools.cache
-    def read(split: str) -> conll.Sentences:
-        given = dict(columns)
-        if split in untagged:
-            given["tag_column"] = None
-        path = _find(split, data_dir, files)
-        if path is None:
-            raise errors.InputError(f"--{split}_file is required")
-        return conll.read(path, **given)
-
-    def has(split: str) -> bool:
-        return _find(split, data_dir, files) is not None
-
+    read = functools.cache(files.read)
     scheme = None if tag_scheme == "auto" else tag_scheme
     labels = known_labels or _find_labels(
         read(TRAIN), scheme, model_scheme, types
     )
     former = task_files.Known(labels=former_labels, problem_type=None)
-    labels = list(former.in_order_if_its_own(labels))
-    text = None if text_file is None else raw_text.read_lines(text_file)
-    return NerData(read=read, has=has, labels=labels, scheme=scheme, text=text)
+    text = None
+    if files.text_file is not None:
+        text = raw_text.read_lines(files.text_file)
+    return NerData(
+        read=read,
+        has=lambda split: files.find(split) is not None,
+        labels=list(former.in_order_if_its_own(labels)),
+        scheme=scheme,
+        text=text,
+    )
 
 
-def check(
-    data: NerData,
-    *,
-    tagged: Sequence[str],
-    used: Sequence[str],
-    context: Context,
-) -> None:
-    """Refuses before anything takes time what sets lack.
-
-    Args:
-      data: the sets.
-      tagged: those that must have tags.
-      used: those that are read at all.
-      context: lays out the windows.
-    """
-    for split in used:
-        sentences = data.read(split)
-        if data.label_ids(split) is None and split in tagged:
-            raise errors.InputError(f"{sentences.path}: has no column of tags")
-        if context.document_context:
-            ner_windows.check_documents(sentences)
-
-
-def _find(
-    split: str, data_dir: str | None, files: Mapping[str, str | None]
-) -> str | None:
-    """Returns the file of a set, None if there is none."""
-    if files.get(split) is not None:
-        return files[split]
-    if data_dir is None:
-        return None
-    endings = ("", *file_system.COMPRESSED)
-    names = [name + end for name in _NAMES[split] for end in endings]
-    paths = [os.path.join(data_dir, name) for name in names]
-    return next((path for path in paths if file_system.exists(path)), None)
-
-
-def _find_labels(sentences, scheme, model_scheme, types) -> list[str]:
+def _find_labels(
+    sentences: conll.Sentences,
+    scheme: str | None,
+    model_scheme: str,
+    types: Sequence[str],
+) -> list[str]:
+    """Returns the labels of a new model from its training set."""
     found = scheme or conll.scheme(sentences)
     kinds = conll.types(sentences, found)
     if found == conll.PLAIN:
@@ -225,54 +275,77 @@ def _find_labels(sentences, scheme, model_scheme, types) -> list[str]:
             f"{', '.join(missing)}"
         )
     if not kinds:
-        raise errors.InputError(f"{sentences.path}: no word has a tag but O")
+        raise errors.InputError(f"{sentences.path}: all tags are O")
     logging.info("%s: %s, %s", sentences.path, found, ", ".join(kinds))
     if found == conll.PLAIN and len(kinds) == 1:
         logging.warning("%s: all words are %s", sentences.path, kinds[0])
     return conll.labels(types or kinds, model_scheme)
 
 
+def check(
+    data: NerData,
+    *,
+    tagged: Sequence[str],
+    used: Sequence[str],
+    settings: windowing.WindowSettings,
+) -> None:
+    """Raises InputError if a set lacks tags or documents that it needs.
+
+    Args:
+      data: the sets.
+      tagged: the splits that must have tags.
+      used: all splits that are read.
+      settings: how words are arranged in windows.
+    """
+    for name in used:
+        split = data.split(name)
+        path = split.sentences.path
+        if split.label_ids is None and name in tagged:
+            raise errors.InputError(f"{path}: has no column of tags")
+        if settings.document_context:
+            windowing.check_documents(split.sentences)
+
+
 def prepare(
     data: NerData,
-    split: str,
+    name: str,
     tokenizer: Tokenizer,
-    context: Context,
+    settings: windowing.WindowSettings,
     *,
     records_dir: str | None,
 ) -> Features:
     """Returns the features of a set, from its records if they are current.
 
     Args:
-      data: has the set.
-      split: which one.
-      tokenizer: of the model.
-      context: lays out the windows.
-      records_dir: where records are kept, or None for nowhere.
+      data: the sets.
+      name: of the split.
+      tokenizer: the model's tokenizer.
+      settings: how words are arranged in windows.
+      records_dir: the directory of the records; None for no records.
     """
-    sentences = data.words(data.read(split))
-    label_ids = data.label_ids(split)
+    split = data.split(name)
 
     def make() -> Features:
-        return ner_windows.encode(
-            tokenizer, sentences, label_ids, **dataclasses.asdict(context)
+        return windowing.encode(
+            tokenizer, split.model_sentences, split.label_ids, settings
         )
 
     if records_dir is None:
         return make()
     job = {
         "task": "tagging",
-        "words": data.digest_of_words(split),
+        "words": split.model_digest,
         "labels": list(data.labels),
         "tokenizer": features.tokenizer_job(tokenizer),
-        "context": dataclasses.asdict(context),
+        "context": dataclasses.asdict(settings),
     }
-    kind = schema.tagging(context.max_seq_length)
-    path = f"{records_dir}/{_RECORDS[split]}.tf_record"
+    kind = schema.tagging(settings.max_seq_length)
+    path = f"{records_dir}/{_RECORDS[name]}.tf_record"
     return features.prepare(path, kind, job, make)
 
 
-def digest(sentences: conll.Sentences) -> str:
-    """Returns the SHA-256 of what a set says, wherever it was read from."""
+def _digest(sentences: conll.Sentences) -> str:
+    """Returns the SHA-256 of words, tags, sentences and documents."""
     columns = [
         list(sentences.words),
         sentences.tags,
@@ -283,52 +356,60 @@ def digest(sentences: conll.Sentences) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-# ----------------------------------------------------------------------
-# Gives lines in capitals the case that words have elsewhere.
-#
-#     SOCCER - JAPAN GET LUCKY WIN  ->  soccer - Japan get lucky win
-#
-# Headlines in capitals tell nothing of which words are names; cased models lose
-# much on them. A word becomes the form that it most often has in the training
-# set, inside of sentences that are not in capitals; one that never occurs there
-# is taken for a name.
+def save_true_case(output_dir: str, data: NerData) -> None:
+    """Writes true_case.json beside a trained model, or removes an older one."""
+    path = os.path.join(output_dir, task_files.TRUE_CASE)
+    if data.true_case is not None:
+        text = json.dumps(data.true_case) + "\n"
+        file_system.write_text(path, text)
+    else:
+        file_system.discard(path)
 
 
-def learn(sentences: conll.Sentences) -> dict[str, str]:
-    """Returns the most frequent form of every word, by its lower-case form."""
+def learn_true_case(sentences: conll.Sentences) -> dict[str, str]:
+    """Returns the most frequent form of each word by its lower-case form.
+
+    Sentences in capitals are not counted. The first words of sentences are only
+    counted for words that occur nowhere else.
+    """
     inside: dict[str, Counter] = {}
     first: dict[str, Counter] = {}
     for words in sentences.split(sentences.words):
-        if is_capitals(words):
+        if _is_capitals(words):
             continue
         for i, word in enumerate(words):
-            # Any word may have a capital at the beginning of a sentence.
             table = inside if i else first
             table.setdefault(word.lower(), Counter())[word] += 1
-    found = {**first, **inside}
-    return {key: _most_frequent(found[key]) for key in sorted(found)}
+    counts = {**first, **inside}
+    return {
+        key: min(counts[key], key=lambda word: (-counts[key][word], word))
+        for key in sorted(counts)
+    }
 
 
-def apply(
+def apply_true_case(
     sentences: conll.Sentences, forms: Mapping[str, str]
 ) -> conll.Sentences:
-    """Returns the sentences with as many words, those in capitals changed."""
+    """Returns sentences of which those in capitals have their usual case.
+
+        SOCCER - JAPAN GET LUCKY WIN  ->  soccer - Japan get lucky win
+
+    Headlines in capitals do not show which words are names, and cased models
+    tag them badly. A word without a form is capitalized like a name.
+
+    Args:
+      sentences: the words.
+      forms: of learn_true_case.
+    """
     words: list[str] = []
     for part in sentences.split(sentences.words):
-        words += _changed(part, forms) if is_capitals(part) else part
+        if _is_capitals(part):
+            part = [forms.get(w.lower(), w.capitalize()) for w in part]
+        words += part
     return dataclasses.replace(sentences, words=words)
 
 
-def is_capitals(words: Sequence[str]) -> bool:
-    """Tells whether a line has two words with letters, all in capitals."""
+def _is_capitals(words: Sequence[str]) -> bool:
+    """Returns whether two or more words have letters, all in capitals."""
     lettered = [w for w in words if any(c.isalpha() for c in w)]
     return len(lettered) > 1 and all(w.isupper() for w in lettered)
-
-
-def _changed(words: Sequence[str], forms: Mapping[str, str]) -> Iterator[str]:
-    for word in words:
-        yield forms.get(word.lower(), word.capitalize())
-
-
-def _most_frequent(counts: Counter) -> str:
-    return min(counts, key=lambda word: (-counts[word], word))

@@ -1,52 +1,127 @@
-"""Tags sets and raw text with the model of run_ner.py.
-
-output_dir/predictions_test.txt   CoNLL's columns, as conlleval reads them; with
-                                  tabs, where the file has them, by -d '\\t';
-                                  IOBES as BIO2, since it knows no S-
-output_dir/entities.jsonl         of --text_file, by characters
-"""
+"""Tagging as a fine-tuning job: words -> windows -> model -> tags of words."""
 
 import dataclasses
 import functools
-import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.special
-from absl import logging
 
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from jobs import assembly, finetuning, typed
+from jobs import finetuning, run_config, typed
 from modeling import crf, models
-from modeling.config import BertConfig
 from tasks.ner import (
     conll,
+    feature_based,
     ner_data,
-    ner_outputs,
-    ner_windows,
+    outputs,
     raw_text,
     tagging,
+    windowing,
 )
-from weights import model_directory, task_files
+from tasks.ner.ner_data import DEV, TEST, TRAIN
+from weights import model_directory, pretrained, task_files
 
-if TYPE_CHECKING:
-    NerConfig = Any
-
-TEST = ner_data.TEST
-ENTITIES = "entities.jsonl"
-TRUE_CASE = task_files.TRUE_CASE
 _STDIN = "standard input"
 
 
-def weights_folder(config: "NerConfig") -> str | None:
-    """Returns where the weights of a model that is not trained now are from."""
+def open_job(
+    config: run_config.FinetuningConfig, options: ner_data.NerOptions
+) -> tuple[ner_data.NerData, finetuning.Job]:
+    """Reads and checks the files, and returns the job on them."""
+    start = finetuning.open_start(config)
+    data = _open_data(config, options, start.labels)
+    forms = _open_true_case(config, options, data, start.tokenizer)
+    data = dataclasses.replace(data, true_case=forms)
+    has_crf = _has_crf(config, options)
+    strategy = finetuning.open_strategy(
+        config, start, eval_batch_size=options.eval_batch_size
+    )
+
+    @functools.cache
+    def features(split: str) -> Features:
+        made = ner_data.prepare(
+            data,
+            split,
+            start.tokenizer,
+            options.windows,
+            records_dir=config.output_dir if config.write_records else None,
+        )
+        if has_crf and split == TRAIN:
+            sentences = data.split(split).sentences
+            made = tagging.with_boundaries(made, sentences)
+        return made
+
+    def evaluate(task_model: finetuning.TaskModel) -> outputs.Evaluation:
+        logits, tags = _tag(
+            data,
+            task_model,
+            data.split(DEV).sentences,
+            features(DEV),
+            options.eval_batch_size,
+        )
+        return outputs.evaluate(data, DEV, logits, tags)
+
+    settings = dataclasses.asdict(options.windows)
+    if config.do_train:
+        settings["train_file"] = data.split(TRAIN).model_digest
+    job = finetuning.Job(
+        config=config,
+        start=start,
+        strategy=strategy,
+        features=features,
+        evaluate=evaluate,
+        data_settings=settings,
+        evaluation_settings=lambda: {"dev_file": data.split(DEV).digest},
+        **_modeling(start, data, has_crf=has_crf),
+    )
+    return data, job
+
+
+def _open_data(
+    config: run_config.FinetuningConfig,
+    options: ner_data.NerOptions,
+    known_labels: Sequence[str] | None,
+) -> ner_data.NerData:
+    """Reads the files that are used, and checks their tags."""
+    if options.is_feature_based:
+        file_system.refuse_remote(
+            config.output_dir,
+            "output_dir",
+            "--features maps activations into memory",
+        )
+        known_labels = feature_based.read_labels(config.output_dir)
+    data = ner_data.open_data(
+        options.files,
+        tag_scheme=options.tag_scheme,
+        model_scheme=options.model_scheme,
+        types=options.types,
+        known_labels=None if config.do_train else known_labels,
+        former_labels=known_labels,
+    )
+    tagged = [TRAIN] if config.do_train else []
+    if options.do_eval or (config.do_train and config.needs_evaluation):
+        tagged.append(DEV)
+    used = list(tagged)
+    if config.do_predict and data.has(TEST):
+        used.append(TEST)
+    elif config.do_predict and data.text is None:
+        raise errors.InputError("--do_predict needs --test_file or --text_file")
+    ner_data.check(data, tagged=tagged, used=used, settings=options.windows)
+    return data
+
+
+def _weights_folder(
+    config: run_config.FinetuningConfig, options: ner_data.NerOptions
+) -> str | None:
+    """Returns the directory of the weights of a model that is not trained."""
     if (
-        config.features != "none"
+        options.is_feature_based
         or model_directory.has_checkpoints(config.output_dir)
         or model_directory.has_model(config.output_dir)
     ):
@@ -55,50 +130,74 @@ def weights_folder(config: "NerConfig") -> str | None:
     return None if path is None else file_system.folder_of(path)
 
 
-def uses_crf(config: "NerConfig") -> bool:
-    """Tells whether the model has a CRF, or is to have one."""
-    if config.do_train:
-        return config.crf
-    folder = weights_folder(config)
+def _has_crf(
+    config: run_config.FinetuningConfig, options: ner_data.NerOptions
+) -> bool:
+    """Returns whether the model has a CRF."""
+    folder = None if config.do_train else _weights_folder(config, options)
     if tagging.has_crf(folder):
         return True
-    is_unfinished = (
+    # A checkpoint in output_dir contains the CRF, without crf.json.
+    is_checkpoint = (
         folder == config.output_dir and not model_directory.has_model(folder)
     )
-    if config.crf and not is_unfinished:  # Else the checkpoint has it.
+    if options.crf and not (config.do_train or is_checkpoint):
         raise errors.InputError(
             f"--crf: no {task_files.CRF} in {folder or config.output_dir}; "
-            "it is a flag of training"
+            "the flag applies to training"
         )
-    return config.crf
+    return options.crf
 
 
-def modeling(
-    config: BertConfig, data: ner_data.NerData, *, uses_crf: bool
+def _open_true_case(
+    config: run_config.FinetuningConfig,
+    options: ner_data.NerOptions,
+    data: ner_data.NerData,
+    tokenizer: Tokenizer,
+) -> dict[str, str] | None:
+    """Returns the words' usual forms, if the model reads sentences in them."""
+    if config.do_train:
+        if not options.true_case:
+            return None
+        if tokenizer.settings["do_lower_case"]:
+            raise errors.InputError(
+                "--true_case: the model is uncased and ignores capitals"
+            )
+        return ner_data.learn_true_case(data.read(TRAIN))
+    folder = _weights_folder(config, options)
+    path = os.path.join(folder or "", task_files.TRUE_CASE)
+    if folder is not None and file_system.exists(path):
+        return file_system.read_json(path)
+    if options.true_case:
+        raise errors.InputError(
+            f"--true_case: no {task_files.TRUE_CASE} in "
+            f"{folder or config.output_dir}; the flag applies to training"
+        )
+    return None
+
+
+def _modeling(
+    start: pretrained.Start, data: ner_data.NerData, *, has_crf: bool
 ) -> dict[str, Any]:
-    """Returns the arguments of a job that say what is trained and how."""
+    """Returns the task and the model as arguments of finetuning.Job."""
     count = len(data.labels)
-    if not uses_crf:
+    if not has_crf:
         return {
             "task": tagging.TaggingTask(),
             "make_model": functools.partial(
-                models.TaggingModel, config, num_classes=count
+                models.TaggingModel, start.config, num_classes=count
             ),
         }
-    scheme = conll.PLAIN
-    if not data.is_plain:
-        scheme = conll.scheme_of(data.labels)
+    scheme = conll.PLAIN if data.is_plain else conll.scheme_of(data.labels)
 
     def load(model: crf.CrfTaggingModel, directory: str) -> list[str]:
-        if not tagging.has_crf(directory):
-            return []
         return tagging.load_crf(model, data.labels, directory)
 
     return {
         "task": tagging.CrfTask(),
         "make_model": functools.partial(
             crf.CrfTaggingModel,
-            config,
+            start.config,
             num_classes=count,
             forbidden=tagging.forbidden(data.labels, scheme),
         ),
@@ -106,60 +205,17 @@ def modeling(
     }
 
 
-def with_true_case(
-    config: "NerConfig", data: ner_data.NerData, tokenizer: Tokenizer
-) -> ner_data.NerData:
-    """Returns data whose lines in capitals are read otherwise, if asked to."""
-    folder = weights_folder(config)
-    path = os.path.join(folder or "", TRUE_CASE)
-    if config.do_train:
-        if not config.true_case:
-            return data
-        if tokenizer.settings["do_lower_case"]:
-            raise errors.InputError(
-                "--true_case: the model is uncased, and sees no capitals"
-            )
-        forms = ner_data.learn(data.read(ner_data.TRAIN))
-    elif folder is not None and file_system.exists(path):
-        forms = file_system.read_json(path)
-    elif config.true_case:
-        raise errors.InputError(
-            f"--true_case: no {TRUE_CASE} in {folder or config.output_dir}; it "
-            "is a flag of training"
-        )
-    else:
-        return data
-    words = functools.partial(ner_data.apply, forms=forms)
-    return dataclasses.replace(data, words=words)
-
-
-def save_true_case(
-    config: "NerConfig", data: ner_data.NerData, job: finetuning.Job
-) -> None:
-    """Writes the words' forms beside what was trained; removes older ones."""
-    if not (config.do_train and assembly.is_chief(job.strategy)):
-        return
-    path = os.path.join(config.output_dir, TRUE_CASE)
-    if config.true_case:
-        text = json.dumps(ner_data.learn(data.read(ner_data.TRAIN)))
-        file_system.write_text(path, text + "\n")
-    else:
-        file_system.discard(path)
-
-
-def tag(
+def _tag(
     data: ner_data.NerData,
     task_model: finetuning.TaskModel,
-    sentences: conll.Sentences | str,
+    sentences: conll.Sentences,
     features: Features,
     batch_size: int,
 ) -> tuple[np.ndarray, list[str]]:
-    """Returns the logits [W, C] of words, a set's or others, and their tags."""
+    """Returns the logits [W, C] and the predicted labels of W words."""
     logits = tagging.word_logits(
         features, len(data.labels), task_model.predictions(features, batch_size)
     )
-    if isinstance(sentences, str):
-        sentences = data.read(sentences)
     if isinstance(task_model.model, crf.CrfTaggingModel):
         tags = tagging.best_sequences(
             task_model.model, logits, sentences.row_splits, data.labels
@@ -169,66 +225,69 @@ def tag(
 
 
 def predict(
-    config: "NerConfig",
     data: ner_data.NerData,
+    options: ner_data.NerOptions,
     task_model: finetuning.TaskModel,
-    record: ner_outputs.OutputWriter,
+    writer: outputs.OutputWriter,
 ) -> None:
-    """Tags the test set and the raw text, if there are any."""
-    size = config.predict_batch_size
+    """Predicts the tags of the test set and the entities of raw text."""
     if data.has(TEST):
-        logits, tags = tag(
-            data, task_model, TEST, task_model.job.features(TEST), size
+        sentences = data.split(TEST).sentences
+        logits, tags = _tag(
+            data,
+            task_model,
+            sentences,
+            task_model.job.features(TEST),
+            task_model.job.config.predict_batch_size,
         )
-        if data.read(TEST).tags is not None:
-            record.test(ner_outputs.evaluate(data, TEST, logits, tags))
+        if sentences.tags is not None:
+            writer.write_test(outputs.evaluate(data, TEST, logits, tags))
         else:
-            guessed = ner_outputs.predicted_tags(data, TEST, tags)
-            record.predictions(TEST, guessed)
+            writer.write_predictions(TEST, tags)
     if data.text is not None:
-        text, found = find_entities(config, data, task_model, data.text)
-        if assembly.is_chief(task_model.job.strategy):
-            path = os.path.join(config.output_dir, ENTITIES)
-            lines = raw_text.json_lines(text, found)
-            file_system.write_text(path, "".join(lines))
-            logging.info("%s: %d lines", path, len(data.text))
+        text = raw_text.split_lines(options.files.text_file, data.text)
+        entities = _find_entities(data, options.windows, task_model, text)
+        writer.write_entities(text, entities)
 
 
-def find_entities(
-    config: "NerConfig",
+def _find_entities(
     data: ner_data.NerData,
+    settings: windowing.WindowSettings,
     task_model: finetuning.TaskModel,
-    lines: Sequence[str],
-) -> tuple[raw_text.Text, list[list[dict[str, Any]]]]:
-    """Returns lines split into words, and the entities of each."""
-    text = raw_text.split(config.text_file or _STDIN, lines)
-    if not text.sentences.words:
-        return text, [[] for _ in lines]
-    features = ner_windows.encode(
-        task_model.job.start.tokenizer,
-        data.words(text.sentences),
-        None,
-        **dataclasses.asdict(config.context),
+    text: raw_text.Text,
+) -> list[list[dict[str, Any]]]:
+    """Returns the entities of each line of raw text."""
+    sentences = text.sentences
+    if not sentences.words:
+        return [[] for _ in text.texts]
+    read = sentences
+    if data.true_case is not None:
+        read = ner_data.apply_true_case(sentences, data.true_case)
+    tokenizer = task_model.job.start.tokenizer
+    features = windowing.encode(tokenizer, read, None, settings)
+    batch_size = task_model.job.config.predict_batch_size
+    logits, tags = _tag(data, task_model, sentences, features, batch_size)
+    label_ids = [data.labels.index(tag) for tag in tags]
+    probabilities = scipy.special.softmax(logits.astype(np.float64), axis=1)
+    return raw_text.find_entities(
+        text,
+        tags,
+        probabilities[np.arange(len(tags)), label_ids],
+        is_plain=data.is_plain,
     )
-    size = config.predict_batch_size
-    logits, tags = tag(data, task_model, text.sentences, features, size)
-    numbers = [data.labels.index(t) for t in tags]
-    shares = scipy.special.softmax(logits.astype(np.float64), axis=1)
-    shares = shares[np.arange(len(numbers)), numbers]
-    found = raw_text.lines(text, tags, shares, is_plain=data.is_plain)
-    return text, found
 
 
-def talk(
-    config: "NerConfig",
+def prompt(
     data: ner_data.NerData,
+    options: ner_data.NerOptions,
     task_model: finetuning.TaskModel,
 ) -> None:
-    """Shows the entities of every line that is typed, or comes by a pipe."""
+    """Prints the entities of each line of standard input."""
     if sys.stdin.isatty():
         sys.stderr.write("Type a text; Ctrl-D ends.\n")
     for number, raw in enumerate(typed.lines(sys.stdin, sys.stdout), 1):
         line = file_system.decode(raw, _STDIN, number).strip()
-        _, (found,) = find_entities(config, data, task_model, [line])
+        text = raw_text.split_lines(_STDIN, [line])
+        (found,) = _find_entities(data, options.windows, task_model, text)
         sys.stdout.write(f"{raw_text.marked(line, found)}\n")
         sys.stdout.flush()

@@ -1,11 +1,16 @@
-"""Raw text as words that can be tagged, and where each stands in its line.
+r"""Splits raw text into words, and finds entities by their characters.
 
     "Jim Henson (U.S.) died." -> Jim | Henson | ( | U.S. | ) | died | .
 
-Words are split as in CoNLL-2003: marks at either end are words of their own,
-but for the period of an abbreviation, as are 's, 're, n't and their like behind
-a word. A combining mark belongs to what it stands upon, a Chinese character is
-a word, and dashes, brackets and quotation marks divide words without a space.
+Words are split as in CoNLL-2003: punctuation at either end is a word, except
+for the period of an abbreviation; so are 's, 're, n't and the like at the end.
+A combining mark belongs to the character before it, a Chinese character is a
+word, and dashes, brackets and quotation marks separate words without a space.
+
+The entities of a line, as written to entities.jsonl:
+
+    {"text": "Jim Henson died.", "entities": [{"type": "PER", "start": 0,
+     "end": 10, "text": "Jim Henson", "probability": 0.98}]}
 """
 
 import json
@@ -24,7 +29,7 @@ from tasks.ner import conll
 _ABBREVIATION = re.compile(r"(?:\w\.)+|(?:Mr|Mrs|Ms|Dr|St|Prof|Inc|Co|Corp)\.")
 _CLITIC = re.compile("(?:n['\u2019]t|['\u2019](?:s|d|m|re|ve|ll))$", re.I)
 _CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in normalization.CJK_BLOCKS)
-# Marks that join no words, wherever they stand; of commas those of numbers do.
+# Punctuation that never joins words; a comma joins digits.
 _BREAKS = (
     '"()\\[\\]{};\u2014\u2026\u201c\u201d\u201e\u00ab\u00bb'
     "\u3001\u3002\uff0c\uff01\uff1f\uff1b\uff1a\uff08\uff09"
@@ -35,16 +40,18 @@ _JOINT = rf"(?:[^\w\s{_BREAKS},]|(?<=\d),(?=\d))*"
 _PARTS = re.compile(
     rf"[{_CHINESE}]|{_LETTER}(?:{_JOINT}{_LETTER})*|[^\w\s]", re.DOTALL
 )
+_NUM_DIGITS = 6  # Of probabilities.
 
 
 class Text(NamedTuple):
-    """Lines of text as sentences of words.
+    """Lines of text, split into sentences of W words.
 
-    sentences: of all lines; every line is a document.
-    texts: the lines.
-    numbers: int64 [W], in which of them each word stands.
-    starts: int64 [W], its first character.
-    ends: int64 [W], the character after its last.
+    Attributes:
+      sentences: the words; each line is a document.
+      texts: the lines.
+      numbers: int64 [W], the line of each word.
+      starts: int64 [W], its first character.
+      ends: int64 [W], the character after its last.
     """
 
     sentences: conll.Sentences
@@ -55,34 +62,37 @@ class Text(NamedTuple):
 
 
 def read_lines(path: str) -> list[str]:
-    """Returns the lines of a file, empty ones among them.
+    """Returns the lines of a file, including empty ones.
 
     Raises:
-      InputError: it has none, or one is not UTF-8.
+      InputError: the file has no lines, or one is not UTF-8.
     """
-    found: list[str] = []
+    lines: list[str] = []
     for block in corpus.read_blocks([path]):
         for line in block.data.removesuffix(b"\n").split(b"\n"):
-            text = file_system.decode(line, path, len(found) + 1)
-            found.append(text.rstrip("\r\n"))
-    if not found:
+            text = file_system.decode(line, path, len(lines) + 1)
+            lines.append(text.rstrip("\r\n"))
+    if not lines:
         raise errors.InputError(f"{path}: has no lines")
-    return found
+    return lines
 
 
-def split(path: str, texts: Sequence[str]) -> Text:
+def split_lines(path: str, texts: Sequence[str]) -> Text:
     """Splits lines into sentences and words; `path` is for messages."""
-    words, places, rows, documents = [], [], [0], [0]
+    words, spans, rows, documents = [], [], [0], [0]
     for number, text in enumerate(texts):
-        for begin, end in _sentences(text):
+        end = 0
+        for sentence in corpus.split_sentences(text):
+            begin = text.index(sentence, end)
+            end = begin + len(sentence)
             for start, stop in _words(text, begin, end):
                 words.append(text[start:stop])
-                places.append((number, start, stop))
+                spans.append((number, start, stop))
             if rows[-1] != len(words):
                 rows.append(len(words))
         if documents[-1] != len(rows) - 1:
             documents.append(len(rows) - 1)
-    numbers, starts, ends = np.array(places, np.int64).reshape(-1, 3).T
+    numbers, starts, ends = np.array(spans, np.int64).reshape(-1, 3).T
     sentences = conll.Sentences(
         path=path,
         words=words,
@@ -94,23 +104,13 @@ def split(path: str, texts: Sequence[str]) -> Text:
     return Text(sentences, texts, numbers, starts, ends)
 
 
-def _sentences(text: str):
-    """Yields the characters of each sentence."""
-    begin = 0
-    for sentence in corpus.split_sentences(text):
-        begin = text.index(sentence, begin)
-        yield begin, begin + len(sentence)
-        begin += len(sentence)
-
-
-def _words(text: str, begin: int, end: int):
-    """Yields the characters of each word of a sentence."""
+def _words(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yields the characters [start, stop) of each word of a sentence."""
     for match in re.compile(r"\S+").finditer(text, begin, end):
         start, stop = match.span()
-        if _CLITIC.fullmatch(match[0]):  # Of text that is split already.
+        if _CLITIC.fullmatch(match[0]):  # In text that is split already.
             yield start, stop
             continue
-        # Marks in front, the word with what stands inside of it, marks behind.
         for part in _PARTS.finditer(text, start, stop):
             first, last = part.span()
             longer = text[first : last + 1]
@@ -118,7 +118,7 @@ def _words(text: str, begin: int, end: int):
                 last += 1
             while last < stop and unicodedata.category(text[last])[0] == "M":
                 last += 1
-            if first < start:  # What belonged to the word before.
+            if first < start:  # Part of the word before.
                 continue
             start = last
             clitic = _CLITIC.search(text[first:last])
@@ -128,66 +128,54 @@ def _words(text: str, begin: int, end: int):
             yield first, last
 
 
-# ----------------------------------------------------------------------
-# Entities of raw text, by their characters.
-#
-# {"text": "Jim Henson died.", "entities": [{"type": "PER", "start": 0,
-#  "end": 10, "text": "Jim Henson", "probability": 0.98}]}
-
-_DIGITS = 6
-
-
-def lines(
+def find_entities(
     text: Text,
     tags: Sequence[str],
     probabilities: np.ndarray,
     *,
     is_plain: bool = False,
 ) -> list[list[dict[str, Any]]]:
-    """Returns the entities of every line, in order.
+    """Returns the entities of each line in order.
 
     Args:
-      text: the lines and their words.
-      tags: W of them.
-      probabilities: float [W], of each word's tag; an entity has the product.
-      is_plain: whether tags mean no spans, and every word is an entity.
+      text: the lines and their W words.
+      tags: W tags.
+      probabilities: float [W], of the tags; an entity has their product.
+      is_plain: whether each word is an entity of its own.
     """
     found: list[list[dict[str, Any]]] = [[] for _ in text.texts]
-    rows = text.sentences.row_splits.tolist()
-    for first, last in zip(rows, rows[1:], strict=False):
-        part = tags[first:last]
-        spans = conll.spans(part)
-        if is_plain:
-            spans = [conll.Span(i, i + 1, t) for i, t in enumerate(part)]
-        for span in spans:
+    first = 0
+    for part in text.sentences.split(tags):
+        for span in conll.spans(part, is_plain=is_plain):
             begin, end = first + span.start, first + span.end
             number = int(text.numbers[begin])
             start, stop = int(text.starts[begin]), int(text.ends[end - 1])
-            share = float(np.prod(probabilities[begin:end]))
+            probability = float(np.prod(probabilities[begin:end]))
             found[number].append(
                 {
                     "type": span.type,
                     "start": start,
                     "end": stop,
                     "text": text.texts[number][start:stop],
-                    "probability": round(share, _DIGITS),
+                    "probability": round(probability, _NUM_DIGITS),
                 }
             )
+        first += len(part)
     return found
 
 
 def json_lines(
-    text: Text, found: Sequence[Sequence[dict[str, Any]]]
+    text: Text, entities: Sequence[Sequence[dict[str, Any]]]
 ) -> Iterator[str]:
-    """Yields one JSON object for every line."""
-    for line, inside in zip(text.texts, found, strict=True):
-        record = {"text": line, "entities": list(inside)}
+    """Yields one JSON object for each line."""
+    for line, found in zip(text.texts, entities, strict=True):
+        record = {"text": line, "entities": list(found)}
         yield json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def marked(line: str, found: Sequence[dict[str, Any]]) -> str:
-    """Returns a line with its entities in brackets, for the terminal."""
-    for entity in reversed(found):
+def marked(line: str, entities: Sequence[dict[str, Any]]) -> str:
+    """Returns a line with its entities in brackets."""
+    for entity in reversed(entities):
         start, end = entity["start"], entity["end"]
         inside = f"[{line[start:end]} {entity['type']}]"
         line = line[:start] + inside + line[end:]

@@ -91,7 +91,7 @@ def test_all_choices_share_their_layers():
         feature_based.choices("concat_last_four", 3)
 
 
-def test_a_word_has_the_activations_of_its_first_piece(
+def test_a_word_has_the_activations_of_its_first_token(
     tmp_path, features, model
 ):
     store, _ = prepare(tmp_path, [0, 3, 4], features, model)
@@ -101,11 +101,11 @@ def test_a_word_has_the_activations_of_its_first_piece(
     )
     states = [outputs.embedding_output, *outputs.all_encoder_layers]
     flat = [keras.ops.convert_to_numpy(x).reshape(10, 8) for x in states]
-    places = np.flatnonzero(np.array(LABELS) >= 0)
+    positions = np.flatnonzero(np.array(LABELS) >= 0)
     found = store.gather(np.array([[0, 1], [2, 3]]), [4, 0])
     assert found.shape == (2, 2, 2, 8) and found.dtype == np.float16
     for j, layer in enumerate((4, 0)):
-        expected = flat[layer][places].reshape(2, 2, 8)
+        expected = flat[layer][positions].reshape(2, 2, 8)
         np.testing.assert_allclose(found[:, :, j], expected, atol=2e-3)
 
 

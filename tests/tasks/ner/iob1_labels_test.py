@@ -20,9 +20,7 @@ def open_set(tmp_path):
         text = "".join(f"w {tag}\n" for tag in tags)
         (tmp_path / "dev.txt").write_text(text)
         return ner_data.open_data(
-            data_dir=str(tmp_path),
-            files={},
-            columns={"word_column": 0, "tag_column": -1},
+            ner_data.Files(data_dir=str(tmp_path), paths={}),
             tag_scheme="auto",
             model_scheme="bio2",
             known_labels=labels,
@@ -49,7 +47,7 @@ def test_the_scheme_of_labels_is_recognized(labels, scheme):
 @pytest.mark.parametrize("scheme", ["iob1", "bio2", "iobes"])
 def test_tags_become_the_labels_that_there_are(open_set, scheme):
     data = open_set(conll.convert_tags(TAGS, scheme))
-    assert [LABELS[i] for i in data.label_ids("dev")] == TAGS
+    assert [LABELS[i] for i in data.split("dev").label_ids] == TAGS
     assert not data.is_plain
 
 
@@ -67,15 +65,15 @@ def test_tags_become_the_labels_that_there_are(open_set, scheme):
 )
 def test_what_is_missing_is_named(open_set, tags, message):
     with pytest.raises(errors.InputError, match=message):
-        open_set(tags).label_ids("dev")
+        _ = open_set(tags).split("dev").label_ids
 
 
 def test_a_missing_inside_or_outside_is_named_too(open_set):
     labels = ["B-PER", "I-PER", "B-LOC"]
     with pytest.raises(errors.InputError, match=":2: .* needs label 'I-LOC'"):
-        open_set(["B-LOC", "I-LOC"], labels).label_ids("dev")
+        _ = open_set(["B-LOC", "I-LOC"], labels).split("dev").label_ids
     with pytest.raises(errors.InputError, match=":1: tag 'O' needs label 'O'"):
-        open_set(["O", "I-LOC"], labels).label_ids("dev")
+        _ = open_set(["O", "I-LOC"], labels).split("dev").label_ids
 
 
 def test_every_sequence_of_such_labels_is_allowed():

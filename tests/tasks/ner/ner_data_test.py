@@ -8,18 +8,16 @@ import gzip
 import pytest
 
 from foundation import errors
-from tasks.ner import conll, ner_data
+from tasks.ner import conll, ner_data, windowing
 
-CONTEXT = ner_data.Context(
+SETTINGS = windowing.WindowSettings(
     max_seq_length=32, document_context=True, doc_stride=0
 )
 
 
 def open_folder(folder, **options):
     return ner_data.open_data(
-        data_dir=str(folder),
-        files={},
-        columns={"word_column": 0, "tag_column": -1},
+        ner_data.Files(data_dir=str(folder), paths={}),
         tag_scheme="auto",
         model_scheme="bio2",
         known_labels=None,
@@ -38,7 +36,7 @@ def folder(tmp_path):
 
 def test_compressed_files_are_found_by_their_usual_names(folder):
     data = open_folder(folder)
-    assert list(data.read("train").words) == ["a", "b"]
+    assert list(data.split("train").sentences.words) == ["a", "b"]
     assert data.labels == ["O", "B-X", "I-X"]
     (folder / "dev.txt").unlink()
     assert data.has("test") and not data.has("dev")
@@ -67,18 +65,22 @@ def test_a_training_set_with_a_single_plain_tag_is_warned_of(folder, caplog):
 def test_what_sets_lack_is_found_first(folder, tagged, used, message):
     data = open_folder(folder)
     with pytest.raises(errors.InputError, match=message):
-        ner_data.check(data, tagged=tagged, used=used, context=CONTEXT)
-    ner_data.check(data, tagged=["train"], used=["train"], context=CONTEXT)
+        ner_data.check(data, tagged=tagged, used=used, settings=SETTINGS)
+    ner_data.check(data, tagged=["train"], used=["train"], settings=SETTINGS)
 
 
 def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):
     data = open_folder(folder)
-    first = data.label_ids("train"), data.digest("train"), data.written("train")
+    first = (
+        data.split("train").label_ids,
+        data.split("train").digest,
+        data.split("train").written,
+    )
     monkeypatch.setattr(conll, "encode_tags", None)
-    monkeypatch.setattr(ner_data, "digest", None)
-    assert data.label_ids("train") is first[0]
-    assert data.digest("train") is first[1]
-    assert data.written("train") is first[2]
+    monkeypatch.setattr(ner_data, "_digest", None)
+    assert data.split("train").label_ids is first[0]
+    assert data.split("train").digest is first[1]
+    assert data.split("train").written is first[2]
 
 
 def test_a_head_of_the_same_labels_keeps_their_places(folder):

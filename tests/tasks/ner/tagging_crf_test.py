@@ -14,7 +14,7 @@ from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import crf
 from modeling.config import BertConfig
-from tasks.ner import conll, ner_windows, tagging
+from tasks.ner import conll, tagging, windowing
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -178,17 +178,18 @@ def test_boundaries_are_those_of_the_sentences():
         documents=np.array([0, 3]),
     )
     for length, context in ((16, True), (16, False), (5, True), (5, False)):
-        features = ner_windows.encode(
+        features = windowing.encode(
             tokenizer,
             sentences,
             None,
-            max_seq_length=length,
-            document_context=context,
+            windowing.WindowSettings(
+                max_seq_length=length, document_context=context
+            ),
         )
         features = tagging.with_boundaries(features, sentences)
         marks = features.ragged["boundaries"]
-        places = ner_windows.word_places(features)
-        assert marks[places].tolist() == [1, 2, 3, 1, 0, 2]
+        positions = windowing.word_positions(features)
+        assert marks[positions].tolist() == [1, 2, 3, 1, 0, 2]
         assert np.count_nonzero(marks) == 5
         batch = features.batch(np.arange(len(features)), length)
         assert batch["boundaries"].shape == batch["label_ids"].shape
@@ -227,6 +228,6 @@ def test_transitions_are_kept_beside_the_model(model, tmp_path):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     with pytest.raises(errors.InputError, match="other labels"):
         tagging.load_crf(other, LABELS[::-1], str(tmp_path))
-    tagging.remove_crf(str(tmp_path))
+    (tmp_path / "crf.json").unlink()
     assert not tagging.has_crf(str(tmp_path))
     assert keras.ops.shape(model.learned[0]) == (3, 3)

@@ -51,7 +51,7 @@ TAGGERS = {
 
 
 def draw(length):
-    """A batch whose rows are padded from other places on."""
+    """A batch whose rows are padded from other positions on."""
     rng = np.random.default_rng(length)
     shape = BATCH, length
     mask = np.arange(length) < np.array([[length], [length - 2], [4], [1]])

@@ -1,6 +1,6 @@
 """Proves which threshold answers are given by, and which files they leave.
 
-python -m pytest tests/tasks/squad/outputs_test.py
+python -m pytest tests/tasks/squad/squad_outputs_test.py
 """
 
 import dataclasses

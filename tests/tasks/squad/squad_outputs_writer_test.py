@@ -1,6 +1,6 @@
 """Proves that what lies beside answers and a model tells of no others.
 
-python -m pytest tests/tasks/squad/outputs_writer_test.py
+python -m pytest tests/tasks/squad/squad_outputs_writer_test.py
 """
 
 import pytest

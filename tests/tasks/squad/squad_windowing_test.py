@@ -3,7 +3,7 @@
 The golden windows are google-research/bert's own; see
 tests/testdata/make_golden_squad.py.
 
-python -m pytest tests/tasks/squad/windowing_test.py
+python -m pytest tests/tasks/squad/squad_windowing_test.py
 """
 
 import json

@@ -1,11 +1,12 @@
 """Proves that raw text is split into words as CoNLL-2003 is.
 
-python -m pytest tests/tasks/ner/tagging_text_test.py
+python -m pytest tests/tasks/ner/raw_text_test.py
 """
 
 import gzip
 import random
 
+import numpy as np
 import pytest
 
 from foundation import errors
@@ -14,7 +15,7 @@ from tasks.ner import raw_text
 
 def test_raw_text_becomes_words_with_their_places():
     lines = ["Jim Henson (U.S.), aged 53, died.  He's gone!", "", "1996-08-22"]
-    text = raw_text.split("text", lines)
+    text = raw_text.split_lines("text", lines)
     assert list(text.sentences.words) == (
         "Jim Henson ( U.S. ) , aged 53 , died . He 's gone ! 1996-08-22".split()
     )
@@ -45,7 +46,7 @@ WORDS = {
 
 @pytest.mark.parametrize("line, words", WORDS.items(), ids=map(ascii, WORDS))
 def test_words_are_those_of_conll_2003(line, words):
-    text = raw_text.split("text", [line])
+    text = raw_text.split_lines("text", [line])
     assert list(text.sentences.words) == words.split(" ")
 
 
@@ -67,7 +68,7 @@ def test_words_are_those_of_conll_2003(line, words):
     ],
 )
 def test_words_are_divided_where_no_space_is(line, words):
-    text = raw_text.split("text", [line])
+    text = raw_text.split_lines("text", [line])
     assert list(text.sentences.words) == words.split(" ")
 
 
@@ -91,6 +92,36 @@ def test_no_character_of_raw_text_but_space_is_lost():
     alphabet = "ab .,()'\"-\u4e00\u200b\u0301\ufffd\t\u00a0$!"
     for _ in range(300):
         line = "".join(rng.choices(alphabet, k=rng.randrange(40)))
-        text = raw_text.split("text", [line])
+        text = raw_text.split_lines("text", [line])
         joined = "".join(text.sentences.words)
         assert joined == "".join(line.split())
+
+
+def test_entities_have_their_characters_and_probability():
+    text = raw_text.split_lines(
+        "text", ["So Jim Henson died.", "", "Jim, Rome"]
+    )
+    tags = "O B-PER I-PER O O B-PER O B-LOC".split()
+    shares = np.array([1, 0.5, 0.5, 1, 1, 0.9, 1, 0.8])
+    found = raw_text.find_entities(text, tags, shares)
+    assert [len(line) for line in found] == [1, 0, 2]
+    assert found[0] == [
+        {
+            "type": "PER",
+            "start": 3,
+            "end": 13,
+            "text": "Jim Henson",
+            "probability": 0.25,
+        }
+    ]
+    marked = raw_text.marked(text.texts[2], found[2])
+    assert marked == "[Jim PER], [Rome LOC]"
+
+
+def test_the_model_says_whether_tags_are_plain_not_what_it_predicts():
+    text = raw_text.split_lines("text", ["Jim sings"])
+    shares = np.ones(2)
+    assert raw_text.find_entities(text, ["O", "O"], shares) == [[]]
+    tags = ["O", "B-X"]  # Plain ones may look like others.
+    found = raw_text.find_entities(text, tags, shares, is_plain=True)
+    assert [entity["type"] for entity in found[0]] == tags

@@ -1,13 +1,13 @@
 """Proves that perfect tags score so in every scheme, as they are written.
 
-python -m pytest tests/tasks/ner/ner_results_test.py
+python -m pytest tests/tasks/ner/ner_outputs_test.py
 """
 
 import numpy as np
 import pytest
 
 from jobs import grid, run_files
-from tasks.ner import conll, conlleval, ner_data, ner_outputs
+from tasks.ner import conll, conlleval, ner_data, outputs
 
 # Two persons side by side, a place of one word, an organization of three.
 FILES = {
@@ -29,9 +29,9 @@ def open_file(tmp_path, tags, model_scheme="bio2", tag_scheme="auto"):
     path = tmp_path / "tags.txt"
     path.write_text("".join(f"w{i} {t}\n" for i, t in enumerate(tags)))
     return ner_data.open_data(
-        data_dir=None,
-        files={"train": str(path), "test": str(path)},
-        columns={"word_column": 0, "tag_column": -1},
+        ner_data.Files(
+            data_dir=None, paths={"train": str(path), "test": str(path)}
+        ),
         tag_scheme=tag_scheme,
         model_scheme=model_scheme,
         known_labels=None,
@@ -40,7 +40,7 @@ def open_file(tmp_path, tags, model_scheme="bio2", tag_scheme="auto"):
 
 def perfect(data):
     """Logits of a model that is right, and its tags."""
-    ids = data.label_ids("test")
+    ids = data.split("test").label_ids
     logits = np.eye(len(data.labels), dtype=np.float32)[ids] * 9
     return logits, [data.labels[i] for i in ids]
 
@@ -49,25 +49,25 @@ def perfect(data):
 @pytest.mark.parametrize("name", FILES)
 def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
     data = open_file(tmp_path, FILES[name].split(), model_scheme)
-    found = ner_outputs.evaluate(data, "test", *perfect(data))
+    found = outputs.evaluate(data, "test", *perfect(data))
     assert found.values["accuracy"] == 1
     assert found.values["score"] == 1
     assert list(found.evaluated.predicted) == WRITTEN[name].split()
-    shown = dict(ner_outputs.sections(found.evaluated))
+    shown = dict(outputs.sections(found.evaluated))
     assert shown["Worst sentences"] == "<p>None.</p>"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     data = open_file(tmp_path, FILES[name].split())
-    found = ner_outputs.evaluate(data, "test", *perfect(data))
+    found = outputs.evaluate(data, "test", *perfect(data))
     files = run_files.RunFiles(
         output_dir=str(tmp_path),
         settings={},
         given={},
         results=grid.Results(str(tmp_path)),
     )
-    ner_outputs.OutputWriter(files, data).test(found)
+    outputs.OutputWriter(files, data).write_test(found)
     path = str(tmp_path / "predictions_test.txt")
     sides = [conll.read(path, tag_column=column).tags for column in (1, 2)]
     assert sides == [WRITTEN[name].split()] * 2
@@ -81,7 +81,7 @@ def test_a_wrong_tag_is_counted_once(tmp_path):
     data = open_file(tmp_path, FILES["bilou"].split())
     logits, tags = perfect(data)
     tags[4] = "O"
-    found = ner_outputs.evaluate(data, "test", logits, tags)
+    found = outputs.evaluate(data, "test", logits, tags)
     assert found.values["accuracy"] == pytest.approx(8 / 9)
     assert found.values["recall"] == pytest.approx(3 / 4)
     assert found.values["precision"] == 1
@@ -92,8 +92,8 @@ def test_a_tag_may_be_called_none(tmp_path, tags):
     data = open_file(tmp_path, tags.split())
     logits, found = perfect(data)
     found[2] = {"none": "O", "O": "B-none"}[found[2]]
-    evaluated = ner_outputs.evaluate(data, "test", logits, found).evaluated
-    shown = dict(ner_outputs.sections(evaluated))
+    evaluated = outputs.evaluate(data, "test", logits, found).evaluated
+    shown = dict(outputs.sections(evaluated))
     assert "<sub>none</sub>" in shown["Worst sentences"]
 
 
@@ -102,7 +102,7 @@ def test_prefixed_tags_are_plain_if_told(tmp_path):
     assert data.labels == ["B-X", "I-X", "O"]
     logits, tags = perfect(data)
     tags[2] = "B-X"
-    found = ner_outputs.evaluate(data, "test", logits, tags)
+    found = outputs.evaluate(data, "test", logits, tags)
     assert found.evaluated.predicted == ["B-X", "O", "B-X"]
     assert found.values["accuracy"] == pytest.approx(2 / 3)
     assert "f1_macro" in found.values
@@ -110,7 +110,7 @@ def test_prefixed_tags_are_plain_if_told(tmp_path):
 
 def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
     data = open_file(tmp_path, ["S-PER", "S-PER"], "iobes")
-    found = ner_outputs.evaluate(data, "test", *perfect(data))
+    found = outputs.evaluate(data, "test", *perfect(data))
     assert found.text.startswith("processed 2 tokens with 2 phrases; found: 2")
     assert conll.spans(found.evaluated.predicted) == [
         (0, 1, "PER"),

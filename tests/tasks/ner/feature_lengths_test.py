@@ -1,6 +1,6 @@
 """Proves that the flags decide which lengths batches of sentences have.
 
-python -m pytest tests/tasks/ner/feature_inputs_test.py
+python -m pytest tests/tasks/ner/feature_lengths_test.py
 """
 
 import types
@@ -31,8 +31,9 @@ class TPUStrategy:
 )
 def test_lengths_are_those_that_the_devices_like(flags, strategy, expected):
     config = {"group_by_length": True, "use_xla": "auto"} | flags
-    inputs = feature_based.Inputs(
+    inputs = feature_based.ActivationData(
         config=types.SimpleNamespace(**config),
+        options=None,
         data=None,
         job=types.SimpleNamespace(strategy=strategy),
         splits=list(LENGTHS),

@@ -1,6 +1,6 @@
 """Proves that scores are those that conlleval prints.
 
-python -m pytest tests/tasks/ner/entities_test.py
+python -m pytest tests/tasks/ner/conlleval_test.py
 """
 
 import gzip

@@ -1,0 +1,341 @@
+"""Output files of tagging: model, scores, predictions, report.
+
+predictions_<split>.txt   CoNLL's columns, as conlleval reads them (with
+                          tabs, if the file has them: conlleval -d '\\t')
+scores_<split>.txt        the output of conlleval
+eval_results.txt, .json and report.html for the development set
+"""
+
+import dataclasses
+import html
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from foundation import file_system
+from jobs import report, run_files
+from modeling import crf
+from tasks.ner import conll, conlleval, ner_data, raw_text, tagging
+from weights import task_files
+
+SCORES = "scores_{}.txt"
+PREDICTIONS = "predictions_{}.txt"
+ENTITIES = "entities.jsonl"
+_PANELS = (
+    report.Panel("Loss", ("train/loss", "eval/loss")),
+    report.Panel("Score", ("train/accuracy", "eval/score")),
+    report.Panel("Learning rate", ("train/learning_rate",)),
+)
+_NUM_WORST = 25  # Sentences.
+_NUM_GROUPS = 5  # Of sentences by their length.
+_OUTSIDE = "\n"  # The type of words outside of entities: no file contains it.
+_SPAN = '<span style="background:hsl({},70%,85%);padding:0 .2em">{}</span>'
+_TYPE = "<sub>{}</sub>"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class EvaluatedSet:
+    """A set with its true and predicted tags.
+
+    Attributes:
+      sentences: with W tags, in the scheme in which they are written.
+      predicted: W tags in the same scheme.
+      losses: float [W].
+      is_plain: whether tags do not mark spans.
+    """
+
+    sentences: conll.Sentences
+    predicted: Sequence[str]
+    losses: np.ndarray
+    is_plain: bool
+
+    def types(self, tags: Sequence[str]) -> list[str]:
+        """Returns the type of each word, _OUTSIDE if it has none."""
+        if self.is_plain:
+            return list(tags)
+        return [conll.split_tag(tag)[1] or _OUTSIDE for tag in tags]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The metrics of a model on a set with tags.
+
+    Attributes:
+      values: metrics, among them "score", by which runs are compared.
+      evaluated: the true and the predicted tags.
+      text: the output of conlleval; of plain tags, the metrics.
+    """
+
+    values: dict[str, float]
+    evaluated: EvaluatedSet
+    text: str
+
+
+def evaluate(
+    data: ner_data.NerData,
+    name: str,
+    logits: np.ndarray,
+    tags: Sequence[str],
+) -> Evaluation:
+    """Compares predicted tags with those of a set.
+
+    Args:
+      data: the sets.
+      name: of the split.
+      logits: float [W, C].
+      tags: W labels of the model.
+    """
+    split = data.split(name)
+    evaluated = EvaluatedSet(
+        sentences=split.written,
+        predicted=split.convert(tags),
+        losses=tagging.word_losses(logits, split.label_ids),
+        is_plain=data.is_plain,
+    )
+    sides = [
+        list(split.written.split(side))
+        for side in (split.written.tags, evaluated.predicted)
+    ]
+    if data.is_plain:
+        values = conlleval.plain(*sides)
+        text = "".join(f"{k}: {100 * v:.2f}%\n" for k, v in values.items())
+        values["score"] = values["accuracy"]
+    else:
+        scores = conlleval.score(
+            *sides, boundaries=conll.count_boundaries(split.written)
+        )
+        # All types of the model, so that all sets have the same metrics.
+        values, text = scores.values(data.types), scores.text()
+        values["score"] = scores.total.f1
+    values["loss"] = float(evaluated.losses.mean())
+    return Evaluation(values=values, evaluated=evaluated, text=text)
+
+
+class OutputWriter:
+    """Writes all output files of a job."""
+
+    def __init__(self, files: run_files.RunFiles, data: ner_data.NerData):
+        """Writes nothing yet."""
+        self._files = files
+        self._data = data
+        self._has_card = False
+
+    def save_model(self, model: Any) -> None:
+        """Writes the model directory into output_dir, and begins its card."""
+        labels = list(self._data.labels)
+        is_crf = isinstance(model, crf.CrfTaggingModel)
+        if self._files.is_chief:
+            path = os.path.join(self._files.output_dir, task_files.CRF)
+            file_system.discard(path)
+            if is_crf:
+                tagging.save_crf(model, labels, self._files.output_dir)
+        if is_crf:
+            model = model.tagger
+        weights = self._files.save_model(model, labels=labels)
+        self._has_card = True
+        if weights is None:
+            return
+        self._begin_card(weights)
+        done = self._files.results.best
+        if done["values"]:  # The runs of a grid are evaluated before.
+            values = run_files.named(done["values"], done["step"])
+            self._add_scores(ner_data.DEV, values)
+
+    def save_true_case(self) -> None:
+        """Writes the usual forms of words beside the trained model."""
+        if self._files.is_chief:
+            ner_data.save_true_case(self._files.output_dir, self._data)
+
+    def write_dev(self, evaluation: Evaluation, step: int) -> None:
+        """Writes the scores, predictions and report of the development set."""
+        if not self._files.is_chief:
+            return
+        values = run_files.named(evaluation.values, step)
+        run_files.write_eval_results(self._files.output_dir, values)
+        self._write_scores(ner_data.DEV, evaluation, values)
+        self._files.report(
+            "Tagging",
+            values=values,
+            panels=_PANELS,
+            sections=sections(evaluation.evaluated),
+        )
+
+    def write_test(self, evaluation: Evaluation) -> None:
+        """Writes the scores and predictions of the test set."""
+        if self._files.is_chief:
+            values = {
+                f"test_{name}": x for name, x in evaluation.values.items()
+            }
+            self._write_scores(ner_data.TEST, evaluation, values)
+
+    def write_predictions(self, name: str, tags: Sequence[str]) -> None:
+        """Writes a set with its tags, if it has any, and W predicted labels."""
+        if not self._files.is_chief:
+            return
+        split = self._data.split(name)
+        columns = [split.convert(tags)]
+        if split.written.tags is not None:
+            columns.insert(0, split.written.tags)
+        path = os.path.join(self._files.output_dir, PREDICTIONS.format(name))
+        lines = conll.write(split.written, columns)
+        file_system.write_text(path, "".join(lines))
+        logging.info("%s: %d words", path, len(tags))
+
+    def write_entities(
+        self, text: raw_text.Text, entities: Sequence[Sequence[dict]]
+    ) -> None:
+        """Writes the entities of each line of raw text."""
+        if self._files.is_chief:
+            path = os.path.join(self._files.output_dir, ENTITIES)
+            lines = raw_text.json_lines(text, entities)
+            file_system.write_text(path, "".join(lines))
+            logging.info("%s: %d lines", path, len(text.texts))
+
+    def _write_scores(
+        self, name: str, evaluation: Evaluation, values: Mapping[str, float]
+    ) -> None:
+        self.write_predictions(name, evaluation.evaluated.predicted)
+        path = os.path.join(self._files.output_dir, SCORES.format(name))
+        file_system.write_text(path, evaluation.text)
+        logging.info("%s:\n%s", path, evaluation.text.rstrip())
+        if self._files.is_trained and not self._has_card:
+            # A feature-based tagger, which has no model directory.
+            self._begin_card(None)
+            self._has_card = True
+        self._add_scores(name, values)
+
+    def _begin_card(self, weights: str | None) -> None:
+        self._files.begin_card(
+            "BERT that tags words",
+            data={ner_data.TRAIN: self._describe(ner_data.TRAIN)},
+            labels=self._data.labels,
+            weights=weights,
+        )
+
+    def _add_scores(self, name: str, values: Mapping[str, float]) -> None:
+        data = {name: self._describe(name)}
+        self._files.add_scores(name, data=data, metrics=values)
+
+    def _describe(self, name: str) -> str:
+        split = self._data.split(name)
+        sentences = split.sentences
+        return (
+            f"{len(sentences)} sentences, {len(sentences.words)} words of "
+            f"{os.path.basename(sentences.path)}, SHA-256 {split.digest}"
+        )
+
+
+def sections(evaluated: EvaluatedSet) -> list[report.Section]:
+    """Returns the task's sections of report.html."""
+    by_type, by_length = [], []
+    if not evaluated.is_plain:
+        by_type = [report.Section("By type", _by_type(evaluated))]
+        by_length = [report.Section("By length", _by_length(evaluated))]
+    return [
+        *by_type,
+        report.Section("Confusions of words", _confusions(evaluated)),
+        *by_length,
+        report.Section("Worst sentences", _worst(evaluated)),
+    ]
+
+
+def _by_type(evaluated: EvaluatedSet) -> str:
+    scores = _score(evaluated, range(len(evaluated.sentences)))
+    rows = [
+        [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
+        for kind, s in [*scores.by_type.items(), ("all", scores.total)]
+    ]
+    header = [
+        "type",
+        "true",
+        "predicted",
+        "correct",
+        "precision",
+        "recall",
+        "F1",
+    ]
+    return report.table(header, rows)
+
+
+def _by_length(evaluated: EvaluatedSet) -> str:
+    """Returns the scores of groups of sentences of similar length."""
+    lengths = np.diff(evaluated.sentences.row_splits)
+    order = np.argsort(lengths, kind="stable")
+    rows = []
+    for part in np.array_split(order, min(_NUM_GROUPS, len(order))):
+        scores = _score(evaluated, part.tolist())
+        span = f"{lengths[part].min()} - {lengths[part].max()}"
+        rows.append([span, len(part), scores.accuracy, scores.total.f1])
+    return report.table(["words", "sentences", "accuracy", "F1"], rows)
+
+
+def _score(evaluated: EvaluatedSet, numbers) -> conlleval.Scores:
+    sides = [
+        list(evaluated.sentences.split(side))
+        for side in (evaluated.sentences.tags, evaluated.predicted)
+    ]
+    return conlleval.score(*([side[i] for i in numbers] for side in sides))
+
+
+def _confusions(evaluated: EvaluatedSet) -> str:
+    true = evaluated.types(evaluated.sentences.tags)
+    found = evaluated.types(evaluated.predicted)
+    counts = Counter(zip(true, found, strict=True))
+    kinds = sorted({*true, *found})
+    names = ["none" if kind == _OUTSIDE else kind for kind in kinds]
+    header = ["true type", *(f"predicted {name}" for name in names)]
+    rows = [
+        [name, *(counts[a, b] for b in kinds)]
+        for name, a in zip(names, kinds, strict=True)
+    ]
+    return report.table(header, rows)
+
+
+def _worst(evaluated: EvaluatedSet) -> str:
+    """Returns the sentences with the highest loss and a wrong tag."""
+    sentences = evaluated.sentences
+    starts = sentences.row_splits[:-1]
+    losses = np.add.reduceat(evaluated.losses, starts)
+    wrong = np.add.reduceat(
+        np.array(sentences.tags) != np.array(evaluated.predicted), starts
+    )
+    order = np.argsort(-losses, kind="stable")
+    worst = order[wrong[order] > 0][:_NUM_WORST]
+    if not len(worst):
+        return "<p>None.</p>"
+    hues = _hues(evaluated)
+    parts = ["<dl>"]
+    for i in worst.tolist():
+        words = slice(*sentences.row_splits[i : i + 2])
+        where = os.path.basename(sentences.where(words.start))
+        parts.append(
+            f"<dt>{html.escape(where)}, loss {losses[i]:.3g}</dt>"
+            f"<dd>true: {_colored(evaluated, sentences.tags, words, hues)}<br>"
+            "predicted: "
+            f"{_colored(evaluated, evaluated.predicted, words, hues)}</dd>"
+        )
+    return "".join([*parts, "</dl>"])
+
+
+def _hues(evaluated: EvaluatedSet) -> dict[str, int]:
+    kinds = {
+        *evaluated.types(evaluated.sentences.tags),
+        *evaluated.types(evaluated.predicted),
+    }
+    kinds = sorted(kinds - {_OUTSIDE})
+    return {kind: i * 360 // len(kinds) for i, kind in enumerate(kinds)}
+
+
+def _colored(evaluated: EvaluatedSet, tags, words: slice, hues) -> str:
+    text, tags = evaluated.sentences.words[words], tags[words]
+    found = conll.spans(tags, is_plain=evaluated.is_plain)
+    parts = [html.escape(word) for word in text]
+    for span in reversed(found):
+        inside = " ".join(parts[span.start : span.end])
+        inside += _TYPE.format(html.escape(span.type))
+        parts[span.start : span.end] = [_SPAN.format(hues[span.type], inside)]
+    return " ".join(parts)
