@@ -55,7 +55,8 @@ def runs_summary(
     """
     chosen = results[best_run_of(results)]
     columns = {
-        name: [values[name] for values in results.values()] for name in chosen
+        name: [values[name] for values in results.values()]
+        for name in _common_names(results)
     }
     return {
         name: {
@@ -68,6 +69,17 @@ def runs_summary(
     }
 
 
+def _common_names(
+    results: Mapping[RunRow, Mapping[str, float]],
+) -> list[str]:
+    """Returns the metrics that all runs have, in the order of the best run."""
+    return [
+        name
+        for name in results[best_run_of(results)]
+        if all(name in values for values in results.values())
+    ]
+
+
 def runs_table(
     results: Mapping[RunRow, Mapping[str, float]],
     failures: Mapping[RunRow, str] | None = None,
@@ -77,7 +89,7 @@ def runs_table(
     Of the failures, each has a row that says how; nothing else counts them.
     """
     failures = failures or {}
-    names = list(results[best_run_of(results)])
+    names = _common_names(results)
     header = ["learning rate", "seed", *names]
     rows: list[list] = []
     for rate in dict.fromkeys(run.learning_rate for run in results | failures):

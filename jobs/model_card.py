@@ -100,6 +100,12 @@ def weights_of(directory: str) -> str | None:
     return None if card is None else card["weights"]
 
 
+def data_of(directory: str, name: str) -> str | None:
+    """Returns what a set of an evaluation contains, if the card says so."""
+    card = _read(directory) or {"judged": {}}
+    return card["judged"].get(name, {"data": {}})["data"].get(name)
+
+
 def _read(directory: str) -> dict[str, Any] | None:
     path = os.path.join(directory, JSON)
     if not file_system.exists(path):

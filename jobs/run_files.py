@@ -205,3 +205,46 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     )
     text = json.dumps(dict(values), indent=2, sort_keys=True) + "\n"
     file_system.write_text(os.path.join(output_dir, JSON), text)
+
+
+# Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
+# "digest": "..."}, ...}
+SETS = "predicted_sets.json"
+
+
+def set_name(paths: Sequence[str]) -> str:
+    """Returns a short name of the files of a set: "dev-v1.1", "a+b"."""
+    names = [os.path.basename(path).split(".json")[0] for path in paths]
+    return "+".join(names)
+
+
+def keep_other_sets(
+    output_dir: str, names: Sequence[str], *, name: str, digest: str
+) -> None:
+    """Renames the output files of other sets before they are overwritten.
+
+    predictions.json of the set "dev" becomes predictions_dev.json. Files whose
+    set is unknown get the name "earlier".
+
+    Args:
+      output_dir: the directory of the files.
+      names: the released names of the files that are about to be written.
+      name: a short name of the set that they are written for.
+      digest: identifies the content of this set.
+    """
+    path = os.path.join(output_dir, SETS)
+    sets = file_system.read_json(path) if file_system.exists(path) else {}
+    for file in names:
+        before = sets.get(file, {"set": "earlier", "digest": ""})
+        old = os.path.join(output_dir, file)
+        if before["digest"] != digest and file_system.exists(old):
+            stem, ending = os.path.splitext(file)
+            kept = f"{stem}_{before['set']}{ending}"
+            if sets.get(kept, before)["digest"] != before["digest"]:
+                kept = f"{stem}_{before['set']}-{before['digest'][:8]}{ending}"
+            file_system.replace(old, os.path.join(output_dir, kept))
+            logging.info("%s is of another set and is kept as %s", old, kept)
+            sets[kept] = before
+        sets[file] = {"set": name, "digest": digest}
+    file_system.make_folder(output_dir)
+    file_system.write_json(path, sets)

@@ -20,16 +20,16 @@ LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data."""
     return ner_runs.make_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
-def trained(place):
+def trained(root):
     """A model with a CRF, from sequences of several sentences."""
     return run(
-        place,
+        root,
         "crf",
         "--do_train",
         "--do_eval",
@@ -46,14 +46,14 @@ def scores(folder):
     return {k: np.array(values[k]) for k in ("transitions", "start", "end")}
 
 
-def evaluate(place, name, folder, *switches):
+def evaluate(root, name, folder, *switches):
     other = run(
-        place,
+        root,
         name,
         "--do_eval",
         *switches,
         data_dir=None,
-        dev_file=place / "eng.testa",
+        dev_file=root / "eng.testa",
         init_checkpoint=folder,
         document_context="maximal",
         doc_stride=12,
@@ -77,21 +77,21 @@ def test_a_crf_learns_and_is_kept_beside_a_plain_model(trained):
     assert not report.initialized and not report.left_over
 
 
-def test_sentences_are_decoded_as_a_whole(place, trained):
-    found, predictions = evaluate(place, "other", trained)
+def test_sentences_are_decoded_completely(root, trained):
+    found, predictions = evaluate(root, "other", trained)
     values = tiny_runs.eval_results(trained)
     assert found["eval_f1"] == values["eval_f1"]
     mine = trained / "predictions_dev.txt"
     assert predictions.read_text() == mine.read_text()
     # The same weights without transitions, and with others.
-    shutil.copytree(trained, place / "strange")
+    shutil.copytree(trained, root / "strange")
     for name in ("checkpoint", "crf.json"):
-        (place / "strange" / name).unlink()
-    single, _ = evaluate(place, "single", place / "strange")
+        (root / "strange" / name).unlink()
+    single, _ = evaluate(root, "single", root / "strange")
     record = json.loads((trained / "crf.json").read_text())
     record["start"] = [-100.0, 100.0, 0, 0, 0]
-    (place / "strange" / "crf.json").write_text(json.dumps(record))
-    _, predictions = evaluate(place, "strange_eval", place / "strange")
+    (root / "strange" / "crf.json").write_text(json.dumps(record))
+    _, predictions = evaluate(root, "strange_eval", root / "strange")
     tagged = conll.read(str(predictions))
     for part in tagged.split(tagged.tags):
         assert part[0] in ("I-LOC", "B-LOC")
@@ -100,18 +100,18 @@ def test_sentences_are_decoded_as_a_whole(place, trained):
     assert single["eval_f1"] > 0.5
 
 
-def test_a_crf_comes_along_into_a_released_checkpoint(place, trained):
+def test_a_crf_comes_along_into_a_released_checkpoint(root, trained):
     checkpoint = conversion.load(checkpoint_sources.read(str(trained)))
-    prefix = conversion.write(checkpoint, str(place / "tf1"), conversion.TF1)
-    found, predictions = evaluate(place, "of_tf1", prefix)
+    prefix = conversion.write(checkpoint, str(root / "tf1"), conversion.TF1)
+    found, predictions = evaluate(root, "of_tf1", prefix)
     assert found["eval_f1"] == tiny_runs.eval_results(trained)["eval_f1"]
     mine = trained / "predictions_dev.txt"
     assert predictions.read_text() == mine.read_text()
 
 
-def test_training_goes_on_from_a_crf(place, trained):
+def test_training_continues_from_a_crf(root, trained):
     folder = run(
-        place,
+        root,
         "more",
         "--do_train",
         "--crf",
@@ -124,10 +124,10 @@ def test_training_goes_on_from_a_crf(place, trained):
         np.testing.assert_allclose(after[name], before[name], atol=1e-4)
 
 
-def test_another_models_crf_is_not_taken(place, trained, capsys):
+def test_another_models_crf_is_not_taken(root, trained, capsys):
     """A model that was made from one with a CRF, but trained without."""
     folder = run(
-        place,
+        root,
         "plain",
         "--do_train",
         init_checkpoint=trained,
@@ -136,17 +136,17 @@ def test_another_models_crf_is_not_taken(place, trained, capsys):
     assert not (folder / "crf.json").exists()
     assert not (folder / "true_case.json").exists()
     flags = {"init_checkpoint": trained}
-    run(place, "plain", "--do_eval", **flags)
+    run(root, "plain", "--do_eval", **flags)
     with pytest.raises(SystemExit):
-        run(place, "plain", "--do_eval", "--crf", **flags)
+        run(root, "plain", "--do_eval", "--crf", **flags)
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"--crf: no crf.json in {folder}" in error
 
 
-def write_capitals(place):
+def write_capitals(root):
     """Writes the development set in capitals; returns its path."""
-    capitals = place / "capitals.txt"
-    source = conll.read(str(place / "eng.testa"))
+    capitals = root / "capitals.txt"
+    source = conll.read(str(root / "eng.testa"))
     rows = zip(source.words, source.tags, strict=True)
     lines = [f"{word.upper()} {tag}\n" for word, tag in rows]
     parts = [part for part in source.split(lines) if len(part) > 1]
@@ -158,29 +158,29 @@ CASED = {"do_lower_case": False, "num_train_epochs": 4, "data_dir": None}
 
 
 @pytest.fixture(scope="module")
-def cased(place):
+def cased(root):
     """A cased model that was trained with --true_case, and one without it.
 
     Only one line of the training set is in capitals: but for what lies beside
     them, both are the same.
     """
-    path = place / "cased.train"
-    text = (place / "eng.train").read_text() * 2
+    path = root / "cased.train"
+    text = (root / "eng.train").read_text() * 2
     path.write_text(f"{text}ROME x I-LOC\nIS x O\n")
     switches = ("--do_train", "--true_case")
-    true = run(place, "case_true", *switches, train_file=path, **CASED)
-    plain = shutil.copytree(true, place / "case_plain")
+    true = run(root, "case_true", *switches, train_file=path, **CASED)
+    plain = shutil.copytree(true, root / "case_plain")
     (plain / "true_case.json").unlink()
     return {"plain": plain, "true": true}
 
 
-def test_lines_in_capitals_are_read_as_elsewhere(place, cased):
+def test_lines_in_capitals_are_read_as_elsewhere(root, cased):
     """A cased model knows no word in capitals, but for this flag."""
-    capitals = write_capitals(place)
+    capitals = write_capitals(root)
     f1 = {}
     for name, folder in cased.items():
         run(
-            place,
+            root,
             f"case_{name}",
             "--do_predict",
             test_file=capitals,
@@ -197,28 +197,49 @@ def test_lines_in_capitals_are_read_as_elsewhere(place, cased):
     assert f1["plain"] < 0.4
 
 
-def test_another_models_words_are_not_taken(place, cased, capsys):
+def test_another_models_words_are_not_taken(root, cased, capsys):
     flags = {"init_checkpoint": cased["true"], "data_dir": None}
     with pytest.raises(SystemExit):
         run(
-            place,
+            root,
             "case_plain",
             "--do_predict",
             "--true_case",
-            test_file=write_capitals(place),
+            test_file=write_capitals(root),
             **flags,
         )
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"--true_case: no true_case.json in {cased['plain']}" in error
 
 
-def test_a_run_is_not_resumed_with_other_words(place, cased, capsys):
+def test_a_run_is_not_resumed_with_other_words(root, cased, capsys):
     """The words that a step reads change with --true_case."""
     path = cased["true"] / "true_case.json"
     before = path.read_text()
-    flags = CASED | {"train_file": place / "cased.train"}
+    flags = CASED | {"train_file": root / "cased.train"}
     with pytest.raises(SystemExit):
-        run(place, "case_true", "--do_train", **flags)
+        run(root, "case_true", "--do_train", **flags)
     assert "--train_file was" in capsys.readouterr().err.splitlines()[-1]
-    # What belongs to the model that stands there is still there.
+    # What belongs to the existing model is unchanged.
     assert path.read_text() == before
+
+
+def test_a_grid_reports_types_that_the_development_set_lacks(root):
+    """Only the untrained of the two models predicts the rare type."""
+    path = root / "rare.train"
+    text = (root / "eng.train").read_text()
+    path.write_text(f"{text}\nw1 x I-RARE\n")
+    folder = run(
+        root,
+        "rare",
+        "--do_train",
+        "--do_eval",
+        train_file=path,
+        learning_rate="5e-7,5e-3",
+        num_train_epochs=2,
+    )
+    record = json.loads((folder / "grid_results.json").read_text())
+    names = {"precision_RARE", "recall_RARE", "f1_RARE"}
+    assert all(names <= set(row) for row in record["runs"])
+    assert record["summary"]["f1_RARE"]["best"] == 0.0
+    assert tiny_runs.eval_results(folder)["eval_recall_RARE"] == 0.0

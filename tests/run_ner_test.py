@@ -20,16 +20,16 @@ from weights import model_directory
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data."""
     return ner_runs.make_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
-def trained(place):
+def trained(root):
     """A run from start to end."""
     return run(
-        place, "ner", "--do_train", "--do_eval", "--do_predict", "--verbosity=0"
+        root, "ner", "--do_train", "--do_eval", "--do_predict", "--verbosity=0"
     )
 
 
@@ -43,10 +43,10 @@ def test_it_learns_and_writes_the_released_keys(trained):
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_the_predictions_are_what_was_scored(trained, place, split):
+def test_the_predictions_are_what_was_scored(trained, root, split):
     path = trained / f"predictions_{split}.txt"
     source = conll.read(
-        str(place / {"dev": "eng.testa", "test": "eng.testb"}[split])
+        str(root / {"dev": "eng.testa", "test": "eng.testb"}[split])
     )
     again = conll.read(str(path))
     assert list(again.words) == list(source.words)
@@ -76,15 +76,15 @@ def test_a_model_directory_with_card_and_report_is_left(trained):
         assert (trained / f"{name}.tf_record").exists()
 
 
-def test_a_trained_model_predicts_the_same_of_words_alone(trained, place):
+def test_a_trained_model_predicts_the_same_of_words_alone(trained, root):
     before = (trained / "metrics.jsonl").read_bytes()
     other = run(
-        place,
+        root,
         "other",
         "--do_predict",
         init_checkpoint=trained,
         data_dir=None,
-        test_file=place / "words.txt",
+        test_file=root / "words.txt",
         predict_batch_size=3,
     )
     again = conll.read(str(other / "predictions_test.txt"))
@@ -97,9 +97,9 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, place):
     assert (trained / "metrics.jsonl").read_bytes() == before
 
 
-def test_document_context_and_another_scheme(place, trained):
+def test_document_context_and_another_scheme(root, trained):
     folder = run(
-        place,
+        root,
         "context",
         "--do_train",
         "--do_eval",
@@ -126,17 +126,17 @@ def typed(text):
 
 
 def test_raw_text_gives_entities_by_character(
-    trained, place, monkeypatch, capsys
+    trained, root, monkeypatch, capsys
 ):
     line = "w1 Jim Smith, w2 Rome."
-    (place / "text.txt").write_text(f"{line}\n\nw3\n")
+    (root / "text.txt").write_text(f"{line}\n\nw3\n")
     folder = run(
-        place,
+        root,
         "ner",
         "--do_predict",
         data_dir=None,
         init_checkpoint=None,
-        text_file=place / "text.txt",
+        text_file=root / "text.txt",
     )
     lines = (folder / "entities.jsonl").read_text().splitlines()
     records = [json.loads(text) for text in lines]
@@ -145,12 +145,12 @@ def test_raw_text_gives_entities_by_character(
     assert found == {("PER", 3, 12), ("LOC", 17, 21)}
     monkeypatch.setattr("sys.stdin", typed(f"{line}\n\n".encode()))
     capsys.readouterr()
-    run(place, "ner", "--interactive", data_dir=None, init_checkpoint=None)
+    run(root, "ner", "--interactive", data_dir=None, init_checkpoint=None)
     shown = capsys.readouterr().out.splitlines()
     assert shown == ["w1 [Jim Smith PER], w2 [Rome LOC].", ""]
 
 
-def test_tags_without_spans_are_learned_as_they_are(place):
+def test_tags_without_spans_are_learned_as_they_are(root):
     rng = random.Random(4)
     rows = [rng.choice(WORDS[5:]) for _ in range(2000)]
     text = "".join(
@@ -158,15 +158,15 @@ def test_tags_without_spans_are_learned_as_they_are(place):
         + ("\n" if rng.random() < 0.1 else "")
         for word in rows
     )
-    (place / "pos.txt").write_text(text)
+    (root / "pos.txt").write_text(text)
     folder = run(
-        place,
+        root,
         "pos",
         "--do_train",
         "--do_eval",
         data_dir=None,
-        train_file=place / "pos.txt",
-        dev_file=place / "pos.txt",
+        train_file=root / "pos.txt",
+        dev_file=root / "pos.txt",
         num_train_epochs=3,
     )
     assert tiny_runs.eval_results(folder)["eval_accuracy"] > 0.95
@@ -221,31 +221,31 @@ BAD = {
 
 @pytest.mark.parametrize("flags, message", BAD.values(), ids=BAD)
 def test_bad_input_is_one_line_and_exit_code_2(
-    place, trained, capsys, flags, message
+    root, trained, capsys, flags, message
 ):
-    (place / "odd.txt").write_text("a x O\nb x I-ORG\n")
-    (place / "short.txt").write_text("a x I-LOC\nb x O\nc\n")
-    (place / "nodoc.txt").write_text("a x I-LOC\nb x O\n\n")
-    (place / "latin.txt").write_bytes(b"a\n\xe9\n")
-    (place / "empty.txt").write_text("")
+    (root / "odd.txt").write_text("a x O\nb x I-ORG\n")
+    (root / "short.txt").write_text("a x I-LOC\nb x O\nc\n")
+    (root / "nodoc.txt").write_text("a x I-LOC\nb x O\n\n")
+    (root / "latin.txt").write_bytes(b"a\n\xe9\n")
+    (root / "empty.txt").write_text("")
     files = ("train_file", "dev_file", "test_file", "text_file")
-    flags = {k: place / v if k in files else v for k, v in flags.items()}
+    flags = {k: root / v if k in files else v for k, v in flags.items()}
     if flags.get("init_checkpoint") == "trained":
         flags["init_checkpoint"] = trained
     capsys.readouterr()
     with pytest.raises(SystemExit) as exit:
-        run(place, "bad", **flags)
+        run(root, "bad", **flags)
     assert exit.value.code == 2
     shown = capsys.readouterr().err.splitlines()
     (line,) = [x for x in shown if not re.match(r"\d\d:\d\d:\d\d ", x)]
     assert message in line
-    assert not list((place / "bad").glob("*.tf_record"))  # No work was lost.
+    assert not list((root / "bad").glob("*.tf_record"))  # No work was lost.
 
 
-def test_what_is_typed_must_be_utf8(trained, place, monkeypatch, capsys):
+def test_what_is_typed_must_be_utf8(trained, root, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", typed(b"w1\n\xff\n"))
     with pytest.raises(SystemExit) as exit:
-        run(place, "ner", "--interactive", data_dir=None, init_checkpoint=None)
+        run(root, "ner", "--interactive", data_dir=None, init_checkpoint=None)
     assert exit.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "standard input:2: not UTF-8 text" in error

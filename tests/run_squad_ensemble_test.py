@@ -16,49 +16,49 @@ OTHER_SIZES = {"max_seq_length": 24, "doc_stride": 4, "max_query_length": 8}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     """Two models, one of which leaves its answers in a folder of its own."""
-    place = squad_runs.save_data(tmp_path_factory.mktemp("data"))
+    root = squad_runs.save_data(tmp_path_factory.mktemp("data"))
     switches = ("--do_train", "--do_predict", "--version_2_with_negative")
     for name, seed, epochs in (("one", 1, 6), ("two", 2, 4)):
         flags = {"random_seed": seed, "num_train_epochs": epochs}
-        squad_runs.run(place, name, *switches, version=2, **flags)
-    predict(place, "two_answers")
-    return place
+        squad_runs.run(root, name, *switches, version=2, **flags)
+    predict(root, "two_answers")
+    return root
 
 
-def predict(place, name, **flags):
-    flags = {"version": 2, "init_checkpoint": place / "two"} | flags
-    return squad_runs.run(place, name, "--do_predict", **flags)
+def predict(root, name, **flags):
+    flags = {"version": 2, "init_checkpoint": root / "two"} | flags
+    return squad_runs.run(root, name, "--do_predict", **flags)
 
 
-def combine(place, name, *members, **flags):
+def combine(root, name, *members, **flags):
     """Combines runs; sizes of windows are not said, but read."""
-    dirs = ",".join(str(place / member) for member in members)
+    dirs = ",".join(str(root / member) for member in members)
     flags = {"version": 2, "train_file": None, "init_checkpoint": None} | flags
     flags |= {"ensemble_dirs": dirs, **SIZES}
-    return squad_runs.run(place, name, **flags)
+    return squad_runs.run(root, name, **flags)
 
 
 @pytest.fixture(scope="module")
-def both(place):
-    return combine(place, "both", "one", "two_answers")
+def both(root):
+    return combine(root, "both", "one", "two_answers")
 
 
-def test_logits_of_two_runs_are_averaged(both, place):
-    files = [np.load(place / n / LOGITS) for n in ("one", "two_answers")]
+def test_logits_of_two_runs_are_averaged(both, root):
+    files = [np.load(root / n / LOGITS) for n in ("one", "two_answers")]
     found = np.load(both / LOGITS)
     for name in ("start", "end"):
         one, two = (file[name] for file in files)
         assert not np.allclose(one, two)
         np.testing.assert_allclose(found[name], (one + two) / 2, atol=1e-5)
     odds = read(both, "null_odds.json")
-    assert odds != read(place / "one", "null_odds.json")
-    assert odds != read(place / "two", "null_odds.json")
+    assert odds != read(root / "one", "null_odds.json")
+    assert odds != read(root / "two", "null_odds.json")
     assert len(odds) == 40
 
 
-def test_the_threshold_is_found_for_the_combination_and_stored(both, place):
+def test_the_threshold_is_found_for_the_combination_and_stored(both, root):
     values = read(both, "eval_results.json")
     threshold = values["null_score_diff_threshold"]
     assert values["eval_f1"] == pytest.approx(values["eval_best_f1"])
@@ -71,22 +71,22 @@ def test_the_threshold_is_found_for_the_combination_and_stored(both, place):
         assert (text == "") == (odds[number] > threshold)
 
 
-def test_neither_order_nor_later_commands_flags_matter(both, place):
-    path = place / "two_answers" / "run_config.json"
+def test_neither_order_nor_later_commands_flags_matter(both, root):
+    path = root / "two_answers" / "run_config.json"
     path.write_text(json.dumps(read(path.parent, path.name) | OTHER_SIZES))
-    other = combine(place, "turned", "two_answers", "one")
+    other = combine(root, "turned", "two_answers", "one")
     assert (other / LOGITS).exists()
     for name in ("predictions.json", "question_answering.json"):
         assert read(other, name) == read(both, name)
 
 
-def test_without_answers_the_threshold_is_the_mean_of_the_runs(both, place):
+def test_without_answers_the_threshold_is_the_mean_of_the_runs(both, root):
     other = combine(
-        place, "unlabeled", "one", "two", predict_file=place / "test2.json"
+        root, "unlabeled", "one", "two", predict_file=root / "test2.json"
     )
     stored = [
         read(folder, "question_answering.json")["null_score_diff_threshold"]
-        for folder in (place / "one", place / "two", other)
+        for folder in (root / "one", root / "two", other)
     ]
     assert stored[0] != stored[1]
     assert stored[2] == pytest.approx((stored[0] + stored[1]) / 2)
@@ -94,44 +94,44 @@ def test_without_answers_the_threshold_is_the_mean_of_the_runs(both, place):
     assert not (other / "eval_results.json").exists()
 
 
-def test_what_was_found_for_a_combination_is_used_for_it_later(place):
+def test_what_was_found_for_a_combination_is_used_for_it_later(root):
     def stored(folder):
         kept = read(folder, "question_answering.json")
         return kept["null_score_diff_threshold"]
 
-    found = stored(combine(place, "later", "one", "two_answers"))
-    unlabeled = {"predict_file": place / "test2.json"}
-    combine(place, "later", "one", "two", **unlabeled)
-    assert stored(place / "later") != found  # Of other runs: their mean.
-    combine(place, "later", "one", "two_answers")
-    folder = combine(place, "later", "one", "two_answers", **unlabeled)
+    found = stored(combine(root, "later", "one", "two_answers"))
+    unlabeled = {"predict_file": root / "test2.json"}
+    combine(root, "later", "one", "two", **unlabeled)
+    assert stored(root / "later") != found  # Of other runs: their mean.
+    combine(root, "later", "one", "two_answers")
+    folder = combine(root, "later", "one", "two_answers", **unlabeled)
     assert stored(folder) == found
     odds = read(folder, "null_odds.json")
     for number, text in read(folder, "predictions.json").items():
         assert (text == "") == (odds[number] > found)
 
 
-def test_runs_with_other_windows_are_combined_by_their_lists(place, caplog):
-    predict(place, "narrow", doc_stride=3)
-    folder = combine(place, "mixed", "one", "narrow")
+def test_runs_with_other_windows_are_combined_by_their_lists(root, caplog):
+    predict(root, "narrow", doc_stride=3)
+    folder = combine(root, "mixed", "one", "narrow")
     assert "narrow: has other windows than" in caplog.text
     assert not (folder / LOGITS).exists()
     number = "q4-0"
     lists = [
         {e["text"]: e["probability"] for e in entries[number]}
         for entries in (
-            read(place / name, "nbest_predictions.json")
+            read(root / name, "nbest_predictions.json")
             for name in ("one", "narrow", "mixed")
         )
     ]
-    for text, share in lists[2].items():
+    for text, probability in lists[2].items():
         mean = (lists[0].get(text, 0.0) + lists[1].get(text, 0.0)) / 2
-        assert share == pytest.approx(mean)
+        assert probability == pytest.approx(mean)
 
 
-def test_an_ensemble_may_be_a_member(both, place):
+def test_an_ensemble_may_be_a_member(both, root):
     odds = read(both, "null_odds.json")
-    again = combine(place, "again", "both", "both")
+    again = combine(root, "again", "both", "both")
     assert (again / LOGITS).exists()
     assert read(again, "null_odds.json") == pytest.approx(odds, abs=1e-4)
 
@@ -153,9 +153,9 @@ def test_an_ensemble_may_be_a_member(both, place):
     ids=["missing", "model", "member", "other_questions", "version"],
 )
 def test_what_cannot_be_combined_is_named(
-    place, capsys, output_dir, members, flags, message
+    root, capsys, output_dir, members, flags, message
 ):
     with pytest.raises(SystemExit) as caught:
-        combine(place, output_dir, *members, **flags)
+        combine(root, output_dir, *members, **flags)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]

@@ -11,7 +11,7 @@ from squad_runs import read, run
 
 
 def save(path, *rows):
-    """Rows are id, paragraph, and the answer's text and place, if any."""
+    """Rows are id, paragraph, and the answer's text and position, if any."""
     paragraphs = [
         {
             "context": context,
@@ -33,25 +33,25 @@ def save(path, *rows):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     return squad_runs.save_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
-def learned(place, tmp_path_factory):
+def learned(root, tmp_path_factory):
     """A run on two files at once, one with answers that no window has."""
     long = " ".join(["W1"] * 60)
     other = save(
-        place / "other.json",
+        root / "other.json",
         ("fits", "w1 Anna w2", ("Anna", 3)),
         ("long", long, (long, 0)),
         ("unseen", "w1 \u200b w2", ("\u200b", 3)),
         ("empty", "\u200b", ("\u200b", 0)),
         ("elsewhere", "w1 w2", ("Anna", 0)),
     )
-    files = f"{place / 'train1.json'},{other}"
+    files = f"{root / 'train1.json'},{other}"
     return files, run(
-        place,
+        root,
         "learned",
         "--do_train",
         train_file=files,
@@ -71,11 +71,11 @@ def test_two_files_are_learned_at_once(learned):
 
 
 def test_answers_that_no_window_has_are_counted_and_named(
-    learned, place, caplog
+    learned, root, caplog
 ):
     files, _ = learned
     run(
-        place,
+        root,
         "again",
         "--do_train",
         "--write_records=False",
@@ -90,20 +90,20 @@ def test_answers_that_no_window_has_are_counted_and_named(
     assert "empty: its paragraph has no token" in caplog.text
 
 
-def test_questions_without_a_window_are_answered_too(learned, place):
-    path = save(place / "blank.json", ("x", "\u200b", ("a", 0)), ("y", "  "))
+def test_questions_without_a_window_are_answered_too(learned, root):
+    path = save(root / "blank.json", ("x", "\u200b", ("a", 0)), ("y", "  "))
     flags = {"init_checkpoint": learned[1], "predict_file": path}
-    folder = run(place, "blank", "--do_predict", **flags)
+    folder = run(root, "blank", "--do_predict", **flags)
     assert read(folder, "predictions.json") == {"x": "empty", "y": "empty"}
     folder = run(
-        place, "blank2", "--do_predict", "--version_2_with_negative", **flags
+        root, "blank2", "--do_predict", "--version_2_with_negative", **flags
     )
     assert read(folder, "predictions.json") == {"x": "", "y": ""}
 
 
-def test_nothing_to_learn_is_refused(place, capsys):
-    path = save(place / "nothing.json", ("x", "\u200b", ("\u200b", 0)))
+def test_nothing_to_learn_is_refused(root, capsys):
+    path = save(root / "nothing.json", ("x", "\u200b", ("\u200b", 0)))
     with pytest.raises(SystemExit) as caught:
-        run(place, "nothing", "--do_train", train_file=path)
+        run(root, "nothing", "--do_train", train_file=path)
     assert caught.value.code == 2
     assert "no paragraph has a token" in capsys.readouterr().err

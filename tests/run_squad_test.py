@@ -1,4 +1,4 @@
-"""Proves run_squad.py in small: train, predict, score, combine, ask, refuse.
+"""Proves run_squad.py in small: train, predict, score, combine, prompt, refuse.
 
 python -m pytest tests/run_squad_test.py
 """
@@ -19,23 +19,23 @@ RATES = "1e-6,1e-2"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     """A tiny encoder with its vocabulary, and data of both versions."""
     return squad_runs.save_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
-def first(place):
+def first(root):
     """A grid of SQuAD 1.1's form from start to end, whose best is kept."""
     modes = ("--do_train", "--do_predict=True")
-    return run(place, "first", *modes, learning_rate=RATES)
+    return run(root, "first", *modes, learning_rate=RATES)
 
 
 @pytest.fixture(scope="module")
-def second(place):
+def second(root):
     """A run of SQuAD 2.0's form from start to end."""
     return run(
-        place,
+        root,
         "second",
         "--do_train",
         "--do_predict",
@@ -44,12 +44,12 @@ def second(place):
     )
 
 
-def test_it_learns_and_scores_itself(first, place):
+def test_it_learns_and_scores_itself(first, root):
     values = read(first, "eval_results.json")
     assert values["eval_f1"] > 90
     # As released: questions, of which some have several windows.
     assert values["global_step"] == int(200 / 32 * 10)
-    found = dataset.read(str(place / "dev1.json"))
+    found = dataset.read(str(root / "dev1.json"))
     scores = metrics.evaluate(found, read(first, "predictions.json"))
     assert values["eval_f1"] == scores["f1"]
     assert values["eval_exact_match"] == scores["exact_match"]
@@ -88,14 +88,14 @@ def test_a_model_directory_with_card_and_report_is_left(first):
         assert heading in page
 
 
-def test_a_repeated_run_gives_the_same_answers_without_training(first, place):
+def test_a_repeated_run_gives_the_same_answers_without_training(first, root):
     names = ("predictions.json", "nbest_predictions.json")
     paths = [first / name for name in names]
     paths += first.glob("runs/*/metrics.jsonl")
     assert len(paths) == 4
     before = {path: path.read_bytes() for path in paths}
     modes = ("--do_train", "--do_predict")
-    run(place, "first", *modes, learning_rate=RATES)
+    run(root, "first", *modes, learning_rate=RATES)
     assert {path: path.read_bytes() for path in paths} == before
 
 
@@ -106,14 +106,14 @@ def test_a_grid_keeps_the_run_with_the_best_f1(first):
     assert "0.01" in record["best"]
 
 
-def test_a_file_without_answers_is_predicted_and_not_scored(first, place):
+def test_a_file_without_answers_is_predicted_and_not_scored(first, root):
     """Neither the size of batches nor their grouping changes answers."""
     other = run(
-        place,
+        root,
         "unscored",
         "--do_predict",
         init_checkpoint=first,
-        predict_file=place / "test1.json",
+        predict_file=root / "test1.json",
         predict_batch_size=5,
         group_by_length=False,
     )
@@ -122,7 +122,7 @@ def test_a_file_without_answers_is_predicted_and_not_scored(first, place):
     assert not (other / "eval_results.txt").exists()
 
 
-def test_the_threshold_is_found_applied_and_stored(second, place):
+def test_the_threshold_is_found_applied_and_stored(second, root):
     values = read(second, "eval_results.json")
     threshold = values["null_score_diff_threshold"]
     assert values["eval_best_f1_thresh"] == threshold
@@ -140,28 +140,32 @@ def test_the_threshold_is_found_applied_and_stored(second, place):
     }
     # Used where nothing is said: neither the version nor the threshold is.
     other = run(
-        place, "later", "--do_predict", init_checkpoint=second, version=2
+        root, "later", "--do_predict", init_checkpoint=second, version=2
     )
     assert read(other, "predictions.json") == predictions
 
 
-def test_what_is_stored_with_a_model_outlives_later_runs(second, place):
+def test_what_is_stored_with_a_model_outlives_later_runs(second, root):
     names = ("question_answering.json", "README.md")
     before = {name: (second / name).read_bytes() for name in names}
     threshold = read(second, names[0])["null_score_diff_threshold"]
     answers = read(second, "predictions.json")
     again = {"version": 2, "init_checkpoint": None}
     # Started again, with nothing left to train and nothing to predict.
-    run(place, "second", "--do_train", version=2)
+    run(root, "second", "--do_train", version=2)
     assert {name: (second / name).read_bytes() for name in names} == before
-    # Questions whose answers are not known are judged by what is stored.
-    test2 = {"predict_file": place / "test2.json"}
-    run(place, "second", "--do_predict", **(again | test2))
+    # The stored threshold applies to questions without answers. The scores and
+    # the report of training stay, and the predictions of its set are kept.
+    scores = ("eval_results.txt", "eval_results.json", "report.html")
+    before |= {name: (second / name).read_bytes() for name in scores}
+    test2 = {"predict_file": root / "test2.json"}
+    run(root, "second", "--do_predict", **(again | test2))
     assert read(second, "predictions.json") == answers
-    assert not (second / "eval_results.txt").exists()
+    assert read(second, "predictions_dev2.json") == answers
+    assert {name: (second / name).read_bytes() for name in before} == before
     # For once by another threshold, or as if it were of SQuAD 1.1.
     run(
-        place,
+        root,
         "second",
         "--do_predict",
         **(again | test2),
@@ -169,7 +173,7 @@ def test_what_is_stored_with_a_model_outlives_later_runs(second, place):
     )
     assert all(read(second, "predictions.json").values())
     run(
-        place,
+        root,
         "second",
         "--do_predict",
         "--version_2_with_negative=False",
@@ -177,45 +181,43 @@ def test_what_is_stored_with_a_model_outlives_later_runs(second, place):
     )
     assert not (second / "null_odds.json").exists()
     assert (second / names[0]).read_bytes() == before[names[0]]
-    run(place, "second", "--do_predict", **again)
+    run(root, "second", "--do_predict", **again)
     assert read(second, "predictions.json") == answers
 
 
-def test_a_setting_that_is_not_given_is_not_blamed(second, place, capsys):
+def test_a_setting_that_is_not_given_is_not_blamed(second, root, capsys):
     with pytest.raises(SystemExit):
-        run(place, "blamed", "--do_train", init_checkpoint=second)
+        run(root, "blamed", "--do_train", init_checkpoint=second)
     error = capsys.readouterr().err.splitlines()[-1]
     assert "the model was trained with --version_2_with_negative" in error
 
 
-def test_training_ends_with_a_threshold_wherever_one_can_be_found(place):
+def test_training_ends_with_a_threshold_wherever_one_can_be_found(root):
     flags = {"version": 2, "num_train_epochs": 0.5}
     switches = ("--do_train", "--version_2_with_negative")
-    folder = run(place, "unasked", *switches, **flags)
+    folder = run(root, "unasked", *switches, **flags)
     stored = read(folder, "question_answering.json")
     found = stored["null_score_diff_threshold"]
     assert found is not None
     assert not (folder / "predictions.json").exists()
     # Where none was found, a later run with the answers finds and stores it.
-    folder = run(
-        place, "unknown", *switches, **(flags | {"predict_file": None})
-    )
+    folder = run(root, "unknown", *switches, **(flags | {"predict_file": None}))
     stored = read(folder, "question_answering.json")
     assert stored["null_score_diff_threshold"] is None
-    run(place, "unknown", "--do_predict", init_checkpoint=None, version=1)
+    run(root, "unknown", "--do_predict", init_checkpoint=None, version=1)
     stored = read(folder, "question_answering.json")
     assert stored["null_score_diff_threshold"] is None
-    run(place, "unknown", "--do_predict", init_checkpoint=None, version=2)
+    run(root, "unknown", "--do_predict", init_checkpoint=None, version=2)
     stored = read(folder, "question_answering.json")
     assert stored["null_score_diff_threshold"] == found
 
 
-def test_it_answers_at_the_prompt(first, place, capsys, monkeypatch):
+def test_it_answers_at_the_prompt(first, root, capsys, monkeypatch):
     lines = b"Who?\n\nW1  Dora w2.\nWho?\n\n\nw3 Carl\n?"
     stdin = io.TextIOWrapper(io.BytesIO(lines))
     monkeypatch.setattr(sys, "stdin", stdin)
     run(
-        place,
+        root,
         "first",
         "--interactive",
         train_file=None,
@@ -231,20 +233,20 @@ def test_it_answers_at_the_prompt(first, place, capsys, monkeypatch):
     assert "Carl  (probability" in output
 
 
-def test_a_line_that_is_no_text_is_named(first, place, capsys, monkeypatch):
+def test_a_line_that_is_no_text_is_named(first, root, capsys, monkeypatch):
     stdin = io.TextIOWrapper(io.BytesIO(b"w1 Anna\nW\xe9r?\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     flags = {"train_file": None, "predict_file": None}
     with pytest.raises(SystemExit) as caught:
-        run(place, "first", "--interactive", **flags)
+        run(root, "first", "--interactive", **flags)
     assert caught.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "standard input:2: not UTF-8 text" in error
 
 
-def test_no_answer_is_said_in_words(second, place, capsys):
+def test_no_answer_is_said_in_words(second, root, capsys):
     run(
-        place,
+        root,
         "second",
         train_file=None,
         predict_file=None,
@@ -279,9 +281,9 @@ def test_no_answer_is_said_in_words(second, place, capsys):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_the_user_can_mend_ends_in_one_line(place, capsys, flags, message):
+def test_what_the_user_can_mend_ends_in_one_line(root, capsys, flags, message):
     with pytest.raises(SystemExit) as caught:
-        run(place, "bad", "--do_train", "--do_predict", **flags)
+        run(root, "bad", "--do_train", "--do_predict", **flags)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 

@@ -6,7 +6,9 @@
     predict_logits.npz       all logits and the windows' sizes, for ensembles
     eval_results.txt, .json and report.html, if the set has answers
 
-Each prediction removes those of an earlier one that it does not write itself.
+The files of another set that are already there are kept: predictions.json of
+dev.json becomes predictions_dev.json. Scores and report of another set stay if
+the new set has no answers.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ import numpy as np
 from absl import logging
 
 from foundation import errors, file_system
-from jobs import report, run_files
+from jobs import model_card, report, run_files
 from tasks.squad import dataset, metrics, windowing
 from tasks.squad.decoding import Answers, SpanLogits
 from tasks.squad.windowing import Windows
@@ -33,6 +35,7 @@ PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 LOGITS = "predict_logits.npz"
+_PREDICTION_FILES = (PREDICTIONS, N_BEST, NULL_ODDS, LOGITS)
 _SCORE_FILES = (run_files.TEXT, run_files.JSON, "report.html")
 _TITLE = "BERT that answers questions from a paragraph"
 _PANELS = (
@@ -209,7 +212,7 @@ def _threshold_of(
 
 
 def write_predictions(output_dir: str, evaluation: Evaluation) -> None:
-    """Writes all files of predictions; removes those of earlier ones."""
+    """Writes all files of predictions, and removes older ones of the set."""
     ids = [question.id for question in evaluation.question_set.questions]
     lists = {
         number: [
@@ -363,8 +366,15 @@ class OutputWriter:
         if not self._files.is_chief:
             return
         output_dir = self._files.output_dir
-        if not evaluation.values:
-            _discard(output_dir, *_SCORE_FILES)
+        names = (
+            *_PREDICTION_FILES,
+            *(_SCORE_FILES if evaluation.values else ()),
+        )
+        digests = windowing.digests(evaluation.question_set)
+        set_name = run_files.set_name(evaluation.question_set.paths)
+        run_files.keep_other_sets(
+            output_dir, names, name=set_name, digest=" ".join(digests)
+        )
         write_predictions(output_dir, evaluation)
         if model_directory.has_model(output_dir):
             self.write_threshold(evaluation)
@@ -378,14 +388,29 @@ class OutputWriter:
         if step is not None:
             values["global_step"] = step
         run_files.write_eval_results(output_dir, values)
-        data = {"dev": windowing.describe(evaluation.question_set)}
-        self._files.add_scores("dev", data=data, metrics=values)
+        self._add_scores(set_name, evaluation.question_set, values)
         self._files.report(
             _TITLE,
             values=values,
             panels=_PANELS,
             sections=_sections(evaluation),
         )
+
+    def _add_scores(
+        self,
+        set_name: str,
+        question_set: dataset.QuestionSet,
+        values: Mapping[str, float],
+    ) -> None:
+        """Adds scores to the model card, beside those of another set."""
+        described = windowing.describe(question_set)
+        dev = model_card.data_of(self._files.output_dir, "dev")
+        if dev in (None, described):
+            name, metrics = "dev", values
+        else:
+            name = f"predicted {set_name}"
+            metrics = {f"{set_name}_{key}": x for key, x in values.items()}
+        self._files.add_scores(name, data={name: described}, metrics=metrics)
 
     def _write_for_ensembles(self, evaluation: Evaluation) -> None:
         """Writes settings and tokenizer beside predictions without a model."""

@@ -89,6 +89,18 @@ def test_failed_runs_are_named_and_not_counted(tmp_path, runs):
     assert later.seconds is None
 
 
+def test_metrics_that_some_runs_lack_are_left_out(tmp_path, runs):
+    ends = [ended(0.5), ended(0.75), ended(0.25), ended(0.5)]
+    ends[1]["values"]["f1_RARE"] = 0.0
+    results = fill(tmp_path, runs, ends)
+    header, rows = results.table()
+    assert header == ["learning rate", "seed", "accuracy", "score", "loss"]
+    assert len(rows) == 4 + 3 * 4
+    results.write()
+    summary = read(tmp_path / "grid_results.json")["summary"]
+    assert set(summary) == {"accuracy", "score", "loss"}
+
+
 def test_the_first_failure_is_told_where_there_is_nothing_else(tmp_path, runs):
     results = fill(tmp_path, runs[:2], [failed(), failed(step=5)])
     with pytest.raises(errors.InputError) as caught:

@@ -9,7 +9,7 @@ import pytest
 from jobs import grid, run_files
 from tasks.ner import conll, conlleval, ner_data, outputs
 
-# Two persons side by side, a place of one word, an organization of three.
+# Two persons side by side, a location of one word, an organization of three.
 FILES = {
     "iob1": "I-PER I-PER B-PER O I-LOC O I-ORG I-ORG I-ORG",
     "bio2": "B-PER I-PER B-PER O B-LOC O B-ORG I-ORG I-ORG",

@@ -13,7 +13,7 @@ from foundation import errors
 from tasks.ner import raw_text
 
 
-def test_raw_text_becomes_words_with_their_places():
+def test_raw_text_becomes_words_with_their_positions():
     lines = ["Jim Henson (U.S.), aged 53, died.  He's gone!", "", "1996-08-22"]
     text = raw_text.split_lines("text", lines)
     assert list(text.sentences.words) == (
@@ -102,8 +102,8 @@ def test_entities_have_their_characters_and_probability():
         "text", ["So Jim Henson died.", "", "Jim, Rome"]
     )
     tags = "O B-PER I-PER O O B-PER O B-LOC".split()
-    shares = np.array([1, 0.5, 0.5, 1, 1, 0.9, 1, 0.8])
-    found = raw_text.find_entities(text, tags, shares)
+    probabilities = np.array([1, 0.5, 0.5, 1, 1, 0.9, 1, 0.8])
+    found = raw_text.find_entities(text, tags, probabilities)
     assert [len(line) for line in found] == [1, 0, 2]
     assert found[0] == [
         {
@@ -120,8 +120,8 @@ def test_entities_have_their_characters_and_probability():
 
 def test_the_model_says_whether_tags_are_plain_not_what_it_predicts():
     text = raw_text.split_lines("text", ["Jim sings"])
-    shares = np.ones(2)
-    assert raw_text.find_entities(text, ["O", "O"], shares) == [[]]
+    probabilities = np.ones(2)
+    assert raw_text.find_entities(text, ["O", "O"], probabilities) == [[]]
     tags = ["O", "B-X"]  # Plain ones may look like others.
-    found = raw_text.find_entities(text, tags, shares, is_plain=True)
+    found = raw_text.find_entities(text, tags, probabilities, is_plain=True)
     assert [entity["type"] for entity in found[0]] == tags

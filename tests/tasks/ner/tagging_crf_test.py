@@ -48,7 +48,7 @@ def score(scores, logits, tags, begins=True, ends=True):
 
 
 def cost(model, logits, tags, **ends):
-    """Minus the logarithm of the share of one sequence among all."""
+    """Minus the logarithm of the probability of one sequence among all."""
     scores = model.scores
     everything = [
         score(scores, logits, other, **ends)
@@ -75,7 +75,7 @@ def test_the_loss_is_that_of_all_sequences(model):
 
 
 def test_every_sentence_of_a_row_is_a_chain_of_its_own(model):
-    """One of two words, one alone, one that goes on in another row."""
+    """One of two words, one alone, one that continues in another row."""
     logits = np.random.default_rng(2).standard_normal((1, 6, 3))
     logits = logits.astype(np.float32)
     tags = [1, 2, 0, 2, 1, 0]
@@ -87,7 +87,7 @@ def test_every_sentence_of_a_row_is_a_chain_of_its_own(model):
         logits, np.array([tags], np.int32), np.array([boundaries])
     )
     assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
-    # The row that goes on: it does not begin there.
+    # The row that continues: it does not begin there.
     boundaries = [0, 0, crf.ENDS, ALONE, ALONE, ALONE]
     expected = cost(model, logits[0, :3], tags[:3], begins=False)
     for i in (3, 4, 5):
@@ -114,15 +114,15 @@ def test_scores_learn_faster_but_their_gradient_is_their_own():
     gradients = tape.gradient(value, variables)
     zeros, small = model.scores, 1e-2
     for part, gradient in enumerate(gradients):
-        place = (0,) * len(gradient.shape)
+        index = (0,) * len(gradient.shape)
         values = []
         for sign in (1, -1):
             moved = [np.array(x) for x in zeros]
-            moved[part][place] = sign * small
+            moved[part][index] = sign * small
             model.set_scores(crf.Scores(*moved))
             values.append(float(loss()))
         slope = (values[0] - values[1]) / (2 * small)
-        assert float(gradient[place]) == pytest.approx(slope, abs=1e-3)
+        assert float(gradient[index]) == pytest.approx(slope, abs=1e-3)
         assert abs(slope) > 0.01
     model.set_scores(zeros)
     model.learned[1].assign([0.01, 0, 0])

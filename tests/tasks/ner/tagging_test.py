@@ -70,9 +70,9 @@ def test_logits_of_words_come_in_their_order_from_any_batches():
     def rows(numbers):
         longest = max(lengths[i] for i in numbers)
         logits = np.full((len(numbers), longest, 2), -1.0)
-        for place, i in enumerate(numbers):
+        for row, i in enumerate(numbers):
             part = flat[features.row_splits[i] : features.row_splits[i + 1]]
-            logits[place, : len(part)] = part
+            logits[row, : len(part)] = part
         return {"logits": logits, "example_index": np.array(numbers)}
 
     for order in ([[0, 2], [1]], [[1], [2, 0]], [[2], [1], [0]]):
@@ -81,7 +81,7 @@ def test_logits_of_words_come_in_their_order_from_any_batches():
 
 
 def test_the_attention_of_the_pretraining_is_kept():
-    """A place of a left-to-right model does not see what follows."""
+    """A position of a left-to-right model does not see what follows."""
     features = batch([[0] * 6] * 2)
     other = {k: v.copy() for k, v in features.items()}
     other["input_ids"][:, 3] = 19

@@ -34,7 +34,7 @@ def write(path, *qas, context="some text"):
         # Another spacing than the text has.
         ("in New \n York.", "New York", 3, "New \n York"),
         ("in New\u00a0York.", "New York", 3, "New\u00a0York"),
-        # Beside its place, but within the words that it touches.
+        # Not at its position, but within the words that it touches.
         ("was (1895-1943).", "1895", 4, "1895"),
         ("was (1895-1943).", "1943", 7, "1943"),
     ],
@@ -59,7 +59,7 @@ def test_answers_are_found_as_they_are_written(context, text, start, found):
     [("other", 0), ("text", 0), ("text", 99), ("text", -1), (" ", 4)],
     ids=["absent", "elsewhere", "behind", "before", "blank"],
 )
-def test_an_answer_that_is_not_at_its_place_is_not_found(text, start):
+def test_an_answer_that_is_not_at_its_position_is_not_found(text, start):
     assert dataset.find_answer("some text", dataset.Answer(text, start)) is None
 
 
@@ -134,7 +134,7 @@ def test_only_files_of_2_0_say_what_is_impossible(tmp_path):
     ]
 
 
-def test_an_answer_that_says_no_place_is_scored_and_not_learned(
+def test_an_answer_that_says_no_position_is_scored_and_not_learned(
     tmp_path, caplog
 ):
     made = qa("none") | {"answers": [{"text": "text"}]}

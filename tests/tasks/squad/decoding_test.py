@@ -29,12 +29,12 @@ TOKENIZER = wordpiece.Tokenizer(
 LIMITS = decoding.Limits(max_answer_length=9)
 
 
-def logit(place, factor):
-    return (place * factor % 101 - 50) / 8
+def logit(position, factor):
+    return (position * factor % 101 - 50) / 8
 
 
 @pytest.fixture(scope="module")
-def asked():
+def golden():
     """The golden questions, their windows, and the golden logits."""
     found = dataset.QuestionSet(
         path="",
@@ -83,10 +83,10 @@ def listed(answers):
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_lists_are_the_released_ones_to_the_last_digit(asked, version):
+def test_lists_are_the_released_ones_to_the_last_digit(golden, version):
     negative = version == "2.0"
     limits = dataclasses.replace(LIMITS, version_2_with_negative=negative)
-    found, *rest = asked
+    found, *rest = golden
     answers = decode(found, *rest, limits)
     golden = GOLDEN[version]
     compared = 0
@@ -102,8 +102,8 @@ def test_lists_are_the_released_ones_to_the_last_digit(asked, version):
     assert compared == len(golden["predictions"]) == 12
 
 
-def test_a_paragraph_without_tokens_is_answered_too(asked):
-    found, *rest = asked
+def test_a_paragraph_without_tokens_is_answered_too(golden):
+    found, *rest = golden
     assert decode(found, *rest)[-1].text(None) == "empty"
     limits = dataclasses.replace(LIMITS, version_2_with_negative=True)
     last = decode(found, *rest, limits)[-1]
@@ -112,9 +112,9 @@ def test_a_paragraph_without_tokens_is_answered_too(asked):
     assert last.null_odds == decoding.NO_ANSWER_ODDS
 
 
-def test_a_list_of_nothing_but_no_answer_does_not_crash(asked):
+def test_a_list_of_nothing_but_no_answer_does_not_crash(golden):
     """Where all best positions are outside of the paragraph."""
-    found, windows, logits = asked
+    found, windows, logits = golden
     outside = np.full_like(logits.start, -9.0)
     outside[windows.features.row_splits[:-1]] = 5.0
     limits = decoding.Limits(n_best_size=1, version_2_with_negative=True)
@@ -124,8 +124,8 @@ def test_a_list_of_nothing_but_no_answer_does_not_crash(asked):
         assert given.entries[0].probability == 1.0
 
 
-def test_answers_are_within_their_limits(asked):
-    found, windows, logits = asked
+def test_answers_are_within_their_limits(golden):
+    found, windows, logits = golden
     limits = decoding.Limits(n_best_size=7, max_answer_length=3)
     is_start = decoding.may_start(windows)
     rows = slice(0, len(windows))
@@ -142,23 +142,23 @@ def test_answers_are_within_their_limits(asked):
         assert len(set(texts)) == len(texts)
 
 
-def test_exact_answers_are_the_characters_of_their_tokens(asked):
+def test_exact_answers_are_the_characters_of_their_tokens(golden):
     limits = dataclasses.replace(LIMITS, exact_answers=True)
-    found = asked[0]
+    found = golden[0]
     for question, given in zip(
-        found.questions, decode(*asked, limits), strict=True
+        found.questions, decode(*golden, limits), strict=True
     ):
         context = found.contexts[question.paragraph]
         for entry in given.entries:
             if entry.span is not None:
                 assert entry.text == context[slice(*entry.span)]
     # Where the released way takes a whole sentence without spaces.
-    assert max(len(e.text) for e in decode(*asked)[7].entries) == 21
-    assert max(len(e.text) for e in decode(*asked, limits)[7].entries) <= 12
+    assert max(len(e.text) for e in decode(*golden)[7].entries) == 21
+    assert max(len(e.text) for e in decode(*golden, limits)[7].entries) <= 12
 
 
-def test_an_entry_says_where_it_stands(asked):
-    found, windows, logits = asked
+def test_an_entry_says_where_it_is(golden):
+    found, windows, logits = golden
     seen = 0
     for question, given in zip(
         found.questions, decode(found, windows, logits), strict=True

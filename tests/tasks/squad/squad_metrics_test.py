@@ -154,10 +154,10 @@ def test_the_best_threshold_is_that_of_trying_all():
 def test_official_predictions_score_as_officially(
     shared_data, predictions, data
 ):
-    place = shared_data / "squad"
+    root = shared_data / "squad"
     expected = json.loads((shared_data / "expected_scores.json").read_text())
     name = f"squad/official_predictions/{predictions}.json.gz"
-    found = dataset.read(str(place / f"{data}.json"))
+    found = dataset.read(str(root / f"{data}.json"))
     given = metrics.read_json(str(shared_data / name), str)
     values = metrics.evaluate(found, given)
     assert list(values.items()) == list(expected[name].items())

@@ -1,7 +1,9 @@
-"""Proves that what lies beside answers and a model tells of no others.
+"""Proves that each output file is of one set, and that none is lost.
 
 python -m pytest tests/tasks/squad/squad_outputs_writer_test.py
 """
+
+import json
 
 import pytest
 
@@ -12,10 +14,11 @@ from weights import task_files
 from weights.task_files import SquadSettings
 
 SCORES = {"eval_results.txt", "eval_results.json", "report.html"}
+SETS = ("dev.json", "test.json", "other/test.json")
 ANSWERS = {"predictions.json", "nbest_predictions.json"}
 
 
-def evaluate(place, *, labeled=True, with_negative=True):
+def evaluate(root, *, labeled=True, with_negative=True, name="dev.json"):
     """Two questions, one of them without an answer if that may be."""
     made = [
         dataset.Question(
@@ -28,7 +31,7 @@ def evaluate(place, *, labeled=True, with_negative=True):
         for number, right in enumerate([1, int(not with_negative)])
     ]
     found = dataset.QuestionSet(
-        path=str(place / "dev.json"),
+        path=str(root / name),
         contexts=["a"],
         questions=made,
         has_impossible=with_negative and labeled,
@@ -40,9 +43,10 @@ def evaluate(place, *, labeled=True, with_negative=True):
 
 @pytest.fixture
 def record(tmp_path):
-    """What writes beside a model; neither that nor the set is looked at."""
-    for name in ("model.safetensors", "dev.json"):
-        (tmp_path / name).write_bytes(b"")
+    """A writer beside a model, which is not read; sets differ by a byte."""
+    for i, name in enumerate(["model.safetensors", *SETS]):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes([i]))
     files = run_files.RunFiles(
         output_dir=str(tmp_path),
         settings={},
@@ -78,19 +82,52 @@ def test_a_threshold_is_stored_with_a_model_of_2_0_only(
     assert set(made.predictions.values()) == {"a", ""}
 
 
-def test_no_file_of_other_answers_is_left(record, tmp_path):
-    def names():
-        return {path.name for path in tmp_path.iterdir()} - kept
+def names(folder):
+    return {path.name for path in folder.iterdir() if path.is_file()}
 
-    kept = {"model.safetensors", "README.md", "question_answering.json"}
-    kept.add("dev.json")
+
+def read(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+def test_older_files_of_the_same_set_are_removed(record, tmp_path):
+    kept = names(tmp_path) | {"README.md", "question_answering.json"}
     (tmp_path / "README.md").write_text("card")
     task_files.write_settings(str(tmp_path), SquadSettings())
     record.write(evaluate(tmp_path))
-    assert names() == ANSWERS | SCORES | {"null_odds.json"}
-    record.write(evaluate(tmp_path, labeled=False))
-    assert names() == ANSWERS | {"null_odds.json"}
-    (tmp_path / "predict_logits.npz").write_bytes(b"other")
+    written = ANSWERS | SCORES | {"predicted_sets.json"}
+    assert names(tmp_path) - kept == written | {"null_odds.json"}
     record.write(evaluate(tmp_path, with_negative=False))
-    assert names() == ANSWERS | SCORES
-    assert kept <= {path.name for path in tmp_path.iterdir()}
+    assert names(tmp_path) - kept == written
+    assert kept <= names(tmp_path)
+
+
+def test_files_of_another_set_are_kept_with_its_name(record, tmp_path, caplog):
+    record.write(evaluate(tmp_path))
+    before = {name: (tmp_path / name).read_bytes() for name in SCORES}
+    answers = (tmp_path / "predictions.json").read_bytes()
+    # A set without answers: report and scores stay as they are.
+    record.write(evaluate(tmp_path, labeled=False, name="test.json"))
+    assert {name: (tmp_path / name).read_bytes() for name in SCORES} == before
+    assert (tmp_path / "predictions_dev.json").read_bytes() == answers
+    assert (tmp_path / "null_odds_dev.json").exists()
+    assert "predictions.json is of another set and is kept as" in caplog.text
+    # A set with answers and the same name, in another directory.
+    record.write(evaluate(tmp_path, name="other/test.json"))
+    for name, content in before.items():
+        stem, _, ending = name.partition(".")
+        assert (tmp_path / f"{stem}_dev.{ending}").read_bytes() == content
+    assert (tmp_path / "predictions_test.json").exists()
+    # The first set again: two sets are called "test".
+    record.write(evaluate(tmp_path))
+    sets = read(tmp_path, "predicted_sets.json")
+    (other,) = tmp_path.glob("predictions_test-*.json")
+    assert sets["predictions.json"]["set"] == "dev"
+    assert sets[other.name]["set"] == "test"
+    assert sets[other.name] != sets["predictions_test.json"]
+
+
+def test_files_of_an_unknown_set_are_kept_too(record, tmp_path):
+    (tmp_path / "predictions.json").write_text("{}")
+    record.write(evaluate(tmp_path))
+    assert (tmp_path / "predictions_earlier.json").read_text() == "{}"

@@ -33,7 +33,7 @@ def tokenizer():
 
 
 def questions(contexts, texts=("who?",), spans=None):
-    """Every question is asked about every paragraph, in order."""
+    """Returns every question about every paragraph, in order."""
     made = [
         dataset.Question(id=f"q{i}-{j}", text=text, paragraph=i)
         for i in range(len(contexts))
@@ -128,16 +128,16 @@ def test_every_token_has_most_context_in_exactly_one_window():
     expected = [(i, p) for i, n in enumerate(tokens) for p in range(n)]
     assert found == expected
     for row in np.flatnonzero(flat):
-        question, place = numbers[rows[row]], positions[row]
+        question, position = numbers[rows[row]], positions[row]
         scores = [
-            min(place - s, s + n - 1 - place) + 0.01 * n
+            min(position - s, s + n - 1 - position) + 0.01 * n
             for q, s, n in zip(numbers, starts, lengths, strict=True)
-            if q == question and s <= place < s + n
+            if q == question and s <= position < s + n
         ]
         window = rows[row]
         own = min(
-            place - starts[window],
-            starts[window] + lengths[window] - 1 - place,
+            position - starts[window],
+            starts[window] + lengths[window] - 1 - position,
         )
         assert own + 0.01 * lengths[window] == max(scores)
 
@@ -154,7 +154,7 @@ def test_every_token_has_most_context_in_exactly_one_window():
         ("\u4e1c\u4eac\u662f\u65e5\u672c(1943)", "\u65e5\u672c", "日 本"),
         ("\u4e1c\u4eac\u662f\u65e5\u672c(1943)", "1943", "1 ##9 ##4 ##3"),
         ("was (1895-1943).", "1895", "1 ##8 ##9 ##5"),
-        # Of a word the part that was asked for; the released code would take
+        # Of a word the part of the answer; the released code would take
         # the whole word and the marks around it, "( m ##e ##n ) .".
         ("the (men).", "me", "m ##e"),
         ("a-b-a", "a", "a"),
@@ -194,8 +194,8 @@ def test_answers_at_edges_and_in_several_windows(tokenizer):
         start, end = spans[question]
         first = windows.starts[i]
         text = " ".join(words[first : first + windows.lengths[i]])
-        place = int(starts[first])
-        is_inside = place <= start and end <= place + len(text)
+        position = int(starts[first])
+        is_inside = position <= start and end <= position + len(text)
         positions = [
             int(windows.features.dense[f"{name}_positions"][i, 0])
             for name in ("start", "end")
@@ -212,7 +212,7 @@ def test_answers_at_edges_and_in_several_windows(tokenizer):
     assert counts.max() >= 2
 
 
-def test_impossible_questions_point_at_the_first_place(tokenizer):
+def test_impossible_questions_point_at_the_first_position(tokenizer):
     one = dataset.Question(id="", text="a", paragraph=0, is_impossible=True)
     found = dataset.QuestionSet(path="", contexts=["a b"], questions=[one])
     dense = cut(tokenizer, found, is_training=True).features.dense

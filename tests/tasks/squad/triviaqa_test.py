@@ -26,7 +26,7 @@ def question(number, pages, value, aliases=()):
 
 
 @pytest.fixture
-def place(tmp_path):
+def root(tmp_path):
     pages = tmp_path / "wikipedia"
     pages.mkdir()
     (pages / "A.txt").write_text(
@@ -44,9 +44,9 @@ def place(tmp_path):
     return tmp_path
 
 
-def test_pages_with_an_answer_in_their_first_400_words_are_kept(place):
+def test_pages_with_an_answer_in_their_first_400_words_are_kept(root):
     made, counts = triviaqa.convert(
-        str(place / "qa.json"), str(place / "wikipedia")
+        str(root / "qa.json"), str(root / "wikipedia")
     )
     assert counts == triviaqa.Counts(
         questions=3, pages=5, missing=1, without_answer=1, kept=3
@@ -62,7 +62,7 @@ def test_pages_with_an_answer_in_their_first_400_words_are_kept(place):
         start = answer["answer_start"]
         text = answer["text"]
         assert context[start : start + len(text)] == text
-    # The longest at the first place, as the page spells and spaces it.
+    # The longest at the first position, as the page spells and spaces it.
     assert found["tc_1--A.txt"][0]["text"] == "sunset\nboulevard"
     assert found["tc_3--A.txt"][0]["text"] == "Caf\u00e9"
     assert len(found["tc_3--B.txt"][1].split()) == 400
@@ -77,12 +77,12 @@ def test_aliases_are_whole_words():
         assert triviaqa.find_alias(f"a {text}", ["KIss"]).text == text
 
 
-def test_the_command_writes_what_run_squad_reads(place, capsys):
-    output = place / "made" / "train.json"
+def test_the_command_writes_what_run_squad_reads(root, capsys):
+    output = root / "made" / "train.json"
     argv = [
         "create_triviaqa_squad.py",
-        f"--input_file={place / 'qa.json'}",
-        f"--evidence_dir={place / 'wikipedia'}",
+        f"--input_file={root / 'qa.json'}",
+        f"--evidence_dir={root / 'wikipedia'}",
         f"--output_file={output}",
     ]
     config_flags.run(
@@ -95,7 +95,7 @@ def test_the_command_writes_what_run_squad_reads(place, capsys):
     lines = output.read_text().splitlines()
     articles = [json.loads(line.removesuffix(",")) for line in lines[1:-1]]
     assert [article["title"] for article in articles] == ["A", "B"]
-    other = place / "squad.json"
+    other = root / "squad.json"
     qa = {"id": "1", "question": "?", "answers": []}
     qa["answers"] = [{"text": "b", "answer_start": 2}]
     paragraph = {"context": "a b", "qas": [qa]}
@@ -114,20 +114,20 @@ def test_the_official_form_is_understood(shared_data, tmp_path):
     assert qa["answers"][0] == {"text": "Sunset Blvd.", "answer_start": 9}
 
 
-def test_what_the_user_can_mend_is_named(place):
+def test_what_the_user_can_mend_is_named(root):
     with pytest.raises(errors.InputError, match="none of the 5 pages"):
-        triviaqa.convert(str(place / "qa.json"), str(place / "nowhere"))
-    bad = place / "bad.json"
+        triviaqa.convert(str(root / "qa.json"), str(root / "nowhere"))
+    bad = root / "bad.json"
     bad.write_text('{"data": []}')
     with pytest.raises(errors.InputError, match="has no list 'Data'"):
-        triviaqa.convert(str(bad), str(place))
+        triviaqa.convert(str(bad), str(root))
     bad.write_text('{"Data": [{"Question": "?"}]}')
     with pytest.raises(errors.InputError, match="1: has no text 'QuestionId'"):
-        triviaqa.convert(str(bad), str(place))
+        triviaqa.convert(str(bad), str(root))
     made = question(1, ["../secret"], "x")
     bad.write_text(json.dumps({"Data": [made]}))
     with pytest.raises(errors.InputError, match="outside of the evidence"):
-        triviaqa.convert(str(bad), str(place))
+        triviaqa.convert(str(bad), str(root))
     for name, value, kind in (
         ("EntityPages", None, "list"),
         ("Question", None, "text"),
@@ -136,25 +136,23 @@ def test_what_the_user_can_mend_is_named(place):
         made = question(1, ["A.txt"], "x") | {name: value}
         bad.write_text(json.dumps({"Data": [made]}))
         with pytest.raises(errors.InputError, match=f"no {kind} '{name}'"):
-            triviaqa.convert(str(bad), str(place))
+            triviaqa.convert(str(bad), str(root))
 
 
-def test_a_folder_is_no_page_and_an_alias_may_be_missing(place):
-    (place / "wikipedia" / "sub").mkdir()
+def test_a_folder_is_no_page_and_an_alias_may_be_missing(root):
+    (root / "wikipedia" / "sub").mkdir()
     made = question(1, ["sub", "A.txt"], "Sunset")
     made["Answer"] |= {"Aliases": None, "NormalizedAliases": "b"}
-    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
-    _, counts = triviaqa.convert(
-        str(place / "qa.json"), str(place / "wikipedia")
-    )
+    (root / "qa.json").write_text(json.dumps({"Data": [made]}))
+    _, counts = triviaqa.convert(str(root / "qa.json"), str(root / "wikipedia"))
     assert (counts.missing, counts.kept) == (1, 1)
 
 
-def test_a_file_without_any_answer_is_refused(place):
+def test_a_file_without_any_answer_is_refused(root):
     made = question(1, ["A.txt"], "Berlin")
-    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
+    (root / "qa.json").write_text(json.dumps({"Data": [made]}))
     with pytest.raises(errors.InputError, match="none of 1 questions has its"):
-        triviaqa.convert(str(place / "qa.json"), str(place / "wikipedia"))
+        triviaqa.convert(str(root / "qa.json"), str(root / "wikipedia"))
 
 
 @pytest.mark.parametrize(
@@ -173,12 +171,12 @@ def test_a_file_without_any_answer_is_refused(place):
     ],
 )
 def test_signs_between_the_words_of_an_alias_do_not_count(
-    place, context, alias, text
+    root, context, alias, text
 ):
-    (place / "wikipedia" / "D.txt").write_text(context)
+    (root / "wikipedia" / "D.txt").write_text(context)
     made = question(1, ["D.txt"], alias)
-    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
-    arguments = str(place / "qa.json"), str(place / "wikipedia")
+    (root / "qa.json").write_text(json.dumps({"Data": [made]}))
+    arguments = str(root / "qa.json"), str(root / "wikipedia")
     if text == "":
         with pytest.raises(errors.InputError, match="none of 1 questions has"):
             triviaqa.convert(*arguments)
@@ -199,17 +197,17 @@ def test_a_normalized_alias_counts_where_no_other_is_found():
     assert triviaqa.find_answer("Who else?", answer).text == "Who"
 
 
-def test_pages_are_found_in_other_case_and_form_and_others_named(place, caplog):
-    (place / "wikipedia" / "Beyonce\u0301.txt").write_text("Paris")
+def test_pages_are_found_in_other_case_and_form_and_others_named(root, caplog):
+    (root / "wikipedia" / "Beyonce\u0301.txt").write_text("Paris")
     made = question(1, ["beyonc\u00e9.txt", "Nowhere.txt"], "Paris")
     made["EntityPages"].append({"Title": "no name"})
-    (place / "qa.json").write_text(json.dumps({"Data": [made]}))
-    arguments = str(place / "qa.json"), str(place / "wikipedia")
+    (root / "qa.json").write_text(json.dumps({"Data": [made]}))
+    arguments = str(root / "qa.json"), str(root / "wikipedia")
     with caplog.at_level("WARNING", logger="absl"):
         _, counts = triviaqa.convert(*arguments)
     assert (counts.pages, counts.missing, counts.kept) == (3, 2, 1)
     assert "1: Nowhere.txt; " in caplog.text
     assert "1: a page without a name" in caplog.text
-    (place / "qa.json").write_text(json.dumps({"Data": [made, made]}))
+    (root / "qa.json").write_text(json.dumps({"Data": [made, made]}))
     with pytest.raises(errors.InputError, match="question 2: tc_1--.* twice"):
         triviaqa.convert(*arguments)
