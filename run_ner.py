@@ -77,9 +77,7 @@ class NerConfig(run_config.FinetuningConfig):
         "The scheme of the files' tags; auto recognizes it.", "auto"
     )
     model_scheme: Literal["bio2", "iobes"] = field(
-        "The scheme of the model's labels.",
-        "bio2",
-        affects="result",
+        "The scheme of the model's labels.", "bio2", affects="result"
     )
     entity_types: str | None = field(
         "Comma-separated; by default, those of the training set.",
@@ -120,8 +118,7 @@ class NerConfig(run_config.FinetuningConfig):
         "weighted_sum_all",
         "all",
     ] = field(
-        "Freeze the encoder, and train a BiLSTM on these activations.",
-        "none",
+        "Freeze the encoder, and train a BiLSTM on these activations.", "none"
     )
     lstm_size: int = field(
         "Units of each direction of the two LSTM layers.", 768, affects="result"

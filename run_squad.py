@@ -242,9 +242,7 @@ def combine(config: SquadConfig) -> None:
         results=grid.Results(config.output_dir),
     )
     writer = outputs.OutputWriter(
-        files,
-        with_negative=data.with_negative,
-        threshold=evaluation.threshold,
+        files, with_negative=data.with_negative, threshold=evaluation.threshold
     )
     writer.write(evaluation)
 

@@ -104,10 +104,7 @@ class _Line(NamedTuple):
 
 
 def read(
-    path: str,
-    *,
-    word_column: int = 0,
-    tag_column: int | None = -1,
+    path: str, *, word_column: int = 0, tag_column: int | None = -1
 ) -> Sentences:
     """Reads a file.
 

@@ -76,10 +76,7 @@ class Evaluation:
 
 
 def evaluate(
-    data: ner_data.NerData,
-    name: str,
-    logits: np.ndarray,
-    tags: Sequence[str],
+    data: ner_data.NerData, name: str, logits: np.ndarray, tags: Sequence[str]
 ) -> Evaluation:
     """Compares predicted tags with those of a set.
 

@@ -76,9 +76,7 @@ def with_boundaries(features: Features, sentences: conll.Sentences) -> Features:
 
 
 def of_words(
-    features: Features,
-    name: str,
-    batches: Iterable[Mapping[str, np.ndarray]],
+    features: Features, name: str, batches: Iterable[Mapping[str, np.ndarray]]
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Yields consecutive words and the values of their first tokens [n, ...].
 

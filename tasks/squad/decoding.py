@@ -20,7 +20,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -118,16 +118,8 @@ class Spans(NamedTuple):
     end_logits: np.ndarray
 
 
-class _Row(NamedTuple):
-    """An Entry without its probability."""
-
-    text: str
-    start_logit: float
-    end_logit: float
-    span: tuple[int, int] | None
-
-
 _NullLogits = tuple[float, float]  # Start and end logit of [CLS].
+_Project = Callable[..., tuple[str, tuple[int, int]]]
 
 
 def collect_logits(
@@ -169,7 +161,7 @@ def decode(
     """
     nulls = _null_logits(len(question_set), windows, logits)
     is_start = may_start(windows)
-    project = _Projection(question_set, windows, tokenizer, limits)
+    project = _projector(question_set, windows, tokenizer, limits)
     result: list[Answers] = []
     for first in range(0, len(question_set), _CHUNK):
         numbers = range(first, min(first + _CHUNK, len(question_set)))
@@ -282,9 +274,11 @@ def _null_logits(
 
 
 def _texts(
-    spans: Iterable[tuple], null: _NullLogits | None, project: "_Projection"
-) -> Iterator[_Row]:
-    """Yields a question's answers; "" follows those with a higher score.
+    spans: Iterable[tuple], null: _NullLogits | None, project: _Project
+) -> Iterator[Entry]:
+    """Yields a question's answers, without their probabilities.
+
+    "" comes after all answers with a higher score.
 
     Args:
       spans: rows of Spans, the best first.
@@ -293,19 +287,19 @@ def _texts(
     """
     for question, window, start, end, start_logit, end_logit in spans:
         if null is not None and start_logit + end_logit < null[0] + null[1]:
-            yield _Row("", *null, None)
+            yield Entry("", 0.0, *null, None)
             null = None
         text, characters = project(question, window, start, end)
-        yield _Row(text, start_logit, end_logit, characters)
+        yield Entry(text, 0.0, start_logit, end_logit, characters)
     if null is not None:
-        yield _Row("", *null, None)
+        yield Entry("", 0.0, *null, None)
 
 
 def _answers(
-    texts: Iterable[_Row], null: _NullLogits | None, limits: Limits
+    texts: Iterable[Entry], null: _NullLogits | None, limits: Limits
 ) -> Answers:
     """Returns the n_best_size best different texts with probabilities."""
-    rows: list[_Row] = []
+    rows: list[Entry] = []
     seen: set[str] = set()
     for row in texts:
         if len(rows) >= limits.n_best_size:
@@ -314,12 +308,12 @@ def _answers(
             seen.add(row.text)
             rows.append(row)
     if limits.version_2_with_negative and "" not in seen:
-        rows.append(_Row("", *(null or (0.0, 0.0)), None))
+        rows.append(Entry("", 0.0, *(null or (0.0, 0.0)), None))
     if not rows:
-        rows.append(_Row(NOTHING, 0.0, 0.0, None))
+        rows.append(Entry(NOTHING, 0.0, 0.0, 0.0, None))
     probabilities = _softmax([row.start_logit + row.end_logit for row in rows])
     entries = [
-        Entry(row.text, probability, *row[1:])
+        row._replace(probability=probability)
         for row, probability in zip(rows, probabilities, strict=True)
     ]
     best = next((row for row in rows if row.text), None)
@@ -337,8 +331,13 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     return [x / total for x in exponentials]
 
 
-class _Projection:
-    """Maps the tokens of a span to the text in the paragraph.
+def _projector(
+    question_set: dataset.QuestionSet,
+    windows: Windows,
+    tokenizer: wordpiece.Tokenizer,
+    limits: Limits,
+) -> _Project:
+    """Returns a function that maps the tokens of a span to its text.
 
         tokens                                   steve smith
         their words                              Steve Smith's,
@@ -350,53 +349,34 @@ class _Projection:
     complete words, as in google-research/bert and in the paper's scores. In
     languages without spaces, such as Chinese, these may be complete sentences:
     limits.exact_answers returns the characters of the tokens instead.
+
+    The function also returns the characters of the tokens in the paragraph,
+    which the text may exceed.
     """
+    documents, contexts = windows.documents, question_set.contexts
+    tokens = tokenizer.vocabulary.tokens
+    split = normalization.Normalization(**tokenizer.settings).words
+    normalize = functools.lru_cache(1 << 16)(lambda word: " ".join(split(word)))
+    words_of = functools.lru_cache(4)(lambda i: dataset.words(contexts[i]))
 
-    def __init__(
-        self,
-        question_set: dataset.QuestionSet,
-        windows: Windows,
-        tokenizer: wordpiece.Tokenizer,
-        limits: Limits,
-    ):
-        self._question_set = question_set
-        self._windows = windows
-        self._tokens = tokenizer.vocabulary.tokens
-        self._exact = limits.exact_answers
-        split = normalization.Normalization(**tokenizer.settings).words
-        self._normalize = functools.lru_cache(1 << 16)(
-            lambda word: " ".join(split(word))
-        )
-        self._words = functools.lru_cache(4)(
-            lambda paragraph: dataset.words(question_set.contexts[paragraph])
-        )
-
-    def __call__(
-        self, question: int, window: int, start: int, end: int
+    def project(
+        question: int, window: int, start: int, end: int
     ) -> tuple[str, tuple[int, int]]:
-        """Returns the text of the tokens at positions start to end.
-
-        Also returns the characters of the tokens in the paragraph, which the
-        text may exceed.
-        """
-        windows, documents = self._windows, self._windows.documents
-        paragraph = self._question_set.questions[question].paragraph
+        paragraph = question_set.questions[question].paragraph
         shift = documents.row_splits[paragraph] + windows.starts[window]
         shift -= windows.offsets[window]
         first, last = int(shift + start), int(shift + end)
         span = int(documents.starts[first]), int(documents.ends[last])
-        if self._exact:
-            text = self._question_set.contexts[paragraph][slice(*span)]
-            return text, span
+        if limits.exact_answers:
+            return contexts[paragraph][slice(*span)], span
         ids = documents.ids[first : last + 1].tolist()
-        words = slice(documents.words[first], documents.words[last] + 1)
-        words = self._words(paragraph)[words]
-        text = final_text(
-            join_tokens([self._tokens[i] for i in ids]),
-            words,
-            list(map(self._normalize, words)),
-        )
-        return text, span
+        words = words_of(paragraph)[
+            documents.words[first] : documents.words[last] + 1
+        ]
+        answer = join_tokens([tokens[i] for i in ids])
+        return final_text(answer, words, list(map(normalize, words))), span
+
+    return project
 
 
 def join_tokens(tokens: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from absl import logging
 from foundation import errors, file_system
 from jobs import model_card, report, run_files
 from tasks.squad import dataset, metrics, windowing
-from tasks.squad.decoding import Answers, SpanLogits
+from tasks.squad.decoding import Answers, Entry, SpanLogits
 from tasks.squad.windowing import Windows
 from weights import model_directory, task_files, tokenizer_files
 
@@ -216,12 +216,7 @@ def write_predictions(output_dir: str, evaluation: Evaluation) -> None:
     ids = [question.id for question in evaluation.question_set.questions]
     lists = {
         number: [
-            {
-                "text": entry.text,
-                "probability": entry.probability,
-                "start_logit": entry.start_logit,
-                "end_logit": entry.end_logit,
-            }
+            {name: getattr(entry, name) for name in Entry._fields[:-1]}
             for entry in answers.entries
         ]
         for number, answers in zip(ids, evaluation.answers, strict=True)
