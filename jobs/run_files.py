@@ -243,7 +243,7 @@ def keep_other_sets(
             if sets.get(kept, before)["digest"] != before["digest"]:
                 kept = f"{stem}_{before['set']}-{before['digest'][:8]}{ending}"
             file_system.replace(old, os.path.join(output_dir, kept))
-            logging.info("%s is of another set and is kept as %s", old, kept)
+            logging.warning("%s is of another set and is kept as %s", old, kept)
             sets[kept] = before
         sets[file] = {"set": name, "digest": digest}
     file_system.make_folder(output_dir)

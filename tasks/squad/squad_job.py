@@ -232,6 +232,9 @@ def open_job(
             **dataclasses.asdict(data.limits),
         }
 
+    data_settings = {}
+    if data.train is not None:
+        data_settings = {"train_file": windowing.digests(data.train)}
     return finetuning.Job(
         config=config,
         start=start,
@@ -242,7 +245,7 @@ def open_job(
         ),
         features=lambda split: training_features(),
         evaluate=evaluate,
-        data_settings=windowing.fingerprint(data.train, data.sizes),
+        data_settings=data_settings,
         evaluation_settings=evaluation_settings,
         # As released, questions and not windows make an epoch.
         num_examples=len(data.train) if data.train else None,

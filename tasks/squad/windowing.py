@@ -12,7 +12,6 @@ paragraph, so that answers are found in any script and with any white space.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -377,19 +376,6 @@ def answers_in_no_window(
             reason = "its answer has no token"
         rows.append((question.id, reason))
     return rows
-
-
-def fingerprint(
-    question_set: dataset.QuestionSet | None, sizes: WindowSizes
-) -> dict[str, Any]:
-    """Returns what identifies a training set and its windows, by flag."""
-    if question_set is None:
-        return {}
-    return {
-        "train_file": digests(question_set),
-        "doc_stride": sizes.doc_stride,
-        "max_query_length": sizes.max_query_length,
-    }
 
 
 def _count_up(counts: np.ndarray) -> np.ndarray:
