@@ -1,4 +1,4 @@
-"""Proves --features of run_ner.py: every choice, and what of it stands.
+"""Proves --features of run_ner.py: every choice, and what is used again.
 
 python -m pytest tests/run_ner_features_test.py
 """
@@ -22,23 +22,23 @@ SHORT = {"lstm_size": 8, "num_train_epochs": 1, "train_batch_size": 32}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     """Encoders of two and of four layers, and data."""
-    place = tmp_path_factory.mktemp("data")
-    ner_runs.make_data(place, (40, 20, 15))
-    tiny_runs.save_encoder(place / "deep", WORDS, **DEEP)
-    ner_runs.write_file(place / "much.train", 1, 300)
-    return place
+    root = tmp_path_factory.mktemp("data")
+    ner_runs.make_data(root, (40, 20, 15))
+    tiny_runs.save_encoder(root / "deep", WORDS, **DEEP)
+    ner_runs.write_file(root / "much.train", 1, 300)
+    return root
 
 
-def run(place, name, *switches, has_lstms=False, **flags):
+def run(root, name, *switches, has_lstms=False, **flags):
     """Runs; most of what is proved needs no LSTM, which is slow to trace."""
-    flags = {"init_checkpoint": place / "deep", "features": "last"} | flags
+    flags = {"init_checkpoint": root / "deep", "features": "last"} | flags
     make = lstm.BiLstmTagger
     if not has_lstms:
         make = functools.partial(make, depth=0)
     with mock.patch.object(lstm, "BiLstmTagger", make):
-        return ner_runs.run(place, name, *switches, **flags)
+        return ner_runs.run(root, name, *switches, **flags)
 
 
 def results(folder):
@@ -58,7 +58,7 @@ def without_gc():
 
 
 @pytest.mark.slow
-def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
+def test_all_six_choices_in_one_command(root, capsys, monkeypatch, without_gc):
     tagger, alive, made = lstm.BiLstmTagger, [], []
 
     def make_and_count(**arguments):
@@ -70,7 +70,7 @@ def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
     monkeypatch.setattr(lstm, "BiLstmTagger", make_and_count)
     flags = SHORT | {"features": "all"}
     modes = "--do_train", "--do_eval"
-    folder = run(place, "features", *modes, **flags)
+    folder = run(root, "features", *modes, **flags)
     assert len(alive) == 6 and not any(alive)  # One at a time is in memory.
     first = results(folder)
     assert list(first) == list(feature_based.CHOICES)
@@ -86,7 +86,7 @@ def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
     paths = [*(folder / "activations").iterdir(), *folder.glob("features/*/*")]
     times = {path: path.stat().st_mtime_ns for path in paths}
     (folder / "features/last/result.json").unlink()
-    run(place, "features", *modes, **flags)
+    run(root, "features", *modes, **flags)
     for path in paths:
         if path.parent.name != "last" and path.name != "labels.json":
             assert path.stat().st_mtime_ns == times[path], path
@@ -97,37 +97,37 @@ def test_all_six_choices_in_one_command(place, capsys, monkeypatch, without_gc):
 
 
 @pytest.fixture(scope="module")
-def trained(place):
+def trained(root):
     """A tagger of the last layer, trained and evaluated."""
-    return run(place, "last", "--do_train", "--do_eval", **SHORT)
+    return run(root, "last", "--do_train", "--do_eval", **SHORT)
 
 
-def test_further_files_are_predicted_and_earlier_scores_stay(place, trained):
+def test_further_files_are_predicted_and_earlier_scores_stay(root, trained):
     before = results(trained)["last"]["values"]
     assert set(before) == {"dev"}
     folder = trained / "features" / "last"
     flags = SHORT | {"data_dir": None}
-    ner_runs.write_file(place / "new.txt", 9, 5, tags=False)
+    ner_runs.write_file(root / "new.txt", 9, 5, tags=False)
     for name in ("words.txt", "new.txt"):
-        flags["test_file"] = place / name
-        run(place, "last", "--do_predict", **flags)
+        flags["test_file"] = root / name
+        run(root, "last", "--do_predict", **flags)
         predicted = folder / "predictions_test.txt"
-        assert words(predicted) == words(place / name)
+        assert words(predicted) == words(root / name)
         values = results(trained)["last"]["values"]
         assert values == before | {"test": {}}
     # With tags it is another file, and has scores.
-    flags["test_file"] = place / "eng.testb"
-    run(place, "last", "--do_predict", **flags)
+    flags["test_file"] = root / "eng.testb"
+    run(root, "last", "--do_predict", **flags)
     values = results(trained)["last"]["values"]
     assert values["dev"] == before["dev"]
     assert 0 <= values["test"]["f1"] <= 1
 
 
-def test_another_development_set_is_evaluated_anew(place, trained):
+def test_another_development_set_is_evaluated_anew(root, trained):
     before = results(trained)["last"]["values"]["dev"]
     flags = SHORT | {"data_dir": None}
     for name in ("eng.testb", "eng.testa"):
-        run(place, "last", "--do_eval", dev_file=place / name, **flags)
+        run(root, "last", "--do_eval", dev_file=root / name, **flags)
         found = results(trained)["last"]["values"]["dev"]
         assert (found == before) == (name == "eng.testa")
 
@@ -151,30 +151,30 @@ CHANGED = {
 
 @pytest.mark.parametrize("flags, message", CHANGED.values(), ids=CHANGED)
 def test_a_tagger_is_never_taken_for_another(
-    place, trained, capsys, flags, message
+    root, trained, capsys, flags, message
 ):
     files = ("train_file", "init_checkpoint")
-    flags = {k: place / v if k in files else v for k, v in flags.items()}
+    flags = {k: root / v if k in files else v for k, v in flags.items()}
     flags = {"do_train": True, "do_eval": True} | SHORT | flags
     path = trained / "features" / "labels.json"
     before = path.stat().st_mtime_ns
     with pytest.raises(SystemExit) as exit:
-        run(place, "last", **flags)
+        run(root, "last", **flags)
     assert exit.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error and "another --output_dir" in error
     assert path.stat().st_mtime_ns == before
 
 
-def test_a_tagger_learns_from_activations(place):
+def test_a_tagger_learns_from_activations(root):
     flags = {"features": "concat_last_four", "lstm_size": 24}
     flags["has_lstms"] = True
     folder = run(
-        place,
+        root,
         "frozen",
         "--do_train",
         "--do_eval",
-        train_file=place / "much.train",
+        train_file=root / "much.train",
         lstm_learning_rate=1e-2,
         num_train_epochs=12,
         **flags,
@@ -184,16 +184,16 @@ def test_a_tagger_learns_from_activations(place):
     assert values["eval_f1"] > 0.8
     before = results(folder)
     (of_choice / "result.json").unlink()  # Loaded, not looked up.
-    dev = {"data_dir": None, "dev_file": place / "eng.testa"}
-    run(place, "frozen", "--do_eval", **dev, **flags)
+    dev = {"data_dir": None, "dev_file": root / "eng.testa"}
+    run(root, "frozen", "--do_eval", **dev, **flags)
     assert tiny_runs.eval_results(of_choice) == values
     again = results(folder)["concat_last_four"]
     assert again["values"] == before["concat_last_four"]["values"]
 
 
-def test_features_of_a_shallow_encoder_are_refused(place, capsys):
+def test_features_of_a_shallow_encoder_are_refused(root, capsys):
     flags = {"features": "concat_last_four", "do_train": True}
     with pytest.raises(SystemExit):
-        run(place, "shallow", init_checkpoint=place / "encoder", **flags)
+        run(root, "shallow", init_checkpoint=root / "encoder", **flags)
     error = capsys.readouterr().err.splitlines()[-1]
     assert "--features=concat_last_four: the model has only 2 layer" in error

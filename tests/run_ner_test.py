@@ -202,7 +202,10 @@ BAD = {
         "nodoc.txt: --document_context needs",
     ),
     "no_text": (TRAIN | TEXT | {"text_file": "gone.txt"}, "gone.txt"),
-    "text": (TRAIN | TEXT | {"text_file": "latin.txt"}, "latin.txt:2: not UTF-8"),
+    "text": (
+        TRAIN | TEXT | {"text_file": "latin.txt"},
+        "latin.txt:2: not UTF-8",
+    ),
     "empty_text": (TRAIN | TEXT | {"text_file": "empty.txt"}, "has no lines"),
     "crf_of_features": (
         TRAIN | {"crf": True, "features": "last"},
