@@ -1,4 +1,4 @@
-"""Proves that the runner converts, lists and compares, and ends as it should.
+"""Proves that the command converts, lists and compares checkpoints.
 
 python -m pytest tests/convert_checkpoint_test.py
 """
@@ -132,7 +132,7 @@ def test_list_needs_no_data(run, shared_data):
     assert out.splitlines()[-1] == "206 variables, 102,882,442 parameters"
 
 
-def test_optimizer_slots_stay_behind_unless_asked_for(run, tmp_path):
+def test_optimizer_slots_are_left_out_without_noslim(run, tmp_path):
     checkpoint = conversion.load(
         convert_checkpoint.checkpoint_sources.read(str(PRETRAINED))
     )
@@ -165,9 +165,9 @@ def test_heads_can_be_left_out(run, tmp_path):
 
 
 @pytest.fixture
-def asked(tmp_path):
-    """A model with everything that one may have to be asked with."""
-    folder = tmp_path / "asked"
+def finetuned(tmp_path):
+    """A model directory with all files of tasks."""
+    folder = tmp_path / "finetuned"
     shutil.copytree(PRETRAINED, folder)
     task_files.write_settings(
         str(folder), task_files.SquadSettings(version_2_with_negative=True)
@@ -178,26 +178,24 @@ def asked(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["model_directory", "tf1"])
-def test_what_a_model_must_be_asked_with_comes_along(
-    run, asked, tmp_path, form
-):
+def test_the_files_of_a_task_are_copied(run, finetuned, tmp_path, form):
     assert task_files.TRUE_CASE in conversion.TASK_FILES
     output = tmp_path / "out"
     flags = (f"--output={output}", f"--output_format={form}")
-    code, out, _ = run(f"--input={asked}", *flags)
+    code, out, _ = run(f"--input={finetuned}", *flags)
     assert code == 0
     listed = "crf.json, question_answering.json, true_case.json"
     assert f"(BertForPreTraining), {listed}; left over: nothing" in out
     for name in conversion.TASK_FILES:
-        assert (output / name).read_bytes() == (asked / name).read_bytes()
+        assert (output / name).read_bytes() == (finetuned / name).read_bytes()
     prefix = str(output / "bert_model.ckpt")
     found = squad_job.find_settings(str(tmp_path / "new"), prefix)
     assert found.version_2_with_negative
 
 
-def test_without_heads_it_is_left_over(run, asked, tmp_path):
+def test_without_heads_they_are_left_over(run, finetuned, tmp_path):
     flags = (f"--output={tmp_path}/out", "--drop_heads")
-    code, out, _ = run(f"--input={asked}", *flags)
+    code, out, _ = run(f"--input={finetuned}", *flags)
     assert code == 0
     listed = "crf.json, question_answering.json, true_case.json"
     assert f"(BertModel); left over: {listed}\n" in out
@@ -206,8 +204,8 @@ def test_without_heads_it_is_left_over(run, asked, tmp_path):
 
 
 @pytest.mark.parametrize("size", [8, 5])
-def test_a_bilstm_comes_along(run, tmp_path, size):
-    """Also where its outputs have the size that a head without it reads."""
+def test_a_bilstm_is_converted(run, tmp_path, size):
+    """Also if its outputs have the size of the encoder's."""
     config = BertConfig.from_json_file(PRETRAINED / "bert_config.json")
     assert config.hidden_size == 16
     model = models.ClassificationModel(
@@ -223,7 +221,7 @@ def test_a_bilstm_comes_along(run, tmp_path, size):
         assert old.read_bytes() == new.read_bytes(), name
 
 
-def test_no_model_is_asked_with_what_belongs_to_another(run, tmp_path):
+def test_a_directory_with_another_models_files_is_refused(run, tmp_path):
     (tmp_path / "crf.json").write_text("{}")
     code, _, err = run(f"--input={PRETRAINED}", f"--output={tmp_path}")
     assert code == 2 and "crf.json is there already" in err
@@ -247,7 +245,7 @@ def test_words_and_positions_are_added_from_the_command_line(run, tmp_path):
     assert text.endswith("slowly\nforgets\n")
 
 
-def test_words_are_read_as_all_text_is(run, tmp_path):
+def test_words_are_decoded_like_all_text(run, tmp_path):
     path = tmp_path / "words.txt"
     path.write_bytes("slowly\ncaf\u00e9\n".encode("latin-1"))
     flags = [f"--input={PRETRAINED}", f"--output={tmp_path}/out"]
@@ -277,14 +275,14 @@ def test_words_are_read_as_all_text_is(run, tmp_path):
         (["--list", "--outputs=x"], "outputs"),
     ],
 )
-def test_what_cannot_be_meant_ends_with_2_and_one_line(flags, message, run):
+def test_invalid_flags_end_with_2_and_one_line(flags, message, run):
     code, _, err = run(f"--input={PRETRAINED}", *flags)
     assert code == 2
     last = err.strip().splitlines()[-1]
     assert message in last and "Traceback" not in err
 
 
-def test_without_a_config_it_asks_for_one(run, tmp_path):
+def test_without_a_config_bert_config_file_is_required(run, tmp_path):
     run(f"--input={PRETRAINED}", f"--output={tmp_path}/a")
     for name in ("config.json", "bert_config.json"):
         (tmp_path / "a" / name).unlink()

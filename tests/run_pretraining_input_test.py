@@ -276,7 +276,7 @@ def test_ids_beyond_the_model_are_refused(place, tmp_path, capfd):
     line = _refused(
         capfd, place, bert_config_file=small, output_dir=tmp_path / "o"
     )
-    assert "--bert_config_file: vocab_size is 12" in line
+    assert "but the model's vocab_size is 12" in line
 
 
 def test_a_config_that_is_no_json_is_refused(place, tmp_path, capfd):

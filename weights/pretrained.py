@@ -5,7 +5,6 @@ from a run's own directory if it holds a trained model.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -106,7 +105,7 @@ def open_start(
             "--vocab_file is required: there is no vocabulary beside "
             f"--init_checkpoint={init_checkpoint}"
         )
-    check_vocabulary(config.vocab_size, tokenizer, where)
+    check_vocabulary(config.vocab_size, len(tokenizer.vocabulary), where)
     settings = model_directory.Settings()
     if source is not None:
         settings = source.settings
@@ -178,15 +177,19 @@ def read_config(path: str) -> BertConfig:
     return BertConfig.from_json_file(file_system.local(path))
 
 
-def check_vocabulary(
-    vocab_size: int, tokenizer: wordpiece.Tokenizer, where: str
-) -> None:
+def check_vocabulary(vocab_size: int, found: int, where: str) -> None:
     """Compares the size of a vocabulary with the model's embeddings.
 
-    Raises InputError if the vocabulary is larger, and logs a warning if it is
-    smaller by more than padding explains.
+    Logs a warning if the vocabulary is smaller by more than padding explains.
+
+    Args:
+      vocab_size: of the model.
+      found: the vocabulary's number of tokens.
+      where: the vocabulary's file or flag, for messages.
+
+    Raises:
+      InputError: the vocabulary is larger.
     """
-    found = len(tokenizer.vocabulary)
     if found > vocab_size:
         raise errors.InputError(
             f"{where}: the vocabulary has {found} entries, but the model's "
@@ -212,12 +215,12 @@ def check_same_tokens(
     Further tokens at the end, and words that replace [unusedN], are allowed.
 
     Args:
-      tokenizer: with the vocabulary that the user gave.
+      tokenizer: with the given vocabulary.
       directory: of the weights; may have no vocabulary.
-      where: the flag, for the message.
+      where: the given vocabulary's file or flag, for the message.
 
     Raises:
-      InputError: an id stands for different tokens.
+      InputError: an id has different tokens.
     """
     if not tokenizer_files.has_vocabulary(directory):
         return
@@ -227,8 +230,7 @@ def check_same_tokens(
         if given != own and not own.startswith("[unused"):
             raise errors.InputError(
                 f"{where}: token {number} is {given!r}, but {own!r} in "
-                f"{os.path.join(directory, tokenizer_files.VOCABULARY)}, which "
-                "the weights were trained with; leave --vocab_file out"
+                f"{directory}, whose vocabulary belongs to the weights"
             )
 
 
@@ -251,7 +253,7 @@ def load_masked_lm(
             f"{model_directory.RELEASED_CONFIG} beside the weights"
         )
     tokenizer = tokenizer_files.load(source.directory)
-    check_vocabulary(source.config.vocab_size, tokenizer, path)
+    check_vocabulary(source.config.vocab_size, len(tokenizer.vocabulary), path)
     model = models.PretrainingModel(
         source.config, attention=source.settings.attention, next_sentence=False
     )

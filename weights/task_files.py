@@ -81,33 +81,27 @@ class Known:
             )
         return dataclasses.replace(self, labels=list(names))
 
-    def in_order(
-        self, labels: Sequence[str], order: str = "google-research/bert's order"
-    ) -> Sequence[str]:
+    def in_order(self, labels: Sequence[str]) -> Sequence[str]:
         """Returns a task's labels in the order of the model's outputs.
 
-        Args:
-          labels: of the task.
-          order: describes their order, for the warning that is logged if the
-            model's classes have no names and this order is assumed.
+        If the model's classes have no names, the order of `labels` is assumed,
+        with a warning.
 
         Raises:
           InputError: the model has been trained for other labels.
         """
-        names = self.names
-        if names is None or not labels:
-            if self.labels and labels and not all(map(str.isdigit, labels)):
-                logging.warning(
-                    "the model's classes have no names: %s are taken for %s "
-                    "(%s); if this is wrong, all predictions are. The "
-                    'model\'s documentation or "id2label" in its config.json '
-                    "has the order; --label_names sets it",
-                    ", ".join(self.labels),
-                    ", ".join(labels),
-                    order,
-                )
-            return labels
-        return self._named_order(names, labels)
+        if self.names is not None and labels:
+            return self._named_order(self.names, labels)
+        is_assumed = self.labels and list(labels) != list(self.labels)
+        if is_assumed and not all(map(str.isdigit, labels)):
+            pairs = zip(self.labels, labels, strict=False)
+            logging.warning(
+                "the model does not name its classes. Assumed, as in "
+                "google-research/bert: %s. Other projects use other orders: "
+                'correct "id2label" in its config.json, or use --label_names',
+                ", ".join(f"{number} is {name}" for number, name in pairs),
+            )
+        return labels
 
     def _named_order(
         self, names: Sequence[str], labels: Sequence[str]

@@ -47,8 +47,8 @@ def loss_of(model, step: int) -> torch.Tensor:
     labels = torch.full_like(batch["input_ids"], -100)
     for row in range(golden_run.BATCH):
         number = batch["masked_lm_weights"][row].sum()
-        places = batch["masked_lm_positions"][row, :number]
-        labels[row, places] = batch["masked_lm_ids"][row, :number]
+        positions = batch["masked_lm_positions"][row, :number]
+        labels[row, positions] = batch["masked_lm_ids"][row, :number]
     return model(
         input_ids=batch["input_ids"],
         attention_mask=batch["input_mask"],

@@ -70,7 +70,7 @@ def main() -> None:
         with torch.no_grad():
             out = model(**inputs, output_hidden_states=True)
         mask = inputs["attention_mask"].bool()
-        states = [s[mask] for s in out.hidden_states]  # Real places only.
+        states = [s[mask] for s in out.hidden_states]  # Without padding.
         golden[name] = {
             "texts": list(zip(firsts, seconds, strict=True)),
             "input_ids": inputs["input_ids"].tolist(),

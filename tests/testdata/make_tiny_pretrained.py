@@ -25,7 +25,7 @@ VERBS = "sees|likes|follows|remembers|forgets|wakes".split("|")
 OBJECTS = "the sun|a river|the red house|an apple|some snow|him".split("|")
 ENDINGS = "in spring|at night|every day|again|in the garden|slowly".split("|")
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
-PIECES = ". ##s ##ly see like follow remember forget wake slow".split()
+TOKENS = ". ##s ##ly see like follow remember forget wake slow".split()
 CONFIG = {
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -70,12 +70,12 @@ def run(*command: str) -> None:
 def train() -> None:
     """Makes text, vocabulary and records; trains; keeps the result."""
     words = " ".join([*SUBJECTS, *OBJECTS, *ENDINGS]).split()
-    pieces = [*SPECIAL, *PIECES, *sorted({*words} - {"slowly"})]
+    tokens = [*SPECIAL, *TOKENS, *sorted({*words} - {"slowly"})]
     rng = random.Random(1)
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
-        (work / "vocab.txt").write_text("\n".join(pieces) + "\n")
-        config = CONFIG | {"vocab_size": len(pieces)}
+        (work / "vocab.txt").write_text("\n".join(tokens) + "\n")
+        config = CONFIG | {"vocab_size": len(tokens)}
         (work / "bert_config.json").write_text(json.dumps(config))
         for part, documents in (("train", 300), ("test", 8)):
             (work / f"{part}.txt").write_text(text(rng, documents))
@@ -128,9 +128,9 @@ def score() -> None:
     }
     labels = torch.full_like(records["input_ids"], -100)
     for row, positions in enumerate(records["masked_lm_positions"]):
-        for place, position in enumerate(positions):
-            if records["masked_lm_weights"][row, place] > 0:
-                labels[row, position] = records["masked_lm_ids"][row, place]
+        for index, position in enumerate(positions):
+            if records["masked_lm_weights"][row, index] > 0:
+                labels[row, position] = records["masked_lm_ids"][row, index]
     model = transformers.AutoModelForPreTraining.from_pretrained(HERE).eval()
     assert type(model) is transformers.BertForPreTraining
     inputs = {

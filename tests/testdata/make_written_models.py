@@ -167,12 +167,12 @@ def score(root: pathlib.Path) -> None:
                     if torch.is_tensor(tensor)
                 ],
             }
-    golden["pieces"] = {}
+    golden["tokens"] = {}
     for name in TOKENIZERS:
         tokenizer = transformers.AutoTokenizer.from_pretrained(root / name)
-        golden["pieces"][name] = [tokenizer.tokenize(text) for text in TEXTS]
+        golden["tokens"][name] = [tokenizer.tokenize(text) for text in TEXTS]
         pair = tokenizer(TEXTS[0], TEXTS[1])
-        golden["pieces"][name].append(
+        golden["tokens"][name].append(
             [pair["input_ids"], pair["token_type_ids"]]
         )
     target = HERE / "written_models.json"

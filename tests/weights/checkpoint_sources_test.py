@@ -1,4 +1,4 @@
-"""Proves that every kind of checkpoint is known, and loads or says why not.
+"""Proves that every kind of checkpoint is loaded, or refused in one line.
 
 python -m pytest tests/weights/checkpoint_sources_test.py
 """
@@ -62,7 +62,7 @@ def _same_as_pretrained(path):
     return result.lines == ["equal: 46 variables in both, max |difference| 0"]
 
 
-def test_what_has_nothing_in_common_is_not_equal(tmp_path):
+def test_checkpoints_without_common_variables_are_not_equal(tmp_path):
     paths = [tmp_path / f"{n}.safetensors" for n in range(2)]
     for number, path in enumerate(paths):
         tensors = {"electra.weight": np.full(3, number, np.float32)}
@@ -74,7 +74,7 @@ def test_what_has_nothing_in_common_is_not_equal(tmp_path):
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
-def test_a_decoder_of_its_own_is_left_over(directory, is_tied):
+def test_an_untied_decoder_is_left_over(directory, is_tied):
     path = directory / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     words = tensors["bert.embeddings.word_embeddings.weight"]
@@ -124,7 +124,7 @@ def test_the_forms_of_hugging_face_are_one_checkpoint(form, tmp_path):
 
 
 @pytest.mark.parametrize("numbered", [True, False])
-def test_model_garden_checkpoints_bring_their_heads(numbered, tmp_path):
+def test_model_garden_checkpoints_are_read_with_their_heads(numbered, tmp_path):
     source = checkpoint_sources.read(str(PRETRAINED))
     path = other_forms.model_garden(source, tmp_path, numbered)
     assert _same_as_pretrained(path)
@@ -138,7 +138,7 @@ def test_model_garden_checkpoints_bring_their_heads(numbered, tmp_path):
 
 
 @pytest.mark.parametrize("head", ["classifier", "span"])
-def test_finetuned_heads_come_along_from_every_form(head, tmp_path):
+def test_finetuned_heads_are_read_from_every_form(head, tmp_path):
     if head == "classifier":
         model = models.ClassificationModel(CONFIG, num_classes=3, seed=3)
         other = models.ClassificationModel(CONFIG, num_classes=3)
@@ -162,7 +162,7 @@ def test_finetuned_heads_come_along_from_every_form(head, tmp_path):
             np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-def test_a_running_training_is_a_source_too(tmp_path):
+def test_the_checkpoints_of_an_unfinished_run_can_be_read(tmp_path):
     model = models.PretrainingModel(CONFIG, seed=4)
     variables = {v.path: tf.Variable(v.numpy()) for v in model.weights}
     slots = {f"{name}/adam_v": v for name, v in variables.items()}
@@ -182,7 +182,7 @@ def test_a_running_training_is_a_source_too(tmp_path):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-def test_a_warm_start_says_what_was_initialized_and_left_over(tf1, caplog):
+def test_a_warm_start_logs_what_was_initialized_and_left_over(tf1, caplog):
     model = models.ClassificationModel(CONFIG, num_classes=2)
     with caplog.at_level(logging.INFO, "absl"):
         pretrained.assign(model, tf1)
@@ -220,7 +220,9 @@ def test_another_config_is_refused(change, message, form, tf1, directory):
         ({"vocab_size": 60}, r"which does not fit bert/embeddings/word_emb"),
     ],
 )
-def test_without_a_config_the_weights_tell(change, message, directory):
+def test_without_a_config_the_weights_show_another_model(
+    change, message, directory
+):
     for name in ("config.json", "bert_config.json"):
         (directory / name).unlink()
     model = models.PretrainingModel(dataclasses.replace(CONFIG, **change))
@@ -228,7 +230,7 @@ def test_without_a_config_the_weights_tell(change, message, directory):
         pretrained.assign(model, str(directory))
 
 
-def test_a_classifier_of_other_classes_is_refused_with_the_way_out(tmp_path):
+def test_a_classifier_of_other_classes_is_refused_with_a_remedy(tmp_path):
     model = models.ClassificationModel(CONFIG, num_classes=3)
     model_directory.save(model, str(tmp_path))
     with pytest.raises(errors.InputError, match="--drop_heads leaves"):
@@ -295,7 +297,7 @@ def test_a_missing_encoder_weight_is_refused(directory):
         pretrained.assign(models.PretrainingModel(CONFIG), str(directory))
 
 
-def test_either_of_the_tied_biases_counts(directory):
+def test_either_of_the_tied_biases_is_read(directory):
     def rename(tensors):
         bias = tensors.pop("cls.predictions.bias")
         tensors["cls.predictions.decoder.bias"] = bias
@@ -304,7 +306,7 @@ def test_either_of_the_tied_biases_counts(directory):
     assert _same_as_pretrained(directory)
 
 
-def test_what_is_no_checkpoint_gets_one_line(tmp_path):
+def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
     cases = {"nowhere": "no such checkpoint", "x.safetensors": "no such file"}
     cases["pytorch_model.bin"] = "no such file"
     for name, message in cases.items():
@@ -321,6 +323,22 @@ def test_what_is_no_checkpoint_gets_one_line(tmp_path):
         pretrained.assign(models.PretrainingModel(CONFIG), prefix)
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("bert-base-uncased", "bert-base-uncased"),
+        ("google-bert/bert-base-cased", "bert-base-cased"),
+    ],
+)
+def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, folder):
+    command = f"hf download {name} --local-dir {folder}"
+    with pytest.raises(errors.InputError, match=command):
+        checkpoint_sources.read(name)
+    for path in ("bert/bert_model.ckpt", "/nowhere/bert-base", "a/b/c"):
+        with pytest.raises(errors.InputError, match="directory$"):
+            checkpoint_sources.read(path)
+
+
 def test_another_architecture_is_refused(directory):
     values = json.loads((directory / "config.json").read_text())
     values["model_type"] = "roberta"
@@ -329,7 +347,7 @@ def test_another_architecture_is_refused(directory):
         checkpoint_sources.read(str(directory))
 
 
-def test_a_pickle_is_read_by_torch_and_its_weights_only_or_not_at_all(
+def test_a_pickle_is_only_read_by_torch_with_weights_only(
     directory, monkeypatch
 ):
     tensors = safetensors.numpy.load_file(directory / "model.safetensors")
@@ -400,7 +418,7 @@ def test_a_tokenizer_json_alone_is_enough(directory):
         tokenizer_files.load(str(directory))
 
 
-def test_capital_letters_tell_a_cased_vocabulary(directory):
+def test_capital_letters_show_a_cased_vocabulary(directory):
     (directory / "tokenizer_config.json").unlink()
     with (directory / "vocab.txt").open("a") as file:
         file.write("<S>\n<T>\n")  # As in the Chinese release.

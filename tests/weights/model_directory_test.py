@@ -1,4 +1,4 @@
-"""Proves that model directories lose nothing and are never half written.
+"""Proves that model directories are complete, and replaced atomically.
 
 python -m pytest tests/weights/model_directory_test.py
 """
@@ -35,7 +35,7 @@ def test_save_and_load_is_bit_exact(model, saved, tiny_config):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-def test_the_file_holds_transposed_kernels_under_other_names(model, saved):
+def test_the_file_has_transposed_kernels_under_hugging_face_names(model, saved):
     tensors = safetensors.numpy.load_file(saved / "model.safetensors")
     kernel = model.bert.blocks[1].intermediate.dense.kernel.numpy()
     name = "bert.encoder.layer.1.intermediate.dense.weight"
@@ -44,7 +44,7 @@ def test_the_file_holds_transposed_kernels_under_other_names(model, saved):
     assert "cls.predictions.decoder.weight" not in tensors
 
 
-def test_both_configs_say_the_same_in_their_dialect(saved, tiny_config):
+def test_both_configs_contain_the_same_in_their_dialect(saved, tiny_config):
     theirs = json.loads((saved / "config.json").read_text())
     released = json.loads((saved / "bert_config.json").read_text())
     assert theirs["architectures"] == ["BertForPreTraining"]
@@ -66,7 +66,7 @@ def test_the_error_function_form_survives(tiny_config, tmp_path):
     assert model_directory.read_config(tmp_path) == config
 
 
-def test_a_warm_start_reports_what_it_did(saved, tiny_config):
+def test_loading_reports_what_was_loaded(saved, tiny_config):
     tagger = models.TaggingModel(tiny_config, num_classes=3)
     report = model_directory.load_weights(tagger, saved)
     assert report.initialized == ["output_weights", "output_bias"]
@@ -141,7 +141,7 @@ def test_an_interrupted_save_leaves_the_old_file(
     assert len(list(saved.iterdir())) == 3
 
 
-def test_what_does_not_fit_gets_one_line(saved, tiny_config):
+def test_weights_of_another_shape_get_one_line(saved, tiny_config):
     wider = dataclasses.replace(tiny_config, vocab_size=31)
     with pytest.raises(errors.InputError, match=r"is \[30, 8\], which does no"):
         model_directory.load_weights(models.PretrainingModel(wider), saved)

@@ -1,4 +1,4 @@
-"""Proves that the odd spellings of TF2 checkpoints are understood.
+"""Proves that the names in Model Garden's TF2 checkpoints are understood.
 
 python -m pytest tests/weights/model_garden_test.py
 """
@@ -41,7 +41,7 @@ def _functional(root="", output="_attention_layer/_output_dense"):
 @pytest.mark.parametrize(
     "output", ["_attention_layer/_output_dense", "_attention_output_dense"]
 )
-def test_a_functional_encoder_may_lie_anywhere(root, output):
+def test_a_functional_encoder_is_found_below_any_object(root, output):
     found = tensorflow_checkpoints.match_model_garden(
         "x", _stored(_functional(root, output))
     )
@@ -86,7 +86,7 @@ def test_the_pooler_of_a_pretrainer_is_in_its_head(tmp_path):
         ("sentence_prediction", "output_weights"),
     ],
 )
-def test_scores_belong_to_whom_the_pooler_names(owner, path):
+def test_the_poolers_name_decides_which_head_scores_are(owner, path):
     names = _functional() | {
         f"{owner}..pooler_dense/bias": (4,),
         "model/classification_heads/0/out_proj/kernel": (4, 2),

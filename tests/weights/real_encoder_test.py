@@ -126,7 +126,7 @@ def test_hidden_states_and_pooled_output_are_those_of_transformers(form, forms):
         _check(np.array(outputs.pooled_output), golden["pooled_output"])
 
 
-def test_the_golden_batch_pads_and_fills_512_places():
+def test_the_golden_batches_have_padding_and_512_positions():
     lengths = [np.shape(GOLDEN[case]["input_ids"]) for case in CASES]
     assert lengths[-1] == (1, 512)
     assert np.sum(GOLDEN["padding"]["input_mask"]) < np.size(
@@ -134,7 +134,7 @@ def test_the_golden_batch_pads_and_fills_512_places():
     )
 
 
-def test_the_tanh_form_would_not_pass(forms):
+def test_the_tanh_form_differs(forms):
     """Hugging Face's "gelu" is the error-function form, and outputs show it."""
     source = checkpoint_sources.read(forms["packaged"])
     assert source.config.hidden_act == "gelu_erf"
@@ -153,7 +153,7 @@ def test_the_tanh_form_would_not_pass(forms):
 
 
 @pytest.mark.parametrize("form", ["packaged", "tf1", "model_directory"])
-def test_the_tokenizer_travels_along(form, forms):
+def test_the_tokenizer_is_converted_too(form, forms):
     path = forms[form]
     directory = path if os.path.isdir(path) else os.path.dirname(path)
     tokenizer = tokenizer_files.load(directory)

@@ -1,4 +1,4 @@
-"""Proves which stored settings a question answering model is asked with.
+"""Proves which stored settings a question answering model uses.
 
 python -m pytest tests/weights/squad_settings_test.py
 """
@@ -48,23 +48,23 @@ def test_a_model_of_1_1_in_output_dir_comes_before_one_of_2_0(model):
     assert squad_job.find_settings(output_dir, start) == OLD
     assert squad_job.find_settings(model("empty"), start) == NEW
     assert squad_job.find_settings(model("nothing"), None) is None
-    # Settings without weights belong to answers, not to what is asked.
+    # Settings without weights belong to predictions, not to a model.
     assert squad_job.find_settings(model("answers", OLD), start) == NEW
 
 
-def test_what_a_prediction_left_is_of_the_model_that_it_asked(model):
+def test_settings_of_predictions_belong_to_the_predicting_model(model):
     start = model("start")
     folder = model("answers", NEW)
-    told = pathlib.Path(folder) / "run_config.json"
-    told.write_text(json.dumps({"init_checkpoint": f"{start}/"}))
+    flags = pathlib.Path(folder) / "run_config.json"
+    flags.write_text(json.dumps({"init_checkpoint": f"{start}/"}))
     assert squad_job.find_settings(folder, start) == NEW
     for other in (model("other"), None):
         assert squad_job.find_settings(folder, other) is None
-    told.unlink()
+    flags.unlink()
     assert squad_job.find_settings(folder, start) is None
 
 
-def test_only_a_checkpoint_is_looked_for_beside_itself(model, tmp_path):
+def test_settings_are_read_beside_the_checkpoint_only(model, tmp_path):
     start = model("start", NEW)
     empty = model("empty")
     assert squad_job.find_settings(empty, f"{start}/model.ckpt-12") == NEW

@@ -29,7 +29,7 @@ def _read_all(prefix):
         raise
 
 
-def test_what_tensorflow_writes_is_understood(tmp_path):
+def test_written_checkpoints_are_read_again(tmp_path):
     values = {
         f"scope/{i:03d}/kernel": np.full((i % 5 + 1, 3), i, np.float32)
         for i in range(300)
@@ -166,9 +166,7 @@ def test_truncated_or_missing_data_gets_one_line(size, tmp_path):
 
 
 @pytest.mark.parametrize("is_compressed", [False, True])
-def test_flipped_bytes_never_end_in_anything_but_one_line(
-    is_compressed, tmp_path
-):
+def test_flipped_bytes_get_one_line_or_change_nothing(is_compressed, tmp_path):
     data = b"\0" * 12
     content = make.index(
         {

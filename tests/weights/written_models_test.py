@@ -1,4 +1,4 @@
-"""Proves that transformers reads in our directories what we meant.
+"""Proves that transformers computes the same from our directories.
 
 transformers 5.23's Auto classes loaded every kind of model and tokenizer from
 such directories, without one missing or unexpected weight; see
@@ -51,7 +51,7 @@ def test_every_model_scores_as_its_directory_does_in_transformers(key):
 
 
 @pytest.mark.parametrize("key", GOLDEN["outputs"])
-def test_a_trip_through_tf1_keeps_class_labels_and_bits(key, tmp_path):
+def test_conversion_to_tf1_and_back_keeps_labels_and_bits(key, tmp_path):
     name, activation = key.split("-")
     labels = (
         made.LABELS if made.MODELS[name][1].get("num_classes") == 3 else None
@@ -82,20 +82,18 @@ def test_a_trip_through_tf1_keeps_class_labels_and_bits(key, tmp_path):
 
 
 @pytest.mark.parametrize("name", made.TOKENIZERS)
-def test_transformers_cuts_text_as_our_tokenizer_does(name):
+def test_our_tokenizer_splits_text_like_transformers(name):
     words = vocabulary.Vocabulary.from_tokens(made.VOCABULARY)
     tokenizer = wordpiece.Tokenizer(words, **made.TOKENIZERS[name])
-    *pieces, (ids, segments) = GOLDEN["pieces"][name]
-    assert tokenizer.tokenize(made.TEXTS) == pieces
+    *tokens, (ids, segments) = GOLDEN["tokens"][name]
+    assert tokenizer.tokenize(made.TEXTS) == tokens
     a, b = (tokenizer.encode([text]).ids for text in made.TEXTS[:2])
     assert ids == [words.cls_id, *a, words.sep_id, *b, words.sep_id]
     assert segments == [0] * (len(a) + 2) + [1] * (len(b) + 1)
 
 
 @pytest.mark.parametrize("form", ["model_directory", "tf1"])
-def test_a_model_that_we_trained_has_the_losses_that_transformers_finds(
-    form, tmp_path
-):
+def test_a_model_trained_here_has_the_losses_of_transformers(form, tmp_path):
     golden = json.loads((PRETRAINED / "golden.json").read_text())
     columns = {
         name: np.array(value)

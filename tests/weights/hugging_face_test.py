@@ -1,6 +1,6 @@
 """Proves that damaged files and indexes of safetensors are refused.
 
-python -m pytest tests/weights/safetensors_files_test.py
+python -m pytest tests/weights/hugging_face_test.py
 """
 
 import json
@@ -23,7 +23,7 @@ def _entry(shape=(2,), dtype="F32", offsets=(0, 8)):
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
-def test_what_the_library_writes_is_read_bit_by_bit(tmp_path):
+def test_the_librarys_files_are_read_bit_by_bit(tmp_path):
     rng = np.random.default_rng(0)
     tensors = {
         "a": rng.normal(size=(3, 5)).astype(np.float32),
@@ -63,7 +63,7 @@ def test_what_the_library_writes_is_read_bit_by_bit(tmp_path):
         (b'{"a": {}, "a": {}}', "missing field `dtype`"),
     ],
 )
-def test_a_header_that_cannot_be_true_gets_one_line(header, message, tmp_path):
+def test_a_damaged_header_gets_one_line(header, message, tmp_path):
     path = _file(tmp_path / "x.safetensors", header)
     with pytest.raises(errors.InputError, match=message) as caught:
         hugging_face.read_file(path)
@@ -72,7 +72,7 @@ def test_a_header_that_cannot_be_true_gets_one_line(header, message, tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, 20])
-def test_a_cut_off_file_gets_one_line(size, tmp_path):
+def test_a_truncated_file_gets_one_line(size, tmp_path):
     path = tmp_path / "x.safetensors"
     _file(path, {"a": _entry()})
     path.write_bytes(path.read_bytes()[:size])
@@ -98,7 +98,9 @@ def test_a_header_longer_than_the_file_is_not_allocated(tmp_path):
         (None, "no weight_map"),
     ],
 )
-def test_an_index_leads_nowhere_else(weight_map, message, tmp_path):
+def test_an_index_names_files_in_its_directory_only(
+    weight_map, message, tmp_path
+):
     _file(tmp_path / "one.safetensors", {"a": _entry()})
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
@@ -107,7 +109,7 @@ def test_an_index_leads_nowhere_else(weight_map, message, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_no_numbers_are_refused(bad, tmp_path):
+def test_nan_and_infinity_are_refused(bad, tmp_path):
     path = tmp_path / "x.safetensors"
     data = np.array([1, bad], np.float32).tobytes()
     found = hugging_face.read_file(_file(path, {"a": _entry()}, data))
@@ -115,7 +117,7 @@ def test_values_that_are_no_numbers_are_refused(bad, tmp_path):
         stored_weights.values(str(path), found["a"])
 
 
-def test_large_finite_values_are_not_mistaken_for_infinite(tmp_path):
+def test_large_finite_values_are_accepted(tmp_path):
     path = tmp_path / "x.safetensors"
     data = np.array([3e38, 3e38], np.float32).tobytes()
     found = hugging_face.read_file(_file(path, {"a": _entry()}, data))

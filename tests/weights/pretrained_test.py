@@ -1,0 +1,105 @@
+"""Proves that a run starts from the files beside its weights.
+
+pytest tests/weights/pretrained_test.py
+"""
+
+import json
+import logging
+
+import pytest
+import tiny_runs
+
+from foundation import errors
+from modeling import models
+from weights import model_directory, pretrained
+
+WORDS = [*tiny_runs.SPECIAL, "[unused0]", "the", "cat"]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A classifier as transformers leaves it: two classes without names."""
+    model = models.ClassificationModel(tiny_runs.config(WORDS), num_classes=2)
+    model_directory.save(model, str(tmp_path))
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    for name in ("id2label", "label2id"):
+        values.pop(name, None)
+    values["architectures"] = ["BertForSequenceClassification"]
+    path.write_text(json.dumps(values))
+    settings = {"do_lower_case": True, "strip_accents": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    return tmp_path
+
+
+def open_start(directory, **options):
+    return pretrained.open_start(
+        output_dir=None,
+        init_checkpoint=str(directory),
+        max_seq_length=16,
+        **options,
+    )
+
+
+def test_a_given_vocabulary_keeps_the_other_settings(directory):
+    named = open_start(directory, vocab_file=str(directory / "vocab.txt"))
+    found = open_start(directory)
+    assert named.tokenizer.settings == found.tokenizer.settings
+    assert named.tokenizer.settings["strip_accents"] is False
+
+
+def test_two_classes_without_names_are_numbered(directory):
+    assert open_start(directory).labels == ["LABEL_0", "LABEL_1"]
+    path = directory / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "architectures": ["BertModel"]}))
+    assert open_start(directory).labels is None
+    path.write_text(json.dumps({**values, "id2label": {"0": "a", "1": "b"}}))
+    assert open_start(directory).labels == ["a", "b"]
+
+
+def _write(path, words):
+    path.write_text("\n".join(words) + "\n")
+    return str(path)
+
+
+def test_a_vocabulary_with_other_tokens_than_the_models_is_refused(directory):
+    other = [*WORDS[:-2], "cat", "the"]
+    path = _write(directory / "other.txt", other)
+    with pytest.raises(errors.InputError, match="'cat', but 'the' in") as error:
+        open_start(directory, vocab_file=path)
+    assert str(error.value).startswith(f"--vocab_file={path}: token 6 is 'cat'")
+    # The same ids, fewer of them, and words that replace unused ones.
+    for words in (WORDS, WORDS[:-1], [*tiny_runs.SPECIAL, "dog", "the", "cat"]):
+        path = _write(directory / "same.txt", words)
+        found = open_start(directory, vocab_file=path)
+        assert list(found.tokenizer.vocabulary.tokens) == words
+    (directory / "vocab.txt").unlink()
+    path = _write(directory / "other.txt", other)
+    open_start(directory, vocab_file=path)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "found", "is_warned"),
+    [
+        (30522, 30522, False),
+        (30528, 30522, False),  # Padded to a multiple of 8.
+        (30592, 30522, False),  # Padded to a multiple of 128.
+        (30593, 30522, True),
+        (30522, 4096, True),
+        (256, 128, True),
+    ],
+)
+def test_a_much_smaller_vocabulary_is_warned_of(
+    vocab_size, found, is_warned, caplog
+):
+    with caplog.at_level(logging.WARNING, "absl"):
+        pretrained.check_vocabulary(vocab_size, found, "v.txt")
+    assert is_warned == ("v.txt: the vocabulary has" in caplog.text)
+    assert is_warned == (f"{vocab_size - found} embeddings" in caplog.text)
+
+
+def test_a_larger_vocabulary_is_refused():
+    with pytest.raises(errors.InputError, match="has 9 entries, but the mode"):
+        pretrained.check_vocabulary(8, 9, "v.txt")

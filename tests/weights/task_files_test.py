@@ -1,0 +1,92 @@
+"""Proves that a model's own labels decide the meaning of its outputs.
+
+python -m pytest tests/weights/task_files_test.py
+"""
+
+import pytest
+
+from data import examples
+from foundation import errors
+from weights import task_files
+
+NLI = ("contradiction", "entailment", "neutral")
+
+
+def known(labels, problem_type=None):
+    return task_files.Known(labels=labels, problem_type=problem_type)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "found"),
+    [
+        (["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], NLI, [1, 2, 0]),
+        (["LABEL_0", "LABEL_1", "LABEL_2"], NLI, [0, 1, 2]),
+        (None, NLI, [0, 1, 2]),
+        (["not_equivalent", "equivalent"], ("0", "1"), [0, 1]),
+        (["1", "0"], ("0", "1"), [1, 0]),
+    ],
+    ids=["other order", "numbered", "none", "positions", "digits"],
+)
+def test_the_task_has_the_models_order(labels, task, found):
+    ordered = known(labels).in_order(task)
+    assert list(ordered) == [task[i] for i in found]
+
+
+def test_an_assumed_order_is_logged(caplog):
+    numbered = known(["LABEL_0", "LABEL_1", "LABEL_2"])
+    assert numbered.in_order(NLI) == NLI
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    message = "google-research/bert: LABEL_0 is contradiction, LABEL_1 is entai"
+    assert message in caplog.text and "--label_names" in caplog.text
+    caplog.clear()
+    # No order is assumed of numbers, of names, or without any classes.
+    numbered.in_order(("0", "1", "2"))
+    numbered.in_order(numbered.labels)
+    known(["neutral", "contradiction", "entailment"]).in_order(NLI)
+    known(None).in_order(NLI)
+    numbered.in_order_if_its_own(NLI)
+    assert not caplog.records
+
+
+def test_classes_can_be_named(caplog):
+    order = ["entailment", "neutral", "contradiction"]
+    for labels in (None, ["LABEL_0", "LABEL_1", "LABEL_2"], order):
+        named = known(labels).with_names(order)
+        assert named.names == order
+        assert list(named.in_order(NLI)) == order
+    assert known(order).with_names(None).labels == order
+    assert not caplog.records
+    cases = {
+        "the model has 2 classes": ["LABEL_0", "LABEL_1"],
+        "the model's classes are a, b, c": ["a", "b", "c"],
+    }
+    for message, labels in cases.items():
+        with pytest.raises(errors.InputError, match=message):
+            known(labels).with_names(order)
+    with pytest.raises(errors.InputError, match="a name occurs twice"):
+        known(None).with_names(["a", "a"])
+
+
+def test_labels_of_another_task_are_refused():
+    with pytest.raises(errors.InputError, match="but the model's a, b, c"):
+        known(["a", "b", "c"]).in_order(NLI)
+
+
+def test_training_keeps_the_order_of_a_head_of_the_same_classes():
+    swapped = ["NEUTRAL", "ENTAILMENT", "CONTRADICTION"]
+    found = known(swapped).in_order_if_its_own(NLI)
+    assert list(found) == [NLI[i] for i in (2, 1, 0)]
+    assert known(["a", "b", "c"]).in_order_if_its_own(NLI) == NLI
+    assert known(["a", "b"]).in_order_if_its_own(NLI) == NLI
+    assert known(None).in_order_if_its_own(()) == ()
+
+
+def test_the_kind_is_the_models_unless_it_is_given():
+    several = known(None, "multi_label_classification")
+    assert task_files.kind(None, several) == examples.MULTI_LABEL
+    assert task_files.kind(None, known(None)) == examples.CLASSIFICATION
+    assert task_files.kind("regression", None) == examples.REGRESSION
+    assert task_files.kind(None, known(["LABEL_0"])) == examples.REGRESSION
+    with pytest.raises(errors.InputError, match="trained for multi_label"):
+        task_files.kind("regression", several)
