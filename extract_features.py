@@ -150,7 +150,7 @@ def open_model(
     pretrained.assign(
         model,
         start.init_checkpoint,
-        do_lower_case=start.tokenizer.settings["do_lower_case"],
+        tokenizer=start.tokenizer,
     )
     predictor = prediction.Predictor(
         task,

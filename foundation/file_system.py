@@ -304,29 +304,6 @@ def write_json(path: str, value: Any, *, indent: int = 2) -> None:
     write_text(path, json.dumps(value, indent=indent) + "\n")
 
 
-@contextlib.contextmanager
-def local_output(folder: str, names: Sequence[str]) -> Iterator[str]:
-    """Yields a folder on this disk to write files to.
-
-    If `folder` is on this disk, it is yielded itself. Otherwise the files are
-    copied to it afterwards.
-
-    Args:
-      folder: where the files belong.
-      names: of the files, in the order in which they appear there.
-    """
-    if not is_remote(folder):
-        yield folder
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        yield scratch
-        make_folder(folder)
-        for name in names:
-            path = os.path.join(folder, name)
-            with replacing(path) as temporary:
-                _gfile().copy(os.path.join(scratch, name), temporary)
-
-
 def local(path: str) -> str:
     """Returns a path on this disk: the path itself, or that of a copy.
 

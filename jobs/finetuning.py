@@ -256,7 +256,7 @@ class TaskModel:
         pretrained.assign(
             self.model,
             job.start.init_checkpoint,
-            do_lower_case=job.start.tokenizer.settings["do_lower_case"],
+            tokenizer=job.start.tokenizer,
             reinit_layers=job.config.reinit_layers,
         )
         self._load_beside(job.start.init_checkpoint)

@@ -276,7 +276,7 @@ def assign(
     model: Any,
     init_checkpoint: str | None,
     *,
-    do_lower_case: bool | None = None,
+    tokenizer: wordpiece.Tokenizer | None = None,
     reinit_layers: int = 0,
 ) -> stored_weights.Report | None:
     """Assigns the weights of --init_checkpoint, if one is given.
@@ -284,7 +284,7 @@ def assign(
     Args:
       model: one of modeling.models.
       init_checkpoint: anything that `checkpoint_sources` reads.
-      do_lower_case: of the run; compared with the checkpoint's unless None.
+      tokenizer: of the run; compared with the checkpoint's unless None.
       reinit_layers: number of top layers that keep their initial values, as
         the pooler does if it is not 0.
 
@@ -313,9 +313,14 @@ def assign(
         source = checkpoint_sources.read(init_checkpoint)
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
-    if do_lower_case is not None:
+    if tokenizer is not None:
         tokenizer_files.check_case(
-            init_checkpoint, source.directory, do_lower_case
+            init_checkpoint,
+            source.directory,
+            tokenizer.settings["do_lower_case"],
+        )
+        check_same_tokens(
+            tokenizer, source.directory, tokenizer.vocabulary.path
         )
     try:
         checkpoint_sources.check_config(

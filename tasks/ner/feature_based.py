@@ -276,7 +276,7 @@ class ActivationData:
         pretrained.assign(
             task_model.model,
             start.init_checkpoint,
-            do_lower_case=start.tokenizer.settings["do_lower_case"],
+            tokenizer=start.tokenizer,
         )
         return task_model
 

@@ -31,7 +31,7 @@ from data import corpus, manifest, pipelines, records, schema
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling.config import BertConfig
-from weights import checkpoint_sources, tokenizer_files
+from weights import checkpoint_sources, pretrained, tokenizer_files
 
 
 class Lengths(NamedTuple):
@@ -384,17 +384,13 @@ def _check_vocabulary_size(
 ) -> None:
     """Refuses ids beyond the embeddings; a GPU would read other memory."""
     sizes = {
-        path: found.vocabulary["size"]
+        found.vocabulary["size"]: path
         for path, found in manifest.find(paths).items()
     }
     if tokenizer is not None:
-        sizes[tokenizer.vocabulary.path] = len(tokenizer.vocabulary)
-    for path, size in sizes.items():
-        if size > config.vocab_size:
-            raise errors.InputError(
-                f"--bert_config_file: vocab_size is {config.vocab_size}, but "
-                f"{path} needs {size}"
-            )
+        sizes[len(tokenizer.vocabulary)] = tokenizer.vocabulary.path
+    for size, path in sizes.items():
+        pretrained.check_vocabulary(config.vocab_size, size, path)
 
 
 class GuessingAccuracies(NamedTuple):

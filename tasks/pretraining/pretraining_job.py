@@ -125,11 +125,8 @@ class PretrainingJob:
             run_files.write_eval_results(output_dir, values)
 
     def _warm_start(self) -> None:
-        tokenizer = self.tokenizer
         pretrained.assign(
-            self.model,
-            self.config.init_checkpoint,
-            do_lower_case=tokenizer and tokenizer.settings["do_lower_case"],
+            self.model, self.config.init_checkpoint, tokenizer=self.tokenizer
         )
 
     def _phase(

@@ -58,11 +58,9 @@ def test_what_fails_leaves_the_former_file(folder):
 
 def test_files_of_a_folder_go_there_and_come_back(folder):
     made = f"{folder}/made"
-    os.makedirs(made) if not file_system.is_remote(made) else None
-    with file_system.local_output(made, ["a", "b"]) as place:
-        for name in ("a", "b"):
-            with open(os.path.join(place, name), "w") as file:
-                file.write(name)
+    file_system.make_folder(made)
+    for name in ("a", "b"):
+        file_system.write_text(f"{made}/{name}", name)
     assert sorted(tf.io.gfile.listdir(made)) == ["a", "b"]
     place = file_system.local_folder(made, ["a", "c"])
     assert file_system.read_text(os.path.join(place, "a")) == "a"

@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from data.tokenization import wordpiece
+from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import models
 from modeling.config import BertConfig
@@ -244,12 +244,20 @@ def test_a_release_of_the_other_case_is_refused(tf1, tmp_path, directory):
     shutil.copytree(pathlib.Path(tf1).parent, release)
     model = models.PretrainingModel(CONFIG)
     prefix = str(release / "bert_model.ckpt")
+    uncased = tokenizer_files.load(str(directory), do_lower_case=True)
+    cased = tokenizer_files.load(str(directory), do_lower_case=False)
     with pytest.raises(errors.InputError, match="with --do_lower_case=False"):
-        pretrained.assign(model, prefix, do_lower_case=True)
-    pretrained.assign(model, prefix, do_lower_case=False)
+        pretrained.assign(model, prefix, tokenizer=uncased)
+    pretrained.assign(model, prefix, tokenizer=cased)
     # Others say it in their settings.
     with pytest.raises(errors.InputError, match="with --do_lower_case=True"):
-        pretrained.assign(model, str(directory), do_lower_case=False)
+        pretrained.assign(model, str(directory), tokenizer=cased)
+    # Ids must have the same tokens.
+    tokens = [*cased.vocabulary.tokens[:-1], "other"]
+    words = vocabulary.Vocabulary.from_tokens(tokens, "other.txt")
+    other = wordpiece.Tokenizer(words, do_lower_case=True)
+    with pytest.raises(errors.InputError, match="other.txt: token .* 'other'"):
+        pretrained.assign(model, str(directory), tokenizer=other)
 
 
 @pytest.mark.parametrize(
