@@ -294,7 +294,6 @@ def test_the_files_of_a_run_load_as_a_model(sst):
     model = models.ClassificationModel(
         model_directory.read_config(str(sst)), num_classes=2
     )
-    pretrained.assign(model, str(sst))
-    report = model_directory.load_weights(model, str(sst))
+    report = pretrained.assign(model, str(sst))
     assert not report.initialized
     assert not report.left_over

@@ -14,7 +14,7 @@ from ner_runs import WORDS, run
 
 from modeling import models
 from tasks.ner import conll, conlleval
-from weights import checkpoint_sources, conversion, model_directory
+from weights import checkpoint_sources, conversion, pretrained
 
 LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 
@@ -70,7 +70,7 @@ def test_a_crf_learns_and_is_kept_beside_a_plain_model(trained):
     assert np.abs(allowed).max() > 0.3
     # A last name needs a first one, and most often is there.
     assert values["transitions"][3, 4] > values["transitions"][1, 2]
-    report = model_directory.load_weights(
+    report = pretrained.assign(
         models.TaggingModel(tiny_runs.config(WORDS), num_classes=5),
         str(trained),
     )

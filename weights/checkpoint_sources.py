@@ -185,15 +185,14 @@ def _prefix(path: str) -> str:
 
 def _read_safetensors(path: str) -> dict[str, StoredTensor]:
     """Lists the tensors of one file, or of those in an index."""
-    if path.endswith(hugging_face.INDEX):
-        folder = os.path.dirname(path) or "."
-        files = tf.io.gfile.glob(os.path.join(folder, "*.safetensors"))
-        names = [hugging_face.INDEX, *map(os.path.basename, files)]
-        return hugging_face.read_directory(
-            file_system.local_folder(folder, names)
-        )
     if not file_system.exists(path):
         raise errors.InputError(f"{path}: no such file")
+    if path.endswith(hugging_face.INDEX):
+        folder, name = os.path.split(path)
+        files = tf.io.gfile.glob(os.path.join(folder, "*.safetensors"))
+        names = [name, *map(os.path.basename, files)]
+        folder = file_system.local_folder(folder, names)
+        return hugging_face.read_index(os.path.join(folder, name))
     return hugging_face.read_file(file_system.local(path))
 
 
@@ -204,13 +203,11 @@ def _source(path: str, kind: str, matched: Matched) -> Source:
     names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
     if kind in (TENSORFLOW, TENSORFLOW_2):
         names = names[::-1]
-    paths = [os.path.join(directory, name) for name in names]
-    found = next(filter(os.path.exists, paths), None)
     return Source(
         path=path,
         kind=kind,
         directory=directory,
-        config=BertConfig.from_json_file(found) if found else None,
+        config=model_directory.read_config(directory, names),
         settings=model_directory.read_settings(directory),
         matched=matched,
     )

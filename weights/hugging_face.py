@@ -37,14 +37,13 @@ _CONVERT = (
 )
 
 
-def read_directory(directory: str) -> dict[str, StoredTensor]:
-    """Lists the tensors of model.safetensors, or of the files in its index."""
-    path = os.path.join(directory, WEIGHTS)
-    if os.path.exists(path):
-        return read_file(path)
-    index = os.path.join(directory, INDEX)
-    if not os.path.exists(index):
-        raise errors.InputError(f"{directory}: {WEIGHTS} is missing")
+def read_index(index: str) -> dict[str, StoredTensor]:
+    """Lists the tensors that an index names, in the files beside it.
+
+    Raises:
+        InputError: the index or a file is damaged, or does not have a tensor.
+    """
+    directory = os.path.dirname(index)
     values = bert_config.read_json(index)
     weight_map = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(weight_map, dict):

@@ -23,7 +23,7 @@ from foundation import errors, file_system
 from modeling import config as bert_config
 from modeling import models
 from modeling.config import BertConfig
-from weights import hugging_face, stored_weights, tokenizer_files, weight_names
+from weights import hugging_face, tokenizer_files, weight_names
 
 WEIGHTS = hugging_face.WEIGHTS
 RELEASED_CONFIG = "bert_config.json"
@@ -181,15 +181,13 @@ def write_configs(
     file_system.write_json(os.path.join(directory, CONFIG), values)
 
 
-def read_config(directory: str) -> BertConfig:
-    """Reads config.json, or bert_config.json if that is the only one."""
-    for name in (CONFIG, RELEASED_CONFIG):
-        path = os.path.join(directory, name)
-        if os.path.exists(path):
-            return BertConfig.from_json_file(path)
-    raise errors.InputError(
-        f"{directory}: no model directory ({CONFIG} is missing)"
-    )
+def read_config(
+    directory: str, names: Sequence[str] = (CONFIG, RELEASED_CONFIG)
+) -> BertConfig | None:
+    """Reads the first of these configs in a directory; None without any."""
+    paths = [os.path.join(directory, name) for name in names]
+    found = next(filter(os.path.isfile, paths), None)
+    return BertConfig.from_json_file(found) if found else None
 
 
 def read_settings(directory: str) -> Settings:
@@ -227,24 +225,6 @@ def read_settings(directory: str) -> Settings:
         bilstm_size=bilstm_size,
         labels=labels,
         problem_type=values.get("problem_type"),
-    )
-
-
-def load_weights(model: keras.Model, directory: str) -> stored_weights.Report:
-    """Sets the model's variables from model.safetensors.
-
-    Args:
-        model: One of modeling.models; variables that the file lacks keep
-            their values.
-        directory: On a disk.
-
-    Returns:
-        What was loaded, initialized and left over.
-    """
-    where = os.path.join(directory, WEIGHTS)
-    matched = hugging_face.match(where, hugging_face.read_directory(directory))
-    return stored_weights.assign(
-        model, matched.tensors, where=where, others=matched.others
     )
 
 
@@ -298,9 +278,9 @@ def check_not_the_start(
 def check_output_dir(output_dir: str, config: BertConfig) -> None:
     """Refuses to overwrite a model with other hyperparameters."""
     folder = file_system.local_folder(output_dir, _CONFIGS)
-    if not os.path.exists(os.path.join(folder, RELEASED_CONFIG)):
+    found = read_config(folder, [RELEASED_CONFIG])
+    if found is None:
         return
-    found = read_config(folder)
     for name, value in config.to_dict().items():
         other = getattr(found, name)
         if other != value:

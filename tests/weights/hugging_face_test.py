@@ -105,7 +105,7 @@ def test_an_index_names_files_in_its_directory_only(
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(errors.InputError, match=message):
-        hugging_face.read_directory(str(tmp_path))
+        hugging_face.read_index(str(index))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
