@@ -27,6 +27,7 @@ import numpy as np
 from foundation import config_flags
 
 field = config_flags.field
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,6 @@ class Config(comparison.ScoreComparison):
 
 def ours(config: Config) -> list[dict[str, float]]:
     """Runs run_classifier.py with all seeds; returns the scores of each."""
-    import run_classifier
-
     folder = os.path.join(config.output_dir, "ours")
     flags = config.our_flags(
         "task_name",
@@ -58,8 +57,8 @@ def ours(config: Config) -> list[dict[str, float]]:
         random_seed=1,
         eval_batch_size=32,
     )
-    script = os.path.abspath(run_classifier.__file__)
-    command = [sys.executable, script, "--do_train", "--do_eval", *flags]
+    command = [sys.executable, os.path.join(ROOT, "run_classifier.py"), *flags]
+    command += ["--do_train", "--do_eval"]
     subprocess.run(command, check=True)
     name = "grid_results.json" if config.num_seeds > 1 else "eval_results.json"
     with open(os.path.join(folder, name)) as file:

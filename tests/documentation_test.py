@@ -1,8 +1,10 @@
-"""Tests that the documentation fits the project: links, length, Python code.
+"""Tests that the documentation fits the project: links, commands, Python code.
 
 python -m pytest tests/documentation_test.py
 """
 
+import dataclasses
+import importlib
 import os
 import pathlib
 import re
@@ -42,6 +44,32 @@ def test_named_scripts_exist(page):
         assert (ROOT / script).exists() or (
             ROOT / "benchmarks" / script
         ).exists(), script
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_the_flags_that_are_shown(page):
+    text = re.sub(r"\\\n\s*", " ", page.read_text())
+    commands = re.findall(r"python ((?:benchmarks/)?\w+)\.py ([^\n`]*)", text)
+    commands += re.findall(r"`(benchmarks/\w+)\.py ([^`]*)`", text)
+    for script, arguments in commands:
+        path = ROOT / f"{script}.py"
+        if "argparse" in path.read_text():
+            known = set(re.findall(r'"--(\w+)"', path.read_text()))
+        else:
+            known = _flags(path)
+        for flag in re.findall(r"(?<!\S)--(\w+)", arguments):
+            assert flag in known | {"flagfile"}, (script, flag)
+
+
+def _flags(path: pathlib.Path) -> set[str]:
+    """Returns the flags of a command, the fields of its configuration."""
+    (name,) = re.findall(
+        r"    config_flags\.run\((\w+), main", path.read_text()
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(path.parent))
+        module = importlib.import_module(path.stem)
+    return {field.name for field in dataclasses.fields(getattr(module, name))}
 
 
 def test_the_python_example_of_the_readme_prints_words(tmp_path):
