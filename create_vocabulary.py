@@ -37,7 +37,9 @@ class VocabularyConfig:
     vocab_size: int = field("Exact number of lines.", 30522)
     do_lower_case: bool = field("False for a cased model.", True)
     strip_accents: bool | None = field("Default: as --do_lower_case.", None)
-    tokenize_chinese_chars: bool = field("Each is a word.", True)
+    tokenize_chinese_chars: bool = field(
+        "Make each Chinese character a word.", True
+    )
     limit_alphabet: int = field(
         "Number of characters to keep, the most frequent; 0 keeps as many as "
         "cover --character_coverage of the text.",
@@ -52,7 +54,9 @@ class VocabularyConfig:
         "--vocab_size is below 10000.",
         None,
     )
-    min_frequency: int = field("Of a pair that is merged.", 2)
+    min_frequency: int = field(
+        "Least count of a pair of tokens that is merged.", 2
+    )
 
     def __post_init__(self):
         """Refuses invalid numbers."""

@@ -61,23 +61,24 @@ def hashes(folder: pathlib.Path) -> dict[str, str]:
 
 
 def seconds_of_work(process: subprocess.Popen, folder: pathlib.Path) -> float:
-    """Waits for the end; returns the seconds since the first file appeared."""
-    wait_for_files(process, folder)
+    """Waits for the end; returns the seconds since the first message."""
+    wait_for_message(process, folder)
     begin = time.monotonic()
     if process.wait():
         sys.exit(pathlib.Path(f"{folder}.log").read_text())
     return time.monotonic() - begin
 
 
-def wait_for_files(process: subprocess.Popen, folder: pathlib.Path) -> None:
-    """Waits until the command has written a file or has ended."""
-    while process.poll() is None and not any(folder.iterdir()):
+def wait_for_message(process: subprocess.Popen, folder: pathlib.Path) -> None:
+    """Waits until the command begins to work, after its imports, or ends."""
+    log = pathlib.Path(f"{folder}.log")
+    while process.poll() is None and not log.stat().st_size:
         time.sleep(0.005)
 
 
 def kill(process, folder: pathlib.Path, seconds: float) -> bool:
-    """Kills the command some seconds after its first file; False if ended."""
-    wait_for_files(process, folder)
+    """Kills the command after some seconds of work; False if it ended."""
+    wait_for_message(process, folder)
     try:
         process.wait(timeout=seconds)
         return False
