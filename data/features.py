@@ -1,14 +1,21 @@
 """Features of many examples in memory, without padding, and their records.
 
-What a task is fine-tuned on fits in memory once the padding is left out: MNLI's
-393 thousand pairs take 80 MB. Batches of any length are then cut without
-reading, in any order.
+    tokens       [CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]
+    segment_ids    0    0   0    0    0     0     0   0   1  1  1  1   1   1
+
+A fine-tuning set fits in memory without its padding: MNLI's 393 thousand pairs
+take 80 MB. Batches of any length are then made without reading, in any order.
 
     row_splits  0            5         9            sequence i is [splits[i],
     input_ids   CLS a b c SEP CLS d e SEP ...       splits[i + 1])
     label_ids   1             0                     one row an example
 
-The records on disk are padded and named as google-research/bert's.
+`encode` makes features of text. `prepare` keeps them on disk, as padded records
+with google-research/bert's names, and makes them again when something changed:
+
+    output_dir/train.tf_record        the records
+    output_dir/train.tf_record.json   the sidecar: what they were made from
+                                      (digest of the texts, vocabulary, flags)
 """
 
 import contextlib
@@ -16,7 +23,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,19 +35,22 @@ from data import schema as schemas
 from data.tokenization import wordpiece
 from foundation import errors, file_system
 
-_CHUNK = 2048
-# What stands where a row has ended; other ragged features end in 0.
+FORMAT_VERSION = 1
+SUFFIX = ".json"
+_RECORDS_AT_ONCE = 2048
+_TEXTS_AT_ONCE = 1 << 16
+# The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
 _IS_REAL = "is_real_example"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Features:
-    """N examples of K sequences each; K is 1 but for multiple choice.
+    """N examples of K sequences each; K is 1 except for multiple choice.
 
     Attributes:
       row_splits: int64 [N * K + 1].
-      ragged: name -> [T], one value for each piece (input_ids, segment_ids).
+      ragged: name -> [T], one value for each token (input_ids, segment_ids).
       dense: name -> [N, ...], one row for each example (label_ids).
       num_choices: K; 0 means one sequence without the axis of choices.
     """
@@ -56,7 +66,7 @@ class Features:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """The pieces of every example's longest sequence: int64 [N]."""
+        """The length of every example's longest sequence: int64 [N]."""
         lengths = np.diff(self.row_splits)
         return lengths.reshape(len(self), -1).max(axis=1, initial=0)
 
@@ -71,15 +81,15 @@ class Features:
         sequences = (rows[:, None] * choices + np.arange(choices)).ravel()
         starts = self.row_splits[sequences][:, None]
         ends = self.row_splits[sequences + 1][:, None]
-        places = starts + np.arange(length)
-        is_piece = places < ends
-        places[~is_piece] = 0
+        positions = starts + np.arange(length)
+        is_token = positions < ends
+        positions[~is_token] = 0
         shape = [len(rows), *([choices] if self.num_choices else []), length]
-        result = {"input_mask": is_piece.astype(np.int32)}
+        result = {"input_mask": is_token.astype(np.int32)}
         for name, flat in self.ragged.items():
             padding = _PADDING.get(name, 0)
-            values = flat[places] if len(flat) else places
-            result[name] = np.where(is_piece, values, padding).astype(np.int32)
+            values = flat[positions] if len(flat) else positions
+            result[name] = np.where(is_token, values, padding).astype(np.int32)
         result = {name: x.reshape(shape) for name, x in result.items()}
         for name, values in self.dense.items():
             dtype = np.float32 if values.dtype.kind == "f" else np.int32
@@ -87,30 +97,195 @@ class Features:
         return result
 
 
+def encode(
+    tokenizer: wordpiece.Tokenizer,
+    first: Sequence[str],
+    second: Sequence[str] | None,
+    *,
+    max_seq_length: int,
+    num_choices: int = 0,
+    name: str | None = None,
+) -> Features:
+    """Returns the input_ids and segment_ids of N sequences.
+
+    Pairs that are too long lose tokens from the end of the longer text, one at
+    a time; of the second text if both are equally long. A second text without
+    tokens gets no [SEP], as released.
+
+    Args:
+      tokenizer: of the model.
+      first: N texts.
+      second: N texts, or None for single sentences.
+      max_seq_length: the longest sequence, including the special tokens.
+      num_choices: number of sequences of an example; see Features.
+      name: of the set; if given, the number of truncated texts is logged.
+    """
+    ids, segments, totals = [], [], []
+    num_cut = 0
+    for start in range(0, len(first), _TEXTS_AT_ONCE):
+        end = start + _TEXTS_AT_ONCE
+        a = tokenizer.encode(first[start:end])
+        if second is None:
+            empty = np.zeros(len(a.row_splits), np.int64)
+            b = wordpiece.Encoding(np.zeros(0, np.int32), empty)
+        else:
+            b = tokenizer.encode(second[start:end])
+        *joined, is_cut = _join(tokenizer.vocabulary, a, b, max_seq_length)
+        num_cut += np.count_nonzero(is_cut)
+        for arrays, array in zip((ids, segments, totals), joined, strict=True):
+            arrays.append(array)
+    if name and num_cut:
+        text = "%s: %d of %d texts have more than %d tokens and are truncated"
+        logging.warning(text, name, num_cut, len(first), max_seq_length)
+    return Features(
+        row_splits=np.concatenate([[0], np.cumsum(np.concatenate(totals))]),
+        ragged={
+            "input_ids": np.concatenate(ids),
+            "segment_ids": np.concatenate(segments),
+        },
+        num_choices=num_choices,
+    )
+
+
+def _join(vocabulary, first, second, max_seq_length):
+    """Returns ids [T], segments [T], each one's length and is_cut [N]."""
+    a, b = np.diff(first.row_splits), np.diff(second.row_splits)
+    has_second = (b > 0).astype(np.int64)
+    room = max_seq_length - 2 - has_second
+    is_cut = a + b > room
+    a, b = truncated_lengths(a, b, room)
+    has_second = (b > 0).astype(np.int64)
+    totals = a + b + 2 + has_second
+    starts = np.cumsum(totals) - totals
+    ids = np.full(totals.sum(), vocabulary.sep_id, np.int32)
+    segments = np.zeros(len(ids), np.int32)
+    ids[starts] = vocabulary.cls_id
+    ids[ranges(starts + 1, a)] = first.ids[ranges(first.row_splits[:-1], a)]
+    begins = starts + a + 2
+    ids[ranges(begins, b)] = second.ids[ranges(second.row_splits[:-1], b)]
+    segments[ranges(begins, b + has_second)] = 1
+    return ids, segments, totals, is_cut
+
+
+def truncated_lengths(
+    a: np.ndarray, b: np.ndarray, room: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how many tokens of each text remain, `room` together."""
+    excess = np.maximum(a + b - room, 0)
+    # First the longer one alone, down to the other's length, ...
+    from_a = np.minimum(np.maximum(a - b, 0), excess)
+    from_b = np.minimum(np.maximum(b - a, 0), excess)
+    # ... then both in turn, the second text first.
+    rest = excess - from_a - from_b
+    return a - from_a - rest // 2, b - from_b - (rest + 1) // 2
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the concatenation of all range(start, start + length)."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+
+
+def prepare(
+    path: str,
+    schema: schemas.Schema,
+    recipe: Mapping[str, Any],
+    make: Callable[[], Features],
+) -> Features:
+    """Returns the features of a set, from its records if they are current.
+
+    Args:
+      path: of the records.
+      schema: of the records.
+      recipe: JSON values that determine the features.
+      make: makes the features.
+    """
+    described = {
+        feature.name: [feature.dtype, *feature.shape]
+        for feature in schema.features
+    }
+    # As it is read again from JSON, with lists instead of tuples.
+    recipe = json.loads(json.dumps({**recipe, "schema": described}))
+    if _is_current(path, recipe):
+        features = read(path, schema)
+        logging.info("%s: using its %d records", path, len(features))
+        return features
+    features = make()
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    remove_sidecar(path)
+    write(path, schema, features)
+    sidecar = {
+        "format_version": FORMAT_VERSION,
+        "records": len(features),
+        "bytes": tf.io.gfile.stat(path).length,
+        "job": recipe,
+    }
+    write_sidecar(path, sidecar)
+    logging.info("%s: %d records written", path, len(features))
+    return features
+
+
+def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
+    """Returns the part of a recipe that determines how text becomes tokens."""
+    return {"vocabulary": tokenizer.vocabulary.sha256, **tokenizer.settings}
+
+
+def _is_current(path: str, recipe: Mapping[str, Any]) -> bool:
+    sidecar = read_sidecar(path)
+    return (
+        sidecar.get("format_version") == FORMAT_VERSION
+        and sidecar.get("job") == recipe
+        and tf.io.gfile.exists(path)
+        and sidecar.get("bytes") == tf.io.gfile.stat(path).length
+    )
+
+
+def read_sidecar(path: str) -> dict[str, Any]:
+    """Returns what a file was made from; {} if its sidecar is missing."""
+    try:
+        with tf.io.gfile.GFile(path + SUFFIX) as file:
+            sidecar = json.loads(file.read())
+    except (tf.errors.NotFoundError, ValueError):
+        return {}
+    return sidecar if isinstance(sidecar, dict) else {}
+
+
+def write_sidecar(path: str, sidecar: Mapping[str, Any]) -> None:
+    """Writes what a file was made from, after the file."""
+    file_system.write_json(path + SUFFIX, sidecar, indent=1)
+
+
+def remove_sidecar(path: str) -> None:
+    """Removes the sidecar of a file that is about to be written again."""
+    # There may be none, or another worker has just removed it.
+    with contextlib.suppress(tf.errors.NotFoundError):
+        tf.io.gfile.remove(path + SUFFIX)
+
+
 def write(path: str, schema: schemas.Schema, features: Features) -> None:
-    """Writes one record an example, all padded to the schema's length."""
+    """Writes one record per example, all padded to the schema's length."""
     length = schema["input_ids"].shape[-1]
     with records.ShardWriter(path) as writer:
-        for start in range(0, len(features), _CHUNK):
-            rows = np.arange(start, min(start + _CHUNK, len(features)))
-            columns = features.batch(rows, length)
+        for start in range(0, len(features), _RECORDS_AT_ONCE):
+            end = min(start + _RECORDS_AT_ONCE, len(features))
+            columns = features.batch(np.arange(start, end), length)
             if _IS_REAL in schema.names:
-                columns[_IS_REAL] = np.ones((len(rows), 1), np.int32)
+                columns[_IS_REAL] = np.ones((end - start, 1), np.int32)
             writer.write(records.encode(schema, columns))
 
 
 def read(path: str, schema: schemas.Schema) -> Features:
-    """Reads what `write` (or google-research/bert) wrote."""
+    """Reads the records of `write` or of google-research/bert."""
     shape = schema["input_ids"].shape
     ragged_names = schema.ragged_names
     lengths, ragged, dense = [], {}, {}
     for parsed in _parsed(path, schema):
-        is_piece = parsed.pop("input_mask").reshape(-1, shape[-1]) > 0
-        lengths.append(is_piece.sum(axis=1))
+        is_token = parsed.pop("input_mask").reshape(-1, shape[-1]) > 0
+        lengths.append(is_token.sum(axis=1))
         parsed.pop(_IS_REAL, None)
         for name, values in parsed.items():
             if name in ragged_names:
-                values = values.reshape(is_piece.shape)[is_piece]
+                values = values.reshape(is_token.shape)[is_token]
                 ragged.setdefault(name, []).append(values)
             else:
                 dense.setdefault(name, []).append(values)
@@ -127,110 +302,13 @@ def read(path: str, schema: schemas.Schema) -> Features:
 def _parsed(path, schema) -> Iterator[dict[str, np.ndarray]]:
     path = os.fspath(path)
     dataset = tf.data.TFRecordDataset(path, records.compression_type(path))
-    dataset = dataset.batch(_CHUNK).map(lambda x: records.parse(x, schema))
+    dataset = dataset.batch(_RECORDS_AT_ONCE)
+    dataset = dataset.map(lambda x: records.parse(x, schema))
     try:
         for parsed in dataset.prefetch(1):
             yield {name: x.numpy() for name, x in parsed.items()}
     except tf.errors.OpError as error:
         reason = str(error.message).splitlines()[0]
         raise errors.InputError(
-            f"{path}: cannot be read, remove it to have it made again: {reason}"
+            f"{path}: cannot be read; remove it to have it made again: {reason}"
         ) from None
-
-
-# ----------------------------------------------------------------------
-# Records of a fine-tuning run: made once, and again when something changed.
-#
-#     output_dir/train.tf_record        as google-research/bert writes them
-#     output_dir/train.tf_record.json   what they were made from
-#
-# The second file names the texts' digest, the vocabulary, the flags; where all
-# of
-# it is as now, and the records are whole, nothing is tokenized.
-
-FORMAT_VERSION = 1
-SUFFIX = ".json"
-
-
-def prepare(
-    path: str,
-    schema: schemas.Schema,
-    job: Mapping[str, Any],
-    make: Callable[[], Features],
-) -> Features:
-    """Returns the features of a set, from its records if they are current.
-
-    Args:
-      path: of the records.
-      schema: what they hold.
-      job: JSON values that decide what they hold.
-      make: makes the features.
-    """
-    job = _complete(job, schema)
-    if _is_current(path, job):
-        features = read(path, schema)
-        logging.info("%s: %d records, as they stand", path, len(features))
-        return features
-    features = make()
-    _write(path, schema, job, features)
-    return features
-
-
-def read_note(path: str) -> dict[str, Any]:
-    """Reads what a file was made from; {} where nothing tells."""
-    try:
-        with tf.io.gfile.GFile(path + SUFFIX) as file:
-            note = json.loads(file.read())
-    except (tf.errors.NotFoundError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
-
-
-def write_note(path: str, note: Mapping[str, Any]) -> None:
-    """Notes beside a file what it was made from."""
-    file_system.write_json(path + SUFFIX, note, indent=1)
-
-
-def remove_note(path: str) -> None:
-    """Makes a file that is about to change count as unfinished."""
-    # There may be none, or another worker has just removed it.
-    with contextlib.suppress(tf.errors.NotFoundError):
-        tf.io.gfile.remove(path + SUFFIX)
-
-
-def tokenizer_job(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
-    """Returns the part of a job that says how text becomes pieces."""
-    return {"vocabulary": tokenizer.vocabulary.sha256, **tokenizer.settings}
-
-
-def _complete(job, schema: schemas.Schema) -> dict[str, Any]:
-    """Adds the schema; what is read again from JSON is compared with it."""
-    described = {
-        feature.name: [feature.dtype, *feature.shape]
-        for feature in schema.features
-    }
-    return json.loads(json.dumps({**job, "schema": described}))
-
-
-def _write(path, schema, job, features) -> None:
-    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-    remove_note(path)
-    write(path, schema, features)
-    note = {
-        "format_version": FORMAT_VERSION,
-        "records": len(features),
-        "bytes": tf.io.gfile.stat(path).length,
-        "job": job,
-    }
-    write_note(path, note)
-    logging.info("%s: %d records written", path, len(features))
-
-
-def _is_current(path: str, job: Mapping[str, Any]) -> bool:
-    note = read_note(path)
-    return (
-        note.get("format_version") == FORMAT_VERSION
-        and note.get("job") == job
-        and tf.io.gfile.exists(path)
-        and note.get("bytes") == tf.io.gfile.stat(path).length
-    )

@@ -1,14 +1,17 @@
-"""Batches of examples of similar length, so that little time goes on padding.
+"""Batches of examples of similar length, with little padding.
 
     endless order   epoch 0 permuted, epoch 1 permuted, ...
-    group           up to 50 batches of it in a row, sorted by length
-    batch           a piece of its group; the pieces of a group are permuted
+    group           up to 50 successive batches of it, sorted by length
+    batch           a slice of its group; the batches of a group are permuted
 
 Every batch is padded to the shortest permitted length that holds its longest
-row. The order is a pure function of (seed, number of examples, batch size) and
-is entered anywhere without replay. Evaluation has every example once; there
-`example_index` int32 [B] says which is which, and `is_real_example` int32 [B]
-is 0 where the last batch is filled up.
+row. The order is a pure function of (seed, lengths, batch size) and can be
+entered at any batch without replay. Evaluation has every example once: row i of
+a batch is example `example_index`[i], and `is_real_example` is 0 for the copies
+that fill up the last batch; both are int32 [B].
+
+`endless_batches` and `ordered_batches` return functions for training.feed:
+make(first_batch=, part=, num_parts=) -> tf.data.Dataset.
 """
 
 import dataclasses
@@ -19,22 +22,23 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from data import permutations
 from data.features import Features
 from foundation import errors
 
 _GROUP_BATCHES = 50
 _FOREVER = 2**62
-_AHEAD = 4  # Batches that are made before they are asked for.
+_AHEAD = 4  # Batches that are made in advance.
 FINE, COARSE, ONE = "fine", "coarse", "one"
 
 
 def permitted_lengths(max_seq_length: int, step: str = FINE) -> list[int]:
-    """Returns the lengths that batches may have, the last is the longest.
+    """Returns the ascending lengths that batches may have.
 
     Args:
       max_seq_length: the longest.
-      step: FINE for multiples of 8; COARSE where every length is compiled
-        anew: eighths of the longest; ONE for a single one.
+      step: FINE for multiples of 8; COARSE for some eighths of the longest, if
+        the model is compiled for each length; ONE for the longest only.
     """
     if step == ONE:
         return [max_seq_length]
@@ -63,9 +67,9 @@ def train_batches(
       batch_size: of the global batch.
       seed: keys the order.
       lengths: the permitted ones.
-      first_batch: how many batches to leave out, at no cost.
-      part: which of num_parts equal parts of every batch, for a worker.
-      num_parts: how many parts the batch is cut into.
+      first_batch: number of batches to skip, at no cost.
+      part: which of num_parts equal parts of every batch to return.
+      num_parts: number of parts, one for each worker.
 
     Returns:
       A dict of [batch_size / num_parts, ...]; the length of sequences is
@@ -110,16 +114,16 @@ def eval_batches(
 
 
 class Order:
-    """Which examples are in which batch of training."""
+    """Returns the examples of each batch of training."""
 
     def __init__(self, lengths: np.ndarray, *, batch_size: int, seed: int):
-        """Computes nothing yet; `lengths` int [N] are the examples'."""
+        """Stores the arguments; `lengths` int [N] are those of the examples."""
         if not len(lengths):
             raise errors.InputError("there are no examples to train on")
         self._lengths = lengths
         self._batch_size = batch_size
         self._seed = seed
-        # More than an epoch would gain nothing, as epochs are sorted apart.
+        # At most an epoch, because each epoch is sorted by itself.
         epoch = -(-len(lengths) // batch_size)
         self._batches = min(_GROUP_BATCHES, epoch)
         self._group = functools.lru_cache(maxsize=2)(self._make_group)
@@ -127,22 +131,22 @@ class Order:
 
     def batch(self, number: int) -> np.ndarray:
         """Returns the rows of the number-th batch, counted from 0."""
-        group, place = divmod(number, self._batches)
-        return self._group(group)[place]
+        group, index = divmod(number, self._batches)
+        return self._group(group)[index]
 
     def _make_group(self, number: int) -> np.ndarray:
         """Returns int64 [batches, batch size]."""
         size = self._batches * self._batch_size
-        places = np.arange(number * size, (number + 1) * size)
-        epochs, places = np.divmod(places, len(self._lengths))
+        positions = np.arange(number * size, (number + 1) * size)
+        epochs, positions = np.divmod(positions, len(self._lengths))
         rows = np.concatenate(
             [
-                self._epoch(int(epoch))[places[epochs == epoch]]
+                self._epoch(int(epoch))[positions[epochs == epoch]]
                 for epoch in np.unique(epochs)
             ]
         )
-        # Epoch by epoch: sorted together, an example of two epochs would be
-        # its own neighbor.
+        # Epoch by epoch; sorted together, the same example of two epochs would
+        # be in one batch.
         order = np.lexsort((self._lengths[rows], epochs))
         batches = rows[order].reshape(self._batches, self._batch_size)
         shuffled = _permutation(len(batches), self._seed, 1, number)
@@ -157,7 +161,7 @@ def _cut(features, rows, lengths) -> dict[str, np.ndarray]:
     longest = int(features.lengths[rows].max())
     length = next((n for n in lengths if n >= longest), None)
     if length is None:
-        raise ValueError(f"{longest} pieces, but at most {lengths[-1]} fit")
+        raise ValueError(f"{longest} tokens, but at most {lengths[-1]} fit")
     return features.batch(rows, length)
 
 
@@ -168,7 +172,7 @@ def _batches(
     lengths: Sequence[int],
     parts: tuple[int, int, int],
 ) -> tf.data.Dataset:
-    """Turns numbers of batches into a worker's part of each."""
+    """Returns a worker's part of the batches with these numbers."""
     batch_size, part, num_parts = parts
     if batch_size % num_parts:
         raise errors.InputError(
@@ -180,8 +184,8 @@ def _batches(
     names = sorted(example)
     varies = ("input_mask", *features.ragged)
     static = lengths[0] if len(lengths) == 1 else None
-    # TensorFlow keeps what it calls as long as the process lives; what that
-    # reads, of which this has nothing but shapes, lives as long as the dataset.
+    # TensorFlow keeps `convert` as long as the process lives. So `convert` only
+    # holds a weak reference to the features, which the dataset keeps alive.
     source = _Source(make)
     alive = weakref.ref(source)
     blank = [_blank(example[name][mine]) for name in names]
@@ -189,7 +193,7 @@ def _batches(
     def convert(number):
         source = alive()
         if source is None:
-            return blank  # Made ahead for an iterator that is gone.
+            return blank  # Made in advance for a deleted iterator.
         batch = source.make(number)
         return [batch[name][mine] for name in names]
 
@@ -213,41 +217,25 @@ def _batches(
 
 
 class _Source:
-    """What makes a dataset's batches."""
+    """Makes a dataset's batches."""
 
     def __init__(self, make: Callable[[int], dict[str, np.ndarray]]):
         self.make = make
 
 
 def _blank(values: np.ndarray) -> np.ndarray:
-    """Returns zeros of a shape, which take no memory."""
+    """Returns zeros of the same shape that take no memory."""
     return np.broadcast_to(np.zeros((), values.dtype), values.shape)
 
 
 def _permutation(count: int, *words: int) -> np.ndarray:
-    """Returns a permutation that is keyed by words, the same everywhere.
-
-    The mixing function is splitmix64's.
-    """
-    state = np.arange(count, dtype=np.uint64)
+    """Returns a permutation that is keyed by words, the same everywhere."""
     with np.errstate(over="ignore"):
-        for word in words:
-            key = np.array([word % 2**64], np.uint64)
-            state = _mix(state + _mix(key + np.uint64(0x9E3779B97F4A7C15)))
-    return np.argsort(state, kind="stable")
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return x ^ (x >> np.uint64(31))
-
-
-# ----------------------------------------------------------------------
-# Makes the batches that loops ask for, of features in memory.
-#
-# What is returned is called by training.feed: make(first_batch=, part=,
-# num_parts=) -> tf.data.Dataset.
+        keys = permutations.keys(
+            np.arange(count, dtype=np.uint64),
+            *(np.array([word % 2**64], np.uint64) for word in words),
+        )
+    return np.argsort(keys, kind="stable")
 
 
 def endless_batches(
@@ -257,7 +245,7 @@ def endless_batches(
     seed: int,
     lengths: Sequence[int],
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns what makes the endless batches of training."""
+    """Returns a function that makes the endless batches of training."""
     return functools.partial(
         train_batches,
         features,
@@ -270,16 +258,16 @@ def endless_batches(
 def ordered_batches(
     features: Features, *, batch_size: int, lengths: Sequence[int]
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns what makes the batches of a prediction, without labels.
+    """Returns a function that makes the batches of a prediction.
 
-    Labels are compared on the host: the model need not see them, and sets with
-    and without them compile to the same program.
+    The batches have no labels, which are compared on the host. So sets with and
+    without labels compile to the same program.
     """
     ragged = {k: x for k, x in features.ragged.items() if k != "label_ids"}
     unlabeled = dataclasses.replace(features, dense={}, ragged=ragged)
 
     def make(*, first_batch: int, part: int, num_parts: int) -> tf.data.Dataset:
-        del first_batch  # A prediction always begins at the beginning.
+        del first_batch  # A prediction always starts with the first.
         return eval_batches(
             unlabeled,
             batch_size=batch_size,

@@ -1,4 +1,4 @@
-"""The manifest: a JSON file beside the shards that says what they hold.
+"""The manifest: a JSON file beside shards that describes them.
 
     wiki-00000-of-00008.tfrecord ... wiki-00007-of-00008.tfrecord
     wiki.manifest.json:
@@ -11,11 +11,11 @@
                    "records": 4711, "bytes": 4321987}, ...],
        "job": {flags, seed, digests of the inputs}, "totals": {...}}
 
-Files are named relative to the manifest. Packed shards have, besides,
+Files are named relative to the manifest. Packed shards also have
 "packing": {"instances_per_row": 8, "predictions_per_row": 81, ...}.
 
-A runner that is handed shards asks `check` before it starts. Shards without
-a manifest (google-research/bert's, NVIDIA's) are judged by a record of each.
+`check` compares shards with what a run expects before it starts. Shards without
+a manifest (google-research/bert's, NVIDIA's) are checked by their first record.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import os
 import typing
 
 import tensorflow as tf
+from absl import logging
 
 from data import records, schema
 from foundation import errors, file_system
@@ -35,7 +36,7 @@ if typing.TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
-VOCABULARY_SUFFIX = ".vocab.txt"  # Of the copy beside it.
+VOCABULARY_SUFFIX = ".vocab.txt"  # Of the vocabulary's copy.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a set of shards holds, and what it was made from."""
+    """The contents of a set of shards, and what they were made from."""
 
     kind: str
     max_seq_length: int
@@ -64,12 +65,12 @@ class Manifest:
 
     @property
     def record_count(self) -> int:
-        """Number of records in all shards together."""
+        """The number of records of all shards."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def schema(self) -> schema.Schema:
-        """What each record holds."""
+        """The features of a record."""
         if self.packing is None:
             return schema.pretraining(
                 self.max_seq_length, self.max_predictions_per_seq
@@ -87,56 +88,71 @@ def write(path: str, manifest: Manifest) -> None:
 
 
 def read(path: str) -> Manifest:
-    """Reads a manifest; one that cannot be read is refused in one line."""
-    with tf.io.gfile.GFile(path, "r") as file:
-        text = file.read()
+    """Reads a manifest.
+
+    Raises:
+      InputError: the file is not a manifest, or one of another version.
+    """
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return _parse(path, file.read())
+
+
+def _parse(path: str, data: bytes) -> Manifest:
     try:
-        fields = json.loads(text)
+        fields = json.loads(data)
         version = fields["format_version"]
+        if version == FORMAT_VERSION:
+            shards = tuple(Shard(**shard) for shard in fields["shards"])
+            return Manifest(**{**fields, "shards": shards})
     except (ValueError, KeyError, TypeError):
         raise errors.InputError(f"{path}: not a manifest of shards") from None
-    if version != FORMAT_VERSION:
-        raise errors.InputError(
-            f"{path}: format version {version}, this program reads "
-            f"{FORMAT_VERSION}"
-        )
-    try:
-        fields["shards"] = tuple(Shard(**shard) for shard in fields["shards"])
-        return Manifest(**fields)
-    except TypeError:
-        raise errors.InputError(f"{path}: not a manifest of shards") from None
+    raise errors.InputError(
+        f"{path}: format version {version}, this program reads {FORMAT_VERSION}"
+    )
 
 
 def find(paths: list[str]) -> dict[str, Manifest]:
-    """Returns, for every shard that a manifest beside it names, that one."""
+    """Returns the manifest of every shard that one in its directory names."""
     return {path: manifest for path, (manifest, _) in _entries(paths).items()}
 
 
 def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
-    """Returns also what the manifest says of the shard."""
+    """Returns the manifest of every shard and the shard's entry in it."""
     found = {}
     for folder in sorted({os.path.dirname(path) for path in paths}):
         if not tf.io.gfile.isdir(folder or "."):
             continue
-        # No glob, which a folder with brackets in its name would mislead.
+        # No glob: the directory's name may have brackets.
         for name in sorted(tf.io.gfile.listdir(folder or ".")):
-            if name.endswith(SUFFIX):
-                manifest = read(os.path.join(folder, name))
-                found.update(
-                    (os.path.join(folder, shard.file), (manifest, shard))
-                    for shard in manifest.shards
-                )
+            if not name.endswith(SUFFIX):
+                continue
+            path = os.path.join(folder, name)
+            with tf.io.gfile.GFile(path, "rb") as file:
+                data = file.read()
+            try:
+                manifest = _parse(path, data)
+            except errors.InputError as error:
+                # Other programs have files of that name.
+                names = (os.path.basename(shard) for shard in paths)
+                if any(name.encode() in data for name in names):
+                    raise
+                logging.warning("%s; ignored.", error)
+                continue
+            found.update(
+                (os.path.join(folder, shard.file), (manifest, shard))
+                for shard in manifest.shards
+            )
     return {path: found[path] for path in paths if path in found}
 
 
 def counts(paths: list[str]) -> list[int]:
     """Returns the number of records of each shard.
 
-    From the manifest where there is one; otherwise by reading the shard.
+    From the manifest if there is one; otherwise by reading the shard.
     """
     entries = _entries(paths)
-    foreign = [path for path in paths if path not in entries]
-    found = dict(zip(foreign, records.counts(foreign), strict=True))
+    others = [path for path in paths if path not in entries]
+    found = dict(zip(others, records.counts(others), strict=True))
     found.update((path, shard.records) for path, (_, shard) in entries.items())
     return [found[path] for path in paths]
 
@@ -144,23 +160,26 @@ def counts(paths: list[str]) -> list[int]:
 def record_schema(
     paths: list[str], max_seq_length: int, max_predictions_per_seq: int
 ) -> schema.Schema:
-    """Returns what the records of some shards hold, packed or not.
+    """Returns the schema of the records of some shards, packed or not.
 
     Args:
       paths: the shards.
       max_seq_length: of shards without a manifest, which are not packed.
       max_predictions_per_seq: likewise.
+
+    Raises:
+      InputError: the shards have different schemas.
     """
     manifests = find(paths)
-    foreign = schema.pretraining(max_seq_length, max_predictions_per_seq)
+    default = schema.pretraining(max_seq_length, max_predictions_per_seq)
     result = None
     for path in paths:
         made = manifests.get(path)
-        kind = foreign if made is None else made.schema
+        kind = default if made is None else made.schema
         if result is not None and kind != result:
             raise errors.InputError(
-                f"{path}: its records ({kind.kind}) are laid out otherwise "
-                f"than those of {paths[0]} ({result.kind})"
+                f"{path}: its records ({kind.kind}) have other features than "
+                f"those of {paths[0]} ({result.kind})"
             )
         result = kind
     return result
@@ -173,20 +192,23 @@ def check(
     max_predictions_per_seq: int,
     vocabulary: Vocabulary | None = None,
 ) -> None:
-    """Refuses, in one line, shards that do not fit what a run expects.
+    """Compares shards with what a run expects.
 
     Args:
       paths: the shards.
       max_seq_length: the run's sequence length.
       max_predictions_per_seq: the run's number of predictions.
       vocabulary: the run's vocabulary; None checks no ids.
+
+    Raises:
+      InputError: names a shard that does not fit, is missing or truncated.
     """
     entries = _entries(paths)
     lengths = max_seq_length, max_predictions_per_seq
-    foreign = [path for path in paths if path not in entries]
-    firsts = records.first_examples(foreign)
-    for path, features in zip(foreign, firsts, strict=True):
-        _check_foreign(path, features, *lengths, vocabulary)
+    others = [path for path in paths if path not in entries]
+    firsts = records.first_examples(others)
+    for path, features in zip(others, firsts, strict=True):
+        _check_first_record(path, features, *lengths, vocabulary)
     for path, (manifest, shard) in entries.items():
         _check_lengths(
             path,
@@ -210,23 +232,25 @@ def _check_size(path, shard) -> None:
     if actual != shard.bytes:
         raise errors.InputError(
             f"{path}: {actual} bytes, its manifest says {shard.bytes}: "
-            "the shard was cut off or changed"
+            "the shard is truncated or changed"
         )
 
 
 def _check_lengths(path, lengths, predictions) -> None:
-    for flag, (made, asked) in (
+    for flag, (made, expected) in (
         ("max_seq_length", lengths),
         ("max_predictions_per_seq", predictions),
     ):
-        if made != asked:
+        if made != expected:
             raise errors.InputError(
-                f"--{flag}={asked}: {path} was made with {made}"
+                f"--{flag}={expected}: {path} was made with {made}"
             )
 
 
-def _check_foreign(path, features, length, predictions, vocabulary) -> None:
-    """Judges a shard without a manifest by its first record."""
+def _check_first_record(
+    path, features, length, predictions, vocabulary
+) -> None:
+    """Checks a shard without a manifest."""
     ids = features.get("input_ids", features.get("input_word_ids"))
     if ids is None or "masked_lm_positions" not in features:
         raise errors.InputError(

@@ -1,16 +1,16 @@
-"""Shards to batches: shuffled without end for training, in order once to judge.
+"""Shards to batches: shuffled and endless for training, or in order.
 
-The training order is a pure function of the seed and the shards' counts, and
-can be entered anywhere in seconds, without replay:
+The order of training is a pure function of the seed and the shards' numbers of
+records. It can be entered at any batch in seconds, without replay:
 
     epoch    all shards, permuted by (seed, epoch), in groups of 16
     group    its shards are read together, a chunk of 2,048 records of each
              in turn
-    window   16 chunks in a row: all their records, permuted by (seed, epoch,
-             group, window); this is what memory holds
+    window   the records of 16 successive chunks, permuted by (seed, epoch,
+             group, window); held in memory
     batch    the next B records of the stream of windows, groups, epochs
 
-Records are permuted as bytes; a worker parses only its own rows of a batch.
+Records are permuted as bytes. A worker parses only its own rows of a batch.
 """
 
 import math
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from data import manifest, records, workers
+from data import manifest, permutations, records, workers
 from data import schema as schemas
 from foundation import errors
 
@@ -28,7 +28,7 @@ _GROUP = 16
 _CHUNK = 2048
 _WINDOW = 16
 _FOREVER = 2**62
-# Not left to tf.data to find, see training.feed.
+# Fixed, because tf.data tunes it badly; see training.feed.
 _PARSERS = max(2, min(16, workers.cores()))
 _AHEAD = 4  # Batches.
 
@@ -48,13 +48,13 @@ def train_batches(
 
     Args:
         shards: the files, in a fixed order.
-        schema: what their records hold.
+        schema: of their records.
         batch_size: of the global batch.
         seed: keys every permutation.
-        first_batch: how many batches to leave out, at no cost.
-        part: which of num_parts equal parts of every batch, for a worker.
-        num_parts: how many parts the batch is cut into.
-        counts: records per shard; asked of the manifest when not given.
+        first_batch: number of batches to skip, at no cost.
+        part: which of num_parts equal parts of every batch to return.
+        num_parts: number of parts, one for each worker.
+        counts: records per shard; by default the manifest's.
 
     Returns:
         A dict of features [batch_size / num_parts, ...], static shapes.
@@ -89,8 +89,8 @@ def eval_batches(
 ) -> tf.data.Dataset:
     """Returns every record once, in order.
 
-    The last batch is filled up with copies; `is_real_example` int32 [B] is 0
-    there and 1 elsewhere. Arguments as for train_batches.
+    The last batch is filled up with copies, for which `is_real_example` int32
+    [B] is 0; elsewhere it is 1. Arguments as for train_batches.
     """
     rows = _rows(batch_size, part, num_parts)
 
@@ -119,7 +119,7 @@ def locate(
     batch: int,
     counts: Sequence[int] | None = None,
 ) -> list[tuple[str, int]]:
-    """Says which records are in a batch: (path, number counted from 0)."""
+    """Returns the records of a batch as (path, number counted from 0)."""
     counts = _counted(shards, counts)
 
     def read(shard, start):
@@ -128,14 +128,15 @@ def locate(
         return numbers.map(lambda n: tf.stack([shard, n]))
 
     order = _shuffled(counts, seed, batch * batch_size, read)
-    (places,) = order.rebatch(batch_size).take(1).as_numpy_iterator()
-    return [(shards[shard], number) for shard, number in places.tolist()]
+    (found,) = order.rebatch(batch_size).take(1).as_numpy_iterator()
+    return [(shards[shard], number) for shard, number in found.tolist()]
 
 
 def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
-    """Reads everything; raises InputError naming the first damaged record.
+    """Reads all records, to name the file after TensorFlow failed in a run.
 
-    For after a failure in the middle of a run, whose message has no file name.
+    Raises:
+        InputError: names the first damaged record.
     """
     for path in shards:
         for number, record in enumerate(records.read(path)):
@@ -149,7 +150,7 @@ def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
 
 
 class _Start(NamedTuple):
-    """Where in the order to begin."""
+    """A position in the order."""
 
     epoch: int
     group: int
@@ -192,7 +193,7 @@ def _shuffled(
     Args:
         counts: records per shard.
         seed: keys every permutation.
-        first: how many records to leave out.
+        first: number of records to skip.
         read: maps (shard, number of its first record) to its records.
     """
     start = _find(counts, seed, first)
@@ -279,7 +280,7 @@ def _find(counts: Sequence[int], seed: int, first: int) -> _Start:
 def _groups(number: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
     """Returns int64 [groups, 16] permuted shards.
 
-    The last group is filled up with `number`, an empty shard of its own.
+    The last group is filled up with `number`, which denotes an empty shard.
     """
     order = tf.argsort(
         _keys(tf.range(number, dtype=tf.int64), seed, epoch), stable=True
@@ -290,7 +291,7 @@ def _groups(number: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
 
 
 def _chunks(sizes: tf.Tensor) -> tf.Tensor:
-    """Returns, in reading order, whose chunk each one is: int32 [chunks]."""
+    """Returns the shard of each chunk, in reading order: int32 [chunks]."""
     number = -(-sizes // _CHUNK)
     turns = tf.range(tf.reduce_max(number))
     has_one = number[None, :] > turns[:, None]
@@ -298,21 +299,8 @@ def _chunks(sizes: tf.Tensor) -> tf.Tensor:
 
 
 def _keys(numbers: tf.Tensor, *words: int | tf.Tensor) -> tf.Tensor:
-    """Hashes every number with all words: int64, the same everywhere.
-
-    The mixing function is splitmix64's.
-    """
-    state = tf.cast(numbers, tf.uint64)
-    for word in words:
-        word = tf.bitcast(tf.cast(word, tf.int64), tf.uint64)
-        state = _mix(state + _mix(word + 0x9E3779B97F4A7C15))
-    return tf.bitcast(state, tf.int64)
-
-
-def _mix(x: tf.Tensor) -> tf.Tensor:
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        shifted = tf.bitwise.right_shift(x, tf.constant(shift, tf.uint64))
-        x = tf.bitwise.bitwise_xor(x, shifted)
-        x = x * tf.constant(factor, tf.uint64)
-    shifted = tf.bitwise.right_shift(x, tf.constant(31, tf.uint64))
-    return tf.bitwise.bitwise_xor(x, shifted)
+    """Hashes every number with all words, see permutations: int64 [N]."""
+    words = [tf.cast(word, tf.int64) for word in words]
+    words = [tf.bitcast(word, tf.uint64) for word in words]
+    keys = permutations.keys(tf.cast(numbers, tf.uint64), *words)
+    return tf.bitcast(keys, tf.int64)

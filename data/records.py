@@ -1,13 +1,13 @@
 """TFRecord shards: encoding, writing and parsing records.
 
-`encode` builds the bytes of tf.train.Example for a whole batch with NumPy,
-about thirty times as fast as protobuf objects and byte for byte what
-protobuf's deterministic serialization gives (features sorted by name):
+`encode` builds the bytes of tf.train.Example for a batch with NumPy, about
+thirty times as fast as protobuf objects, and byte for byte as protobuf's
+deterministic serialization (features sorted by name):
 
     {"input_ids": int [N, S], ...} -> [b"\\n\\x9b\\x07...", ...]  (N records)
 
-A record is one row of a byte matrix in which every variable-length integer
-has room for the longest; the unused places are dropped in one go.
+A record is one row of a byte matrix in which every variable-length integer has
+the width of the longest; the unused bytes are dropped at the end.
 """
 
 import collections
@@ -22,8 +22,9 @@ import tensorflow as tf
 from data import schema as schemas
 from foundation import errors, file_system
 
-_CHUNK_BYTES = 1 << 21  # The byte matrix stays inside the processor's cache.
+_CHUNK_BYTES = 1 << 21  # The byte matrix fits in the processor's cache.
 _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
+_COUNTED_AT_ONCE = 1024
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
 
@@ -33,7 +34,7 @@ def encode(
     """Returns one serialized tf.train.Example per row.
 
     Args:
-      schema: what a record holds.
+      schema: the features of a record.
       columns: for each feature an array [N, *feature.shape].
 
     Returns:
@@ -51,7 +52,7 @@ def encode(
 
 
 def _checked(schema, columns) -> dict[str, np.ndarray]:
-    """Returns the columns as [N, size], refusing what is not in the schema."""
+    """Returns the columns as [N, size]; they must be those of the schema."""
     if set(columns) != set(schema.names):
         raise ValueError(
             f"{schema.kind}: expected {schema.names}, got {list(columns)}"
@@ -77,17 +78,17 @@ def _checked(schema, columns) -> dict[str, np.ndarray]:
 
 def _encode_rows(schema, rows) -> list[bytes]:
     count = len(next(iter(rows.values())))
-    pieces, total = [], np.zeros(count, np.int64)
+    parts, total = [], np.zeros(count, np.int64)
     for feature in sorted(schema.features, key=lambda feature: feature.name):
         entry, size = _map_entry(feature, rows[feature.name])
-        pieces.extend(entry)
+        parts.extend(entry)
         total += size
     header, size = _prefix(b"\x0a", total)  # Example.features
-    pieces = [*header, *pieces]
-    matrix = np.empty((count, sum(x.shape[1] for x, _ in pieces)), np.uint8)
+    parts = [*header, *parts]
+    matrix = np.empty((count, sum(x.shape[1] for x, _ in parts)), np.uint8)
     keep = np.ones(matrix.shape, bool)
     column = 0
-    for data, used in pieces:
+    for data, used in parts:
         end = column + data.shape[1]
         matrix[:, column:end] = data
         if used is not None:
@@ -99,13 +100,13 @@ def _encode_rows(schema, rows) -> list[bytes]:
 
 
 def _map_entry(feature, values):
-    """Returns the pieces of one map entry and its size in each row."""
+    """Returns the byte matrices of one map entry and its size in each row."""
     if feature.dtype == schemas.FLOAT:
         packed = np.ascontiguousarray(values, "<f4").view(np.uint8)
-        pieces = [(packed, None)]
+        parts = [(packed, None)]
     else:
-        pieces = [_varints(values)]
-    size = _size(pieces[0], len(values))
+        parts = [_varints(values)]
+    size = _size(parts[0], len(values))
     key = feature.name.encode()
     for tag in (
         b"\x0a",  # Int64List.value or FloatList.value, packed
@@ -114,13 +115,13 @@ def _map_entry(feature, values):
         b"\x0a",  # Features.feature, a map entry
     ):
         prefix, added = _prefix(tag, size)
-        pieces = [*prefix, *pieces]
+        parts = [*prefix, *parts]
         size = size + added
-    return pieces, size
+    return parts, size
 
 
 def _prefix(tag: bytes, size):
-    """Returns a tag and the length that follows it, and their sizes."""
+    """Returns byte matrices of a tag and a length, and their size."""
     if len(size) and size.min() == size.max():
         length, used = _varints(size[:1, None])
         if used is not None:
@@ -132,8 +133,8 @@ def _prefix(tag: bytes, size):
     return [(constant, None), length], _size(length, len(size)) + len(tag)
 
 
-def _size(piece, count) -> np.ndarray:
-    data, used = piece
+def _size(part, count) -> np.ndarray:
+    data, used = part
     if used is None:
         return np.full(count, data.shape[1], np.int64)
     return used.view(np.uint8).sum(axis=1, dtype=np.int64)
@@ -161,7 +162,7 @@ def _varints(values):
 
 @functools.cache
 def _table():
-    """Returns, packed in four bytes each, the answer for the small numbers."""
+    """Returns `_base_128` of the small numbers, four bytes in one uint32."""
     data, used = _base_128(np.arange(_TABLE_SIZE, dtype=np.uint64), 4)
     return data.view(np.uint32)[:, 0], used.view(np.uint32)[:, 0]
 
@@ -170,25 +171,25 @@ def _base_128(values, width):
     data = np.empty((*values.shape, width), np.uint8)
     used = np.empty((*values.shape, width), bool)
     rest, more = values, np.ones(values.shape, bool)
-    for place in range(width):
-        used[..., place] = more
+    for digit in range(width):
+        used[..., digit] = more
         after = rest >> np.uint64(7)
         more = after != 0
-        data[..., place] = (rest & np.uint64(127)) | (more * np.uint64(128))
+        data[..., digit] = (rest & np.uint64(127)) | (more * np.uint64(128))
         rest = after
     return data, used
 
 
 def compression_type(path: str) -> str:
-    """Returns what TFRecordDataset wants: "GZIP" for .gz, "" otherwise."""
+    """Returns TFRecordDataset's name of it: "GZIP" for .gz, "" otherwise."""
     return "GZIP" if str(path).endswith(".gz") else ""
 
 
 class ShardWriter:
-    """Writes one shard; it gets its final name only when it is whole.
+    """Writes one shard atomically; a context manager.
 
-    Use as a context manager: leaving it normally renames, leaving it by an
-    exception removes what was written. A final `.gz` means compressed.
+    Leaving it by an exception removes what was written. A name that ends in
+    .gz compresses.
     """
 
     def __init__(self, path: str):
@@ -205,15 +206,15 @@ class ShardWriter:
         self.count += len(serialized)
 
     def __enter__(self) -> "ShardWriter":
-        """Opens a hidden file beside the shard."""
-        hidden = self._stack.enter_context(file_system.replacing(self.path))
+        """Opens a temporary file beside the shard."""
+        temporary = self._stack.enter_context(file_system.replacing(self.path))
         self._writer = self._stack.enter_context(
-            tf.io.TFRecordWriter(hidden, compression_type(self.path))
+            tf.io.TFRecordWriter(temporary, compression_type(self.path))
         )
         return self
 
     def __exit__(self, *exception) -> None:
-        """Renames the whole shard, or removes the partial one."""
+        """Renames the complete file, or removes it after an exception."""
         self._stack.__exit__(*exception)
 
 
@@ -225,8 +226,8 @@ def parse(
 
     Args:
       serialized: string [B].
-      schema: what the records hold. Model Garden's input_word_ids and
-        input_type_ids are taken for input_ids and segment_ids.
+      schema: of the records. Model Garden's input_word_ids and
+        input_type_ids are accepted as input_ids and segment_ids.
 
     Returns:
       For each feature int32 or float32 [B, *feature.shape].
@@ -256,7 +257,7 @@ def parse(
 
 
 def _present(name, alias, value, other):
-    """Chooses the name that the records carry; ids are never negative."""
+    """Chooses the name that the records have; ids are never negative."""
     first = (slice(None), *[slice(0, 1)] * (len(value.shape) - 1))
     value = tf.where(value[first] < 0, other, value)
     check = tf.debugging.assert_non_negative(
@@ -266,17 +267,12 @@ def _present(name, alias, value, other):
         return tf.identity(value)
 
 
-# ----------------------------------------------------------------------
-# Reads shards as they lie there: records, the first of each, how many.
-#
-# Starting a pipeline takes TensorFlow 30 ms, so all shards go through one; only
-# where something is wrong with them are they read one by one, to name it.
-
-_TOGETHER = 1024  # Records that are counted at once.
-
-
 def read(path: str) -> Iterator[bytes]:
-    """Yields the records of one shard; a damaged one ends with one line."""
+    """Yields the records of one shard.
+
+    Raises:
+      InputError: names the first record that is damaged.
+    """
     dataset = tf.data.TFRecordDataset(path, compression_type(path))
     number = 0
     try:
@@ -287,20 +283,20 @@ def read(path: str) -> Iterator[bytes]:
         raise errors.InputError(f"{path}: no such file") from None
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise errors.InputError(
-            f"{path}: record {number + 1} is cut off or damaged "
+            f"{path}: record {number + 1} is truncated or damaged "
             f"({type(error).__name__})"
         ) from None
 
 
 def counts(paths: Sequence[str]) -> list[int]:
-    """Counts the records of each shard, checking each one's checksum.
+    """Returns the number of records of each shard; verifies their checksums.
 
     Raises:
-      InputError: naming the first shard that is damaged or not there.
+      InputError: names the first shard that is damaged or missing.
     """
 
     def sizes(number, shard):
-        groups = shard.batch(_TOGETHER)
+        groups = shard.batch(_COUNTED_AT_ONCE)
         return groups.map(lambda group: (number, tf.size(group)))
 
     result = np.zeros(len(paths), np.int64)
@@ -310,10 +306,10 @@ def counts(paths: Sequence[str]) -> list[int]:
 
 
 def first_examples(paths: Sequence[str]) -> list[dict[str, list]]:
-    """Returns the first record of each shard, as a feature's name -> values.
+    """Returns the first record of each shard: feature name -> values.
 
     Raises:
-      InputError: naming a shard that has none, or none that can be read.
+      InputError: names a shard without a record, or with a damaged one.
     """
 
     def first(number, shard):
@@ -332,7 +328,11 @@ def _of_all(
     paths: Sequence[str],
     choose: Callable[[tf.Tensor, tf.data.Dataset], tf.data.Dataset],
 ) -> Iterator[tuple]:
-    """Yields what is chosen of (number of a shard, its records), unordered."""
+    """Yields choose(number of a shard, its records) of all shards, unordered.
+
+    One pipeline reads all shards, because TensorFlow needs 30 ms to start one.
+    If it fails, the shards are read one by one, to name the damaged one.
+    """
     if not paths:
         return
     kinds = [compression_type(path) for path in paths]

@@ -1,4 +1,4 @@
-"""The single source of every record kind: feature names, shapes and types.
+"""Schemas: the names, shapes and types of the features of each kind of record.
 
 The writer's check, the parser and the model's inputs derive from a `Schema`.
 Names, types and lengths are those of google-research/bert's TFRecords:
@@ -11,7 +11,7 @@ Names, types and lengths are those of google-research/bert's TFRecords:
                             masked_lm_weights     float32 [20]
                             next_sentence_labels  int64   [1]
 
-Where several instances share a row, `packed_pretraining` says what is added.
+`packed_pretraining` is the schema of records with several instances each.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ FLOAT = "float32"
 
 _TAGGING = "tagging"
 
-# Model Garden writes these names; `records.parse` accepts either.
+# Model Garden's names; `records.parse` accepts both.
 ALIASES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
@@ -54,9 +54,9 @@ class Schema:
 
     @property
     def ragged_names(self) -> list[str]:
-        """The features with a value for every piece, but for the mask."""
+        """The features with a value for every token, except the mask."""
         shape = self["input_ids"].shape
-        # As many labels as places are the classes of one example elsewhere.
+        # Elsewhere, labels [S] are those of S classes of one example.
         dense = {"input_mask"} | (
             set() if self.kind == _TAGGING else {"label_ids"}
         )
@@ -102,9 +102,10 @@ def packed_pretraining(
 ) -> Schema:
     """Returns the schema of records that hold several instances each.
 
-    `input_mask` holds the instances' numbers 1, 2, ..., 0 being padding;
-    `position_ids` begin anew in each; `next_sentence_positions` are the
-    places of their [CLS], of which those of weight 0 are none.
+    `input_mask` holds the number of each token's instance, 1, 2, ..., and 0 for
+    padding. `position_ids` start at 0 in each instance.
+    `next_sentence_positions` are the positions of the [CLS] tokens; those of
+    weight 0 are padding.
     """
     sequence = (max_seq_length,)
     predictions = (predictions_per_row,)
@@ -129,18 +130,18 @@ def packed_pretraining(
 def classification(max_seq_length: int, label: Feature | None = None) -> Schema:
     """Returns the schema of sentences and pairs with a label.
 
-    `label` is LABEL unless it is a VALUE, or `labels(n)` for several.
+    `label` is LABEL (the default), VALUE, or `labels(n)` for several labels.
     """
     return _labeled("classification", (max_seq_length,), label or LABEL)
 
 
 def multiple_choice(max_seq_length: int, num_choices: int) -> Schema:
-    """Returns the schema of several sequences of which one is right."""
+    """Returns the schema of several sequences, one of which is correct."""
     return _labeled("multiple_choice", (num_choices, max_seq_length), LABEL)
 
 
 def question_answering(max_seq_length: int, *, is_training: bool) -> Schema:
-    """Returns the schema of windows, with the answer's place for training."""
+    """Returns the schema of windows; with the answer's positions to train."""
     sequence = (max_seq_length,)
     features = [
         Feature("unique_ids", (1,)),
@@ -162,7 +163,7 @@ VALUE = Feature("label_ids", (1,), FLOAT)
 
 
 def labels(number: int) -> Feature:
-    """Returns the label of which any of `number` may hold, 0 or 1 each."""
+    """Returns the feature of `number` labels, each 0 or 1."""
     return Feature("label_ids", (number,))
 
 
@@ -180,9 +181,9 @@ def _labeled(kind: str, shape: tuple[int, ...], label: Feature) -> Schema:
 
 
 def tagging(max_seq_length: int) -> Schema:
-    """Returns the schema of sequences with a label for some of their pieces.
+    """Returns the schema of sequences with labels for some of their tokens.
 
-    `label_ids` is -1 where there is none.
+    `label_ids` is -1 for tokens without a label.
     """
     return _labeled(
         _TAGGING,

@@ -1,9 +1,12 @@
-"""Worker processes that give results in the order of their tasks.
+"""Worker processes whose results come in the order of the tasks.
 
-The results never depend on how many workers there are. A worker whose parent
-dies, even by SIGKILL, ends itself; one worker means this very process, and so
-does a single task. Starting workers takes seconds: a patient pool does the
-work of the first seconds, and that of the start itself, in this process.
+The results do not depend on the number of workers. A worker ends itself when
+its parent dies, even by SIGKILL. One worker, or a single task, means this
+process. Starting processes takes seconds, so a pool with patience does the
+first seconds of work, and the work while processes start, in this process.
+
+`BeamWorkers` runs tasks that leave a file with Apache Beam instead. All its
+machines must share the working directory.
 """
 
 import concurrent.futures
@@ -26,7 +29,7 @@ from typing import Any
 
 from foundation import errors
 
-_state: dict[str, Any] = {}  # A worker process keeps its context here.
+_state: dict[str, Any] = {}  # Holds the context of a worker process.
 
 
 def cores() -> int:
@@ -42,20 +45,20 @@ class Workers:
     def __init__(
         self, count: int, context: Any, preload: str, patience: float = 0
     ):
-        """Starts nothing yet.
+        """Starts no processes yet.
 
         Args:
-          count: number of processes; 1 is this one.
-          context: what every task needs, sent once to each process.
-          preload: a module to import once, before processes are forked off.
-          patience: after how many seconds of work to start processes.
+          count: number of processes; 1 means this one.
+          context: the first argument of every task, sent once to each process.
+          preload: a module to import once, before processes are forked.
+          patience: seconds of work before processes are started.
         """
         self._count, self._context = count, context
         self._preload, self._pool = preload, None
         self._patience, self._begin, self._arrivals = patience, None, []
 
     def _is_ready(self) -> bool:
-        """Whether to hand tasks to processes by now."""
+        """Returns whether to run tasks in processes by now."""
         if self._count == 1:
             return False
         if self._patience == 0:
@@ -87,12 +90,12 @@ class Workers:
     ) -> Iterator:
         """Yields function(context, task) for each task, in order.
 
-        Tasks are drawn only as workers become free, so that an endless
-        iterable costs no memory.
+        Tasks are taken only as workers become free, so an endless iterable
+        needs no memory.
         """
         tasks = iter(tasks)
         for task in tasks:
-            # The last task of all is not worth a process.
+            # A process does not pay off for the last task.
             more = list(itertools.islice(tasks, 1)) if self._is_ready() else []
             if more:
                 rest = itertools.chain([task], more, tasks)
@@ -103,7 +106,7 @@ class Workers:
     def map_on_disk(
         self, function: Callable[[Any, Any], Any], tasks: Iterable
     ) -> Iterator:
-        """Does as `map`, for tasks that return at once if done before."""
+        """Same as `map`, for tasks that leave a file and are idempotent."""
         return self.map(function, tasks)
 
     def _map_in_processes(self, function, tasks):
@@ -122,7 +125,7 @@ class Workers:
         except concurrent.futures.process.BrokenProcessPool:
             raise OSError(
                 "a worker process was killed (out of memory?): the same "
-                "command goes on from what stands; --num_workers=1 needs least"
+                "command continues the run; --num_workers=1 needs least memory"
             ) from None
 
     def __enter__(self) -> "Workers":
@@ -130,16 +133,16 @@ class Workers:
         return self
 
     def __exit__(self, *exception) -> None:
-        """Ends the processes; tasks that were not begun are dropped."""
+        """Ends the processes and drops tasks that have not begun."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextlib.contextmanager
 def importable() -> Iterator[None]:
-    """Lets processes that are started meanwhile import what this one can.
+    """Context in which new processes have this one's import path.
 
-    Python does not hand forkserver its path, and swallows the failing import.
+    Python does not pass it to the forkserver, and ignores the failing import.
     """
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -167,28 +170,21 @@ def _call(function, task):
     return function(_state["context"], task)
 
 
-# ----------------------------------------------------------------------
-# Apache Beam in the place of local workers: the same tasks, the same shards.
-#
-#     tasks that leave a file (pairing, writing)    a Beam pipeline
-#     tasks that give a result (tokenizing)         local workers
-#
-# Beam gives no results back in order, so it runs what leaves its result under a
-# final name; this process then asks for the same tasks again, which return at
-# once. Tokenizing, a tenth of the work, is appended in order and stays here.
-# All machines must see the job's working directory.
-
-
 class BeamWorkers(Workers):
-    """Runs functions of (context, task) where a Beam runner says."""
+    """Runs functions of (context, task) with a Beam runner.
+
+    Beam returns no results in order, so `map_on_disk` runs tasks that leave
+    their result in a file, and then reads it by calling the same functions
+    again. `map` (tokenizing, a tenth of the work) uses local workers.
+    """
 
     def __init__(self, *local, runner: str, options: str = ""):
-        """Checks Beam's options, starts nothing yet.
+        """Checks Beam's options; starts nothing yet.
 
         Args:
           *local: as for Workers.
           runner: Beam's --runner.
-          options: all other options of Beam, as on a command line.
+          options: other options of Beam, as on a command line.
         """
         super().__init__(*local)
         try:
@@ -209,7 +205,7 @@ class BeamWorkers(Workers):
     def map_on_disk(
         self, function: Callable[[Any, Any], Any], tasks: Iterable
     ) -> Iterator:
-        """Runs the tasks as a pipeline, then collects what they left."""
+        """Runs the tasks as a pipeline, then reads their results."""
         import apache_beam as beam
 
         tasks = list(tasks)
@@ -223,17 +219,17 @@ class BeamWorkers(Workers):
                     pipeline
                     | beam.Create([pickle.dumps(task) for task in tasks])
                     | beam.Reshuffle()
-                    | beam.Map(_call_workers, pickle.dumps(function), context)
+                    | beam.Map(_run_task, pickle.dumps(function), context)
                 )
         for task in tasks:
             yield function(self._context, task)
 
 
-def _call_workers(task: bytes, function: bytes, context: bytes) -> None:
+def _run_task(task: bytes, function: bytes, context: bytes) -> None:
     _load(function)(_load(context), pickle.loads(task))
 
 
 @functools.lru_cache(maxsize=4)
 def _load(data: bytes) -> Any:
-    """Builds a function or a job, once in each process."""
+    """Unpickles a function or a context, once in each process."""
     return pickle.loads(data)

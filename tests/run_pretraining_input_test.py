@@ -313,7 +313,7 @@ def test_a_cut_shard_is_refused(place, tmp_path, capfd):
         input_file=tmp_path / "text-*.tfrecord",
         output_dir=tmp_path / "o",
     )
-    assert str(shard) in line and "cut off" in line
+    assert str(shard) in line and "truncated" in line
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,16 @@ def discard(recipe: Recipe, path: str) -> None:
 def remove(recipe: Recipe) -> None:
     """Removes the working directory, unless it belongs to another recipe."""
     if _begun(recipe) == recipe.describe():
-        shutil.rmtree(recipe.work_dir, ignore_errors=True)
+        # The recipe last: a killed run's directory must remain recognizable.
+        names = set(os.listdir(recipe.work_dir)) - {_RECIPE}
+        for name in [*names, _RECIPE]:
+            path = os.path.join(recipe.work_dir, name)
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                file_system.discard(path)
+    with contextlib.suppress(OSError):  # There is none, or it is not empty.
+        os.rmdir(recipe.work_dir)
 
 
 def refuse_changes(path: str, before: dict, now: dict) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from data import examples, features, schema, sequences, text_tables
+from data import examples, features, schema, text_tables
 from data.examples import Examples
 from data.features import Features
 from data.tokenization import wordpiece
@@ -565,7 +565,7 @@ def tokenize(
     label = task.label_feature
 
     def make() -> Features:
-        encoded = sequences.encode(
+        encoded = features.encode(
             tokenizer,
             texts.first,
             texts.second,
@@ -586,7 +586,7 @@ def tokenize(
         "task": task.name,
         "texts": texts.digest,
         "labels": list(task.labels),
-        "tokenizer": features.tokenizer_job(tokenizer),
+        "tokenizer": features.tokenizer_recipe(tokenizer),
     }
     kind = schema.classification(max_seq_length, label)
     if choices:

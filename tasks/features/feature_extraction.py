@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from data import sequences, text_tables
+from data import features as features_lib
+from data import text_tables
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
@@ -150,7 +151,7 @@ def read_blocks(
 
 def _encode(path, lines, tokenizer, max_seq_length) -> Features:
     matches = [_PAIR.match(line) for line in lines]
-    return sequences.encode(
+    return features_lib.encode(
         tokenizer,
         [m[1] if m else line for m, line in zip(matches, lines, strict=True)],
         [m[2] if m else "" for m in matches],

@@ -86,7 +86,7 @@ def prepare(
       compute: returns batches of StackTask's predictions for layers.
     """
     path = f"{path}.{np.dtype(DTYPE).name}"
-    note = features_lib.read_note(path)
+    note = features_lib.read_sidecar(path)
     words = len(windowing.word_positions(features))
     job = json.loads(json.dumps(dict(job)))
     is_current = (
@@ -110,7 +110,7 @@ def prepare(
             "hidden_size": hidden_size,
             "job": job,
         }
-        features_lib.write_note(path, note)
+        features_lib.write_sidecar(path, note)
         logging.info("%s: %d words, %d layers", path, words, len(layers))
     shape = (len(layers), words, hidden_size)
     return Store(np.memmap(path, DTYPE, "r", shape=shape), layers)
@@ -128,7 +128,7 @@ def digest(model: Any) -> str:
 
 def _write(path, features, shape, layers, compute) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    features_lib.remove_note(path)
+    features_lib.remove_sidecar(path)
     with file_system.replacing(path) as hidden:
         _reserve(hidden, _size(layers, shape[1], shape[2]))
         values = np.memmap(hidden, DTYPE, "r+", shape=shape)

@@ -293,7 +293,7 @@ class ActivationData:
         tokenizer = self.job.start.tokenizer
         settings = {
             "init_checkpoint": self._weights,
-            "vocab_file": features_lib.tokenizer_job(tokenizer),
+            "vocab_file": features_lib.tokenizer_recipe(tokenizer),
             "do_lower_case": tokenizer.settings["do_lower_case"],
             "lstm_size": tagger.size,
             "model_scheme": conll.scheme_of(self.data.labels),
@@ -349,7 +349,7 @@ class ActivationData:
             os.path.join(self.config.output_dir, "activations", split),
             self.layers,
             {
-                "tokenizer": features_lib.tokenizer_job(tokenizer),
+                "tokenizer": features_lib.tokenizer_recipe(tokenizer),
                 "weights": self._weights,
                 **self._inputs_of(split),
             },

@@ -336,7 +336,7 @@ def prepare(
         "task": "tagging",
         "words": split.model_digest,
         "labels": list(data.labels),
-        "tokenizer": features.tokenizer_job(tokenizer),
+        "tokenizer": features.tokenizer_recipe(tokenizer),
         "context": dataclasses.asdict(settings),
     }
     kind = schema.tagging(settings.max_seq_length)

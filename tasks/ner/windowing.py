@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from absl import logging
 
-from data import sequences
+from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
@@ -68,8 +68,8 @@ def encode(
     rows = np.concatenate([[0], np.cumsum(lengths + _NUM_SPECIAL)])
     input_ids = np.full(rows[-1], tokenizer.vocabulary.sep_id, np.int32)
     input_ids[rows[:-1]] = tokenizer.vocabulary.cls_id
-    target = sequences.ranges(rows[:-1] + 1, lengths)
-    input_ids[target] = ids[sequences.ranges(splits[first], lengths)]
+    target = features_lib.ranges(rows[:-1] + 1, lengths)
+    input_ids[target] = ids[features_lib.ranges(splits[first], lengths)]
     labels = np.full(rows[-1], -1, np.int32)
     shifts = rows[:-1] + 1 - splits[first]
     labels[splits[:-1] + np.repeat(shifts, end - begin)] = label_ids
@@ -123,7 +123,7 @@ def _tokens(
             logging.warning(text, sentences.path, number)
     kept = np.minimum(counts, most)[inverse]
     splits = np.concatenate([[0], np.cumsum(kept)])
-    return ids[sequences.ranges(begins[inverse], kept)], splits
+    return ids[features_lib.ranges(begins[inverse], kept)], splits
 
 
 def find_windows(

@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from data import features as features_lib
-from data import schema, sequences
+from data import schema
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
@@ -122,7 +122,7 @@ def training_features(
             "task": "squad",
             "texts": digests(question_set),
             "questions": len(question_set),
-            "tokenizer": features_lib.tokenizer_job(tokenizer),
+            "tokenizer": features_lib.tokenizer_recipe(tokenizer),
             **dataclasses.asdict(sizes),
         }
         features = features_lib.prepare(
@@ -204,15 +204,15 @@ def make_windows(
     input_ids[begins] = tokenizer.vocabulary.cls_id
     input_ids[begins + 1 + query_lengths] = tokenizer.vocabulary.sep_id
     input_ids[row_splits[1:] - 1] = tokenizer.vocabulary.sep_id
-    source = sequences.ranges(queries.row_splits[questions], query_lengths)
-    target = sequences.ranges(begins + 1, query_lengths)
+    source = features_lib.ranges(queries.row_splits[questions], query_lengths)
+    target = features_lib.ranges(begins + 1, query_lengths)
     input_ids[target] = queries.ids[source]
     first_tokens = documents.row_splits[paragraphs[questions]] + starts
-    source = sequences.ranges(first_tokens, lengths)
-    target = sequences.ranges(begins + offsets, lengths)
+    source = features_lib.ranges(first_tokens, lengths)
+    target = features_lib.ranges(begins + offsets, lengths)
     input_ids[target] = documents.ids[source]
     segment_ids = np.zeros(row_splits[-1], np.int32)
-    segment_ids[sequences.ranges(begins + offsets, lengths + 1)] = 1
+    segment_ids[features_lib.ranges(begins + offsets, lengths + 1)] = 1
     return Windows(
         questions=questions,
         starts=starts,
@@ -380,7 +380,7 @@ def answers_in_no_window(
 
 def _count_up(counts: np.ndarray) -> np.ndarray:
     """Returns 0, 1, ..., count - 1 for each count, concatenated."""
-    return sequences.ranges(np.zeros_like(counts), counts)
+    return features_lib.ranges(np.zeros_like(counts), counts)
 
 
 def _splits(lengths: np.ndarray) -> np.ndarray:

@@ -81,8 +81,8 @@ def test_a_manifest_reads_back_as_written(made, tmp_path):
 
 def test_shards_find_their_manifest_and_their_counts(made, tmp_path):
     paths, value = made
-    write_shard(tmp_path / "foreign.tfrecord")
-    foreign = str(tmp_path / "foreign.tfrecord")
+    write_shard(tmp_path / "other.tfrecord")
+    foreign = str(tmp_path / "other.tfrecord")
     assert manifest.find([*paths, foreign]) == dict.fromkeys(paths, value)
     assert manifest.counts([*paths, foreign]) == [3, 3, 3]
 
@@ -96,9 +96,9 @@ def test_a_shard_in_the_working_directory_finds_its_manifest(
 
 
 def test_fitting_shards_pass(made, tmp_path):
-    write_shard(tmp_path / "foreign.tfrecord")
+    write_shard(tmp_path / "other.tfrecord")
     manifest.check(
-        [*made[0], str(tmp_path / "foreign.tfrecord")],
+        [*made[0], str(tmp_path / "other.tfrecord")],
         max_seq_length=16,
         max_predictions_per_seq=4,
         vocabulary=WORDS,
@@ -130,7 +130,7 @@ def test_a_cut_shard_is_refused(made):
     refused(made[0], "00001-of-00002.tfrecord: 100 bytes, its manifest says")
 
 
-def test_foreign_shards_are_judged_by_their_first_record(tmp_path):
+def test_shards_without_a_manifest_are_checked_by_their_first_record(tmp_path):
     path = str(tmp_path / "x.tfrecord")
     write_shard(path, length=32)
     refused([path], r"--max_seq_length=16: .*made with 32")
@@ -150,12 +150,21 @@ def test_foreign_shards_are_judged_by_their_first_record(tmp_path):
 def test_a_file_that_is_not_a_shard_is_refused(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("The man went to the store. " * 10)
-    refused([str(path)], "x.txt: record 1 is cut off or damaged")
+    refused([str(path)], "x.txt: record 1 is truncated or damaged")
     path.write_bytes(b"")
     refused([str(path)], "x.txt: holds no records")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", '{"a": 1}', "\xff"),
+        '{"format_version": 1}',
+        '{"format_version": 1, "shards": 5}',
+        '{"format_version": 1, "shards": [{"file": "a"}]}',
+        '{"format_version": 1, "shards": []}',
+    ],
+)
 def test_a_file_that_is_not_a_manifest_is_refused(tmp_path, text):
     path = tmp_path / "a.manifest.json"
     path.write_text(text)
@@ -169,3 +178,19 @@ def test_a_manifest_of_another_version_is_refused(made, tmp_path):
     path.write_text(json.dumps(fields))
     with pytest.raises(errors.InputError, match="format version 99"):
         manifest.read(str(path))
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"format_version": 1}', '{"name": "an app", "icons": []}']
+)
+def test_manifests_of_other_programs_are_ignored(made, tmp_path, text, caplog):
+    (tmp_path / "app.manifest.json").write_text(text)
+    assert set(manifest.find(made[0])) == set(made[0])
+    assert "app.manifest.json: not a manifest of shards; ignored" in caplog.text
+
+
+def test_a_damaged_manifest_of_the_shards_is_refused(made, tmp_path):
+    path = tmp_path / "a.manifest.json"
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(errors.InputError, match="a.manifest.json: not a man"):
+        manifest.find(made[0])

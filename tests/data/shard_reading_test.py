@@ -52,7 +52,7 @@ def test_a_truncated_shard_is_named_with_its_record(tmp_path, place):
     with pytest.raises(errors.InputError) as caught:
         records.counts(paths)
     assert str(caught.value).startswith(f"{damaged}: record ")
-    assert "is cut off or damaged" in str(caught.value)
+    assert "is truncated or damaged" in str(caught.value)
 
 
 def test_a_damaged_record_is_named_by_number(tmp_path):
@@ -62,7 +62,9 @@ def test_a_damaged_record_is_named_by_number(tmp_path):
     data[16 + len(example(2)) + 20] ^= 1
     damaged.write_bytes(data)
     assert len(records.first_examples(paths)) == 3
-    with pytest.raises(errors.InputError, match="2.tfrecord: record 2 is cut"):
+    with pytest.raises(
+        errors.InputError, match="2.tfrecord: record 2 is truncated"
+    ):
         records.counts(paths)
 
 

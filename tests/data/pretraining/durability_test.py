@@ -7,10 +7,12 @@ one line that names the file.
 pytest tests/data/pretraining/durability_test.py
 """
 
+import os
+
 import pytest
 
 from data import records
-from data.pretraining import generation, token_store
+from data.pretraining import generation, token_store, work_dir
 from foundation import errors
 from tests.data.pretraining.recipes import hashes, make, recipe_for
 
@@ -131,4 +133,30 @@ def test_nothing_of_a_killed_run_is_left(text, tmp_path, expected):
     for name in ("a-1.tfrecord", "a.manifest.json", "a.vocab.txt"):
         (folder / f".{name}.0123456789ab.incomplete").write_bytes(b"x")
     make(recipe_for(text, folder, shards=4))
+    assert hashes(folder) == expected
+
+
+@pytest.mark.parametrize("removed", range(9))
+def test_a_run_killed_while_it_cleans_up_leaves_nothing(
+    text, tmp_path, monkeypatch, expected, removed
+):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    recipe = recipe_for(text, folder, shards=4)
+    killed(recipe, monkeypatch, work_dir, "remove", 0)
+    for name in ("remove", "unlink", "rmdir"):
+        original = getattr(os, name)
+
+        def mortal(*arguments, original=original, **switches):
+            nonlocal removed
+            removed -= 1
+            if removed < 0:
+                raise Killed
+            return original(*arguments, **switches)
+
+        monkeypatch.setattr(os, name, mortal)
+    with pytest.raises(Killed):
+        make(recipe)
+    monkeypatch.undo()
+    make(recipe)
     assert hashes(folder) == expected

@@ -1,6 +1,6 @@
 """Proves how text becomes features, records and batches of similar length.
 
-python -m pytest tests/data/sequences_test.py
+python -m pytest tests/data/features_test.py
 """
 
 import dataclasses
@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import features, length_groups, schema, sequences
+from data import features, length_groups, schema
 from data.tokenization import vocabulary, wordpiece
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"w{i}" for i in range(30)]
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return wordpiece.Tokenizer(
-        vocabulary.Vocabulary.from_tokens(PIECES + WORDS)
+        vocabulary.Vocabulary.from_tokens(SPECIAL + WORDS)
     )
 
 
@@ -32,7 +32,7 @@ def texts(seed, count, longest, shortest=0):
 
 
 def features_of(tokenizer, count=101, longest=40, **options):
-    made = sequences.encode(
+    made = features.encode(
         tokenizer, texts(1, count, longest), None, max_seq_length=64, **options
     )
     labels = np.arange(len(made))[:, None]
@@ -45,7 +45,7 @@ def features_of(tokenizer, count=101, longest=40, **options):
 
 
 def released_rule(tokens_a, tokens_b, max_seq_length):
-    """What google-research/bert's README and issues say, piece by piece."""
+    """What google-research/bert's README and issues say, token by token."""
     tokens_a, tokens_b = list(tokens_a), list(tokens_b)
     if tokens_b:
         while len(tokens_a) + len(tokens_b) > max_seq_length - 3:
@@ -66,10 +66,10 @@ def test_pairs_are_cut_and_joined_by_the_released_rule(
     tokenizer, max_seq_length
 ):
     first, second = texts(1, 300, 20), texts(2, 300, 20)
-    made = sequences.encode(
+    made = features.encode(
         tokenizer, first, second, max_seq_length=max_seq_length
     )
-    tokens = np.array(PIECES + WORDS)
+    tokens = np.array(SPECIAL + WORDS)
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
         expected = released_rule(a.split(), b.split(), max_seq_length)
         part = slice(made.row_splits[i], made.row_splits[i + 1])
@@ -79,36 +79,36 @@ def test_pairs_are_cut_and_joined_by_the_released_rule(
 
 def test_chunks_do_not_change_the_result(tokenizer, monkeypatch):
     first, second = texts(1, 50, 9), texts(2, 50, 9)
-    whole = sequences.encode(tokenizer, first, second, max_seq_length=12)
-    monkeypatch.setattr(sequences, "_CHUNK", 7)
-    parts = sequences.encode(tokenizer, first, second, max_seq_length=12)
+    whole = features.encode(tokenizer, first, second, max_seq_length=12)
+    monkeypatch.setattr(features, "_TEXTS_AT_ONCE", 7)
+    parts = features.encode(tokenizer, first, second, max_seq_length=12)
     np.testing.assert_array_equal(whole.row_splits, parts.row_splits)
     for name, values in whole.ragged.items():
         np.testing.assert_array_equal(values, parts.ragged[name])
 
 
 def test_cut_texts_are_counted_once_for_a_set(tokenizer, caplog, monkeypatch):
-    monkeypatch.setattr(sequences, "_CHUNK", 2)
+    monkeypatch.setattr(features, "_TEXTS_AT_ONCE", 2)
     first = ["w1 w2 w3", "w1 w2", "w1 w2", "w1 w2 w3 w4", "w1", "w1"]
     second = ["", "w1", "w1 w2", "", "", "w1 w2 w3 w4"]
 
     def warnings(length, **options):
         caplog.clear()
         with caplog.at_level("WARNING", logger="absl"):
-            sequences.encode(
+            features.encode(
                 tokenizer, first, second, max_seq_length=length, **options
             )
         return caplog.messages
 
     assert warnings(6, name="dev set") == [
-        "dev set: 2 of 6 texts have more than 6 pieces and are cut"
+        "dev set: 2 of 6 texts have more than 6 tokens and are truncated"
     ]
     assert warnings(8, name="dev set") == []
     assert warnings(6) == []
 
 
 def test_a_batch_is_padded_to_its_length(tokenizer):
-    made = sequences.encode(
+    made = features.encode(
         tokenizer, ["w1 w2", "w3"], ["w4", ""], max_seq_length=8
     )
     batch = made.batch(np.array([1, 0]), 7)
@@ -203,15 +203,17 @@ def test_records_are_made_again_only_when_something_changed(
     assert len(calls) == 4
 
 
-def test_a_note_that_another_worker_removes_is_none(tmp_path, monkeypatch):
+def test_a_sidecar_that_another_worker_removes_is_missing(
+    tmp_path, monkeypatch
+):
     """It was there when it was asked for."""
     path = str(tmp_path / "train.tf_record")
     monkeypatch.setattr(tf.io.gfile, "exists", lambda path: True)
-    features.remove_note(path)
-    assert features.read_note(path) == {}
-    features.write_note(path, {"job": 1})
-    assert features.read_note(path) == {"job": 1}
-    features.remove_note(path)
+    features.remove_sidecar(path)
+    assert features.read_sidecar(path) == {}
+    features.write_sidecar(path, {"job": 1})
+    assert features.read_sidecar(path) == {"job": 1}
+    features.remove_sidecar(path)
     assert not list(tmp_path.iterdir())
 
 
