@@ -154,10 +154,10 @@ def main() -> int:
     options = parser.parse_args()
     rng = random.Random(options.seed)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="kills-"))
-    whole = scratch / "undisturbed"
-    whole.mkdir()
-    work = seconds_of_work(start(options, whole), whole)
-    expected = hashes(whole)
+    undisturbed = scratch / "undisturbed"
+    undisturbed.mkdir()
+    work = seconds_of_work(start(options, undisturbed), undisturbed)
+    expected = hashes(undisturbed)
     print(f"An undisturbed run works for {work:.1f} s.", flush=True)
     table = collections.defaultdict(collections.Counter)
     kills, failures = 0, []
