@@ -276,8 +276,7 @@ def _read_task_files(directory: str) -> dict[str, bytes]:
     for name in TASK_FILES:
         path = os.path.join(directory, name)
         if file_system.exists(path):
-            with open(file_system.local(path), "rb") as file:
-                found[name] = file.read()
+            found[name] = file_system.read(path)
     return found
 
 

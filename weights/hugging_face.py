@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from foundation import errors
-from modeling import config as bert_config
+from foundation import errors, file_system
 from weights import weight_names
 from weights.stored_weights import Matched, StoredTensor
 
@@ -44,7 +43,7 @@ def read_index(index: str) -> dict[str, StoredTensor]:
         InputError: the index or a file is damaged, or does not have a tensor.
     """
     directory = os.path.dirname(index)
-    values = bert_config.read_json(index)
+    values = file_system.read_json(index)
     weight_map = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(weight_map, dict):
         raise errors.InputError(f"{index}: no weight_map in it")

@@ -20,7 +20,6 @@ from absl import logging
 from data import examples
 from data.tokenization import wordpiece
 from foundation import errors, file_system
-from modeling import config as bert_config
 from modeling import models
 from modeling.config import BertConfig
 from weights import hugging_face, tokenizer_files, weight_names
@@ -199,7 +198,7 @@ def read_settings(directory: str) -> Settings:
     path = os.path.join(directory, CONFIG)
     if not os.path.isfile(path):
         return Settings()
-    values = bert_config.read_json(path)
+    values = file_system.read_json(path)
     if not isinstance(values, dict):
         raise errors.InputError(f"{path}: not a JSON object")
     bilstm_size = values.get("bilstm_size", 0)

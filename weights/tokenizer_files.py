@@ -20,7 +20,6 @@ from absl import logging
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors, file_system
-from modeling.config import read_json
 
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
@@ -240,7 +239,7 @@ def _read_object(directory: str, name: str) -> dict[str, Any]:
     path = os.path.join(directory, name)
     if not file_system.is_file(path):
         return {}
-    values = read_json(file_system.local(path))
+    values = file_system.read_json(path)
     if not isinstance(values, dict):
         raise errors.InputError(f"{path}: not a JSON object")
     return values

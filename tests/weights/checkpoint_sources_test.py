@@ -103,6 +103,30 @@ def test_a_prefix_its_files_and_its_directory_are_one_checkpoint(tf1):
     assert source.config == CONFIG
 
 
+def test_a_checkpoint_of_tensorflow_1_is_read(tmp_path):
+    """Its embeddings are partitioned, and it has optimizer slots."""
+    v1, prefix = tf.compat.v1, str(tmp_path / "model.ckpt-7")
+    with v1.Graph().as_default(), v1.Session() as session:
+        for path, tensor in checkpoint_sources.read(
+            str(PRETRAINED)
+        ).tensors.items():
+            is_table = path.endswith("_embeddings")
+            v1.get_variable(
+                path,
+                initializer=tf.constant(tensor.read()),
+                partitioner=v1.fixed_size_partitioner(2) if is_table else None,
+            )
+            for slot in ("adam_m", "adam_v"):
+                v1.get_variable(f"{path}/{slot}", tensor.shape)
+        v1.train.get_or_create_global_step()
+        session.run(v1.global_variables_initializer())
+        v1.train.Saver().save(session, prefix)
+    assert _same_as_pretrained(tmp_path)
+    source = checkpoint_sources.read(prefix)
+    assert not source.others
+    assert len(source.matched.training_state) == 2 * 46 + 1
+
+
 def test_the_checkpoint_file_chooses_among_several(tf1, tmp_path):
     for step in (1, 2):
         for file in pathlib.Path(tf1).parent.glob("bert_model.ckpt.*"):

@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 from foundation import errors
+from tests.weights import other_forms
 from weights import hugging_face, stored_weights
 
 
@@ -124,6 +125,21 @@ def test_large_finite_values_are_accepted(tmp_path):
     assert (
         stored_weights.values("", found["a"]).tolist() == [np.float32(3e38)] * 2
     )
+
+
+def test_both_half_precisions_become_floats(tmp_path):
+    table = np.linspace(-3, 3, 24, dtype=np.float32).reshape(4, 6)
+    path = other_forms.half_precision({"a": table}, tmp_path / "x.safetensors")
+    found = hugging_face.read_file(str(path))
+    assert {name: t.shape for name, t in found.items()} == {
+        "F16.a": (4, 6),
+        "BF16.a": (4, 6),
+    }
+    short = stored_weights.values("", found["F16.a"])
+    np.testing.assert_array_equal(short, table.astype(np.float16))
+    brain = stored_weights.values("", found["BF16.a"])
+    np.testing.assert_allclose(brain, table, rtol=2**-8)
+    assert np.all(brain.view(np.uint32) & 0xFFFF == 0)
 
 
 def test_quantized_weights_are_refused(tmp_path):
