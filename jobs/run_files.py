@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -214,7 +215,8 @@ SETS = "predicted_sets.json"
 
 def set_name(paths: Sequence[str]) -> str:
     """Returns a short name of the files of a set: "dev-v1.1", "a+b"."""
-    names = [os.path.basename(path).split(".json")[0] for path in paths]
+    ending = r"(\.(json|jsonl|txt|tsv|csv|conll))?(\.(gz|bz2))?$"
+    names = [re.sub(ending, "", os.path.basename(path)) for path in paths]
     return "+".join(names)
 
 

@@ -115,6 +115,8 @@ def test_further_files_are_predicted_and_earlier_scores_stay(root, trained):
         assert words(predicted) == words(root / name)
         values = results(trained)["last"]["values"]
         assert values == before | {"test": {}}
+    kept = folder / "predictions_test_words.txt"
+    assert words(kept) == words(root / "words.txt")
     # With tags it is another file, and has scores.
     flags["test_file"] = root / "eng.testb"
     run(root, "last", "--do_predict", **flags)

@@ -4,6 +4,9 @@ predictions_<split>.txt   CoNLL's columns, as conlleval reads them (with
                           tabs, if the file has them: conlleval -d '\\t')
 scores_<split>.txt        the output of conlleval
 eval_results.txt, .json and report.html for the development set
+
+Files of another set that are already there are kept: predictions_test.txt of
+news.txt becomes predictions_test_news.txt.
 """
 
 import dataclasses
@@ -152,6 +155,8 @@ class OutputWriter:
         if not self._files.is_chief:
             return
         values = run_files.named(evaluation.values, step)
+        names = (run_files.TEXT, run_files.JSON, "report.html")
+        self._keep_other_sets(ner_data.DEV, *names)
         run_files.write_eval_results(self._files.output_dir, values)
         self._write_scores(ner_data.DEV, evaluation, values)
         self._files.report(
@@ -173,6 +178,7 @@ class OutputWriter:
         """Writes a set with its tags, if it has any, and W predicted labels."""
         if not self._files.is_chief:
             return
+        self._keep_other_sets(name, PREDICTIONS.format(name))
         split = self._data.split(name)
         columns = [split.convert(tags)]
         if split.written.tags is not None:
@@ -196,6 +202,7 @@ class OutputWriter:
         self, name: str, evaluation: Evaluation, values: Mapping[str, float]
     ) -> None:
         self.write_predictions(name, evaluation.evaluated.predicted)
+        self._keep_other_sets(name, SCORES.format(name))
         path = os.path.join(self._files.output_dir, SCORES.format(name))
         file_system.write_text(path, evaluation.text)
         logging.info("%s:\n%s", path, evaluation.text.rstrip())
@@ -204,6 +211,15 @@ class OutputWriter:
             self._begin_card(None)
             self._has_card = True
         self._add_scores(name, values)
+
+    def _keep_other_sets(self, name: str, *files: str) -> None:
+        split = self._data.split(name)
+        run_files.keep_other_sets(
+            self._files.output_dir,
+            files,
+            name=run_files.set_name([split.sentences.path]),
+            digest=split.digest,
+        )
 
     def _begin_card(self, weights: str | None) -> None:
         self._files.begin_card(
