@@ -174,6 +174,14 @@ class NerConfig(run_config.FinetuningConfig):
     def options(self) -> "ner_data.NerOptions":
         """The flags of tagging."""
         types = (self.entity_types or "").split(",")
+        tagger = None
+        if self.features != "none":
+            tagger = ner_data.TaggerOptions(
+                features=self.features,
+                size=self.lstm_size,
+                dropout=self.lstm_dropout,
+                learning_rate=self.lstm_learning_rate,
+            )
         return ner_data.NerOptions(
             files=ner_data.Files(
                 data_dir=self.data_dir,
@@ -199,17 +207,7 @@ class NerConfig(run_config.FinetuningConfig):
             true_case=self.true_case,
             do_eval=self.do_eval,
             eval_batch_size=self.eval_batch_size,
-            is_feature_based=self.features != "none",
-        )
-
-    @property
-    def tagger(self) -> "feature_based.TaggerOptions":
-        """The flags of feature-based taggers."""
-        return feature_based.TaggerOptions(
-            features=self.features,
-            size=self.lstm_size,
-            dropout=self.lstm_dropout,
-            learning_rate=self.lstm_learning_rate,
+            tagger=tagger,
         )
 
 
@@ -224,8 +222,8 @@ def main(config: NerConfig) -> None:
     """Reads the data; then trains, evaluates and predicts."""
     options = config.options
     data, job = ner_job.open_job(config, options)
-    if options.is_feature_based:
-        feature_based.run(config, options, config.tagger, data, job)
+    if options.tagger is not None:
+        feature_based.run(config, options, data, job)
         return
     files = finetuning.open_files(config, job)
     writer = outputs.OutputWriter(files, data)

@@ -75,23 +75,6 @@ class Choice:
     is_mixed: bool
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggerOptions:
-    """The flags of the taggers.
-
-    Attributes:
-      features: a name of CHOICES, or "all".
-      size: units of each direction of the LSTM layers.
-      dropout: before each layer and the logits.
-      learning_rate: the peak learning rate.
-    """
-
-    features: str
-    size: int
-    dropout: float
-    learning_rate: float
-
-
 def choices(name: str, num_layers: int) -> list[Choice]:
     """Returns the choices of --features for an encoder of L layers."""
     if name == _ALL:
@@ -285,8 +268,9 @@ class ActivationData:
         """The digest of the encoder's weights."""
         return activation_store.digest(self._encoder.model)
 
-    def settings(self, tagger: TaggerOptions) -> dict[str, Any]:
-        """Returns the settings, by flag, with which taggers are trained.
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings, by flag, with which taggers are trained.
 
         If nothing is trained, only those that are known.
         """
@@ -295,7 +279,7 @@ class ActivationData:
             "init_checkpoint": self._weights,
             "vocab_file": features_lib.tokenizer_recipe(tokenizer),
             "do_lower_case": tokenizer.settings["do_lower_case"],
-            "lstm_size": tagger.size,
+            "lstm_size": self.options.tagger.size,
             "model_scheme": conll.scheme_of(self.data.labels),
             "entity_types": sorted(self.data.labels),
         }
@@ -389,12 +373,13 @@ class ActivationData:
 def run(
     config: run_config.FinetuningConfig,
     options: ner_data.NerOptions,
-    tagger: TaggerOptions,
     data: ner_data.NerData,
     job: finetuning.Job,
 ) -> None:
     """Trains and evaluates the tagger of each choice, and writes the table."""
-    chosen = choices(tagger.features, job.start.config.num_hidden_layers)
+    chosen = choices(
+        options.tagger.features, job.start.config.num_hidden_layers
+    )
     splits = [TRAIN] if config.do_train else []
     splits += [DEV] if options.do_eval else []
     splits += [TEST] if config.do_predict and data.has(TEST) else []
@@ -408,10 +393,10 @@ def run(
     )
     folder = os.path.join(config.output_dir, _FOLDER)
     runs = [
-        _Run(choice, tagger, activations, os.path.join(folder, choice.name))
+        _Run(choice, activations, os.path.join(folder, choice.name))
         for choice in chosen
     ]
-    before = [_read_result(run.folder, run.settings) for run in runs]
+    before = [_read_result(run.folder, activations.settings) for run in runs]
     if config.do_train:
         assembly.write_run_config(config, job.strategy)
     os.makedirs(folder, exist_ok=True)
@@ -435,13 +420,8 @@ class _Run:
     """The run of one choice."""
 
     choice: Choice
-    tagger: TaggerOptions
     activations: ActivationData
     folder: str
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.activations.settings(self.tagger)
 
     def finish(self, before: Result | None) -> Result:
         """Trains and evaluates; returns the result.
@@ -491,8 +471,8 @@ class _Run:
                 hidden_size=job.start.config.hidden_size,
                 is_mixed=self.choice.is_mixed,
                 num_classes=len(self.activations.data.labels),
-                size=self.tagger.size,
-                rate=self.tagger.dropout,
+                size=self.activations.options.tagger.size,
+                rate=self.activations.options.tagger.dropout,
                 seed=self.activations.config.random_seed,
             )
 
@@ -505,7 +485,7 @@ class _Run:
             if before is not None and step == before.step:
                 return before
             if step is not None and not config.do_train:
-                return trained(step, 0.0, self.settings)
+                return trained(step, 0.0, self.activations.settings)
         if not config.do_train:
             raise errors.InputError(
                 f"--features={self.choice.name}: {self.folder} has no "
@@ -513,12 +493,12 @@ class _Run:
             )
         step = self._train(model)
         seconds = finetuning.training_seconds(self.folder)
-        return trained(step, seconds, self.settings)
+        return trained(step, seconds, self.activations.settings)
 
     def _train(self, model: lstm.BiLstmTagger) -> int:
         """Trains, from the last checkpoint if any; returns the last step."""
         activations, config = self.activations, self.activations.config
-        rate = self.tagger.learning_rate
+        rate = self.activations.options.tagger.learning_rate
         run = config.run(
             learning_rate=rate,
             random_seed=config.random_seed,
@@ -544,7 +524,7 @@ class _Run:
             warm_start=lambda: None,
             settings=assembly.settings_of(
                 config,
-                {**self.settings, "learning_rate": rate},
+                {**activations.settings, "learning_rate": rate},
                 fixed=["init_checkpoint"],
             ),
         )
@@ -596,12 +576,14 @@ class _Run:
         results = grid.Results(self.folder)
         if is_new:  # Otherwise there is a model card.
             run = grid.Run(
-                learning_rate=self.tagger.learning_rate,
+                learning_rate=self.activations.options.tagger.learning_rate,
                 random_seed=config.random_seed,
                 directory=self.folder,
             )
             results.add(run, dataclasses.asdict(result))
-        given = card_flags(config, self.tagger.learning_rate)
+        given = card_flags(
+            config, self.activations.options.tagger.learning_rate
+        )
         files = dataclasses.replace(
             finetuning.open_files(config, activations.job),
             output_dir=self.folder,

@@ -72,6 +72,23 @@ class Files:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggerOptions:
+    """The flags of feature-based taggers.
+
+    Attributes:
+      features: a name of feature_based.CHOICES, or "all".
+      size: units of each direction of the LSTM layers.
+      dropout: before each layer and the logits.
+      learning_rate: the peak learning rate.
+    """
+
+    features: str
+    size: int
+    dropout: float
+    learning_rate: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NerOptions:
     """The flags of tagging.
 
@@ -86,8 +103,7 @@ class NerOptions:
         case.
       do_eval: whether to evaluate on the development set.
       eval_batch_size: over all replicas.
-      is_feature_based: whether taggers of a frozen encoder's activations are
-        used instead of a fine-tuned model.
+      tagger: of a frozen encoder's activations, instead of a fine-tuned model.
     """
 
     files: Files
@@ -99,7 +115,7 @@ class NerOptions:
     true_case: bool
     do_eval: bool
     eval_batch_size: int
-    is_feature_based: bool
+    tagger: TaggerOptions | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

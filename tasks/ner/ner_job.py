@@ -89,7 +89,7 @@ def _open_data(
     known_labels: Sequence[str] | None,
 ) -> ner_data.NerData:
     """Reads the files that are used, and checks their tags."""
-    if options.is_feature_based:
+    if options.tagger is not None:
         file_system.refuse_remote(
             config.output_dir,
             "output_dir",
@@ -121,7 +121,7 @@ def _weights_folder(
 ) -> str | None:
     """Returns the directory of the weights of a model that is not trained."""
     if (
-        options.is_feature_based
+        options.tagger is not None
         or model_directory.has_checkpoints(config.output_dir)
         or model_directory.has_model(config.output_dir)
     ):

@@ -3,6 +3,7 @@
 predictions_<split>.txt   CoNLL's columns, as conlleval reads them (with
                           tabs, if the file has them: conlleval -d '\\t')
 scores_<split>.txt        the output of conlleval
+entities.jsonl            the entities of raw text
 eval_results.txt, .json and report.html for the development set
 
 Files of another set that are already there are kept: predictions_test.txt of
@@ -41,16 +42,20 @@ _TYPE = "<sub>{}</sub>"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class EvaluatedSet:
-    """A set with its true and predicted tags.
+class Evaluation:
+    """The tags and the metrics of a model on a set with tags.
 
     Attributes:
-      sentences: with W tags, in the scheme in which they are written.
+      values: metrics, among them "score", by which runs are compared.
+      text: the output of conlleval; of plain tags, the metrics.
+      sentences: W words and tags, in the scheme in which they are written.
       predicted: W tags in the same scheme.
       losses: float [W].
       is_plain: whether tags do not mark spans.
     """
 
+    values: dict[str, float]
+    text: str
     sentences: conll.Sentences
     predicted: Sequence[str]
     losses: np.ndarray
@@ -61,21 +66,6 @@ class EvaluatedSet:
         if self.is_plain:
             return list(tags)
         return [conll.split_tag(tag)[1] or _OUTSIDE for tag in tags]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """The metrics of a model on a set with tags.
-
-    Attributes:
-      values: metrics, among them "score", by which runs are compared.
-      evaluated: the true and the predicted tags.
-      text: the output of conlleval; of plain tags, the metrics.
-    """
-
-    values: dict[str, float]
-    evaluated: EvaluatedSet
-    text: str
 
 
 def evaluate(
@@ -90,29 +80,28 @@ def evaluate(
       tags: W labels of the model.
     """
     split = data.split(name)
-    evaluated = EvaluatedSet(
-        sentences=split.written,
-        predicted=split.convert(tags),
-        losses=tagging.word_losses(logits, split.label_ids),
-        is_plain=data.is_plain,
-    )
-    sides = [
-        list(split.written.split(side))
-        for side in (split.written.tags, evaluated.predicted)
-    ]
+    sentences, predicted = split.written, split.convert(tags)
+    losses = tagging.word_losses(logits, split.label_ids)
+    sides = [list(sentences.split(x)) for x in (sentences.tags, predicted)]
     if data.is_plain:
         values = conlleval.plain(*sides)
         text = "".join(f"{k}: {100 * v:.2f}%\n" for k, v in values.items())
         values["score"] = values["accuracy"]
     else:
-        scores = conlleval.score(
-            *sides, boundaries=conll.count_boundaries(split.written)
-        )
-        # All types of the model, so that all sets have the same metrics.
+        boundaries = conll.count_boundaries(sentences)
+        scores = conlleval.score(*sides, boundaries=boundaries)
+        # All types of the model, so that all runs have the same metrics.
         values, text = scores.values(data.types), scores.text()
         values["score"] = scores.total.f1
-    values["loss"] = float(evaluated.losses.mean())
-    return Evaluation(values=values, evaluated=evaluated, text=text)
+    values["loss"] = float(losses.mean())
+    return Evaluation(
+        values=values,
+        text=text,
+        sentences=sentences,
+        predicted=predicted,
+        losses=losses,
+        is_plain=data.is_plain,
+    )
 
 
 class OutputWriter:
@@ -163,7 +152,7 @@ class OutputWriter:
             "Tagging",
             values=values,
             panels=_PANELS,
-            sections=sections(evaluation.evaluated),
+            sections=sections(evaluation),
         )
 
     def write_test(self, evaluation: Evaluation) -> None:
@@ -201,7 +190,7 @@ class OutputWriter:
     def _write_scores(
         self, name: str, evaluation: Evaluation, values: Mapping[str, float]
     ) -> None:
-        self.write_predictions(name, evaluation.evaluated.predicted)
+        self.write_predictions(name, evaluation.predicted)
         self._keep_other_sets(name, SCORES.format(name))
         path = os.path.join(self._files.output_dir, SCORES.format(name))
         file_system.write_text(path, evaluation.text)
@@ -242,22 +231,22 @@ class OutputWriter:
         )
 
 
-def sections(evaluated: EvaluatedSet) -> list[report.Section]:
+def sections(evaluation: Evaluation) -> list[report.Section]:
     """Returns the task's sections of report.html."""
     by_type, by_length = [], []
-    if not evaluated.is_plain:
-        by_type = [report.Section("By type", _by_type(evaluated))]
-        by_length = [report.Section("By length", _by_length(evaluated))]
+    if not evaluation.is_plain:
+        by_type = [report.Section("By type", _by_type(evaluation))]
+        by_length = [report.Section("By length", _by_length(evaluation))]
     return [
         *by_type,
-        report.Section("Confusions of words", _confusions(evaluated)),
+        report.Section("Confusions of words", _confusions(evaluation)),
         *by_length,
-        report.Section("Worst sentences", _worst(evaluated)),
+        report.Section("Worst sentences", _worst(evaluation)),
     ]
 
 
-def _by_type(evaluated: EvaluatedSet) -> str:
-    scores = _score(evaluated, range(len(evaluated.sentences)))
+def _by_type(evaluation: Evaluation) -> str:
+    scores = _score(evaluation, range(len(evaluation.sentences)))
     rows = [
         [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
         for kind, s in [*scores.by_type.items(), ("all", scores.total)]
@@ -274,29 +263,29 @@ def _by_type(evaluated: EvaluatedSet) -> str:
     return report.table(header, rows)
 
 
-def _by_length(evaluated: EvaluatedSet) -> str:
+def _by_length(evaluation: Evaluation) -> str:
     """Returns the scores of groups of sentences of similar length."""
-    lengths = np.diff(evaluated.sentences.row_splits)
+    lengths = np.diff(evaluation.sentences.row_splits)
     order = np.argsort(lengths, kind="stable")
     rows = []
     for part in np.array_split(order, min(_NUM_GROUPS, len(order))):
-        scores = _score(evaluated, part.tolist())
+        scores = _score(evaluation, part.tolist())
         span = f"{lengths[part].min()} - {lengths[part].max()}"
         rows.append([span, len(part), scores.accuracy, scores.total.f1])
     return report.table(["words", "sentences", "accuracy", "F1"], rows)
 
 
-def _score(evaluated: EvaluatedSet, numbers) -> conlleval.Scores:
+def _score(evaluation: Evaluation, numbers) -> conlleval.Scores:
     sides = [
-        list(evaluated.sentences.split(side))
-        for side in (evaluated.sentences.tags, evaluated.predicted)
+        list(evaluation.sentences.split(side))
+        for side in (evaluation.sentences.tags, evaluation.predicted)
     ]
     return conlleval.score(*([side[i] for i in numbers] for side in sides))
 
 
-def _confusions(evaluated: EvaluatedSet) -> str:
-    true = evaluated.types(evaluated.sentences.tags)
-    found = evaluated.types(evaluated.predicted)
+def _confusions(evaluation: Evaluation) -> str:
+    true = evaluation.types(evaluation.sentences.tags)
+    found = evaluation.types(evaluation.predicted)
     counts = Counter(zip(true, found, strict=True))
     kinds = sorted({*true, *found})
     names = ["none" if kind == _OUTSIDE else kind for kind in kinds]
@@ -308,44 +297,44 @@ def _confusions(evaluated: EvaluatedSet) -> str:
     return report.table(header, rows)
 
 
-def _worst(evaluated: EvaluatedSet) -> str:
+def _worst(evaluation: Evaluation) -> str:
     """Returns the sentences with the highest loss and a wrong tag."""
-    sentences = evaluated.sentences
+    sentences = evaluation.sentences
     starts = sentences.row_splits[:-1]
-    losses = np.add.reduceat(evaluated.losses, starts)
+    losses = np.add.reduceat(evaluation.losses, starts)
     wrong = np.add.reduceat(
-        np.array(sentences.tags) != np.array(evaluated.predicted), starts
+        np.array(sentences.tags) != np.array(evaluation.predicted), starts
     )
     order = np.argsort(-losses, kind="stable")
     worst = order[wrong[order] > 0][:_NUM_WORST]
     if not len(worst):
         return "<p>None.</p>"
-    hues = _hues(evaluated)
+    hues = _hues(evaluation)
     parts = ["<dl>"]
     for i in worst.tolist():
         words = slice(*sentences.row_splits[i : i + 2])
         where = os.path.basename(sentences.where(words.start))
         parts.append(
             f"<dt>{html.escape(where)}, loss {losses[i]:.3g}</dt>"
-            f"<dd>true: {_colored(evaluated, sentences.tags, words, hues)}<br>"
+            f"<dd>true: {_colored(evaluation, sentences.tags, words, hues)}<br>"
             "predicted: "
-            f"{_colored(evaluated, evaluated.predicted, words, hues)}</dd>"
+            f"{_colored(evaluation, evaluation.predicted, words, hues)}</dd>"
         )
     return "".join([*parts, "</dl>"])
 
 
-def _hues(evaluated: EvaluatedSet) -> dict[str, int]:
+def _hues(evaluation: Evaluation) -> dict[str, int]:
     kinds = {
-        *evaluated.types(evaluated.sentences.tags),
-        *evaluated.types(evaluated.predicted),
+        *evaluation.types(evaluation.sentences.tags),
+        *evaluation.types(evaluation.predicted),
     }
     kinds = sorted(kinds - {_OUTSIDE})
     return {kind: i * 360 // len(kinds) for i, kind in enumerate(kinds)}
 
 
-def _colored(evaluated: EvaluatedSet, tags, words: slice, hues) -> str:
-    text, tags = evaluated.sentences.words[words], tags[words]
-    found = conll.spans(tags, is_plain=evaluated.is_plain)
+def _colored(evaluation: Evaluation, tags, words: slice, hues) -> str:
+    text, tags = evaluation.sentences.words[words], tags[words]
+    found = conll.spans(tags, is_plain=evaluation.is_plain)
     parts = [html.escape(word) for word in text]
     for span in reversed(found):
         inside = " ".join(parts[span.start : span.end])

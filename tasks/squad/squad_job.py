@@ -86,20 +86,23 @@ class SquadData:
     """The question sets of a command, and how they are answered.
 
     Attributes:
+      options: the flags.
       train: the training set, if the command trains.
       predict: the set to predict, if there is one.
       threshold: null odds above which there is no answer, if given or stored.
-      sizes: the sizes of windows.
       limits: which spans may be answers.
-      list_all: whether to log all questions that are left out.
     """
 
+    options: SquadOptions
     train: dataset.QuestionSet | None
     predict: dataset.QuestionSet | None
     threshold: float | None
-    sizes: windowing.WindowSizes
     limits: decoding.Limits
-    list_all: bool
+
+    @property
+    def sizes(self) -> windowing.WindowSizes:
+        """The sizes of windows."""
+        return self.options.sizes
 
     @property
     def with_negative(self) -> bool:
@@ -172,14 +175,13 @@ def open_data(
                 "runs by"
             )
     return SquadData(
+        options=options,
         train=train,
         predict=predict,
         threshold=threshold,
-        sizes=options.sizes,
         limits=dataclasses.replace(
             options.limits, version_2_with_negative=with_negative
         ),
-        list_all=options.list_all,
     )
 
 
@@ -198,7 +200,7 @@ def open_job(
             start.tokenizer,
             data.sizes,
             records_dir=config.output_dir if config.write_records else None,
-            list_all=data.list_all,
+            list_all=data.options.list_all,
         )
 
     @functools.cache

@@ -65,12 +65,12 @@ def convert(
     if not isinstance(questions, list):
         raise errors.InputError(f"{path}: has no list 'Data', as TriviaQA has")
     evidence = _Evidence(evidence_dir)
-    articles: dict[str, dict[str, Any]] = {}
+    paragraphs: dict[str, dict[str, Any]] = {}
     missing: list[tuple[str, str]] = []
     seen: set[str] = set()
     pages = without = 0
-    for number, question in enumerate(questions, 1):
-        where = f"{path}: question {number}"
+    for i, question in enumerate(questions, 1):
+        where = f"{path}: question {i}"
         for page in _pages(where, question):
             pages += 1
             text = evidence.read(page) if page else None
@@ -78,22 +78,49 @@ def convert(
                 missing.append((where, page or "a page without a name"))
                 continue
             context = first_words(text, max_words)
-            qa = _qa(question, page, context)
-            if qa is None:
+            answer = find_answer(context, question["Answer"])
+            if answer is None:
                 without += 1
                 continue
-            if qa["id"] in seen:
-                raise errors.InputError(f"{where}: {qa['id']} occurs twice")
-            seen.add(qa["id"])
-            made = articles.setdefault(page, _article(page, context))
-            made["paragraphs"][0]["qas"].append(qa)
-    counts = Counts(len(questions), pages, len(missing), without, len(seen))
-    _check(path, evidence_dir, counts)
+            number = f"{question['QuestionId']}--{page}"
+            if number in seen:
+                raise errors.InputError(f"{where}: {number} occurs twice")
+            seen.add(number)
+            paragraph = paragraphs.setdefault(
+                page, {"context": context, "qas": []}
+            )
+            paragraph["qas"].append(
+                {
+                    "id": number,
+                    "question": question["Question"],
+                    "answers": [
+                        {"text": answer.text, "answer_start": answer.start}
+                    ],
+                }
+            )
+    if pages and len(missing) == pages:
+        raise errors.InputError(
+            f"--evidence_dir={evidence_dir}: none of the {pages} pages that "
+            f"{path} names exists"
+        )
+    if not seen:
+        raise errors.InputError(
+            f"{path}: none of {len(questions)} questions has its answer in the "
+            f"beginning of one of their {pages} pages"
+        )
     if missing:
         logging.warning(
             "missing pages: %s", dataset.listing(missing, list_all=False)
         )
-    return {"version": "TriviaQA", "data": list(articles.values())}, counts
+    articles = [
+        {
+            "title": page.removesuffix(".txt").replace("_", " "),
+            "paragraphs": [paragraph],
+        }
+        for page, paragraph in paragraphs.items()
+    ]
+    counts = Counts(len(questions), pages, len(missing), without, len(seen))
+    return {"version": "TriviaQA", "data": articles}, counts
 
 
 def to_json(made: dict[str, Any]) -> str:
@@ -166,25 +193,6 @@ def _pattern(alias: str) -> str | None:
     return rf"(?<!\w){around[0]}{inner}{around[1]}(?!\w)"
 
 
-def _qa(
-    question: dict[str, Any], page: str, context: str
-) -> dict[str, Any] | None:
-    """Returns a question in SQuAD's form; None if the page has no answer."""
-    answer = find_answer(context, question["Answer"])
-    if answer is None:
-        return None
-    return {
-        "id": f"{question['QuestionId']}--{page}",
-        "question": question["Question"],
-        "answers": [{"text": answer.text, "answer_start": answer.start}],
-    }
-
-
-def _article(page: str, context: str) -> dict[str, Any]:
-    title = page.removesuffix(".txt").replace("_", " ")
-    return {"title": title, "paragraphs": [{"context": context, "qas": []}]}
-
-
 def _pages(where: str, question: Any) -> Iterator[str | None]:
     """Yields the names of a question's pages, each once; None if unnamed."""
     for name, kind in _FIELDS.items():
@@ -217,10 +225,10 @@ class _Evidence:
     def read(self, page: str) -> str | None:
         """Returns a page's text in NFC, None if there is no such file."""
         path = os.path.join(self._folder, page)
-        if not _is_file(path):
-            other = self._names.get(_plain(page))
-            path = other and os.path.join(self._folder, other)
-        if not path or not _is_file(path):
+        if not file_system.is_file(path):
+            other = self._names.get(_folded(page))
+            path = os.path.join(self._folder, other or page)
+        if not file_system.is_file(path):
             return None
         with tf.io.gfile.GFile(path, "rb") as file:
             text = file.read().decode("utf-8", "ignore")
@@ -228,29 +236,11 @@ class _Evidence:
 
     @functools.cached_property
     def _names(self) -> dict[str, str]:
-        if not tf.io.gfile.isdir(self._folder):
+        if not file_system.is_folder(self._folder):
             return {}
         names = sorted(tf.io.gfile.listdir(self._folder))
-        return {_plain(name): name for name in names}
+        return {_folded(name): name for name in names}
 
 
-def _plain(name: str) -> str:
+def _folded(name: str) -> str:
     return unicodedata.normalize("NFD", name).lower()
-
-
-def _is_file(path: str) -> bool:
-    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-
-
-def _check(path: str, evidence_dir: str, counts: Counts) -> None:
-    """Raises InputError if no question has an answer."""
-    if counts.pages and counts.missing == counts.pages:
-        raise errors.InputError(
-            f"--evidence_dir={evidence_dir}: none of the {counts.pages} pages "
-            f"that {path} names exists"
-        )
-    if not counts.kept:
-        raise errors.InputError(
-            f"{path}: none of {counts.questions} questions has its answer in "
-            f"the beginning of one of their {counts.pages} pages"
-        )

@@ -52,8 +52,8 @@ def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
     found = outputs.evaluate(data, "test", *perfect(data))
     assert found.values["accuracy"] == 1
     assert found.values["score"] == 1
-    assert list(found.evaluated.predicted) == WRITTEN[name].split()
-    shown = dict(outputs.sections(found.evaluated))
+    assert list(found.predicted) == WRITTEN[name].split()
+    shown = dict(outputs.sections(found))
     assert shown["Worst sentences"] == "<p>None.</p>"
 
 
@@ -92,7 +92,7 @@ def test_a_tag_may_be_called_none(tmp_path, tags):
     data = open_file(tmp_path, tags.split())
     logits, found = perfect(data)
     found[2] = {"none": "O", "O": "B-none"}[found[2]]
-    evaluated = outputs.evaluate(data, "test", logits, found).evaluated
+    evaluated = outputs.evaluate(data, "test", logits, found)
     shown = dict(outputs.sections(evaluated))
     assert "<sub>none</sub>" in shown["Worst sentences"]
 
@@ -103,7 +103,7 @@ def test_prefixed_tags_are_plain_if_told(tmp_path):
     logits, tags = perfect(data)
     tags[2] = "B-X"
     found = outputs.evaluate(data, "test", logits, tags)
-    assert found.evaluated.predicted == ["B-X", "O", "B-X"]
+    assert found.predicted == ["B-X", "O", "B-X"]
     assert found.values["accuracy"] == pytest.approx(2 / 3)
     assert "f1_macro" in found.values
 
@@ -112,7 +112,7 @@ def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
     data = open_file(tmp_path, ["S-PER", "S-PER"], "iobes")
     found = outputs.evaluate(data, "test", *perfect(data))
     assert found.text.startswith("processed 2 tokens with 2 phrases; found: 2")
-    assert conll.spans(found.evaluated.predicted) == [
+    assert conll.spans(found.predicted) == [
         (0, 1, "PER"),
         (1, 2, "PER"),
     ]
