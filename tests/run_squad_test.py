@@ -183,6 +183,21 @@ def test_what_is_stored_with_a_model_outlives_later_runs(second, root):
     assert (second / names[0]).read_bytes() == before[names[0]]
     run(root, "second", "--do_predict", **again)
     assert read(second, "predictions.json") == answers
+    # The scores of another set are beside those of the development set.
+    scores = read(second, "eval_results.json")
+    run(
+        root,
+        "second",
+        "--do_predict",
+        **(again | {"predict_file": root / "train2.json"}),
+        null_score_diff_threshold=threshold,
+    )
+    assert read(second, "eval_results_dev2.json") == scores
+    card = (second / "README.md").read_text()
+    for name in ("eval_f1", "train2_eval_f1"):
+        assert f"| {name} |" in card
+    assert "40 questions of dev2.json" in card
+    assert "200 questions of train2.json" in card
 
 
 def test_a_setting_that_is_not_given_is_not_blamed(second, root, capsys):
