@@ -118,15 +118,23 @@ def read(
     """
     path = file_system.find(path)
     data = b"".join(block.data for block in corpus.read_blocks([path]))
-    text = file_system.decode(data, path)
-    separator = _separator(text)
-    lines = list(_lines(text, separator))
+    texts = file_system.decode(data, path).split("\n")
+    # The first line with a word; one that begins with # may be a comment.
+    words = [x for x in texts if x.strip() and not x.startswith(DOCUMENT)]
+    first = next((x for x in words if not x.startswith("#")), "")
+    separator = "\t" if "\t" in (first or "".join(words[:1])) else None
+    width = len(_cells(first.rstrip("\r"), separator)) if first else 0
+    lines = list(_lines(texts, separator, width))
     rows = [line for line in lines if not line.begins_document]
     if not rows:
         raise errors.InputError(f"{path}: holds no words")
     word, tag = _columns(path, rows[0], word_column, tag_column)
     for line in rows:
-        _check_columns(path, line, rows[0])
+        if len(line.cells) != len(rows[0].cells):
+            raise errors.InputError(
+                f"{path}:{line.number}: {len(line.cells)} column(s), but line "
+                f"{rows[0].number} has {len(rows[0].cells)}"
+            )
         if tag is not None and not line.cells[tag].strip():
             raise errors.InputError(
                 f"{path}:{line.number}: column --tag_column={tag} is empty"
@@ -250,27 +258,21 @@ def _tags(sentences: Sentences) -> Sequence[str]:
     return sentences.tags
 
 
-def _separator(text: str) -> str | None:
-    """Returns a tab if the first line of a word has one; else None."""
-    lines = text.split("\n")
-    line = _first(lines, (DOCUMENT, "#")) or _first(lines, DOCUMENT) or ""
-    return "\t" if "\t" in line else None
-
-
-def _lines(text: str, separator: str | None) -> Iterable[_Line]:
-    begins, width = True, None
-    for number, line in enumerate(text.split("\n"), 1):
+def _lines(
+    texts: Iterable[str], separator: str | None, width: int
+) -> Iterator[_Line]:
+    """Yields the lines that are neither empty nor comments."""
+    begins = True
+    for number, line in enumerate(texts, 1):
         line = line.rstrip("\r")
         if not line.strip(" \t"):
             begins = True
             continue
-        if separator and line.startswith("#") and separator not in line:
-            continue
         cells = _cells(line, separator)
-        if line.startswith(("# ", "#\t")):
-            width = _width(text, separator) if width is None else width
-            if width and len(cells) != width:
-                continue
+        if separator and line.startswith("#") and len(cells) == 1:
+            continue
+        if line.startswith(("# ", "#\t")) and width not in (0, len(cells)):
+            continue
         opens = _OPENING.match(line) is not None
         yield _Line(number, cells, opens, begins or opens)
         begins = opens
@@ -283,32 +285,15 @@ def _cells(line: str, separator: str | None) -> list[str]:
     return [cell for cell in line.split(" ") if cell]
 
 
-def _width(text: str, separator: str | None) -> int:
-    """Returns the number of columns of the first line with a word."""
-    line = _first(text.split("\n"), (DOCUMENT, "#"))
-    return len(_cells(line.rstrip("\r"), separator)) if line else 0
-
-
-def _first(lines: Sequence[str], others: str | tuple[str, ...]) -> str | None:
-    """Returns the first line that is not empty and has no such prefix."""
-    return next(
-        (x for x in lines if x.strip() and not x.startswith(others)), None
-    )
-
-
 def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
     """Returns row_splits and documents; empty ones are left out."""
     words, sentences, documents = 0, [0], [0]
-    for line in lines:
+    for line in [*lines, _Line(0, [], True, True)]:
         if line.begins_sentence and sentences[-1] != words:
             sentences.append(words)
         if line.begins_document and documents[-1] != len(sentences) - 1:
             documents.append(len(sentences) - 1)
         words += not line.begins_document
-    if sentences[-1] != words:
-        sentences.append(words)
-    if documents[-1] != len(sentences) - 1:
-        documents.append(len(sentences) - 1)
     return np.array(sentences), np.array(documents)
 
 
@@ -329,14 +314,6 @@ def _columns(path, line, word, tag) -> tuple[int, int | None]:
             f"--tag_column={tag} are the same"
         )
     return word, tag
-
-
-def _check_columns(path: str, line: _Line, first: _Line) -> None:
-    if len(line.cells) != len(first.cells):
-        raise errors.InputError(
-            f"{path}:{line.number}: {len(line.cells)} column(s), but line "
-            f"{first.number} has {len(first.cells)}"
-        )
 
 
 def split_tag(tag: str) -> tuple[str, str]:

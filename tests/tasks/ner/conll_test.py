@@ -260,3 +260,9 @@ def test_comments_with_tabs_are_no_words(read):
     found = read("# id 7\tdomain=en\nin _ _ O\n# _ _ O\n\n# id 8\tx\na _ _ O\n")
     assert list(found.words) == ["in", "#", "a"]
     assert found.separator == " "
+
+
+def test_a_file_may_have_no_other_words_than_hashes(read):
+    found = read("#\tO\n#a\tB-X\n")
+    assert list(found.words) == ["#", "#a"]
+    assert found.tags == ["O", "B-X"]
