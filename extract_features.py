@@ -74,7 +74,6 @@ import foundation.tensorflow_setup  # noqa: F401
 from data import length_groups
 from data.features import Features
 from jobs import assembly
-from jobs import finetuning as training
 from modeling import encoder
 from tasks.features import feature_extraction, feature_files
 from training import feed, prediction
@@ -158,9 +157,7 @@ def open_model(
         strategy=strategy,
         jit_compile=assembly.uses_xla(config),
     )
-    lengths = length_groups.permitted_lengths(
-        config.max_seq_length, training.length_step(config, strategy)
-    )
+    lengths = assembly.batch_lengths(config, strategy, config.max_seq_length)
 
     def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
         return predictor.batches(

@@ -181,7 +181,7 @@ def main(config: PretrainingConfig) -> None:
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
     )
-    if run_files.is_noted_first(config.output_dir, do_train=config.do_train):
+    if run_files.writes_flags_first(config.output_dir, config.do_train):
         assembly.write_run_config(config, strategy)
     task = objectives.PretrainingTask(config.objective)
     job = pretraining_job.PretrainingJob(

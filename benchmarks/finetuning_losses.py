@@ -102,7 +102,9 @@ def run_ours(config: Config, folder: str) -> None:
     model_directory.save(model, os.path.join(folder, "start"))
     make, rows = make_batches(config, examples.to_features(arrays))
     train = step.TrainStep(
-        tagging.TaggingTask(), model, optimizer, strategy=device, seed=SEED
+        step.Learner(tagging.TaggingTask(), model, optimizer),
+        strategy=device,
+        seed=SEED,
     )
     batches = iter(feed.distribute(device, make, is_endless=True))
     found = train(batches, 0, config.steps)

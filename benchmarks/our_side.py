@@ -42,9 +42,7 @@ def training(
     if init_checkpoint is not None:
         pretrained.assign(model, init_checkpoint)
     train_step = steps_lib.TrainStep(
-        task,
-        model,
-        optimizer,
+        steps_lib.Learner(task, model, optimizer),
         strategy=scope,
         seed=1,
         jit_compile=jit_compile,

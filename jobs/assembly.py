@@ -1,19 +1,33 @@
-"""Makes the parts of a run from its RunConfig, the same way for every runner.
+"""Makes what a training run consists of from its flags, for all commands.
 
-strategy -> model, in strategy.scope() -> optimizer -> loop.train(...)
+strategy = make_strategy(config, output_dir)
+with strategy.scope():
+    model = ...
+learner = make_learner(config, task, model, strategy=strategy, ...)
+options = loop_options(config, num_train_steps, settings=settings_of(...))
+loop.train(learner, strategy=strategy, phases=phases, options=options)
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import config as tf_config
 
+from data import length_groups
 from foundation import config_flags, file_system
 from jobs import run_config
-from training import clock, feed, loop, metric_writer, optimizers, precision
+from training import (
+    clock,
+    feed,
+    loop,
+    metric_writer,
+    optimizers,
+    precision,
+    step,
+)
 from training import strategy as strategy_lib
 
 # For fewer, compiling parts of a step takes longer than it saves.
@@ -144,45 +158,103 @@ def compiles_parts(
     )
 
 
-def make_clock(
-    config: run_config.RunConfig, num_train_steps: int
-) -> clock.Clock | None:
-    """Makes what ends the run in time, if that is asked for."""
-    if config.max_train_hours is None:
-        return None
-    return clock.Clock(config.max_train_hours * 3600, num_train_steps)
+def batch_lengths(
+    config: Any, strategy: tf.distribute.Strategy, longest: int
+) -> list[int]:
+    """Returns the sequence lengths that batches may have.
+
+    A TPU needs a single length. XLA compiles every length again, so it gets
+    few.
+
+    Args:
+      config: a DeviceConfig and EncoderConfig.
+      strategy: the devices.
+      longest: of all sequences.
+    """
+    step = "coarse" if uses_xla(config) else "fine"
+    if "TPU" in type(strategy).__name__ or not config.group_by_length:
+        step = "one"
+    return length_groups.permitted_lengths(longest, step)
 
 
-def make_optimizer(
+def make_learner(
     config: run_config.RunConfig,
-    variables: Sequence[Any],
-    schedule: Callable[[tf.Tensor], tf.Tensor],
+    task: Any,
+    model: Any,
     *,
+    strategy: tf.distribute.Strategy,
+    num_train_steps: int,
+    num_warmup_steps: int,
     bias_correction: bool | None = None,
     rate_multiplier: Callable[[str], float] | None = None,
-) -> optimizers.Optimizer:
-    """Makes the optimizer and its slots; call it in strategy.scope().
+) -> step.Learner:
+    """Makes the optimizer and its schedule, the loss scale and the clock.
 
-    `bias_correction` is the rule's own unless given; `rate_multiplier` maps a
-    variable's path to a factor on its learning rate.
+    Args:
+      config: the flags.
+      task: see step.Task.
+      model: made in strategy.scope().
+      strategy: the devices.
+      num_train_steps: of all phases.
+      num_warmup_steps: in which the learning rate rises.
+      bias_correction: None for the optimizer's default.
+      rate_multiplier: maps a variable's path to a factor on its learning rate.
     """
-    rules = {"adamw": optimizers.AdamW, "lamb": optimizers.Lamb}
-    given = {"bias_correction": bias_correction}
-    given = {k: v for k, v in given.items() if v is not None}
-    return optimizers.Optimizer(
-        rules[config.optimizer](**given),
-        variables,
-        schedule,
-        rate_multiplier=rate_multiplier,
-    )
-
-
-def make_loss_scale(
-    config: run_config.RunConfig,
-) -> precision.LossScale | None:
-    """Makes what float16 needs; call it in strategy.scope()."""
+    rule = {"adamw": optimizers.AdamW, "lamb": optimizers.Lamb}[
+        config.optimizer
+    ]
+    given = {}
+    if bias_correction is not None:
+        given["bias_correction"] = bias_correction
     is_float16 = precision.choose(config.precision) == "float16"
-    return precision.LossScale() if is_float16 else None
+    run_clock: clock.Clock | None = None
+    with strategy.scope():
+        if config.max_train_hours is None:
+            schedule = optimizers.WarmupDecay(
+                peak=config.learning_rate,
+                num_train_steps=num_train_steps,
+                num_warmup_steps=num_warmup_steps,
+            )
+        else:
+            run_clock = clock.Clock(
+                config.max_train_hours * 3600, num_train_steps
+            )
+            schedule = clock.TimedDecay(
+                peak=config.learning_rate,
+                warmup=num_warmup_steps / num_train_steps,
+                clock=run_clock,
+            )
+        optimizer = optimizers.Optimizer(
+            rule(**given),
+            model.trainable_variables,
+            schedule,
+            rate_multiplier=rate_multiplier,
+        )
+        loss_scale = precision.LossScale() if is_float16 else None
+    return step.Learner(task, model, optimizer, loss_scale, run_clock)
+
+
+def loop_options(
+    config: run_config.RunConfig,
+    num_train_steps: int,
+    *,
+    selection: loop.Selection,
+    settings: loop.Settings,
+) -> loop.Options:
+    """Returns how the loop carries out a run of so many steps."""
+    return loop.Options(
+        output_dir=config.output_dir,
+        seed=config.random_seed,
+        num_accumulation_steps=config.gradient_accumulation_steps,
+        iterations_per_loop=config.iterations_per_loop,
+        log_every=config.log_every_steps,
+        save_checkpoints_steps=config.save_checkpoints_steps,
+        keep_checkpoint_max=config.keep_checkpoint_max,
+        selection=selection,
+        jit_compile=uses_xla(config),
+        compile_parts=compiles_parts(config, num_train_steps),
+        settings=settings,
+    )
 
 
 def make_throughput(
@@ -252,81 +324,3 @@ def _chosen(config) -> dict[str, str]:
         "strategy's devices": kind,
         "precision in fact": precision.choose(config.precision),
     }
-
-
-def train(
-    config: run_config.RunConfig,
-    task: Any,
-    model: Any,
-    *,
-    strategy: tf.distribute.Strategy,
-    phases: Sequence[loop.Phase],
-    num_warmup_steps: int,
-    eval_every: int = 0,
-    warm_start: Callable[[], None] | None = None,
-    begun: Callable[[], None] = lambda: None,
-    settings: loop.Settings,
-    optimizer_options: Mapping[str, Any] | None = None,
-    loop_options: Mapping[str, Any] | None = None,
-) -> int:
-    """Trains a model as its flags say; see loop.train.
-
-    The options are those of make_optimizer and of loop.Options.
-
-    Returns:
-        The step that the run started from.
-    """
-    steps = (sum(phase.num_steps for phase in phases), num_warmup_steps)
-    with strategy.scope():
-        run_clock = make_clock(config, steps[0])
-        schedule = _schedule(config, *steps, run_clock)
-        more = optimizer_options or {}
-        variables = model.trainable_variables
-        optimizer = make_optimizer(config, variables, schedule, **more)
-        loss_scale = make_loss_scale(config)
-    return loop.train(
-        task,
-        model,
-        optimizer,
-        strategy=strategy,
-        phases=phases,
-        output_dir=config.output_dir,
-        options=_options(config, steps[0], eval_every, settings, loop_options),
-        loss_scale=loss_scale,
-        run_clock=run_clock,
-        warm_start=warm_start,
-        begun=begun,
-    )
-
-
-def _schedule(config, num_train_steps, num_warmup_steps, run_clock) -> Callable:
-    """Makes the learning rate of every step, by steps or by the clock."""
-    if run_clock is not None:
-        return clock.TimedDecay(
-            peak=config.learning_rate,
-            warmup=num_warmup_steps / num_train_steps,
-            clock=run_clock,
-        )
-    return optimizers.WarmupDecay(
-        peak=config.learning_rate,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=num_warmup_steps,
-    )
-
-
-def _options(
-    config, num_train_steps, eval_every, settings, loop_options
-) -> loop.Options:
-    return loop.Options(
-        seed=config.random_seed,
-        num_accumulation_steps=config.gradient_accumulation_steps,
-        iterations_per_loop=config.iterations_per_loop,
-        log_every=config.log_every_steps,
-        save_checkpoints_steps=config.save_checkpoints_steps,
-        keep_checkpoint_max=config.keep_checkpoint_max,
-        eval_every=eval_every,
-        jit_compile=uses_xla(config),
-        compile_parts=compiles_parts(config, num_train_steps),
-        settings=settings,
-        **(loop_options or {}),
-    )

@@ -1,13 +1,18 @@
-"""What fine-tuning runners do alike: what a job is, and how a model is asked.
+"""Fine-tuning jobs: what the commands that train and predict a task share.
 
-A runner says what its task is; a job trains, asks and restores its models:
+A command describes its task in a Job. The job builds models, trains them and
+loads trained ones:
 
-    job = Job(config=..., start=..., strategy=..., task=..., make_model=...,
-              features=..., evaluate=..., data_settings=...)
-    task_model, step = finetuning_grid.train(job, results, save_model)
-    task_model, step = load(job)                           # or that
+    start = open_start(config)
+    strategy = open_strategy(config, start)
+    job = Job(config=config, start=start, strategy=strategy, task=...,
+              make_model=..., features=..., evaluate=..., ...)
+    task_model, step = train_grid(job, results, save_model)
+    task_model, step = load(job)                       # instead of training
     values = task_model.evaluate().values
-    logits = task_model.predict("test", batch_size)["logits"]
+    logits = task_model.predict(features, batch_size)["logits"]
+
+train_grid -> TaskModel.train -> train_epochs -> training.loop.train
 """
 
 import dataclasses
@@ -17,10 +22,9 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from data import length_groups
@@ -30,135 +34,15 @@ from jobs import assembly, grid, model_card, run_config, run_files
 from training import checkpoints, feed, loop, prediction
 from weights import model_directory, pretrained
 
-# ----------------------------------------------------------------------
-# How a task is trained for some epochs on top of a pre-trained encoder.
-
-BEST = "best"  # Where the loop keeps the best checkpoint.
-Diverged = loop.Diverged
-# What evaluations are compared by, while training and in a grid.
-SCORE = "score"
-
-
-def num_train_steps(
-    num_examples: int, train_batch_size: int, num_train_epochs: float
-) -> int:
-    """Returns how many steps the epochs have, as released."""
-    steps = int(num_examples / train_batch_size * num_train_epochs)
-    if steps < 1:
-        raise errors.InputError(
-            f"--train_batch_size={train_batch_size}: {num_examples} examples "
-            f"in {num_train_epochs:g} epoch(s) do not fill one batch"
-        )
-    return steps
-
-
-def length_step(
-    config: run_config.FinetuningConfig,
-    strategy: tf.distribute.Strategy,
-) -> str:
-    """Returns which lengths batches may have; see data.length_groups.
-
-    A TPU takes one; XLA compiles every one anew, so there should be few.
-    """
-    is_tpu = "TPU" in type(strategy).__name__
-    if is_tpu or not config.group_by_length:
-        return "one"
-    return "coarse" if assembly.uses_xla(config) else "fine"
-
-
-def train_epochs(
-    config: run_config.FinetuningConfig,
-    run: run_config.RunConfig,
-    task: Any,
-    model: Any,
-    *,
-    strategy: tf.distribute.Strategy,
-    make_batches: feed.MakeBatches,
-    num_examples: int,
-    warm_start: Callable[[], None],
-    settings: loop.Settings,
-    evaluate: Callable[[], Mapping[str, float]] | None = None,
-    rate_multiplier: Callable[[str], float] | None = None,
-) -> int:
-    """Trains for the epochs, or until evaluations say that it is enough.
-
-    Args:
-        config: the flags.
-        run: those of this run of the grid.
-        task: see step.Task.
-        model: made in strategy.scope().
-        strategy: the devices.
-        make_batches: endless.
-        num_examples: in an epoch.
-        warm_start: assigns the pre-trained weights.
-        settings: see assembly.settings_of.
-        evaluate: returns held-out values, SCORE among them.
-        rate_multiplier: see assembly.make_optimizer.
-
-    Returns:
-        The step whose weights the model has now.
-    """
-    batch_size, epochs = config.train_batch_size, config.num_train_epochs
-    steps = num_train_steps(num_examples, batch_size, epochs)
-    phase = loop.Phase(steps, make_batches, evaluate=evaluate)
-    assembly.train(
-        run,
-        task,
-        model,
-        strategy=strategy,
-        phases=[phase],
-        num_warmup_steps=int(steps * config.warmup_proportion),
-        eval_every=config.eval_every_steps,
-        warm_start=warm_start,
-        settings=settings,
-        optimizer_options=_optimizer_options(config, rate_multiplier),
-        loop_options=_loop_options(config),
-    )
-    return restore(config, model, run.output_dir) or 0
-
-
-def _optimizer_options(config, rate_multiplier) -> dict[str, Any]:
-    return {
-        "bias_correction": config.bias_correction or None,
-        "rate_multiplier": rate_multiplier,
-    }
-
-
-def _loop_options(config) -> dict[str, Any]:
-    return {
-        "best_metric": SCORE,
-        "higher_is_better": True,
-        "patience": config.early_stopping_patience,
-    }
-
-
-def restore(
-    config: run_config.FinetuningConfig, model: Any, output_dir: str
-) -> int | None:
-    """Loads what a run ended with; returns its step, None if there is none."""
-    if config.early_stopping_patience:
-        step = loop.restore_model(model, os.path.join(output_dir, BEST))
-        if step is not None:
-            return step
-    return loop.restore_model(model, output_dir)
-
-
-def training_seconds(output_dir: str) -> float:
-    """Returns how long a run has trained, by all processes that did."""
-    return loop.seconds(output_dir)
-
-
-def remove_checkpoints(directory: str) -> None:
-    """Removes a finished run's checkpoints, which its model replaces."""
-    for folder in (directory, os.path.join(directory, BEST)):
-        checkpoints.remove_all(folder)
-
-
 TRAIN = "train"
+# The value of an evaluation by which models are compared, while training and
+# in a grid.
+SCORE = grid.SCORE
+_BEST = "best"  # Where the loop keeps the best checkpoint.
 
 
 class Evaluation(Protocol):
-    """What a model makes of the development sets."""
+    """Metrics of a model on the development sets."""
 
     @property
     def values(self) -> Mapping[str, float]:
@@ -171,20 +55,20 @@ class Job:
 
     Attributes:
       config: the flags.
-      start: what the runs begin with.
+      start: the pre-trained model and its tokenizer.
       strategy: the devices.
       task: a step.Task and a prediction.Task.
       make_model: takes attention, bilstm_size, recompute, seed and dtype.
-      features: of a set by its name; asked for often, so it caches.
-      evaluate: asks a model about the development sets.
+      features: returns the features of a split; it caches.
+      evaluate: evaluates a model on the development sets.
       data_settings: values of flags that affect records, where they are not the
-        flag's own: the digest of a file in place of its name.
+        flag's own: the digest of a file instead of its name.
       evaluation_settings: returns the same for flags that affect evaluations;
         called only if training evaluates.
-      num_examples: that make an epoch, where features are parts of examples;
-        None if every row of them is one.
-      load_beside: assigns to a model what lies in a directory besides its
-        weights, and returns the paths of those variables.
+      num_examples: examples of an epoch, if features are parts of examples;
+        None if every row of features is an example.
+      load_beside: assigns weights from other files in a model's directory, and
+        returns the paths of their variables.
     """
 
     config: run_config.FinetuningConfig
@@ -200,10 +84,18 @@ class Job:
     load_beside: Callable[[Any, str], Collection[str]] | None = None
 
     @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the files of the job."""
+        return assembly.is_chief(self.strategy)
+
+    def lengths_up_to(self, longest: int) -> list[int]:
+        """Returns the lengths that batches may have."""
+        return assembly.batch_lengths(self.config, self.strategy, longest)
+
+    @property
     def lengths(self) -> list[int]:
         """The lengths that batches may have."""
-        step = length_step(self.config, self.strategy)
-        return length_groups.permitted_lengths(self.config.max_seq_length, step)
+        return self.lengths_up_to(self.config.max_seq_length)
 
     def found_settings(self, *, evaluates: bool) -> dict[str, Any]:
         """Returns the values, by flag, that are not the flags' own."""
@@ -217,14 +109,14 @@ class Job:
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """What decides, by flag, how the runs of a grid end."""
+        """The values, by flag, that decide how the runs of a grid end."""
         return {
             **assembly.flag_values(self.config, "records", "result"),
             **self.found_settings(evaluates=self.config.needs_evaluation),
         }
 
     def build(self, seed: int) -> "TaskModel":
-        """Makes the model with the random weights of a seed."""
+        """Makes the model, with random weights of a seed."""
         with self.strategy.scope():
             model = self.make_model(
                 attention=self.start.attention,
@@ -244,7 +136,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TaskModel:
-    """A model of the job, and how it is asked."""
+    """A model of a job, and its predictor."""
 
     job: Job
     model: Any
@@ -252,20 +144,20 @@ class TaskModel:
 
     def warm_start(self) -> None:
         """Assigns the pre-trained weights."""
-        job = self.job
+        start = self.job.start
         pretrained.assign(
             self.model,
-            job.start.init_checkpoint,
-            tokenizer=job.start.tokenizer,
-            reinit_layers=job.config.reinit_layers,
+            start.init_checkpoint,
+            tokenizer=start.tokenizer,
+            reinit_layers=self.job.config.reinit_layers,
         )
-        self._load_beside(job.start.init_checkpoint)
+        self._load_beside(start.init_checkpoint)
 
     def assign(self, weights: str | None) -> None:
         """Assigns the weights of a model that was trained for the task.
 
         Raises:
-          InputError: there are none, or a part of the model is missing.
+          InputError: there are none, or they are not of such a model.
         """
         pretrained.require_weights(weights)
         model_directory.check_task(self.model, weights)
@@ -286,7 +178,7 @@ class TaskModel:
     def predict(
         self, features: Features, batch_size: int
     ) -> dict[str, np.ndarray]:
-        """Returns what the task predicts, [N, ...] in the examples' order."""
+        """Returns the task's predictions, [N, ...] in the examples' order."""
         make_batches = self._batches(features, batch_size)
         return self.predictor(make_batches, len(features))
 
@@ -296,63 +188,156 @@ class TaskModel:
         """Yields the same batch by batch; see Predictor.batches."""
         return self.predictor.batches(self._batches(features, batch_size))
 
-    def evaluate(self) -> Evaluation:
-        """Returns what the model makes of the development sets."""
-        return self.job.evaluate(self)
-
-    def train(self, run: grid.Run) -> int:
-        """Trains one run of the grid; returns its last step."""
-        job, config = self.job, self.job.config
-        features = job.features(TRAIN)
-
-        def evaluate() -> Mapping[str, float]:
-            return self.evaluate().values
-
-        return train_epochs(
-            config,
-            config.run(
-                learning_rate=run.learning_rate,
-                random_seed=run.random_seed,
-                output_dir=run.directory,
-            ),
-            job.task,
-            self.model,
-            strategy=job.strategy,
-            make_batches=length_groups.endless_batches(
-                features,
-                batch_size=config.train_batch_size,
-                seed=run.random_seed,
-                lengths=job.lengths,
-            ),
-            num_examples=job.num_examples or len(features),
-            warm_start=self.warm_start,
-            settings=assembly.settings_of(
-                config,
-                {
-                    **job.found_settings(evaluates=config.eval_every_steps > 0),
-                    **run.settings,
-                },
-            ),
-            evaluate=evaluate if config.eval_every_steps else None,
-            rate_multiplier=pretrained.layer_rates(
-                job.start.config.num_hidden_layers, config.layer_decay
-            ),
-        )
-
     def _batches(self, features: Features, batch_size: int) -> Callable:
         return length_groups.ordered_batches(
             features, batch_size=batch_size, lengths=self.job.lengths
         )
 
+    def evaluate(self) -> Evaluation:
+        """Returns the model's metrics on the development sets."""
+        return self.job.evaluate(self)
+
+    def train(self, run: grid.Run) -> int:
+        """Trains one run of the grid; returns the step of its weights."""
+        job, config = self.job, self.job.config
+        features = job.features(TRAIN)
+        evaluates = config.eval_every_steps > 0
+        found = job.found_settings(evaluates=evaluates)
+        return train_epochs(
+            job,
+            self.model,
+            run,
+            Epoch(
+                length_groups.endless_batches(
+                    features,
+                    batch_size=config.train_batch_size,
+                    seed=run.random_seed,
+                    lengths=job.lengths,
+                ),
+                job.num_examples or len(features),
+            ),
+            settings=assembly.settings_of(config, {**found, **run.settings}),
+            warm_start=self.warm_start,
+            evaluate=(lambda: self.evaluate().values) if evaluates else None,
+            rate_multiplier=pretrained.layer_rates(
+                job.start.config.num_hidden_layers, config.layer_decay
+            ),
+        )
+
+
+class Epoch(NamedTuple):
+    """The training set: its endless batches, and the size of an epoch."""
+
+    make_batches: feed.MakeBatches
+    num_examples: int
+
+
+def train_epochs(
+    job: Job,
+    model: Any,
+    run: grid.Run,
+    epoch: Epoch,
+    *,
+    settings: loop.Settings,
+    warm_start: Callable[[], None] | None = None,
+    evaluate: Callable[[], Mapping[str, float]] | None = None,
+    rate_multiplier: Callable[[str], float] | None = None,
+) -> int:
+    """Trains a model for --num_train_epochs, or until evaluations end the run.
+
+    Args:
+      job: gives the flags, the task and the devices.
+      model: made in the strategy's scope.
+      run: gives the learning rate, the seed and the directory.
+      epoch: the training set.
+      settings: what a resumed run is compared by.
+      warm_start: assigns the pre-trained weights.
+      evaluate: returns metrics on held-out data, SCORE among them.
+      rate_multiplier: maps a variable's path to a factor on its learning rate.
+
+    Returns:
+      The step whose weights the model has now.
+    """
+    config = job.config
+    num_steps = num_train_steps(
+        epoch.num_examples, config.train_batch_size, config.num_train_epochs
+    )
+    run_flags = config.run(
+        learning_rate=run.learning_rate,
+        random_seed=run.random_seed,
+        output_dir=run.directory,
+    )
+    learner = assembly.make_learner(
+        run_flags,
+        job.task,
+        model,
+        strategy=job.strategy,
+        num_train_steps=num_steps,
+        num_warmup_steps=int(num_steps * config.warmup_proportion),
+        bias_correction=config.bias_correction or None,
+        rate_multiplier=rate_multiplier,
+    )
+    loop.train(
+        learner,
+        strategy=job.strategy,
+        phases=[loop.Phase(num_steps, epoch.make_batches, evaluate=evaluate)],
+        options=assembly.loop_options(
+            run_flags,
+            num_steps,
+            selection=loop.Selection(
+                every=config.eval_every_steps,
+                metric=SCORE,
+                higher_is_better=True,
+                patience=config.early_stopping_patience,
+            ),
+            settings=settings,
+        ),
+        warm_start=warm_start,
+    )
+    return restore(config, model, run.directory) or 0
+
+
+def num_train_steps(
+    num_examples: int, train_batch_size: int, num_train_epochs: float
+) -> int:
+    """Returns the steps of all epochs, computed as google-research/bert does.
+
+    Raises:
+      InputError: there is none.
+    """
+    steps = int(num_examples / train_batch_size * num_train_epochs)
+    if steps < 1:
+        raise errors.InputError(
+            f"--train_batch_size={train_batch_size}: {num_examples} examples "
+            f"in {num_train_epochs:g} epoch(s) do not fill one batch"
+        )
+    return steps
+
+
+def restore(
+    config: run_config.FinetuningConfig, model: Any, output_dir: str
+) -> int | None:
+    """Loads the weights that a run ended with.
+
+    Returns:
+      Their step; None if the run has no checkpoint.
+    """
+    if config.early_stopping_patience:
+        step = loop.restore_model(model, os.path.join(output_dir, _BEST))
+        if step is not None:
+            return step
+    return loop.restore_model(model, output_dir)
+
 
 def open_start(
     config: run_config.FinetuningConfig,
 ) -> pretrained.Start:
-    """Finds what the flags say to start from.
+    """Finds the pre-trained model and its tokenizer.
 
-    Where nothing is trained, a model in output_dir is asked, and its labels and
-    tokenizer are meant, not those of what it was trained from; see load. What
-    is trained never starts from there: a grid's next run would from its best.
+    A command that does not train predicts with the model in output_dir, if
+    there is one, and needs that model's labels and tokenizer. A command that
+    trains never starts from there: the next run of a grid would start from the
+    best one.
     """
     init_checkpoint = config.init_checkpoint
     if config.do_train:
@@ -360,7 +345,14 @@ def open_start(
             config.output_dir, init_checkpoint, is_grid=config.is_grid
         )
     elif model_directory.has_model(config.output_dir):
-        _tell_of_two(init_checkpoint, config.output_dir)
+        weights = os.path.join(config.output_dir, model_directory.WEIGHTS)
+        own = {file_system.real(path) for path in (config.output_dir, weights)}
+        if init_checkpoint and file_system.real(init_checkpoint) not in own:
+            logging.warning(
+                "using the model in --output_dir=%s, not --init_checkpoint=%s",
+                config.output_dir,
+                init_checkpoint,
+            )
         init_checkpoint = None
     return pretrained.open_start(
         output_dir=None if config.do_train else config.output_dir,
@@ -373,28 +365,24 @@ def open_start(
     )
 
 
-def _tell_of_two(init_checkpoint: str | None, output_dir: str) -> None:
-    weights = os.path.join(output_dir, model_directory.WEIGHTS)
-    same = {file_system.real(path) for path in (output_dir, weights)}
-    if init_checkpoint and file_system.real(init_checkpoint) not in same:
-        logging.warning(
-            "asked is the model in --output_dir=%s, not --init_checkpoint=%s",
-            output_dir,
-            init_checkpoint,
-        )
-
-
 def open_strategy(
     config: run_config.FinetuningConfig,
     start: pretrained.Start,
     **batch_sizes: int,
 ) -> Any:
-    """Makes the devices ready, as the last thing before work begins.
+    """Opens the devices; call it when all other checks have passed.
 
-    Checks what they must fit, and notes the flags in output_dir, but for those
-    of a question to what was trained there: training's stay, which are noted
-    when it begins. `batch_sizes` are those besides training's and prediction's,
-    by flag.
+    Writes the flags of a command that does not train, unless output_dir has
+    those of a training. A training writes its flags when it begins.
+
+    Args:
+      config: the flags.
+      start: its model is compared with the one in output_dir.
+      **batch_sizes: by flag, besides those of training and prediction; they
+        must be divisible by the number of replicas.
+
+    Returns:
+      A tf.distribute.Strategy.
     """
     model_directory.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config, config.output_dir)
@@ -405,7 +393,7 @@ def open_strategy(
         predict_batch_size=config.predict_batch_size,
         **batch_sizes,
     )
-    if run_files.is_noted_first(config.output_dir, do_train=config.do_train):
+    if run_files.writes_flags_first(config.output_dir, config.do_train):
         assembly.write_run_config(config, strategy)
     return strategy
 
@@ -413,7 +401,7 @@ def open_strategy(
 def open_files(
     config: run_config.FinetuningConfig, job: Job
 ) -> run_files.RunFiles:
-    """Says where the files go that a job leaves."""
+    """Returns the files that a command writes besides the task's."""
     results, trained_with = grid.Results(config.output_dir), None
     if not config.do_train:
         results.read()
@@ -425,55 +413,48 @@ def open_files(
         given=config_flags.given(config),
         trained_with=trained_with,
         results=results,
-        is_chief=assembly.is_chief(job.strategy),
+        is_chief=job.is_chief,
     )
 
 
 def load(job: Job) -> tuple[TaskModel, int]:
-    """Loads what --output_dir or --init_checkpoint holds, and its step.
+    """Loads the model of --output_dir or --init_checkpoint, and its step.
 
     Raises:
       InputError: there is none, or it is an encoder without the task's head.
     """
     config = job.config
     task_model = job.build(config.random_seed)
-    # 1 what a training has kept, 2 how far one has come that has not ended,
-    # 3 a model of other making, 4 what is named.
+    # 1 the model of a finished training
+    # 2 the last checkpoint of an unfinished one
+    # 3 a model from elsewhere in output_dir
+    # 4 init_checkpoint
     kept = grid.kept(config.output_dir)
-    is_here = model_directory.has_model(config.output_dir)
-    if kept is None or not is_here:
+    has_model = model_directory.has_model(config.output_dir)
+    if kept is None or not has_model:
         step = restore(config, task_model.model, config.output_dir)
         if step is not None:
             logging.info(
-                "asked: the checkpoint of step %d in %s",
-                step,
-                config.output_dir,
+                "using the checkpoint of step %d in %s", step, config.output_dir
             )
             return task_model, step
     task_model.assign(
-        config.output_dir if is_here else job.start.init_checkpoint
+        config.output_dir if has_model else job.start.init_checkpoint
     )
-    return task_model, kept["step"] if kept is not None and is_here else 0
-
-
-# ----------------------------------------------------------------------
-# Trains all runs of a job's grid, and keeps the best.
-#
-#     task_model, step = train(job, results, save_model)
-#
-# A finished run is not trained again; of the others, one is in memory at a
-# time.
-# One that diverges is finished, and the grid goes on without it.
+    return task_model, kept["step"] if kept is not None and has_model else 0
 
 
 def train_grid(
     job: Job, results: grid.Results, save_model: Callable[[Any], None]
 ) -> tuple[TaskModel, int]:
-    """Trains the grid; returns the best model and its step.
+    """Trains all runs of a job's grid; returns the best model and its step.
+
+    A run that finished earlier is not trained again. Of the others, one is in
+    memory at a time. A run that diverges is finished; the grid continues.
 
     Args:
       job: what is trained.
-      results: gets what every run ends with.
+      results: receives the results of every run.
       save_model: writes a model into output_dir; called with the best so far.
     """
     config = job.config
@@ -481,17 +462,18 @@ def train_grid(
     for run in runs:
         _reuse(job, run, results)
     assembly.write_run_config(config, job.strategy)
-    # Now: a chief writes both anew later.
+    # Read before the first run ends, when the chief writes both again.
     kept = grid.kept(config.output_dir)
-    is_here = model_directory.has_model(config.output_dir)
-    is_reused = {run for run in runs if run in results}
-    # Whose model output_dir has. Grids of other runs keep another there.
-    saved = {run for run in is_reused if is_here and run.is_that_of(kept)}
+    has_model = model_directory.has_model(config.output_dir)
+    reused = {run for run in runs if run in results}
+    # The run whose model is in output_dir. A grid of other runs may have left
+    # the model of another there.
+    saved = {run for run in reused if has_model and run.matches(kept)}
     task_model, last = None, None
     for run in runs:
-        if run not in is_reused:
-            task_model = None  # Two models need not fit at a time.
-            task_model, last = _finish(job, run, results, save_model), run
+        if run not in reused:
+            task_model = None  # Two models need not fit into memory.
+            task_model, last = _train_run(job, run, results, save_model), run
             saved = {run} if results.is_best(run) else saved
     results.check()
     while (best := results.best_run) not in saved:
@@ -499,106 +481,99 @@ def train_grid(
             "%s is trained once more: it is the best, and not kept", best.name
         )
         task_model = None
-        task_model, last = _finish(job, best, results, save_model), best
+        task_model, last = _train_run(job, best, results, save_model), best
         results.check(best)
         saved = {best} if results.is_best(best) else saved
     if config.is_grid:
-        _tell(job, results)
+        _show(job, results)
     if task_model is None or last != best:
         task_model = None
-        task_model = _fit(job, config.random_seed)
+        task_model = _build_alone(job, config.random_seed)
         task_model.assign(config.output_dir)
     return task_model, results.best["step"]
 
 
 def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
-    """Takes over what a run of a grid has ended with, if it has.
+    """Adds the results of a grid's run that has finished earlier.
 
-    The only run of a job has its checkpoints still, and is resumed.
+    The only run of a job still has its checkpoints, and is resumed instead.
     """
-    done = run.result()
-    if done is not None:
-        run.check(done, job.settings)
+    finished = run.result()
+    if finished is not None:
+        run.check(finished, job.settings)
         if job.config.is_grid:
-            results.add(run, done)
+            results.add(run, finished)
     elif job.config.is_grid:
         run.check(run.begun() or {}, job.settings)
 
 
-def _tell(job: Job, results: grid.Results) -> None:
-    """Shows what a grid ended with, and writes it beside the kept model."""
-    if assembly.is_chief(job.strategy):
-        shown = results.write()
+def _train_run(
+    job: Job,
+    run: grid.Run,
+    results: grid.Results,
+    save_model: Callable[[Any], None],
+) -> TaskModel:
+    """Trains a run to its end, and keeps its model if it is the best.
+
+    Raises:
+      InputError: the only run of a job has diverged.
+    """
+    is_grid = job.config.is_grid
+    if is_grid and job.is_chief:
+        run.begin(job.settings)
+    task_model = _build_alone(job, run.random_seed)
+    finished: dict[str, Any] = {"values": {}}
+    try:
+        finished["step"] = task_model.train(run)
+        finished["seconds"] = loop.seconds(run.directory)
+    except loop.Diverged as error:
+        if not is_grid:
+            raise
+        finished |= {"step": error.step, "seconds": error.seconds}
+        finished["failed"] = error.reason
+    if is_grid and "failed" not in finished:
+        values = dict(task_model.evaluate().values)
+        if math.isfinite(values[SCORE]):
+            finished["values"] = values
+        else:
+            finished["failed"] = (
+                f"step {finished['step']}: the score on the development set is "
+                f"{values[SCORE]}"
+            )
+    if "failed" in finished:
+        logging.warning("%s: %s", run.name, finished["failed"])
+    finished["settings"] = {**job.settings, **run.settings}
+    if results.add(run, finished):
+        save_model(task_model.model)
+        if job.is_chief:
+            results.keep(run)
+    if job.is_chief:
+        run.finish(finished)
+        if is_grid:  # The result replaces the checkpoints.
+            checkpoints.remove_all(run.directory)
+            checkpoints.remove_all(os.path.join(run.directory, _BEST))
+    return task_model
+
+
+def _build_alone(job: Job, seed: int) -> TaskModel:
+    """Builds a model after the memory of the former one has been freed.
+
+    A compiled step and its bound method refer to each other, and to the weights
+    and slots of the former model, which Python would free sometime later.
+    """
+    gc.collect()
+    return job.build(seed)
+
+
+def _show(job: Job, results: grid.Results) -> None:
+    """Prints the table of a grid, and writes it beside the kept model."""
+    if job.is_chief:
+        table = results.write()
         model_card.end(
             job.config.output_dir,
             seconds=results.seconds,
             flags=config_flags.given(job.config),
         )
     else:
-        shown = results.text()
-    sys.stdout.write(shown + "\n")
-
-
-def _finish(
-    job: Job,
-    run: grid.Run,
-    results: grid.Results,
-    save_model: Callable[[Any], None],
-) -> TaskModel:
-    """Trains a run to its end, and keeps its model if it is the best."""
-    config = job.config
-    is_chief = assembly.is_chief(job.strategy)
-    if config.is_grid and is_chief:
-        run.begin(job.settings)
-    task_model = _fit(job, run.random_seed)
-    done = _train_one(task_model, run)
-    if results.add(run, done):
-        save_model(task_model.model)
-        if is_chief:
-            results.keep(run)
-    if is_chief:
-        run.finish(done)
-        if config.is_grid:
-            remove_checkpoints(run.directory)
-    return task_model
-
-
-def _fit(job: Job, seed: int) -> TaskModel:
-    """Makes a model where the former one, if any, has been let go."""
-    # A compiled step and what it is a method of hold each other, and with them
-    # the weights and slots: Python would free them sometime later.
-    gc.collect()
-    return job.build(seed)
-
-
-def _train_one(task_model: TaskModel, run: grid.Run) -> dict[str, Any]:
-    """Returns what the run ends with; see grid.Results.add.
-
-    Raises:
-      InputError: the only run of a job has diverged.
-    """
-    is_grid = task_model.job.config.is_grid
-    failed, values = None, {}
-    try:
-        step = task_model.train(run)
-        seconds = training_seconds(run.directory)
-    except Diverged as error:
-        if not is_grid:
-            raise
-        step, seconds, failed = error.step, error.seconds, error.reason
-    if is_grid and failed is None:
-        values = dict(task_model.evaluate().values)
-        score = values[SCORE]
-        if not math.isfinite(score):
-            values = {}
-            failed = f"step {step}: the score on the development set is {score}"
-    done = {
-        "step": step,
-        "seconds": seconds,
-        "values": values,
-        "settings": {**task_model.job.settings, **run.settings},
-    }
-    if failed is not None:
-        logging.warning("%s: %s", run.name, failed)
-        done["failed"] = failed
-    return done
+        table = results.text()
+    sys.stdout.write(table + "\n")

@@ -32,16 +32,16 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(place):
     """A grid whose first run diverges; nothing is evaluated by itself."""
-    note = loop.Run._note
+    add = loop.Loop._add
 
-    def note_nan(self, results):
+    def add_nan(self, results):
         if FAILED in self.saver._directory:
             sums = np.full_like(results.sums, np.nan)
             results = results._replace(sums=sums)
-        note(self, results)
+        add(self, results)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Run, "_note", note_nan)
+        patch.setattr(loop.Loop, "_add", add_nan)
         return classifier_runs.run_csv(place, "grid", "--do_train", **GRID)
 
 

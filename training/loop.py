@@ -1,8 +1,13 @@
-"""The one training loop: log, evaluate, checkpoint, resume.
+"""The training loop of all commands: train, log, evaluate, save, resume.
+
+    train                       restores the last checkpoint; for every phase:
+      Loop.run_phase            calls the compiled steps until the phase ends
+        step.TrainStep          updates the model some times
+      Loop._act                 writes metrics, evaluates
 
 A run is a pure function of its arguments: stopped at any step, by any signal,
-and started again, it goes on from its last checkpoint and ends with the same
-weights. What happens inside a step is in step.py.
+and started again, it continues from its last checkpoint and ends with the same
+weights.
 """
 
 import dataclasses
@@ -18,7 +23,6 @@ from absl import logging
 from foundation import errors
 from training import (
     checkpoints,
-    clock,
     feed,
     metric_writer,
     optimizers,
@@ -28,370 +32,8 @@ from training import (
 from training import step as steps
 from training import strategy as strategies
 
-# ----------------------------------------------------------------------
-# What a run is told besides its parts; loop.train takes it.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """How long, how often, from which seed.
-
-    Attributes:
-        seed: keys dropout.
-        num_accumulation_steps: micro-batches per step and replica.
-        iterations_per_loop: at most so many steps per compiled call.
-        log_every: steps between lines of metrics.
-        save_checkpoints_steps: steps between checkpoints.
-        keep_checkpoint_max: how many of the last to keep; 0 keeps all.
-        eval_every: steps between evaluations; 0 is never.
-        best_metric: which of evaluate's values picks `best/`.
-        higher_is_better: in which direction.
-        patience: end after so many evaluations without a better one; 0 is
-            never.
-        jit_compile: whether XLA compiles forward and backward.
-        compile_parts: whether it compiles parts of them, not the products.
-        settings: what a resumed run is compared by.
-    """
-
-    seed: int
-    num_accumulation_steps: int = 1
-    iterations_per_loop: int = 1000
-    log_every: int = 100
-    save_checkpoints_steps: int = 1000
-    keep_checkpoint_max: int = 5
-    eval_every: int = 0
-    best_metric: str = "loss"
-    higher_is_better: bool = False
-    patience: int = 0
-    jit_compile: bool = False
-    compile_parts: bool = False
-    settings: "Settings" = dataclasses.field(default_factory=lambda: Settings())
-
-
-# ----------------------------------------------------------------------
-# What changes while a run goes on: steps, metrics, evaluations, checkpoints.
-#
-# loop.train makes one Run and hands it each phase; what happens inside a step
-# is
-# in step.py.
-
-# A call of the compiled loop takes no longer, so that a signal is seen soon.
+# A call of the compiled steps takes about so long, so that signals are seen.
 _SECONDS_PER_CALL = 2.0
-
-
-class Diverged(errors.InputError):
-    """Reports a loss that is not finite: the run ends, and would again.
-
-    Attributes:
-        reason: what was found, and what may help.
-        step: that came to it.
-        seconds: of training until then.
-    """
-
-    def __init__(self, found: str, advice: str, *, step: int, seconds: float):
-        """Puts the message together."""
-        super().__init__(f"{found}; the last checkpoint is intact; {advice}")
-        self.reason = f"{found}; {advice}"
-        self.step = step
-        self.seconds = seconds
-
-
-class Phase(NamedTuple):
-    """A stretch of a run on batches of one shape.
-
-    Attributes:
-        num_steps: how many steps it has.
-        make_batches: its endless batches, from any position on.
-        evaluate: returns held-out values, e.g. {"loss": 2.0}.
-        describe_batch: says which records are in a batch, for a message.
-        diagnose: called when records cannot be read; raises InputError naming
-            the damaged one (the failing operation knows no file).
-        throughput: turns examples per second into more values.
-    """
-
-    num_steps: int
-    make_batches: feed.MakeBatches
-    evaluate: Callable[[], Mapping[str, float]] | None = None
-    describe_batch: Callable[[int], str] | None = None
-    diagnose: Callable[[], None] | None = None
-    throughput: Callable[[float], Mapping[str, float]] | None = None
-
-
-@dataclasses.dataclass(kw_only=True)
-class Run:
-    """Where a run stands, and what it is written to."""
-
-    strategy: tf.distribute.Strategy
-    options: Options
-    optimizer: optimizers.Optimizer
-    loss_scale: precision.LossScale | None
-    run_clock: clock.Clock | None
-    variables: dict[str, tf.Variable]
-    # Those of the model alone, which `best/` holds.
-    weights: dict[str, tf.Variable]
-    saver: checkpoints.Checkpoints
-    best: checkpoints.BestCheckpoint
-    writer: metric_writer.MetricWriter
-    preempted: preemption.Preemption
-    step: int
-    # name -> [sum, weight] since the last line of metrics. It is part of the
-    # checkpoint, so that the line after a resume covers its whole interval.
-    interval: dict[str, list[float]]
-    best_value: float | None
-    best_step: int = 0
-    # When this process began, and how long those before it trained until the
-    # checkpoint that it goes on from.
-    started: float = 0.0
-    seconds_before: float = 0.0
-    # A signal came before or during this step's evaluation: it was left out,
-    # because machines are taken away within seconds; the resumed run makes it.
-    owes_evaluation: bool = False
-    # Whether evaluations have ended the run early.
-    is_stopped: bool = False
-    # The running phase, and the steps at which it began and ends.
-    phase: Phase | None = None
-    first_step: int = 0
-    last_step: int = 0
-    seconds: float = 0.0
-    timed_steps: int = 0
-
-    def go(
-        self,
-        phase: Phase,
-        first_step: int,
-        train_step: steps.TrainStep,
-        batches: Any,
-    ) -> None:
-        """Trains to the end of a phase, or exits on a signal."""
-        self._enter(phase, first_step)
-        iterator = iter(batches)
-        per_call, begun = 1, time.monotonic()
-        is_first = True
-        while self.step < self._end():
-            number = min(per_call, self._steps_to_next_action())
-            started = time.monotonic()
-            results = self._run_steps(train_step, iterator, number)
-            taken = time.monotonic() - started
-            self._note(results)
-            if not is_first:  # That one compiles and fills what shuffles.
-                self.seconds += taken
-                self.timed_steps += number
-            is_first = False
-            stop, pace, elapsed = self._agree(
-                taken / number, started + taken - begun
-            )
-            per_call = max(1, int(_SECONDS_PER_CALL / max(pace, 1e-6)))
-            per_call = min(per_call, self.options.iterations_per_loop)
-            if self.run_clock:
-                self.run_clock.tick(self.step, elapsed)
-            self.writer.progress(self.step)
-            stop = self._act(train_step.global_batch_size, stop)
-            if stop or self._is_due(self.options.save_checkpoints_steps):
-                self._save()
-            if stop:
-                self._leave(stop)
-        self._settle()
-        self._leave_if_asked()
-
-    def pay(self, phase: Phase, first_step: int) -> None:
-        """Makes the evaluation that a signal had left out.
-
-        It is saved with the next checkpoint. Saving this step again would
-        leave a moment in which its checkpoint is not whole.
-        """
-        self._enter(phase, first_step)
-        if self.owes_evaluation:
-            self._evaluate()
-            self._settle()  # Nothing may follow that would wait.
-            self._leave_if_asked()
-
-    def _enter(self, phase: Phase, first_step: int) -> None:
-        self.phase, self.first_step = phase, first_step
-        self.last_step = first_step + phase.num_steps
-
-    def _leave_if_asked(self) -> None:
-        stop, *_ = self._agree()
-        if stop:
-            self._leave(stop)
-
-    def _leave(self, stop: int) -> None:
-        self._settle()
-        logging.info("step %d: saved on signal %d", self.step, stop)
-        self.writer.close()
-        self.preempted.exit(stop)
-
-    def _settle(self) -> None:
-        """Returns when the last checkpoint stands, whoever wrote it."""
-        self.best.wait()
-        self.saver.wait()
-        strategies.wait_for_all(self.strategy)
-
-    def _end(self) -> int:
-        if self.is_stopped:
-            return self.step
-        return self.run_clock.end if self.run_clock else self.last_step
-
-    def _run_steps(self, train_step, iterator, number) -> steps.StepResults:
-        try:
-            return train_step(iterator, self.step, number)
-        except (
-            tf.errors.DataLossError,
-            tf.errors.InvalidArgumentError,
-        ) as error:
-            if self.phase.diagnose:
-                reason = str(error.message).partition("\n")[0]
-                text = "step %d: %s; all records are read to find a damaged one"
-                logging.error(text, self.step, reason)
-                self.phase.diagnose()
-            raise
-
-    def _steps_to_next_action(self) -> int:
-        options = self.options
-        periods = [options.log_every, options.save_checkpoints_steps]
-        if self.phase.evaluate and options.eval_every:
-            periods.append(options.eval_every)
-        left = [self._end() - self.step]
-        return min(left + [p - self.step % p for p in periods if p])
-
-    def _is_due(self, period: int) -> bool:
-        is_last = self.step >= self._end()
-        return is_last or (period > 0 and self.step % period == 0)
-
-    def _note(self, results: steps.StepResults) -> None:
-        """Adds the steps to the interval; stops where one is not finite."""
-        for i, is_applied in enumerate(results.is_applied):
-            norm = float(results.gradient_norms[i])
-            if is_applied:
-                if not np.isfinite([*results.sums[i], norm]).all():
-                    self._stop_at(self.step, float(results.sums[i, 0]), norm)
-                rows = zip(
-                    results.names,
-                    results.sums[i].tolist(),
-                    results.weights[i].tolist(),
-                    strict=True,
-                )
-                for name, total, weight in [*rows, ("grad_norm", norm, 1.0)]:
-                    entry = self.interval.setdefault(name, [0.0, 0.0])
-                    entry[0] += total
-                    entry[1] += weight
-            self.step += 1
-
-    def _stop_at(self, step: int, loss: float, norm: float) -> NoReturn:
-        describe = self.phase.describe_batch
-        records = describe(step - self.first_step) if describe else ""
-        self._diverge(
-            f"step {step}: the loss is {loss:g} and the norm of the gradients "
-            f"{norm:g}",
-            "lower --learning_rate"
-            + (f" or look at {records}" if records else ""),
-            step,
-        )
-
-    def _diverge(self, found: str, advice: str, step: int) -> NoReturn:
-        self.best.wait()
-        self.saver.wait()
-        self.writer.close()
-        raise Diverged(found, advice, step=step, seconds=self._elapsed())
-
-    def _skipped_steps(self) -> int | None:
-        if self.loss_scale is None:
-            return None
-        try:
-            return self.loss_scale.check(self.step)
-        except precision.TooManySkipped as error:
-            self._diverge(error.found, error.advice, self.step)
-
-    def _elapsed(self) -> float:
-        return self.seconds_before + time.monotonic() - self.started
-
-    def _act(self, examples: int, stop: int) -> int:
-        """Writes metrics, evaluates; returns the signal to stop on, or 0."""
-        skipped = self._skipped_steps()
-        if self._is_due(self.options.log_every):
-            self._write_interval(examples, skipped)
-        every = self.options.eval_every
-        if not (self.phase.evaluate and every and self._is_due(every)):
-            return stop
-        if stop:
-            self.owes_evaluation = True
-            return stop
-        self._evaluate()
-        return self._agree()[0]
-
-    def _evaluate(self) -> None:
-        """Evaluates the model, and keeps it if it is the best."""
-        self.owes_evaluation = True
-        # One of several workers cannot leave: the others would wait for it.
-        is_one = not strategies.is_multi_worker(self.strategy)
-        leave = self.preempted.interruptible if is_one else nullcontext
-        try:
-            with leave():
-                held_out = self.phase.evaluate()
-        except preemption.Interrupted:
-            return
-        self.owes_evaluation = False
-        self.writer.write(
-            self.step, {f"eval/{k}": v for k, v in held_out.items()}
-        )
-        best = self.best.offer(
-            self.step, held_out, self.weights, self.best_value
-        )
-        if best != self.best_value:
-            self.best_value, self.best_step = best, self.step
-        patience = self.options.patience
-        waited = (self.step - self.best_step) / self.options.eval_every
-        if patience and waited >= patience:
-            text = "step %d: no better since step %d, stopping early"
-            logging.info(text, self.step, self.best_step)
-            self.is_stopped = True
-
-    def _write_interval(self, examples: int, skipped: int | None) -> None:
-        values = {
-            f"train/{name}": total / weight if weight else 0.0
-            for name, (total, weight) in self.interval.items()
-        }
-        rate = self.optimizer.schedule(tf.constant(self.step - 1, tf.int64))
-        values["train/learning_rate"] = float(rate)
-        if skipped is not None:
-            values["train/skipped_steps"] = skipped
-        if self.run_clock:
-            values["train/planned_steps"] = self.run_clock.end
-        if self.timed_steps:
-            values["train/seconds_per_step"] = self.seconds / self.timed_steps
-            rate = examples * self.timed_steps / self.seconds
-            values["train/examples_per_second"] = rate
-            if self.phase.throughput:
-                values.update(self.phase.throughput(rate))
-        self.writer.write(self.step, values)
-        self.interval, self.seconds, self.timed_steps = {}, 0.0, 0
-
-    def _save(self) -> None:
-        state = {
-            "interval": self.interval,
-            "best": self.best_value,
-            "best_step": self.best_step,
-            "is_stopped": self.is_stopped,
-            "owes_evaluation": self.owes_evaluation,
-            "settings": dict(self.options.settings.values),
-            "seconds": self._elapsed(),
-        }
-        if self.run_clock:
-            state["clock"] = self.run_clock.state()
-        self.saver.save(self.step, self.variables, state)
-
-    def _agree(
-        self, seconds: float = 0.0, elapsed: float = 0.0
-    ) -> tuple[int, float, float]:
-        """Makes all workers stop at the same step and call equally long."""
-        signal = self.preempted.signal
-        if not strategies.is_multi_worker(self.strategy):
-            return signal, seconds, elapsed
-        values = tf.constant([float(signal), seconds, elapsed, 1.0])
-        total = strategies.sum_over_replicas(self.strategy, values).numpy()
-        # The sum of one or several signals is not a signal: SIGTERM it is.
-        stop = 0 if not total[0] else (signal or 15)
-        # Means: they wait for each other at every step, and take equally long.
-        return stop, float(total[1] / total[3]), float(total[2] / total[3])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -466,187 +108,552 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-_FINISHED = "already finished: %s is at step %d of %d"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """When a run evaluates, and which of its models it keeps in `best/`.
+
+    Attributes:
+        every: steps between evaluations; 0 for no evaluation.
+        metric: the value of `Phase.evaluate` that is compared.
+        higher_is_better: whether the highest value is the best.
+        patience: end after so many evaluations without a better value; 0 for
+            no early end.
+    """
+
+    every: int = 0
+    metric: str = "loss"
+    higher_is_better: bool = False
+    patience: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a run is carried out.
+
+    Attributes:
+        output_dir: directory of checkpoints and metrics.
+        seed: keys dropout.
+        num_accumulation_steps: micro-batches per step and replica.
+        iterations_per_loop: the most steps per compiled call.
+        log_every: steps between lines of metrics.
+        save_checkpoints_steps: steps between checkpoints.
+        keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
+        selection: evaluations while training.
+        jit_compile: whether XLA compiles forward and backward pass.
+        compile_parts: whether XLA compiles parts of them instead.
+        settings: what a resumed run is compared by.
+    """
+
+    output_dir: str
+    seed: int
+    num_accumulation_steps: int = 1
+    iterations_per_loop: int = 1000
+    log_every: int = 100
+    save_checkpoints_steps: int = 1000
+    keep_checkpoint_max: int = 5
+    selection: Selection = Selection()
+    jit_compile: bool = False
+    compile_parts: bool = False
+    settings: Settings = Settings()
+
+
+class Phase(NamedTuple):
+    """A stretch of a run on batches of one shape.
+
+    Attributes:
+        num_steps: its length.
+        make_batches: makes endless batches, beginning with any.
+        evaluate: returns metrics on held-out data, e.g. {"loss": 2.0}.
+        describe_batch: names the records of a batch, for a message.
+        diagnose: called when records cannot be read; raises InputError naming
+            the damaged one (the failing operation knows no file).
+        throughput: computes more values from the examples per second.
+    """
+
+    num_steps: int
+    make_batches: feed.MakeBatches
+    evaluate: Callable[[], Mapping[str, float]] | None = None
+    describe_batch: Callable[[int], str] | None = None
+    diagnose: Callable[[], None] | None = None
+    throughput: Callable[[float], Mapping[str, float]] | None = None
+
+
+class Diverged(errors.InputError):
+    """Reports that the loss is not finite. The run would diverge again.
+
+    Attributes:
+        reason: what was found, and what may help.
+        step: the step with this loss.
+        seconds: of training until then.
+    """
+
+    def __init__(self, found: str, advice: str, *, step: int, seconds: float):
+        """Puts the message together."""
+        super().__init__(f"{found}; the last checkpoint is intact; {advice}")
+        self.reason = f"{found}; {advice}"
+        self.step = step
+        self.seconds = seconds
 
 
 def train(
-    task: steps.Task,
-    model: Any,
-    optimizer: optimizers.Optimizer,
+    learner: steps.Learner,
     *,
     strategy: tf.distribute.Strategy,
     phases: Sequence[Phase],
-    output_dir: str,
     options: Options,
-    loss_scale: precision.LossScale | None = None,
-    run_clock: clock.Clock | None = None,
     warm_start: Callable[[], None] | None = None,
     begun: Callable[[], None] = lambda: None,
 ) -> int:
-    """Trains through all phases, from wherever the run stands.
+    """Trains through all phases, beginning with the last checkpoint's step.
 
-    Everything is made under strategy.scope(). `loss_scale` is for float16,
-    `run_clock` ends a run of one phase in time, `warm_start` assigns a fresh
-    run's weights, `begun` is called when nothing has been refused. Returns the
-    step that it starts from; after SIGTERM SystemExit(preemption.EXIT_CODE).
+    Args:
+        learner: what is trained; made in strategy.scope().
+        strategy: the devices.
+        phases: the steps, in order.
+        options: how the run is carried out.
+        warm_start: assigns the initial weights of a run without a checkpoint.
+        begun: called when all checks have passed.
+
+    Returns:
+        The step that the run started from.
+
+    Raises:
+        SystemExit: with preemption.EXIT_CODE, after SIGTERM.
     """
-    started = time.monotonic()
-    variables = saved_variables(model, optimizer, loss_scale)
-    saver = _saver(output_dir, options, strategy)
-    step, state = _begin(saver, variables, options, run_clock, warm_start)
-    _check_all_go_on_from(step, strategy, output_dir)
+    loop = Loop(learner, strategy, options)
+    loop.restore(warm_start)
+    first_step = loop.progress.step
+    _check_same_step(first_step, strategy, options.output_dir)
     begun()
-    end = run_clock.end if run_clock else sum(p.num_steps for p in phases)
-    if _is_over(step, end, state, options):
-        logging.info(_FINISHED, output_dir, step, end)
-        return step
-    with preemption.Preemption() as preempted:
-        going = Run(
-            strategy=strategy,
-            options=options,
-            optimizer=optimizer,
-            loss_scale=loss_scale,
-            run_clock=run_clock,
-            variables=variables,
-            weights=saved_variables(model),
-            saver=saver,
-            best=_best(output_dir, options, strategy, saver),
-            writer=_writer(output_dir, step, end, strategy, state, options),
-            preempted=preempted,
-            step=step,
-            **_stands(state, options, started),
+    num_steps = sum(phase.num_steps for phase in phases)
+    end = learner.run_clock.end if learner.run_clock else num_steps
+    if loop.is_finished(end):
+        logging.info(
+            "already finished: %s is at step %d of %d",
+            options.output_dir,
+            first_step,
+            end,
         )
-        _run_phases(going, phases, task, model)
-    going.writer.close()
-    return step
+        return first_step
+    with preemption.Preemption() as preempted:
+        loop.open(preempted, end)
+        first_of_phase = 0
+        for phase in phases:
+            loop.run_phase(phase, first_of_phase)
+            first_of_phase += phase.num_steps
+    loop.writer.close()
+    return first_step
 
 
-def _stands(state, options, started) -> dict[str, Any]:
-    """Returns what is known of metrics and time, as fields of a Run."""
-    return {
-        "interval": state.get("interval", {}),
-        "best_value": state.get("best"),
-        "best_step": state.get("best_step", 0),
-        "started": started,
-        "seconds_before": state.get("seconds", 0.0),
-        "owes_evaluation": _owes_evaluation(state, options),
-    }
-
-
-def _begin(
-    saver, variables, options, run_clock, warm_start
-) -> tuple[int, dict]:
-    """Loads what the run goes on from; returns its step and host state."""
-    # 1 own checkpoint in output_dir
-    # 2 init_checkpoint
-    # 3 scratch
-    # The order is important.
-    latest = saver.latest()
-    if latest is None:
-        if warm_start is not None:
-            warm_start()
-        return 0, {}
-    step, state = saver.restore(latest, variables)
-    options.settings.check(latest, state.get("settings", {}))
-    logging.info("resuming from %s", latest)
-    if run_clock and "clock" in state:
-        run_clock.restore(state["clock"])
-    return step, state
-
-
-def _check_all_go_on_from(step, strategy, output_dir) -> None:
-    """Refuses workers that do not see the chief's checkpoints."""
+def _check_same_step(step: int, strategy: Any, output_dir: str) -> None:
+    """Refuses workers that do not find the chief's checkpoint."""
     if not strategies.is_multi_worker(strategy):
         return
-    values = tf.constant([step, 1.0], tf.float64)
-    total, number = strategies.sum_over_replicas(strategy, values).numpy()
-    if total != step * number:
+    found = strategies.gather_over_replicas(strategy, tf.constant([step]))
+    if found.numpy().min() != found.numpy().max():
         raise errors.InputError(
             f"--output_dir={output_dir}: this worker finds step {step} there, "
-            "others another: give all workers the same shared folder"
+            "others find another: give all workers the same shared folder"
         )
 
 
-def _owes_evaluation(state, options) -> bool:
-    """Says whether a signal left out an evaluation that is to be made."""
-    return bool(options.eval_every and state.get("owes_evaluation", False))
+@dataclasses.dataclass
+class Progress:
+    """What a checkpoint stores of a run, besides its variables.
+
+    Attributes:
+        step: number of steps done; the checkpoint's own.
+        interval: metric -> [sum, weight] since the last line of metrics, so
+            that the line after a resume covers its complete interval.
+        best: the best value of Selection.metric.
+        best_step: the step that had it.
+        is_stopped: whether evaluations have ended the run early.
+        pending_evaluation: whether a signal prevented this step's evaluation.
+            Machines are taken away within seconds, so that the resumed run
+            makes it.
+        seconds: time of training until the last checkpoint.
+    """
+
+    step: int = 0
+    interval: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    best: float | None = None
+    best_step: int = 0
+    is_stopped: bool = False
+    pending_evaluation: bool = False
+    seconds: float = 0.0
+
+    @classmethod
+    def from_state(cls, step: int, state: Mapping[str, Any]) -> "Progress":
+        """Reads what `to_state` has written, also with fields missing."""
+        names = [f.name for f in dataclasses.fields(cls) if f.name != "step"]
+        found = {name: state[name] for name in names if name in state}
+        return cls(step=step, **found)
+
+    def to_state(self) -> dict[str, Any]:
+        """Returns the fields besides the step, as JSON values."""
+        state = dataclasses.asdict(self)
+        del state["step"]
+        return state
 
 
-def _is_over(step, end, state, options) -> bool:
-    """Says whether nothing is left to be done."""
-    is_at_end = step >= end and not _owes_evaluation(state, options)
-    return is_at_end or _is_stopped(step, state, options)
+class Loop:
+    """A run in progress: its checkpoints, metrics and evaluations."""
 
+    def __init__(
+        self,
+        learner: steps.Learner,
+        strategy: tf.distribute.Strategy,
+        options: Options,
+    ):
+        """Restores and writes nothing yet; the arguments are those of train."""
+        self.learner = learner
+        self.strategy = strategy
+        self.options = options
+        self.progress = Progress()
+        self._started = time.monotonic()
+        self._seconds_before = 0.0
+        is_chief = strategies.is_chief(strategy)
+        self.saver = checkpoints.Checkpoints(
+            options.output_dir,
+            keep_max=options.keep_checkpoint_max,
+            is_chief=is_chief,
+            is_asynchronous=True,
+        )
+        self.best = checkpoints.BestCheckpoint(
+            options.output_dir,
+            metric=options.selection.metric,
+            higher_is_better=options.selection.higher_is_better,
+            is_chief=is_chief,
+            beside=self.saver,
+        )
+        self._variables = saved_variables(
+            learner.model, learner.optimizer, learner.loss_scale
+        )
+        # Time of the steps since the last line of metrics.
+        self._interval_seconds = 0.0
+        self._interval_steps = 0
 
-def _is_stopped(step, state, options) -> bool:
-    """Says whether it ended early, and would with the patience of now."""
-    if not (state.get("is_stopped") and options.eval_every):
-        return False
-    waited = (step - state["best_step"]) / options.eval_every
-    return 0 < options.patience <= waited
+    def restore(self, warm_start: Callable[[], None] | None) -> None:
+        """Loads what the run continues from.
 
+        Raises:
+            InputError: the checkpoint's settings may not change.
+        """
+        # 1 own checkpoint in output_dir
+        # 2 init_checkpoint
+        # 3 scratch
+        # The order is important.
+        latest = self.saver.latest()
+        if latest is None:
+            if warm_start is not None:
+                warm_start()
+            return
+        step, state = self.saver.restore(latest, self._variables)
+        self.options.settings.check(latest, state.get("settings", {}))
+        logging.info("resuming from %s", latest)
+        if self.learner.run_clock and "clock" in state:
+            self.learner.run_clock.restore(state["clock"])
+        self.progress = Progress.from_state(step, state)
+        self._seconds_before = self.progress.seconds
+        if not self.options.selection.every:
+            self.progress.pending_evaluation = False
 
-def _writer(
-    output_dir, step, end, strategy, state, options
-) -> metric_writer.MetricWriter:
-    return metric_writer.MetricWriter(
-        output_dir,
-        first_step=step,
-        num_steps=end,
-        is_chief=strategies.is_chief(strategy),
-        evaluates_again=_owes_evaluation(state, options),
-    )
+    def is_finished(self, end: int) -> bool:
+        """Returns whether the restored run has ended, at step `end` or early.
 
+        Whether it has ended early depends on the patience of now.
+        """
+        progress, selection = self.progress, self.options.selection
+        if progress.is_stopped and selection.every:
+            waited = (progress.step - progress.best_step) / selection.every
+            if 0 < selection.patience <= waited:
+                return True
+        progress.is_stopped = False
+        return progress.step >= end and not progress.pending_evaluation
 
-def _saver(output_dir, options, strategy) -> checkpoints.Checkpoints:
-    return checkpoints.Checkpoints(
-        output_dir,
-        keep_max=options.keep_checkpoint_max,
-        is_chief=strategies.is_chief(strategy),
-        is_asynchronous=True,
-    )
+    def open(self, preempted: preemption.Preemption, end: int) -> None:
+        """Opens the metrics; `end` is the last step as planned now."""
+        self.preempted = preempted
+        self.writer = metric_writer.MetricWriter(
+            self.options.output_dir,
+            first_step=self.progress.step,
+            num_steps=end,
+            is_chief=strategies.is_chief(self.strategy),
+            evaluates_again=self.progress.pending_evaluation,
+        )
 
+    def run_phase(self, phase: Phase, first_step: int) -> None:
+        """Trains until the end of a phase, if it has not ended already.
 
-def _best(output_dir, options, strategy, saver) -> checkpoints.BestCheckpoint:
-    return checkpoints.BestCheckpoint(
-        output_dir,
-        metric=options.best_metric,
-        higher_is_better=options.higher_is_better,
-        is_chief=strategies.is_chief(strategy),
-        beside=saver,
-    )
+        Exits the process if a signal has come.
+        """
+        progress = self.progress
+        self._phase, self._first_step = phase, first_step
+        self._last_step = first_step + phase.num_steps
+        if first_step < progress.step <= self._last_step:
+            self._make_pending_evaluation()
+        if progress.step >= self._last_step or progress.is_stopped:
+            return
+        if first_step and progress.step == first_step:
+            progress.best = None  # The held-out data have changed as well.
+        # Every phase has its own step, because its batches have other shapes.
+        train_step = steps.TrainStep(
+            self.learner,
+            strategy=self.strategy,
+            seed=self.options.seed,
+            jit_compile=self.options.jit_compile,
+            compile_parts=self.options.compile_parts,
+        )
+        batches = feed.distribute(
+            self.strategy,
+            phase.make_batches,
+            first_batch=progress.step - first_step,
+            num_accumulation_steps=self.options.num_accumulation_steps,
+            is_endless=True,
+        )
+        self._train(train_step, iter(batches))
+        self._wait_for_checkpoints()
+        self._exit_on_signal()
 
-
-def _run_phases(going: Run, phases, task, model) -> None:
-    begins = 0
-    for phase in phases:
-        ends = begins + phase.num_steps
-        if begins < going.step <= ends:
-            going.pay(phase, begins)
-        if going.step < ends:
-            if begins and going.step == begins:
-                # What is held out has changed as well.
-                going.best_value = None
-            batches = feed.distribute(
-                going.strategy,
-                phase.make_batches,
-                first_batch=going.step - begins,
-                num_accumulation_steps=going.options.num_accumulation_steps,
-                is_endless=True,
+    def _train(self, train_step: steps.TrainStep, batches: Any) -> None:
+        """Calls the compiled steps until the phase ends."""
+        steps_per_call, begun = 1, time.monotonic()
+        is_first = True
+        while self.progress.step < self._end():
+            number = min(steps_per_call, self._steps_to_next_action())
+            started = time.monotonic()
+            results = self._call(train_step, batches, number)
+            seconds = time.monotonic() - started
+            self._add(results)
+            # The first call compiles, and fills the shuffle buffers.
+            if not is_first:
+                self._interval_seconds += seconds
+                self._interval_steps += number
+            is_first = False
+            stop, pace, elapsed = self._agree(
+                seconds / number, started + seconds - begun
             )
-            # One for every phase, whose batches have other shapes.
-            train_step = steps.TrainStep(
-                task,
-                model,
-                going.optimizer,
-                strategy=going.strategy,
-                seed=going.options.seed,
-                loss_scale=going.loss_scale,
-                jit_compile=going.options.jit_compile,
-                compile_parts=going.options.compile_parts,
+            steps_per_call = max(1, int(_SECONDS_PER_CALL / max(pace, 1e-6)))
+            steps_per_call = min(
+                steps_per_call, self.options.iterations_per_loop
             )
-            going.go(phase, begins, train_step, batches)
-        begins = ends
+            if self.learner.run_clock:
+                self.learner.run_clock.tick(self.progress.step, elapsed)
+            self.writer.progress(self.progress.step)
+            stop = self._act(train_step.global_batch_size, stop)
+            if stop or self._is_due(self.options.save_checkpoints_steps):
+                self._save()
+            if stop:
+                self._exit(stop)
+
+    def _make_pending_evaluation(self) -> None:
+        """Makes the evaluation that a signal prevented.
+
+        The next checkpoint saves its result. Saving this step again would
+        leave a moment in which its checkpoint is incomplete.
+        """
+        if self.progress.pending_evaluation:
+            self._evaluate()
+            self._wait_for_checkpoints()
+            self._exit_on_signal()
+
+    def _exit_on_signal(self) -> None:
+        stop, *_ = self._agree()
+        if stop:
+            self._exit(stop)
+
+    def _exit(self, stop: int) -> None:
+        self._wait_for_checkpoints()
+        logging.info("step %d: saved on signal %d", self.progress.step, stop)
+        self.writer.close()
+        self.preempted.exit(stop)
+
+    def _wait_for_checkpoints(self) -> None:
+        """Returns when the last checkpoint is complete, on all workers."""
+        self.best.wait()
+        self.saver.wait()
+        strategies.wait_for_all(self.strategy)
+
+    def _end(self) -> int:
+        if self.progress.is_stopped:
+            return self.progress.step
+        return (
+            self.learner.run_clock.end
+            if self.learner.run_clock
+            else self._last_step
+        )
+
+    def _call(self, train_step, batches, number) -> steps.StepResults:
+        step = self.progress.step
+        try:
+            return train_step(batches, step, number)
+        except (
+            tf.errors.DataLossError,
+            tf.errors.InvalidArgumentError,
+        ) as error:
+            if self._phase.diagnose:
+                reason = str(error.message).partition("\n")[0]
+                text = "step %d: %s; all records are read to find a damaged one"
+                logging.error(text, step, reason)
+                self._phase.diagnose()
+            raise
+
+    def _steps_to_next_action(self) -> int:
+        options = self.options
+        periods = [options.log_every, options.save_checkpoints_steps]
+        if self._phase.evaluate:
+            periods.append(options.selection.every)
+        step = self.progress.step
+        remaining = [p - step % p for p in periods if p]
+        return min([self._end() - step, *remaining])
+
+    def _is_due(self, period: int) -> bool:
+        step = self.progress.step
+        return step >= self._end() or (period > 0 and step % period == 0)
+
+    def _add(self, results: steps.StepResults) -> None:
+        """Adds steps to the interval; raises Diverged if one is not finite."""
+        interval = self.progress.interval
+        for i, is_applied in enumerate(results.is_applied):
+            norm = float(results.gradient_norms[i])
+            if is_applied:
+                if not np.isfinite([*results.sums[i], norm]).all():
+                    self._report_loss(float(results.sums[i, 0]), norm)
+                rows = zip(
+                    results.names,
+                    results.sums[i].tolist(),
+                    results.weights[i].tolist(),
+                    strict=True,
+                )
+                for name, total, weight in [*rows, ("grad_norm", norm, 1.0)]:
+                    entry = interval.setdefault(name, [0.0, 0.0])
+                    entry[0] += total
+                    entry[1] += weight
+            self.progress.step += 1
+
+    def _report_loss(self, loss: float, norm: float) -> NoReturn:
+        step, describe = self.progress.step, self._phase.describe_batch
+        records = describe(step - self._first_step) if describe else ""
+        self._diverge(
+            f"step {step}: the loss is {loss:g} and the norm of the gradients "
+            f"{norm:g}",
+            "lower --learning_rate"
+            + (f" or look at {records}" if records else ""),
+        )
+
+    def _diverge(self, found: str, advice: str) -> NoReturn:
+        self.best.wait()
+        self.saver.wait()
+        self.writer.close()
+        raise Diverged(
+            found, advice, step=self.progress.step, seconds=self._seconds()
+        )
+
+    def _seconds(self) -> float:
+        """Returns how long all processes of this run have trained."""
+        return self._seconds_before + time.monotonic() - self._started
+
+    def _act(self, examples: int, stop: int) -> int:
+        """Writes metrics and evaluates, where it is time for them.
+
+        Args:
+            examples: in a global batch.
+            stop: the signal to stop on, or 0.
+
+        Returns:
+            The signal to stop on, or 0.
+        """
+        skipped = None
+        if self.learner.loss_scale is not None:
+            try:
+                skipped = self.learner.loss_scale.check(self.progress.step)
+            except precision.TooManySkipped as error:
+                self._diverge(error.found, error.advice)
+        if self._is_due(self.options.log_every):
+            self._write_interval(examples, skipped)
+        every = self.options.selection.every
+        if not (self._phase.evaluate and every and self._is_due(every)):
+            return stop
+        if stop:
+            self.progress.pending_evaluation = True
+            return stop
+        self._evaluate()
+        return self._agree()[0]
+
+    def _evaluate(self) -> None:
+        """Evaluates the model, and keeps it if it is the best."""
+        progress, selection = self.progress, self.options.selection
+        progress.pending_evaluation = True
+        # One of several workers cannot leave: the others would wait for it.
+        is_one = not strategies.is_multi_worker(self.strategy)
+        leave = self.preempted.interruptible if is_one else nullcontext
+        try:
+            with leave():
+                held_out = self._phase.evaluate()
+        except preemption.Interrupted:
+            return
+        progress.pending_evaluation = False
+        self.writer.write(
+            progress.step, {f"eval/{k}": v for k, v in held_out.items()}
+        )
+        best = self.best.offer(
+            progress.step,
+            held_out,
+            saved_variables(self.learner.model),
+            progress.best,
+        )
+        if best != progress.best:
+            progress.best, progress.best_step = best, progress.step
+        waited = (progress.step - progress.best_step) / selection.every
+        if 0 < selection.patience <= waited:
+            text = "step %d: no better since step %d, stopping early"
+            logging.info(text, progress.step, progress.best_step)
+            progress.is_stopped = True
+
+    def _write_interval(self, examples: int, skipped: int | None) -> None:
+        step = self.progress.step
+        values = {
+            f"train/{name}": total / weight if weight else 0.0
+            for name, (total, weight) in self.progress.interval.items()
+        }
+        schedule = self.learner.optimizer.schedule
+        rate = schedule(tf.constant(step - 1, tf.int64))
+        values["train/learning_rate"] = float(rate)
+        if skipped is not None:
+            values["train/skipped_steps"] = skipped
+        if self.learner.run_clock:
+            values["train/planned_steps"] = self.learner.run_clock.end
+        if self._interval_steps:
+            seconds = self._interval_seconds / self._interval_steps
+            values["train/seconds_per_step"] = seconds
+            values["train/examples_per_second"] = examples / seconds
+            if self._phase.throughput:
+                values.update(self._phase.throughput(examples / seconds))
+        self.writer.write(step, values)
+        self.progress.interval = {}
+        self._interval_seconds, self._interval_steps = 0.0, 0
+
+    def _save(self) -> None:
+        self.progress.seconds = self._seconds()
+        state = self.progress.to_state()
+        state["settings"] = dict(self.options.settings.values)
+        if self.learner.run_clock:
+            state["clock"] = self.learner.run_clock.state()
+        self.saver.save(self.progress.step, self._variables, state)
+
+    def _agree(
+        self, seconds: float = 0.0, elapsed: float = 0.0
+    ) -> tuple[int, float, float]:
+        """Makes all workers stop at the same step and call equally long."""
+        signal = self.preempted.signal
+        if not strategies.is_multi_worker(self.strategy):
+            return signal, seconds, elapsed
+        values = tf.constant([float(signal), seconds, elapsed, 1.0])
+        total = strategies.sum_over_replicas(self.strategy, values).numpy()
+        # The sum of one or several signals is not a signal: SIGTERM it is.
+        stop = 0 if not total[0] else (signal or 15)
+        # Means: they wait for each other at every step, and take equally long.
+        return stop, float(total[1] / total[3]), float(total[2] / total[3])
 
 
 def saved_variables(
@@ -654,7 +661,7 @@ def saved_variables(
     optimizer: optimizers.Optimizer | None = None,
     loss_scale: precision.LossScale | None = None,
 ) -> dict[str, tf.Variable]:
-    """Maps the names in a checkpoint to what is saved under them."""
+    """Maps the names in a checkpoint to the variables."""
     variables = {v.path: v.value for v in model.variables}
     if len(variables) != len(model.variables):
         raise ValueError("two variables of the model share a path")
@@ -675,10 +682,7 @@ def restore_model(model: Any, directory: str) -> int | None:
 
 
 def seconds(directory: str) -> float:
-    """Returns how long training took until the last checkpoint.
-
-    Of one that does not tell it is 0.
-    """
+    """Returns the seconds of training until the last checkpoint, 0 if none."""
     saver = checkpoints.Checkpoints(directory)
     latest = saver.latest()
     if latest is None:

@@ -7,6 +7,7 @@ applied. Every random draw is keyed by (seed, step, replica, micro-batch).
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ from absl import logging
 from tensorflow.python.framework import ops
 
 from foundation import fusion
-from training import optimizers, precision
+from training import clock, optimizers, precision
 from training.cpu import allocator, fused_parts
 
 # ----------------------------------------------------------------------
@@ -97,28 +98,45 @@ class StepResults(NamedTuple):
     is_applied: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Learner:
+    """A model and what trains it; made in strategy.scope().
+
+    Attributes:
+        task: computes the losses and the metrics.
+        model: what the task calls.
+        optimizer: updates the model's trainable variables.
+        loss_scale: keeps float16 gradients in range; None for other types.
+        run_clock: ends the run after a given time, and moves the end of the
+            learning rate's schedule; None for a run of a given length.
+    """
+
+    task: Task
+    model: Any
+    optimizer: optimizers.Optimizer
+    loss_scale: precision.LossScale | None = None
+    run_clock: clock.Clock | None = None
+
+
 class TrainStep:
     """Runs steps on batches of [accumulation steps, micro-batch, ...]."""
 
     def __init__(
         self,
-        task: Task,
-        model: Any,
-        optimizer: optimizers.Optimizer,
+        learner: Learner,
         *,
         strategy: tf.distribute.Strategy,
         seed: int,
-        loss_scale: precision.LossScale | None = None,
         jit_compile: bool = False,
         compile_parts: bool = False,
     ):
-        """Compiles nothing yet; loop.Options says what the arguments are."""
-        self._task = task
-        self._model = model
-        self._optimizer = optimizer
+        """Compiles nothing yet; loop.Options describes the arguments."""
+        self._task = learner.task
+        self._model = learner.model
+        self._optimizer = learner.optimizer
+        self._loss_scale = learner.loss_scale
         self._strategy = strategy
         self._seed = seed
-        self._loss_scale = loss_scale
         self._names: list[str] = []
         # Known once a step has been traced.
         self.global_batch_size = 0

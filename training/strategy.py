@@ -107,6 +107,19 @@ def sum_over_replicas(
     return strategy.experimental_local_results(total)[0]
 
 
+@tf.function
+def gather_over_replicas(
+    strategy: tf.distribute.Strategy, value: tf.Tensor
+) -> tf.Tensor:
+    """Returns each replica's value [1], together; every process must call."""
+
+    def gather(value):
+        return tf.distribute.get_replica_context().all_gather(value, axis=0)
+
+    values = strategy.run(gather, args=(value,))
+    return strategy.experimental_local_results(values)[0]
+
+
 def _on_this_machine(
     name: str, num_replicas: int | None
 ) -> tf.distribute.Strategy:

@@ -159,13 +159,15 @@ class OutputWriter:
         )
         best = self._files.results.best
         if best["values"]:  # The runs of a grid have been evaluated.
-            self._add_dev_scores(run_files.named(best["values"], best["step"]))
+            self._add_dev_scores(
+                run_files.eval_results(best["values"], best["step"])
+            )
 
     def evaluation(self, found: Evaluation, step: int) -> None:
         """Writes eval_results.txt, the model card's metrics, report.html."""
         if not self._files.is_chief:
             return
-        values = run_files.named(found.values, step)
+        values = run_files.eval_results(found.values, step)
         run_files.write_eval_results(self._files.output_dir, values)
         self._add_dev_scores(values)
         self._files.report(

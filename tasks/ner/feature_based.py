@@ -40,7 +40,7 @@ from jobs import assembly, finetuning, grid, run_config
 from modeling import encoder, lstm
 from tasks.ner import activation_store, conll, ner_data, outputs, tagging
 from tasks.ner.ner_data import DEV, TEST, TRAIN
-from training import prediction
+from training import loop, prediction
 from weights import pretrained
 
 CHOICES = (
@@ -205,7 +205,7 @@ def write_table(
         cells = ["-" if x is None else f"{100 * x:.2f}" for x in values]
         rows.append([choice, *cells, f"{result.seconds:.0f}"])
     header = ["features", *(f"{s} {n}" for s, n in columns), "seconds"]
-    text = grid.runs_text(header, rows)
+    text = grid.format_table(header, rows)
     path = os.path.join(output_dir, _TABLE)
     record = {}
     for choice, result in results.items():
@@ -321,8 +321,7 @@ class ActivationData:
     def lengths(self) -> list[int]:
         """The lengths that batches of sentences may have."""
         longest = max(self.sentences(s).lengths.max() for s in self.splits)
-        step = finetuning.length_step(self.config, self.job.strategy)
-        return length_groups.permitted_lengths(int(longest), step)
+        return self.job.lengths_up_to(int(longest))
 
     def _store(self, split: str) -> activation_store.Store:
         """Returns the activations of a split."""
@@ -492,18 +491,21 @@ class _Run:
                 "checkpoint, and --do_train is not given"
             )
         step = self._train(model)
-        seconds = finetuning.training_seconds(self.folder)
+        seconds = loop.seconds(self.folder)
         return trained(step, seconds, self.activations.settings)
+
+    @property
+    def _run(self) -> grid.Run:
+        return grid.Run(
+            learning_rate=self.activations.options.tagger.learning_rate,
+            random_seed=self.activations.config.random_seed,
+            directory=self.folder,
+        )
 
     def _train(self, model: lstm.BiLstmTagger) -> int:
         """Trains, from the last checkpoint if any; returns the last step."""
         activations, config = self.activations, self.activations.config
         rate = self.activations.options.tagger.learning_rate
-        run = config.run(
-            learning_rate=rate,
-            random_seed=config.random_seed,
-            output_dir=self.folder,
-        )
         sentences = activations.sentences(TRAIN)
         make_batches = length_groups.endless_batches(
             sentences,
@@ -512,16 +514,19 @@ class _Run:
             lengths=activations.lengths,
         )
         return finetuning.train_epochs(
-            config,
-            dataclasses.replace(run, precision="float32"),
-            tagging.TaggingTask(),
-            model,
-            strategy=activations.job.strategy,
-            make_batches=activations.with_activations(
-                make_batches, TRAIN, self.choice.layers
+            dataclasses.replace(
+                activations.job,
+                config=dataclasses.replace(config, precision="float32"),
+                task=tagging.TaggingTask(),
             ),
-            num_examples=len(sentences),
-            warm_start=lambda: None,
+            model,
+            self._run,
+            finetuning.Epoch(
+                activations.with_activations(
+                    make_batches, TRAIN, self.choice.layers
+                ),
+                len(sentences),
+            ),
             settings=assembly.settings_of(
                 config,
                 {**activations.settings, "learning_rate": rate},
@@ -575,15 +580,9 @@ class _Run:
         activations, config = self.activations, self.activations.config
         results = grid.Results(self.folder)
         if is_new:  # Otherwise there is a model card.
-            run = grid.Run(
-                learning_rate=self.activations.options.tagger.learning_rate,
-                random_seed=config.random_seed,
-                directory=self.folder,
-            )
-            results.add(run, dataclasses.asdict(result))
-        given = card_flags(
-            config, self.activations.options.tagger.learning_rate
-        )
+            results.add(self._run, dataclasses.asdict(result))
+        rate = activations.options.tagger.learning_rate
+        given = card_flags(config, rate)
         files = dataclasses.replace(
             finetuning.open_files(config, activations.job),
             output_dir=self.folder,

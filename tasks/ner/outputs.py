@@ -131,7 +131,7 @@ class OutputWriter:
         self._begin_card(weights)
         done = self._files.results.best
         if done["values"]:  # The runs of a grid are evaluated before.
-            values = run_files.named(done["values"], done["step"])
+            values = run_files.eval_results(done["values"], done["step"])
             self._add_scores(ner_data.DEV, values)
 
     def save_true_case(self) -> None:
@@ -143,7 +143,7 @@ class OutputWriter:
         """Writes the scores, predictions and report of the development set."""
         if not self._files.is_chief:
             return
-        values = run_files.named(evaluation.values, step)
+        values = run_files.eval_results(evaluation.values, step)
         names = (run_files.TEXT, run_files.JSON, "report.html")
         self._keep_other_sets(ner_data.DEV, *names)
         run_files.write_eval_results(self._files.output_dir, values)

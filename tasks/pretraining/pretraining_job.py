@@ -72,33 +72,42 @@ class PretrainingJob:
           peak_tflops: of one device, None if the hardware is known.
         """
         config = self.config
-        assembly.train(
+        num_steps = sum(phase.num_steps for phase in self.phases)
+        learner = assembly.make_learner(
             config,
             self.task,
             self.model,
             strategy=self.strategy,
-            phases=[self._phase(phase, peak_tflops) for phase in self.phases],
+            num_train_steps=num_steps,
             num_warmup_steps=num_warmup_steps,
-            eval_every=eval_every_steps,
+        )
+        settings = assembly.settings_of(
+            config,
+            {
+                **{
+                    f"bert_config_file's {name}": value
+                    for name, value in self.model.config.to_dict().items()
+                },
+                "input_file": [x.train.fingerprint for x in self.phases],
+                # Separate, so that runs that were started before contents were
+                # compared can continue.
+                "input_file contents": [x.train.contents for x in self.phases],
+            },
+            extendable=_SETTINGS_BY_PHASE,
+        )
+        loop.train(
+            learner,
+            strategy=self.strategy,
+            phases=[self._phase(phase, peak_tflops) for phase in self.phases],
+            options=assembly.loop_options(
+                config,
+                num_steps,
+                selection=loop.Selection(every=eval_every_steps),
+                settings=settings,
+            ),
             warm_start=self._warm_start,
             begun=functools.partial(
                 assembly.write_run_config, config, self.strategy
-            ),
-            settings=assembly.settings_of(
-                config,
-                {
-                    **{
-                        f"bert_config_file's {name}": value
-                        for name, value in self.model.config.to_dict().items()
-                    },
-                    "input_file": [x.train.fingerprint for x in self.phases],
-                    # Separate, so that runs that were started before contents
-                    # were compared can continue.
-                    "input_file contents": [
-                        x.train.contents for x in self.phases
-                    ],
-                },
-                extendable=_SETTINGS_BY_PHASE,
             ),
         )
         if assembly.is_chief(self.strategy):

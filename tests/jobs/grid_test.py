@@ -63,8 +63,8 @@ def test_a_result_that_was_cut_off_is_named(runs):
 
 def test_nothing_is_worse_than_a_score_that_is_no_number(runs):
     nan = {"score": float("nan")}
-    assert grid.best_run_of({runs[0]: nan, runs[1]: {"score": 0.9}}) == runs[1]
-    assert grid.best_run_of({runs[0]: {"score": -0.5}, runs[1]: nan}) == runs[0]
+    assert grid.best_run({runs[0]: nan, runs[1]: {"score": 0.9}}) == runs[1]
+    assert grid.best_run({runs[0]: {"score": -0.5}, runs[1]: nan}) == runs[0]
 
 
 def test_failed_runs_are_named_and_not_counted(tmp_path, runs):

@@ -46,13 +46,24 @@ def train(output_dir, precision="float32"):
         precision=precision,
         log_every_steps=1,
     )
-    assembly.train(
+    learner = assembly.make_learner(
         config,
         objectives.PretrainingTask(),
         model,
         strategy=scope,
-        phases=[loop.Phase(golden_run.STEPS, make_batches)],
+        num_train_steps=golden_run.STEPS,
         num_warmup_steps=golden_run.WARMUP,
+    )
+    loop.train(
+        learner,
+        strategy=scope,
+        phases=[loop.Phase(golden_run.STEPS, make_batches)],
+        options=assembly.loop_options(
+            config,
+            golden_run.STEPS,
+            selection=loop.Selection(),
+            settings=loop.Settings(),
+        ),
     )
     lines = (output_dir / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]

@@ -60,17 +60,17 @@ def die_inside_a_save():
 
 def die_after(step, seconds):
     """Dies so long after that step, whatever is being done then."""
-    note = loop.Run._note
+    add = loop.Loop._add
 
-    def noted(self, results):
-        note(self, results)
-        if self.step == step:
+    def added(self, results):
+        add(self, results)
+        if self.progress.step == step:
             timer = threading.Thread(
                 target=lambda: (time.sleep(seconds), die()), daemon=True
             )
             timer.start()
 
-    loop.Run._note = noted
+    loop.Loop._add = added
 
 
 def child(output_dir, options, point):

@@ -183,10 +183,29 @@ def test_several_workers_agree_on_the_mean_pace(monkeypatch):
     )
     monkeypatch.setattr(loop, "strategies", workers)
     preempted = types.SimpleNamespace(signal=0)
-    going = types.SimpleNamespace(strategy=None, preempted=preempted)
-    assert loop.Run._agree(going, 0.5, 8.0) == (0, 0.5, 8.0)
+    state = types.SimpleNamespace(strategy=None, preempted=preempted)
+    assert loop.Loop._agree(state, 0.5, 8.0) == (0, 0.5, 8.0)
     preempted.signal = 2
-    assert loop.Run._agree(going)[0] == 2
+    assert loop.Loop._agree(state)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "passes"), [([100, 100, 100], True), ([0, 100, 200], False)]
+)
+def test_workers_that_find_different_steps_are_refused(
+    monkeypatch, found, passes
+):
+    """Also by the worker whose step is the mean of all."""
+    workers = types.SimpleNamespace(
+        is_multi_worker=lambda strategy: True,
+        gather_over_replicas=lambda strategy, value: tf.constant(found),
+    )
+    monkeypatch.setattr(loop, "strategies", workers)
+    if passes:
+        loop._check_same_step(100, None, "out")
+        return
+    with pytest.raises(errors.InputError, match="finds step 100 there, others"):
+        loop._check_same_step(100, None, "out")
 
 
 def test_a_run_ends_in_the_time_given(tmp_path, monkeypatch):
@@ -258,12 +277,9 @@ def make_scaled_step(initial, max_skipped=50):
             initial=initial, growth_steps=2, max_skipped=max_skipped
         )
     run = step.TrainStep(
-        toy_run.Task(),
-        model,
-        optimizer,
+        step.Learner(toy_run.Task(), model, optimizer, scale),
         strategy=strategy,
         seed=1,
-        loss_scale=scale,
     )
     make_batches = toy_run.batches(8)
     batches = loop.feed.distribute(strategy, make_batches)
@@ -313,7 +329,9 @@ def test_the_whole_step_compiles_with_xla_to_the_same_numbers():
                 optimizers.WarmupDecay(peak=0.01, num_train_steps=100),
             )
         run = step.TrainStep(
-            toy_run.Task(), model, optimizer, strategy=strategy, seed=1
+            step.Learner(toy_run.Task(), model, optimizer),
+            strategy=strategy,
+            seed=1,
         )
         compiled = tf.function(
             lambda f, s, run=run, strategy=strategy: strategy.run(

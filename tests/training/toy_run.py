@@ -26,6 +26,7 @@ from training import (
     loop,
     optimizers,
     precision,
+    step,
     strategy,
 )
 
@@ -226,9 +227,7 @@ def make(options):
     def go(output_dir):
         strategy.check_shared_folder(scope, output_dir)
         return loop.train(
-            Task(),
-            model,
-            optimizer,
+            step.Learner(Task(), model, optimizer, loss_scale, run_clock),
             strategy=scope,
             phases=[
                 loop.Phase(
@@ -248,21 +247,20 @@ def make(options):
                 for steps, length in options["phases"]
                 or [(options["steps"], LENGTH)]
             ],
-            output_dir=output_dir,
             options=loop.Options(
+                output_dir=output_dir,
                 seed=12345,
                 num_accumulation_steps=options["accumulation"],
                 log_every=options["log_every"],
                 save_checkpoints_steps=options["save_every"],
-                eval_every=options["eval_every"],
-                patience=options["patience"],
+                selection=loop.Selection(
+                    every=options["eval_every"], patience=options["patience"]
+                ),
                 jit_compile=options["jit"],
                 settings=loop.Settings(
                     values=options["settings"], fixed=("train_batch_size",)
                 ),
             ),
-            loss_scale=loss_scale,
-            run_clock=run_clock,
         )
 
     return go, model, optimizer

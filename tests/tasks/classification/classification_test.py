@@ -143,13 +143,13 @@ def test_a_summary_by_hand():
     runs = grid.plan([5e-5], [1, 2, 3], "out")
     scores = dict(zip(runs, (0.5, 0.9, 0.7), strict=True))
     results = {run: {"score": x, "loss": 1 - x} for run, x in scores.items()}
-    assert grid.best_run_of(results) == runs[1]
-    found = grid.runs_summary(results)
+    assert grid.best_run(results) == runs[1]
+    found = grid.summarize(results)
     assert found["score"]["best"] == 0.9
     assert found["score"]["mean"] == pytest.approx(0.7)
     assert found["score"]["median"] == 0.7
     assert found["score"]["std"] == pytest.approx(0.2)
     assert found["loss"]["best"] == pytest.approx(0.1)
-    header, rows = grid.runs_table(results)
+    header, rows = grid.table(results)
     assert header == ["learning rate", "seed", "score", "loss"]
     assert len(rows) == 3 + 4

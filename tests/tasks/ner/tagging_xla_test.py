@@ -95,9 +95,7 @@ def train(tagger, *, accumulation, jit_compile):
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        make_task(),
-        model,
-        optimizer,
+        step.Learner(make_task(), model, optimizer),
         strategy=strategy,
         seed=1,
         jit_compile=jit_compile,

@@ -75,9 +75,11 @@ def train(dtype, *, compile_parts, recompute=False, lengths=LENGTHS):
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        objective.ClassificationTask(examples.CLASSIFICATION),
-        model,
-        optimizer,
+        step.Learner(
+            objective.ClassificationTask(examples.CLASSIFICATION),
+            model,
+            optimizer,
+        ),
         strategy=strategy,
         seed=1,
         compile_parts=compile_parts,
