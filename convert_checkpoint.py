@@ -144,7 +144,7 @@ def _change(
 ) -> conversion.Checkpoint:
     """Adds words and positions, as far as the flags say so."""
     if config.new_words_file is not None:
-        path = text_tables.find(config.new_words_file)
+        path = file_system.find(config.new_words_file)
         words = [line for _, line in text_tables.lines(path)]
         checkpoint = conversion.add_words(
             checkpoint, words, path, config.new_words_at

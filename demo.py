@@ -1,10 +1,10 @@
-"""The whole path in minutes: text, vocabulary, records, model, words.
+"""Runs everything in minutes: text, vocabulary, records, model, predictions.
 
     make demo
 
-The text is what every machine has, the docstrings of the installed Python
-packages; every step is the command that you would type for your own. What an
-earlier demo left in its folder is removed first.
+The text is the docstrings of the installed Python packages. Each step is the
+command that you would use for your own text. The output directory of an earlier
+demo is removed first.
 """
 
 import collections
@@ -28,8 +28,8 @@ SENTENCES = (
     "The shape of the [MASK] array.",
     "X : array-like of shape (n_samples, n_[MASK]).",
 )
-# Short sequences: what a small model learns first is how neighbors predict each
-# other, and in the same time it sees twice as many of these.
+# Short sequences: a small model first learns how neighboring words predict each
+# other, and sees twice as many of them in the same time.
 LENGTH, PREDICTIONS = 32, 5
 
 
@@ -37,9 +37,9 @@ LENGTH, PREDICTIONS = 32, 5
 class DemoConfig:
     """Everything demo.py needs to know."""
 
-    output_dir: str = field("Where everything goes.", "demo_output")
-    text_megabytes: float = field("How much text to collect.", 4.5)
-    vocab_size: int = field("Pieces of the vocabulary.", 2000)
+    output_dir: str = field("Directory of all outputs.", "demo_output")
+    text_megabytes: float = field("Size of the text to collect.", 4.5)
+    vocab_size: int = field("Number of tokens of the vocabulary.", 2000)
     num_train_steps: int = field("Steps of pre-training.", 3500)
 
 
@@ -52,11 +52,11 @@ from tasks.pretraining import pretraining_data
 
 
 def main(config: DemoConfig) -> None:
-    """Runs every step and prints a table of what came out."""
+    """Runs every step and prints a table of the results."""
     started = time.monotonic()
     path = _paths(config.output_dir)
     file_system.refuse_remote(
-        config.output_dir, "output_dir", "what is there is removed"
+        config.output_dir, "output_dir", "the directory is removed first"
     )
     shutil.rmtree(config.output_dir, ignore_errors=True)
     os.makedirs(config.output_dir)
@@ -105,9 +105,9 @@ def _vocabulary_and_records(config: DemoConfig, path) -> None:
 
 def _pretrain(config: DemoConfig, path) -> None:
     _say("Pre-training a small BERT")
-    # A month of training forgives what minutes do not. The released 0.02 suits
-    # 768 units; at 128 the context would reach a masked place too faintly to
-    # be noticed in time. Nothing is seen often enough to need dropout.
+    # The released initializer range, 0.02, suits 768 units; with 128 units the
+    # context has too little effect on a masked position to learn in minutes. In
+    # so few steps the model does not overfit, so it needs no dropout.
     bert_config = BertConfig(
         vocab_size=config.vocab_size,
         hidden_size=128,
@@ -143,7 +143,7 @@ def _pretrain(config: DemoConfig, path) -> None:
 
 
 def _classify(path) -> None:
-    _say("Fine-tuning it to tell which package a paragraph is from")
+    _say("Fine-tuning it to classify paragraphs by package")
     _run(
         "run_classifier.py",
         task_name="jsonl",
@@ -161,7 +161,7 @@ def _classify(path) -> None:
 
 
 def _summary(path, filled: str, seconds: float) -> None:
-    """Prints what came out, beside what guessing would give."""
+    """Prints the metrics, and those of guessing."""
     with open(path("pretrained/metrics.jsonl"), encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     evaluations = [line for line in lines if "eval/loss" in line]
@@ -183,14 +183,14 @@ def _summary(path, filled: str, seconds: float) -> None:
     accuracy, guess = _classified(path)
     print(f"Package of a held-out paragraph: accuracy {accuracy:.3f}, ", end="")
     print(f"guessing {guess:.3f}")
-    print("\nTo look at in a browser:")
+    print("\nReports for a browser:")
     print(path("pretrained/report.html"), path("classifier/report.html"))
-    print("With your own text, one paragraph a line, blank lines between")
-    print(f"documents: the commands above, with {sys.executable}.")
+    print("For your own text (one paragraph a line, blank lines between")
+    print(f"documents), use the commands above with {sys.executable}.")
 
 
 def _classified(path) -> tuple[float, float]:
-    """Returns the accuracy, and that of the commonest label."""
+    """Returns the accuracy, and that of the most frequent label."""
     with open(path("heldout.jsonl"), encoding="utf-8") as file:
         labels = collections.Counter(json.loads(x)["package"] for x in file)
     with open(path("classifier/eval_results.json"), encoding="utf-8") as file:
@@ -210,7 +210,7 @@ def _say(text: str) -> None:
 
 
 def _run(program: str, **flags) -> str:
-    """Shows a command, runs it and returns what it printed."""
+    """Prints a command, runs it and returns its output."""
     arguments = [f"--{name}={value}" for name, value in flags.items()]
     shown = " \\\n    ".join(map(shlex.quote, arguments))
     print(f"python {program} \\\n    {shown}", flush=True)

@@ -6,10 +6,21 @@
                  documents
     jsonl        one document a line: {"text": "..."}
 
-Text is read in blocks of whole lines, so that blocks can be parsed apart from
-each other, in any order and by any process; what a block holds depends on
-the bytes alone. Lines end at "\\n"; a new file does not start a new document.
-Invalid UTF-8 is ignored, as released, as long as it is little.
+Text is read in blocks of complete lines, which can be parsed in any order and
+by any process. The contents of a block depend on the bytes alone. Lines end at
+"\\n"; a new file does not start a new document. A little invalid UTF-8 is
+ignored, as released.
+
+Prose is split into sentences by rule, for any script with sentence marks:
+
+    "Dr. J. R. Smith paid $3.50. Why? (He was late.) So it goes."
+    -> Dr. J. R. Smith paid $3.50. | Why? | (He was late.) | So it goes.
+
+A mark ends a sentence if, after closing quotes and brackets, a space follows,
+and then no lower-case letter. The word before a period must not be an
+abbreviation, an initial or an ordinal number; after those which may also end a
+sentence, the next word must be a typical first word. Full-width and other CJK
+marks need no space.
 """
 
 import collections
@@ -24,17 +35,16 @@ import tensorflow as tf
 
 from foundation import errors, file_system
 
-# ----------------------------------------------------------------------
-# Splitting prose into sentences by rule, for any script with sentence marks.
-#
-#     "Dr. J. R. Smith paid $3.50. Why? (He was late.) So it goes."
-#     -> Dr. J. R. Smith paid $3.50. | Why? | (He was late.) | So it goes.
-#
-# A mark ends a sentence if, after closing quotes and brackets, space follows
-# and then no lower-case letter. A period also needs a word before it that
-# is not an abbreviation, an initial or an ordinal number; behind those which
-# may end a sentence as well, a typical first word of a sentence decides.
-# Full-width and other CJK marks need no space.
+FORMATS = ("sentences", "paragraphs", "jsonl")
+BLOCK_BYTES = 1 << 20
+_LONGEST_LINE = 1 << 28
+_BYTE_ORDER_MARKS = {
+    b"\xff\xfe": "UTF-16 or UTF-32",
+    b"\xfe\xff": "UTF-16",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\x1f\x8b": "gzip, but the name does not end in .gz",
+    b"BZh": "bzip2, but the name does not end in .bz2",
+}
 
 _CLOSING = "\"'\u201d\u2019\u00bb\u203a)\\]\u300d\u300f\uff09\u3011\u300b"
 _OPENING = "\"'\u201c\u2018\u00ab\u2039(\\[\u300c\u300e\uff08\u201e\u00bf\u00a1"
@@ -99,73 +109,21 @@ _FIRST_WORDS = frozenset(
 )
 
 
-def split_sentences(text: str) -> list[str]:
-    """Returns the sentences of a piece of prose, stripped, none empty."""
-    result, begin = [], 0
-    for match in _END.finditer(text):
-        if match.end() == len(text):
-            break
-        if match[1] is None or _ends(text, begin, match):
-            result.append(text[begin : match.end()].strip())
-            begin = match.end()
-    result.append(text[begin:].strip())
-    return [sentence for sentence in result if sentence]
-
-
-def _ends(text, begin, match) -> bool:
-    """Whether a mark that needs space behind it ends a sentence there."""
-    after = _WORD_AFTER.match(text, match.end())
-    following = after[1] or ""
-    if following[:1].islower():
-        return False
-    if match[1] != ".":
-        return True
-    # Its end is enough, and is found at once in a megabyte without a space.
-    begin = max(begin, match.start() - _LONGEST_WORD)
-    before = _WORD_BEFORE.search(text, begin, match.start())[0]
-    word = before.lower()
-    is_initial = text.startswith(".", after.end()) and len(following) == 1
-    is_first = following.lower() in _FIRST_WORDS and not is_initial
-    if word in _PREFIXES:
-        return False
-    if word in _SUFFIXES:
-        return is_first
-    if len(before) == 1 and before.isalpha():  # An initial, "z. B.", "c. 5".
-        return is_first and before.isupper()
-    if "." in before and len(before.split(".")[-1]) == 1:  # An acronym.
-        return is_first
-    if before.isdigit() and len(before) <= 2:  # "am 3. Oktober"
-        return is_first
-    return not text[match.start() - 1].isspace()  # ". . ."
-
-
-FORMATS = ("sentences", "paragraphs", "jsonl")
-BLOCK_BYTES = 1 << 20
-_LONGEST_LINE = 1 << 28
-_BYTE_ORDER_MARKS = {
-    b"\xff\xfe": "UTF-16 or UTF-32",
-    b"\xfe\xff": "UTF-16",
-    b"\x00\x00\xfe\xff": "UTF-32",
-    b"\x1f\x8b": "gzip, but the name does not end in .gz",
-    b"BZh": "bzip2, but the name does not end in .bz2",
-}
-
-
 class Block(NamedTuple):
-    """Whole lines of one file."""
+    """Complete lines of one file."""
 
     path: str
     first_line: int  # Counted from 1.
     data: bytes
-    file_bytes: int  # Read from the file for it, compressed ones if it is.
+    file_bytes: int  # Read from the file; compressed if it is.
 
 
 class Parsed(NamedTuple):
     """The sentences of a block.
 
-    A document begins at each index of `starts` (which may equal the number of
-    sentences: the next block then begins one). Whether the first sentence
-    continues the document of the block before follows from that block.
+    A document begins at each index of `starts`. If an index is the number of
+    sentences, a document begins with the next block. Whether the first sentence
+    continues a document follows from the previous block.
     """
 
     texts: list[str]
@@ -177,14 +135,14 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     """Returns the files of a comma-separated list of names and globs.
 
     Raises:
-      InputError: one of them is no file's, or only that of a directory.
+      InputError: one of them matches no file, or only a directory.
     """
     paths = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
-        # A name may hold brackets, which as a pattern mean something else.
+        # A name may contain brackets, which are special in a pattern.
         is_name = tf.io.gfile.exists(pattern)
         matched = [pattern] if is_name else _matches(pattern)
-        # Side by side: a bucket is asked for each.
+        # In parallel: a bucket needs a request for each.
         with futures.ThreadPoolExecutor(16) as pool:
             kinds = list(pool.map(tf.io.gfile.isdir, matched))
         found = [
@@ -206,9 +164,9 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Returns what matches, as in a shell without hidden files."""
+    """Returns the paths that match, without hidden files."""
     if "://" not in pattern:
-        # A folder was given with its slash; TensorFlow finds nothing there.
+        # After a directory's own slash, TensorFlow finds nothing.
         pattern = re.sub("/{2,}", "/", pattern)
     shows_hidden = os.path.basename(pattern).startswith(".")
     return [
@@ -221,7 +179,7 @@ def _matches(pattern: str) -> list[str]:
 def read_blocks(
     paths: list[str], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Block]:
-    """Yields the files in order, in blocks of whole lines."""
+    """Yields the files in order, in blocks of complete lines."""
     for path in paths:
         with (
             tf.io.gfile.GFile(path, "rb") as raw,
@@ -238,20 +196,21 @@ def _file_blocks(path, raw, reader, block_bytes):
             _refuse_other_encodings(path, data)
             data = data.removeprefix(b"\xef\xbb\xbf")
         end = data.rfind(b"\n") + 1 if data else 0
-        whole, rest = (
-            (rest + data[:end], data[end:]) if end else (b"", rest + data)
-        )
-        if not data:
-            whole, rest = rest, b""
+        if end:
+            complete, rest = rest + data[:end], data[end:]
+        elif data:
+            complete, rest = b"", rest + data
+        else:
+            complete, rest = rest, b""
         if len(rest) > _LONGEST_LINE:
             raise errors.InputError(
                 f"{path}: the line after line {line} is longer than "
                 f"{_LONGEST_LINE >> 20} MiB"
             )
-        if whole:
+        if complete:
             position = raw.tell()
-            yield Block(path, line, whole, position - before)
-            line, before = line + whole.count(b"\n"), position
+            yield Block(path, line, complete, position - before)
+            line, before = line + complete.count(b"\n"), position
         if not data:
             return
 
@@ -293,17 +252,17 @@ def parse(block: Block, input_format: str) -> Parsed:
 
 def _decode(block) -> tuple[str, int]:
     """Returns the text and the number of bytes that are not UTF-8."""
-    data, invalid, place = block.data, 0, 0
+    data, invalid, first = block.data, 0, 0
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         text = data.decode(errors="ignore")
-        invalid, place = len(data) - len(text.encode()), error.start
+        invalid, first = len(data) - len(text.encode()), error.start
     zeros = data.count(0)
     if invalid + zeros > max(16, len(data) >> 10):
-        if zeros and (not invalid or data.index(0) < place):
-            place = data.index(0)
-        line = block.first_line + data.count(b"\n", 0, place)
+        if zeros and (not invalid or data.index(0) < first):
+            first = data.index(0)
+        line = block.first_line + data.count(b"\n", 0, first)
         what = "UTF-16 or a binary file" if zeros else "another encoding"
         raise errors.InputError(
             f"{block.path}: line {line}: not UTF-8 text but {what}"
@@ -322,9 +281,10 @@ def _json_text(path, number, line) -> str:
         text = None
     if not isinstance(text, str):
         raise errors.InputError(
-            f'{path}: line {number}: no "text" field that holds a string'
+            f'{path}: line {number}: no "text" field with a string'
         )
-    # Half of a pair, which JSON can say, is no more text than invalid UTF-8.
+    # JSON can contain half of a surrogate pair, which is ignored like invalid
+    # UTF-8.
     return text.encode("utf-8", "ignore").decode()
 
 
@@ -345,3 +305,43 @@ def read_documents(
         document.extend(parsed.texts[begin:])
     if document:
         yield document
+
+
+def split_sentences(text: str) -> list[str]:
+    """Returns the sentences of prose, stripped, without empty ones."""
+    result, begin = [], 0
+    for match in _END.finditer(text):
+        if match.end() == len(text):
+            break
+        if match[1] is None or _ends(text, begin, match):
+            result.append(text[begin : match.end()].strip())
+            begin = match.end()
+    result.append(text[begin:].strip())
+    return [sentence for sentence in result if sentence]
+
+
+def _ends(text, begin, match) -> bool:
+    """Returns whether a mark that needs a space after it ends a sentence."""
+    after = _WORD_AFTER.match(text, match.end())
+    following = after[1] or ""
+    if following[:1].islower():
+        return False
+    if match[1] != ".":
+        return True
+    # The end of the word suffices; a text may have no space at all.
+    begin = max(begin, match.start() - _LONGEST_WORD)
+    before = _WORD_BEFORE.search(text, begin, match.start())[0]
+    word = before.lower()
+    is_initial = text.startswith(".", after.end()) and len(following) == 1
+    is_first = following.lower() in _FIRST_WORDS and not is_initial
+    if word in _PREFIXES:
+        return False
+    if word in _SUFFIXES:
+        return is_first
+    if len(before) == 1 and before.isalpha():  # An initial, "z. B.", "c. 5".
+        return is_first and before.isupper()
+    if "." in before and len(before.split(".")[-1]) == 1:  # An acronym.
+        return is_first
+    if before.isdigit() and len(before) <= 2:  # "am 3. Oktober"
+        return is_first
+    return not text[match.start() - 1].isspace()  # ". . ."

@@ -1,8 +1,7 @@
-"""Collects English prose that every machine has: Python docstrings.
+"""Collects English prose that is on every machine: Python docstrings.
 
-The packages that this project needs bring about ten megabytes of technical
-English with them. `make demo` pre-trains on it, so that the whole path can be
-tried without a download:
+The packages that this project needs contain about ten megabytes of technical
+English. `make demo` pre-trains on it, without a download:
 
     site-packages/scipy/stats/_stats_py.py     one module = one document
         '''Compute the z score.  ...'''   ->   one paragraph = one line
@@ -19,8 +18,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# Packages of the pinned installation with much prose in one style, so that a
-# small model meets the same turns of phrase often enough to learn them.
+# Packages with much prose in one style, so that phrases repeat often enough for
+# a small model to learn them.
 PACKAGES = ("keras", "matplotlib", "numpy", "scipy", "sklearn")
 _HELD_OUT_EVERY = 20
 # A paragraph is kept when it starts like a sentence, ends like one and is
@@ -30,9 +29,9 @@ _MARKUP = re.compile(r"``?|:[a-z:]+:(?=`)|\*\*?(?=\w)|(?<=\w)\*\*?")
 _NOT_WORDS = re.compile(r"[^A-Za-z ,.'-]")
 _RULE = re.compile(r"[-=~^]{3,}")
 _CODE = re.compile(r">>>|::|://|\.\. ")
-_MAX_SYMBOL_SHARE = 0.1
+_MAX_SYMBOL_FRACTION = 0.1
 _MIN_WORDS = 6
-# Paragraphs of a module that are labeled, the first ones.
+# How many paragraphs of a module are labeled, the first ones.
 _LABELED_TRAIN, _LABELED_HELD_OUT = 4, 10
 
 
@@ -46,7 +45,7 @@ def paragraphs(docstring: str) -> Iterator[str]:
         if (
             _PROSE.match(text)
             and len(text.split()) >= _MIN_WORDS
-            and symbols <= _MAX_SYMBOL_SHARE * len(text)
+            and symbols <= _MAX_SYMBOL_FRACTION * len(text)
         ):
             yield text
 
@@ -54,9 +53,8 @@ def paragraphs(docstring: str) -> Iterator[str]:
 def documents(files: Iterable[pathlib.Path]) -> Iterator[list[str]]:
     """Yields, for each module that has prose, its paragraphs in order.
 
-    A file that does not parse (templates, Python 2) is passed over: what is
-    wanted here is text, not completeness. A paragraph that was seen before,
-    such as a licence, is left out.
+    Files that do not parse (templates, Python 2) are skipped, and so are
+    paragraphs that occurred before, such as a licence.
     """
     seen: set[str] = set()
     for file in files:
@@ -82,7 +80,7 @@ def documents(files: Iterable[pathlib.Path]) -> Iterator[list[str]]:
 
 
 class Collected(NamedTuple):
-    """How many documents went into each file."""
+    """The number of documents in each file."""
 
     train: int
     held_out: int
@@ -91,12 +89,12 @@ class Collected(NamedTuple):
 def collect(folder: str, *, num_characters: int) -> Collected:
     """Writes two corpora, one paragraph a line, a blank line between modules.
 
-    Every twentieth module is held out. The labeled paragraphs are objects with
-    "text" and "package", one a line.
+    Every twentieth module is held out. Labeled paragraphs are JSON lines with
+    "text" and "package".
 
     Args:
       folder: gets train.txt, heldout.txt, train.jsonl and heldout.jsonl.
-      num_characters: about how much to collect, an equal share per package.
+      num_characters: about how much to collect, equally from each package.
     """
     train, held_out = _Split(folder, "train"), _Split(folder, "heldout")
     number = 0
@@ -122,7 +120,7 @@ class _Split:
         self._labeled: list[str] = []
 
     def add(self, document: list[str], package: str, num_labeled: int) -> int:
-        """Returns how many characters the document has."""
+        """Adds a document; returns its number of characters."""
         self._documents.append("\n".join(document) + "\n\n")
         for text in document[:num_labeled]:
             line = json.dumps({"text": text, "package": package})
@@ -130,7 +128,7 @@ class _Split:
         return len(self._documents[-1])
 
     def write(self) -> int:
-        """Returns how many documents there are."""
+        """Writes both files; returns the number of documents."""
         text, labeled = "".join(self._documents), "".join(self._labeled)
         self._path.with_suffix(".txt").write_text(text, encoding="utf-8")
         self._path.with_suffix(".jsonl").write_text(labeled, encoding="utf-8")
@@ -138,7 +136,7 @@ class _Split:
 
 
 def _files(package: str) -> list[pathlib.Path]:
-    """Finds a package's sources without importing it."""
+    """Returns a package's source files without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return []

@@ -1,4 +1,4 @@
-"""Labeled text before it is tokenized, and what its labels may be.
+"""Labeled text before it is tokenized, and the encoding of its labels.
 
 A sentence task is one of four kinds:
 
@@ -7,8 +7,7 @@ A sentence task is one of four kinds:
     multi_label      any of C labels, given as a list or "a,b"
     multiple_choice  one of K sequences
 
-Everything remembers the line that it came from, so that what does not fit can
-be named.
+Every example has the number of its line, for error messages.
 """
 
 import dataclasses
@@ -34,16 +33,15 @@ _INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examples:
-    """N examples of K sequences each; K is 1 but for multiple choice.
+    """N examples of K sequences each; K is 1 except for multiple choice.
 
     Attributes:
-      path: the file that they are from.
-      lines: N line numbers there, counted from 1.
+      path: the file.
+      lines: N line numbers in it, counted from 1.
       guids: N names.
-      first: N * K texts, an example's K after each other.
-      second: as many, or None where sequences are single sentences.
-      labels: N labels as written (lists of them, where the file has lists),
-        or None.
+      first: N * K texts, K of the first example first.
+      second: as many, or None if sequences are single sentences.
+      labels: N labels as written, or lists of them, or None.
       num_choices: K.
     """
 
@@ -61,22 +59,22 @@ class Examples:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 of what is said, wherever it was read from."""
+        """The SHA-256 of texts and labels, whatever file they are from."""
         columns = [self.first, self.second, self.labels]
         text = json.dumps(columns, ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def where(self, number: int) -> str:
-        """Names an example as a message does."""
+        """Returns "path:line" of an example, for a message."""
         return f"{self.path}:{self.lines[number]}"
 
 
 def find_labels(examples: Examples, kind: str) -> list[str]:
-    """Returns the labels that occur, sorted: numbers by value, else as text.
+    """Returns the labels that occur, sorted: numbers by value, others as text.
 
     Raises:
-      InputError: there are too few or too many of them, or an example that
-        needs one label has none or a list, with file and line.
+      InputError: there are too few or too many labels, or an example that
+        needs one label has none or a list; names file and line.
     """
     if kind == REGRESSION:
         return []
@@ -88,14 +86,14 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
             key = _key(label)
             spelled[key] = min(spelled.get(key, label), label, key=len)
     found = set(spelled.values())
-    # Of more than two flags, one stands there twice: that is refused already.
+    # More than two flags repeat a value, which `_labels_of_each` refuses.
     if kind == MULTI_LABEL and _ARE_FLAGS >= found and counts == {2}:
         labels = next(_labels_of_each(examples, kind))
         raise _flags_error(examples, 0, labels)
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
             f"{examples.path}: {len(found)} different label(s), "
-            "but a classifier needs two at least"
+            "but a classifier needs at least two"
         )
     if not found:
         raise errors.InputError(f"{examples.path}: has no labels")
@@ -108,23 +106,23 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
 
 
 def unnamed(count: int) -> list[str]:
-    """Returns what transformers calls classes that have no names."""
+    """Returns the names that transformers gives to unnamed classes."""
     return [f"LABEL_{i}" for i in range(count)]
 
 
 def encode_labels(
     examples: Examples, kind: str, labels: Sequence[str]
 ) -> np.ndarray:
-    """Returns int64 [N, 1], float32 [N, 1] or, of several, int64 [N, C].
+    """Returns int64 [N, 1], float32 [N, 1], or int64 [N, C] if MULTI_LABEL.
 
     Raises:
-      InputError: a label is missing or none of `labels`, with file and line.
+      InputError: a label is missing or unknown; names file and line.
     """
     if examples.labels is None:
         raise errors.InputError(f"{examples.path}: has no labels")
     if kind == REGRESSION:
         return _encode_values(examples)
-    # Whoever stored them, they are found without the spaces around them.
+    # Stored labels may have spaces around them.
     numbers = {_key(label.strip()): i for i, label in enumerate(labels)}
     if list(labels) == unnamed(len(labels)):
         numbers |= {_key(str(i)): i for i in range(len(labels))}
@@ -166,19 +164,19 @@ def _flags_error(
     examples: Examples, i: int, found: Sequence[str]
 ) -> errors.InputError:
     return errors.InputError(
-        f"{examples.where(i)}: {','.join(found)} says of every label whether "
-        "it holds; wanted: the names of those that do"
+        f"{examples.where(i)}: {','.join(found)} is a flag for each label; "
+        "wanted: the names of the example's labels"
     )
 
 
 def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
-    """Yields every example's labels: one, or any number if MULTI_LABEL."""
+    """Yields each example's labels: one, or any number if MULTI_LABEL."""
     for i, given in enumerate(examples.labels or ()):
         if kind == MULTI_LABEL:
             if isinstance(given, str):
                 given = given.split(_SEPARATOR)
             bad = next((x for x in given if _SEPARATOR in x), None)
-            if bad is not None:  # It could not be written again.
+            if bad is not None:  # Predictions could not be written.
                 raise errors.InputError(
                     f"{examples.where(i)}: label {bad!r} has a comma, "
                     "which separates labels"
@@ -199,7 +197,7 @@ def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
 
 
 def _key(label: str) -> str:
-    """Returns what equal labels have in common: 1 and 1.0 are one number."""
+    """Returns a label's key: that of 1.0 is that of 1."""
     return _INTEGER.sub(r"\1", label)
 
 
@@ -209,5 +207,5 @@ def _sorted(labels: Iterable[str]) -> list[str]:
     except ValueError:
         return sorted(labels)
     if not all(map(math.isfinite, values.values())):
-        return sorted(labels)  # "nan" is neither more nor less than a number.
+        return sorted(labels)  # "nan" has no order.
     return sorted(labels, key=lambda label: (values[label], label))

@@ -1,16 +1,16 @@
 """Tables of text as people have them: rows of .tsv, .csv and .jsonl files.
 
-Every row comes with its line number. Files may end in .gz or .bz2 and begin
-with a byte-order mark. Blank lines hold nothing and are passed over, but where
-a table has a single column each is an empty text. Whatever else does not fit
-is an InputError that names the file and the line.
+Files are read as streams. They may end in .gz or .bz2, and begin with a
+byte-order mark. Every row has the number of its first line. Blank lines are
+skipped, except in a table of one column, where each is an empty text. Anything
+else that does not fit is an InputError that names the file and the line.
 """
 
 import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -21,26 +21,21 @@ from foundation import errors, file_system
 
 FORMATS = ("csv", "tsv", "jsonl")
 _LONGEST_FIELD = 1 << 28
-# What a header of one cell may have been meant to be separated by.
+# Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
 
 
 class Row(NamedTuple):
-    """One row and the number of the line where it begins."""
+    """One row and the number of its first line."""
 
     line: int
-    cells: Any  # A list (a blank line's is empty), or a JSON line's object.
-
-
-def find(path: str) -> str:
-    """Returns the path, or that of the compressed file beside it."""
-    return file_system.find(path)
+    cells: Any  # A list (empty for a blank line), or a JSON line's object.
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:
     """Yields the lines with their numbers.
 
-    Only a newline ends a line: text may hold U+2028 and its like.
+    Only a newline ends a line: text may contain U+2028 and similar characters.
     """
     for block in corpus.read_blocks([path]):
         data = block.data.removesuffix(b"\n")
@@ -55,19 +50,26 @@ def read_tsv(path: str) -> Iterator[Row]:
         yield Row(number, line.split("\t") if line else [])
 
 
-def read_csv(path: str) -> Iterator[Row]:
-    """Yields comma-separated rows; quoted cells may hold newlines."""
-    data = b"".join(block.data for block in corpus.read_blocks([path]))
+def read_csv(path: str, separator: str = ",") -> Iterator[Row]:
+    """Yields rows in which quoted cells may contain separators and newlines."""
+    first_line = ""
+
+    def text() -> Iterator[str]:
+        nonlocal first_line
+        for block in corpus.read_blocks([path]):
+            decoded = file_system.decode(block.data, path, block.first_line)
+            first_line = first_line or decoded.lstrip().partition("\n")[0]
+            yield from io.StringIO(decoded, newline="")
+
     csv.field_size_limit(_LONGEST_FIELD)
-    end, text = 0, ""
+    end = 0
     try:
-        text = file_system.decode(data, path)
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        reader = csv.reader(text(), delimiter=separator, strict=True)
         for cells in reader:
             begin, end = end + 1, reader.line_num
             yield Row(begin, cells)
     except csv.Error as error:
-        header = text.lstrip().partition("\n")[0].split(",")
+        header = first_line.split(separator)
         raise errors.InputError(
             f"{path}:{end + 1}: {error}{_other_separator(header, 'csv')}"
         ) from None
@@ -92,8 +94,9 @@ def read_jsonl(path: str) -> Iterator[Row]:
 def read_named(path: str, form: str) -> Iterator[Row]:
     """Yields every row as a mapping of column names, which a header gives.
 
-    A cell of a .tsv that is quoted as in a .csv loses its quotation marks, all
-    others are text.
+    Quotation marks in a .tsv are text, except around a cell that is quoted as
+    in a .csv. A .tsv with tabs or newlines in quoted cells is accepted if every
+    row then has the header's number of columns.
     """
     if form == "jsonl":
         yield from read_jsonl(path)
@@ -109,15 +112,14 @@ def read_named(path: str, form: str) -> Iterator[Row]:
             raise errors.InputError(
                 f"{path}: the header names the column {name!r} twice"
             )
-    # Lines of one column stay as many, so that predictions fit them.
-    blank = [""] if len(header) == 1 else []
-    for line, cells in rows:
-        if len(cells) == 1 < len(header) and not cells[0].strip():
-            continue
-        cells = cells or blank
-        if not cells:
-            continue
+    for line, cells in _filled(rows, header):
         if len(cells) != len(header):
+            if form == "tsv" and _is_quoted_tsv(path, header):
+                for row in _filled(read_csv(path, "\t"), header):
+                    if row.line >= line:
+                        cells = dict(zip(header, row.cells, strict=True))
+                        yield Row(row.line, cells)
+                return
             raise errors.InputError(
                 f"{path}:{line}: {len(cells)} columns, but the header "
                 f"has {len(header)}{_other_separator(header, form)}"
@@ -126,6 +128,24 @@ def read_named(path: str, form: str) -> Iterator[Row]:
         if form == "tsv":
             cells = map(_unquoted, cells)
         yield Row(line, dict(zip(header, cells, strict=True)))
+
+
+def _filled(rows: Iterator[Row], header: Sequence[str]) -> Iterator[Row]:
+    """Skips blank lines, except in a table of one column."""
+    for line, cells in rows:
+        if len(header) == 1:
+            yield Row(line, cells or [""])
+        elif cells and (len(cells) > 1 or cells[0].strip()):
+            yield Row(line, cells)
+
+
+def _is_quoted_tsv(path: str, header: Sequence[str]) -> bool:
+    """Returns whether a .tsv follows the rules of .csv without exception."""
+    try:
+        rows = _filled(read_csv(path, "\t"), header)
+        return all(len(row.cells) == len(header) for row in rows)
+    except errors.InputError:
+        return False
 
 
 def read_examples(
@@ -137,46 +157,49 @@ def read_examples(
     label_column: str | None = None,
     id_column: str | None = None,
 ) -> Examples:
-    """Reads somebody's own task.
+    """Reads the examples of a user's own task.
 
     Args:
       path: the file.
       form: one of FORMATS.
-      text_column: the text's, or the first text's of a pair.
-      text_pair_column: the second text's.
-      label_column: None where labels are not wanted.
+      text_column: of the text, or of the first text of a pair.
+      text_pair_column: of the second text.
+      label_column: None for examples without labels.
       id_column: None numbers the examples.
     """
-    path = find(path)
-    rows = list(read_named(path, form))
-    if not rows:
+    path = file_system.find(path)
+    columns = {
+        flag: (name, convert, [])
+        for flag, name, convert in (
+            ("--text_column", text_column, _text),
+            ("--text_pair_column", text_pair_column, _text),
+            ("--label_column", label_column, _label),
+            ("--id_column", id_column, _as_text),
+        )
+        if name
+    }
+    numbers = []
+    for row in read_named(path, form):
+        numbers.append(row.line)
+        for flag, (name, convert, values) in columns.items():
+            cell = require(path, row, name, form, flag)
+            values.append(convert(path, row, name, cell))
+    if not numbers:
         raise errors.InputError(f"{path}: has no examples")
-
-    def column(flag: str, name: str, convert: Callable = _as_text) -> list:
-        return [
-            convert(path, row, name, require(path, row, name, form, flag))
-            for row in rows
-        ]
-
-    texts = column("--text_column", text_column, _text)
-    empty = [row.line for row, x in zip(rows, texts, strict=True) if not x]
+    found = {flag: values for flag, (_, _, values) in columns.items()}
+    texts = found["--text_column"]
+    empty = [n for n, text in zip(numbers, texts, strict=True) if not text]
     if empty:
         logging.warning(
             "%s:%d: no text, one of %d such row(s)", path, empty[0], len(empty)
         )
     return Examples(
         path=path,
-        lines=[row.line for row in rows],
-        guids=column("--id_column", id_column)
-        if id_column
-        else [str(i) for i in range(len(rows))],
+        lines=numbers,
+        guids=found.get("--id_column") or list(map(str, range(len(numbers)))),
         first=texts,
-        second=column("--text_pair_column", text_pair_column, _text)
-        if text_pair_column
-        else None,
-        labels=column("--label_column", label_column, _label)
-        if label_column
-        else None,
+        second=found.get("--text_pair_column"),
+        labels=found.get("--label_column"),
     )
 
 
@@ -190,7 +213,7 @@ def require(
       row: of read_named.
       name: the column.
       form: one of FORMATS.
-      flag: that chooses the column, if one does.
+      flag: the flag that chooses the column, if there is one.
 
     Raises:
       InputError: there is no such column.
@@ -206,7 +229,7 @@ def require(
 
 
 def _other_separator(header: Sequence[str], form: str) -> str:
-    """Returns what to add to a message, if one cell looks like several."""
+    """Returns a hint for a message if the header has another separator."""
     found = [s for s in _SEPARATORS.get(form, "") if s in header[0]]
     if len(header) > 1 or not found:
         return ""
@@ -224,10 +247,10 @@ def _unquoted(cell: str) -> str:
 
 
 def _open_quote(cells: Sequence[str], form: str) -> str:
-    """Returns what to add to a message, if a quoted cell ends further down."""
+    """Returns a hint for a message if a quoted cell is not closed."""
     if form != "tsv" or not cells or cells[-1].count('"') % 2 == 0:
         return ""
-    return "; text of several lines wants quotes and commas (--task_name=csv)"
+    return "; text of several lines needs quotes and commas (--task_name=csv)"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -236,7 +259,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _text(path: str, row: Row, name: str, value: Any) -> str:
-    """Returns a text; JSON's null is an empty one, as an empty cell is."""
+    """Returns a text; JSON's null is an empty one, like an empty cell."""
     return "" if value is None else _as_text(path, row, name, value)
 
 
@@ -254,7 +277,7 @@ def _label(path: str, row: Row, name: str, value: Any) -> str | list[str]:
 def _as_text(path: str, row: Row, name: str, value: Any) -> str:
     is_text = isinstance(value, (str, int, float))
     is_text = is_text and not isinstance(value, bool)
-    # JSON's NaN and Infinity say that something is missing.
+    # JSON's NaN and Infinity denote missing values.
     if not is_text or (isinstance(value, float) and not math.isfinite(value)):
         raise errors.InputError(
             f"{path}:{row.line}: {name!r} is no text but {value!r:.40}"
@@ -263,7 +286,7 @@ def _as_text(path: str, row: Row, name: str, value: Any) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        # JSON can say "\ud800", half of a pair, which no file can hold.
+        # JSON can contain "\ud800", half of a pair, which UTF-8 cannot.
         raise errors.InputError(
             f"{path}:{row.line}: {name!r} holds {text[error.start]!r}, "
             "which is no character"

@@ -1,15 +1,14 @@
 """Writes unicode_14_0.json, the pinned Unicode data of the tokenizer.
 
-google-research/bert asks the running Python's `unicodedata`, so its pieces
-change with the Python version. Ours come from one committed table, made once
-under a Python whose Unicode is 14.0.0 (that is, 3.11):
+google-research/bert uses the running Python's `unicodedata`, so its tokens
+change with the Python version. This project's tokens depend on one committed
+table, made once with a Python whose Unicode is 14.0.0 (that is, 3.11):
 
     python3.11 tools/make_unicode_table.py data/tokenization/unicode_14_0.json
 
-Everything is asked of Python's own `str` and `unicodedata`, for they are what
-the released tokenizer calls. Whether a character is cased or case-ignorable
-is not exposed by either; `str.lower` betrays it by what it makes of a capital
-sigma beside that character.
+All properties come from Python's own `str` and `unicodedata`, which the
+released tokenizer calls. Neither exposes whether a character is cased or
+case-ignorable; this follows from the lower case of a capital sigma next to it.
 """
 
 import json
@@ -32,30 +31,30 @@ def runs(members):
 
 
 def is_space(char):
-    """Says whether the released tokenizer ends a word at this character."""
+    """Returns whether the released tokenizer ends a word at this character."""
     if unicodedata.category(char) == "Cc":
         return char in "\t\n\r"
     return char.isspace()
 
 
 def is_removed(char):
-    """Says whether the released tokenizer drops this character at once."""
+    """Returns whether the released tokenizer drops this character at once."""
     if char in "\0\ufffd":
         return True
     return unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"
 
 
 def is_punctuation(char):
-    """Says whether the released tokenizer makes this character a word."""
+    """Returns whether the released tokenizer makes this character a word."""
     if "!" <= char <= "~" and not char.isalnum():
         return True
     return unicodedata.category(char)[0] == "P"
 
 
 def is_settled(char):
-    """Says whether this character's category is as old as Unicode 3.2.
+    """Returns whether this character's category is as old as Unicode 3.2.
 
-    Other libraries, with Unicode data of their own, agree on these.
+    Libraries with other Unicode data agree on these characters.
     """
     category = unicodedata.category(char)
     return category[0] != "C" and (
@@ -64,19 +63,19 @@ def is_settled(char):
 
 
 def sigma_before(text):
-    """Says what str.lower makes of the sigma in "A" + sigma + text."""
+    """Returns the lower case of the sigma in "A" + sigma + text."""
     return ("A\u03a3" + text).lower()[1]
 
 
 def is_case_ignorable(char):
-    """Says whether the search for a final sigma looks past this character."""
+    """Returns whether the rule of the final sigma skips this character."""
     return sigma_before(char + "A") == "\u03c3" and (
         sigma_before(char) == "\u03c2"
     )
 
 
 def is_cased(char):
-    """Says whether a sigma before this character is not the final one."""
+    """Returns whether a sigma before this character is not the final one."""
     return sigma_before(char) == "\u03c3"
 
 

@@ -21,7 +21,7 @@ from data import examples, features, schema, text_tables
 from data.examples import Examples
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors
+from foundation import errors, file_system
 from tasks.classification import sentence_files
 from tasks.classification.sentence_files import (
     DEV,
@@ -475,7 +475,7 @@ def _read(
     table = spec.format or dataclasses.replace(data.columns, form=name)
     return table.read(
         sentence_files.DataFile(
-            path=text_tables.find(path),
+            path=file_system.find(path),
             split=split,
             is_labeled=is_labeled,
             has_released_name=has_released_name,

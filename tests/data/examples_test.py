@@ -124,7 +124,9 @@ def test_numbers_that_are_equal_are_one_label():
 @pytest.mark.parametrize("given", [["0", "1", "0"], "0,1,0"])
 def test_a_number_for_every_label_is_not_taken_for_labels(given):
     texts = labeled(["a", "b"], given)
-    with pytest.raises(errors.InputError, match="t.csv:3: 0,1,0 says of every"):
+    with pytest.raises(
+        errors.InputError, match="t.csv:3: 0,1,0 is a flag for each label"
+    ):
         examples.find_labels(texts, MULTI_LABEL)
     with pytest.raises(errors.InputError, match="t.csv:2: 1,0 says of every"):
         examples.find_labels(labeled("1,0", "0,1"), MULTI_LABEL)

@@ -206,7 +206,7 @@ def test_records_are_made_again_only_when_something_changed(
 def test_a_sidecar_that_another_worker_removes_is_missing(
     tmp_path, monkeypatch
 ):
-    """It was there when it was asked for."""
+    """It may be removed after `exists` has found it."""
     path = str(tmp_path / "train.tf_record")
     monkeypatch.setattr(tf.io.gfile, "exists", lambda path: True)
     features.remove_sidecar(path)

@@ -1,4 +1,4 @@
-"""Proves that shards are counted and judged together, and damage is named.
+"""Proves that shards are counted and read together, and damage is named.
 
 pytest tests/data/shard_reading_test.py
 """
@@ -68,7 +68,7 @@ def test_a_damaged_record_is_named_by_number(tmp_path):
         records.counts(paths)
 
 
-def test_a_shard_that_has_nothing_to_judge_is_named(tmp_path):
+def test_a_shard_without_a_record_is_named(tmp_path):
     paths = write(tmp_path, [2, 2, 0])
     with pytest.raises(errors.InputError, match="2.tfrecord: holds no records"):
         records.first_examples(paths)

@@ -1,4 +1,4 @@
-"""Proves that tables are read whole, line by line, or refused by line.
+"""Proves that tables are read completely, or refused by line.
 
 python -m pytest tests/data/text_tables_test.py
 """
@@ -59,7 +59,7 @@ def test_blank_lines_between_rows_of_several_columns_hold_nothing(
 
 
 def refusal(tmp_path, form, text):
-    """What is said of a training file behind its path."""
+    """The message about a training file, after its path."""
     path = write(tmp_path, "train", text)
     with pytest.raises(errors.InputError) as caught:
         read(path, form)
@@ -198,13 +198,32 @@ def test_quoted_cells_of_a_tsv_are_read_as_those_of_a_csv(tmp_path):
     assert found.first == ['say "x", ok', *cells[1:3], "", *cells[4:]]
     text = text.replace("text\tlabel", '"text"\t"label"', 1)
     assert read(write(tmp_path, "train.tsv", text), "tsv").first == found.first
-    text = 'text\tlabel\n"two\nlines"\t1\n'
+
+
+def test_a_tsv_with_quoted_newlines_and_tabs_is_read_as_pandas_wrote_it(
+    tmp_path,
+):
+    text = 'text\tlabel\nA ""b"" c\t1\n"two\nlines"\t1\n\n"a\ttab"\t2\nz\t3\n'
+    found = read(write(tmp_path, "train.tsv", text), "tsv")
+    assert found.first == ['A ""b"" c', "two\nlines", "a\ttab", "z"]
+    assert found.lines == [2, 3, 6, 7] and found.labels == ["1", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'text\tlabel\n"two\nlines"\t1\n"x" y\t2\n',
+        'text\tlabel\n"two\nlines"\t1\na\tb\tc\n',
+        'text\tlabel\n"two\nlines\t1\n',
+    ],
+)
+def test_quotes_that_do_not_follow_the_rules_of_csv_are_refused(tmp_path, text):
     with pytest.raises(errors.InputError, match=r":2: 1 columns.* \(--task_na"):
         read(write(tmp_path, "train.tsv", text), "tsv")
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
-def test_a_missing_text_is_empty_and_told(tmp_path, caplog, form):
+def test_a_missing_text_is_empty_and_logged(tmp_path, caplog, form):
     text = {
         "csv": "text,label\n,a\nB,b\n",
         "tsv": "text\tlabel\n\ta\nB\tb\n",
