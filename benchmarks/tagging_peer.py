@@ -129,9 +129,14 @@ def main() -> None:
         split: read(os.path.join(options.data_dir, name))
         for split, name in names.items()
     }
-    labels = sorted({tag for _, tags in sets["train"] for tag in tags})
-    labels += [f"B-{x[2:]}" for x in labels if x.startswith("I-")]
-    labels = sorted(set(labels))
+    types = {
+        tag[2:]
+        for sentences in sets.values()
+        for _, tags in sentences
+        for tag in tags
+        if tag != "O"
+    }
+    labels = sorted({"O", *(f"{x}-{name}" for name in types for x in "BI")})
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
     model = transformers.AutoModelForTokenClassification.from_pretrained(
         options.model, num_labels=len(labels)
