@@ -128,7 +128,7 @@ def test_a_number_for_every_label_is_not_taken_for_labels(given):
         errors.InputError, match="t.csv:3: 0,1,0 is a flag for each label"
     ):
         examples.find_labels(texts, MULTI_LABEL)
-    with pytest.raises(errors.InputError, match="t.csv:2: 1,0 says of every"):
+    with pytest.raises(errors.InputError, match="t.csv:2: 1,0 is a flag"):
         examples.find_labels(labeled("1,0", "0,1"), MULTI_LABEL)
 
 
