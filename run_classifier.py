@@ -27,7 +27,7 @@ is started again.
 import dataclasses
 from typing import Literal
 
-from foundation import config_flags, errors
+from foundation import config_flags
 from jobs import run_config
 
 field = config_flags.field
@@ -80,6 +80,12 @@ class ClassifierConfig(run_config.FinetuningConfig):
         None,
         affects="records",
     )
+    label_names: str | None = field(
+        "Comma-separated labels in the order of the outputs of the model in "
+        "--init_checkpoint, if its classes have no names.",
+        None,
+        affects="records",
+    )
     language: str = field("Language of the XNLI files.", "zh")
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field(
@@ -105,6 +111,13 @@ class ClassifierConfig(run_config.FinetuningConfig):
         run_config.require(self, "eval_batch_size", minimum=1)
         if self.glue_submission and not self.do_predict:
             raise ValueError("--glue_submission needs --do_predict")
+
+    @property
+    def names_of_labels(self) -> list[str] | None:
+        """The labels in --label_names."""
+        if self.label_names is None:
+            return None
+        return [name.strip() for name in self.label_names.split(",")]
 
     @property
     def data(self) -> "sentence_tasks.DataFlags":
@@ -141,7 +154,7 @@ from weights import task_files
 
 def main(config: ClassifierConfig) -> None:
     """Trains, evaluates and predicts, as the flags say."""
-    check_task_flags(config)
+    sentence_tasks.check_flags(config.task_name, config_flags.given(config))
     start = finetuning.open_start(config)
     task = sentence_tasks.open_task(
         config.task_name,
@@ -149,7 +162,7 @@ def main(config: ClassifierConfig) -> None:
         problem_type=config.problem_type,
         known=task_files.Known(
             labels=start.labels, problem_type=start.problem_type
-        ),
+        ).with_names(config.names_of_labels),
         trains=config.do_train,
     )
     sentence_tasks.check(
@@ -184,14 +197,6 @@ def main(config: ClassifierConfig) -> None:
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )
-
-
-def check_task_flags(config: ClassifierConfig) -> None:
-    """Refuses flags that the task does not use."""
-    given = config_flags.given(config)
-    sentence_tasks.refuse_idle_flags(config.task_name, given)
-    if config.wnli_majority and not config.glue_submission:
-        raise errors.InputError("--wnli_majority needs --glue_submission")
 
 
 if __name__ == "__main__":

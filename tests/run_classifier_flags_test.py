@@ -10,7 +10,7 @@ import tiny_runs
 
 import run_classifier
 from data import examples
-from foundation import config_flags
+from foundation import config_flags, errors
 from tasks.classification import sentence_tasks
 from weights import task_files
 
@@ -113,20 +113,31 @@ def test_how_long_a_run_trains_decides_its_outcome():
     assert hours[0] != hours[1]
 
 
+def task_of_flags(*switches, classes=None, trained_for=None, **flags):
+    """Opens the task of some flags with a model of these classes."""
+    config = parse(*switches, **({"task_name": "jsonl"} | flags))
+    known = task_files.Known(labels=classes, problem_type=trained_for)
+    return sentence_tasks.open_task(
+        config.task_name,
+        config.data,
+        problem_type=config.problem_type,
+        known=known.with_names(config.names_of_labels),
+        trains=config.do_train,
+    )
+
+
 def opened(folder, trained_for, *switches, classes=("LABEL_0",), **flags):
     """The task of an own table, begun with a model of some type."""
     path = folder / "train.jsonl"
     labels = ["1", "0", "2.5"]
     rows = [json.dumps({"text": "a", "label": label}) for label in labels]
     path.write_text("\n".join(rows))
-    config = parse(*switches, task_name="jsonl", train_file=path, **flags)
-    known = task_files.Known(labels=classes, problem_type=trained_for)
-    return sentence_tasks.open_task(
-        config.task_name,
-        config.data,
-        problem_type=config.problem_type,
-        known=known,
-        trains=config.do_train,
+    return task_of_flags(
+        *switches,
+        classes=classes,
+        trained_for=trained_for,
+        train_file=path,
+        **flags,
     )
 
 
@@ -144,6 +155,26 @@ def test_training_keeps_the_places_of_the_same_classes(tmp_path):
     assert task.labels == classes
     task = opened(tmp_path, None, "--do_train", classes=["0", "1", "2"])
     assert task.labels == ["0", "1", "2.5"]
+
+
+def test_a_trained_model_without_labels_is_no_classifier(tmp_path):
+    with pytest.raises(errors.InputError, match="so it is not a classifier"):
+        task_of_flags("--do_predict", classes=None, test_file="new.jsonl")
+
+
+def test_label_names_are_the_order_of_a_model_without_names(caplog):
+    """Hugging Face's order of MNLI is not google-research/bert's."""
+    classes = ["LABEL_0", "LABEL_1", "LABEL_2"]
+    task = task_of_flags("--do_eval", classes=classes, task_name="mnli")
+    assert task.labels == ("contradiction", "entailment", "neutral")
+    assert "--label_names sets it" in caplog.text
+    caplog.clear()
+    names = "entailment,neutral,contradiction"
+    task = task_of_flags(
+        "--do_eval", classes=classes, task_name="mnli", label_names=names
+    )
+    assert list(task.labels) == names.split(",")
+    assert "--label_names" not in caplog.text
 
 
 def test_training_is_for_what_it_is_told_to_be(tmp_path):

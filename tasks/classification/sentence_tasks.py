@@ -13,7 +13,7 @@ what a command needs, `features` tokenizes a split.
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -286,7 +286,7 @@ def name_of(task_name: str) -> str:
     return _OTHER_NAMES.get(name, name)
 
 
-def refuse_idle_flags(task_name: str, given: Iterable[str]) -> None:
+def check_flags(task_name: str, given: Collection[str]) -> None:
     """Refuses flags that the task would ignore.
 
     Args:
@@ -303,6 +303,8 @@ def refuse_idle_flags(task_name: str, given: Iterable[str]) -> None:
                 f"--{flag} is not for --task_name={task_name}, only for: "
                 f"{', '.join(users)}"
             )
+    if "wnli_majority" in given and "glue_submission" not in given:
+        raise errors.InputError("--wnli_majority needs --glue_submission")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -422,11 +424,11 @@ def open_task(
         kind = task_files.kind(problem_type or known.kind, None)
     elif kind is None:
         kind = task_files.kind(problem_type, known)
-    labels = spec.labels
-    if labels is None:
-        has_train_file = bool(data.files.get(TRAIN))
-        labels = _labels_of_table(kind, read, known, trains, has_train_file)
-    match = known.in_order_if_its_own if trains else known.in_order
+    if spec.labels is None:
+        labels = _labels_of_table(kind, read, data, known, trains=trains)
+    else:
+        match = known.in_order_if_its_own if trains else known.in_order
+        labels = match(spec.labels)
     return SentenceTask(
         name=name,
         kind=kind,
@@ -434,7 +436,7 @@ def open_task(
         selected_by=spec.selected_by
         # Larger scores are better, so an error is none.
         or (("pearson", "spearman") if kind == examples.REGRESSION else None),
-        labels=match(labels),
+        labels=labels,
         read=read,
         dev_splits=_existing_splits(spec, data, DEV),
         test_splits=_existing_splits(spec, data, TEST),
@@ -506,24 +508,33 @@ def _existing_splits(
 def _labels_of_table(
     kind: str,
     read: Callable[[str], Examples],
+    data: DataFlags,
     known: task_files.Known,
+    *,
     trains: bool,
-    has_train_file: bool,
 ) -> Sequence[str]:
-    """Returns the labels of a user's own table: the model's, else train's."""
+    """Returns the labels of a user's own table.
+
+    Training finds them in the training set. A trained model has them; if its
+    classes have no names, they are those of the training set.
+    """
     if kind == examples.REGRESSION:
         return ()
-    if not trains and known.names is not None:
+    if trains:
+        found = examples.find_labels(read(TRAIN), kind)
+        return known.in_order_if_its_own(found)
+    if known.names is not None:
         return known.names
-    if not trains and not has_train_file:
-        if known.labels is None:
-            raise errors.InputError(
-                "the model has no labels, so it is not a classifier; of a "
-                "classifier without them (a TensorFlow checkpoint), "
-                "--train_file gives the labels"
-            )
-        return known.labels
-    return examples.find_labels(read(TRAIN), kind)
+    if data.files.get(TRAIN):
+        labels = examples.find_labels(read(TRAIN), kind)
+        return known.in_order(labels, "the sorted order")
+    if known.labels is None:
+        raise errors.InputError(
+            "the model has no labels, so it is not a classifier; for a "
+            "classifier without them (a TensorFlow checkpoint), give them with "
+            "--label_names or --train_file"
+        )
+    return known.labels
 
 
 def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
