@@ -1,25 +1,25 @@
-r"""Writes the activations of chosen layers, or one vector for every text.
+r"""Writes the activations of an encoder's layers, or one vector per text.
 
-As in google-research/bert's README, one line of text (or "a ||| b") an input:
+The command of google-research/bert's README, for one text (or pair "a ||| b")
+per line:
 
     python extract_features.py --input_file=input.txt --output_file=out.jsonl \
         --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
         --init_checkpoint=$BERT/bert_model.ckpt --layers=-1,-2,-3,-4 \
         --max_seq_length=128 --batch_size=8
 
-Sentence embeddings, as sentence-transformers computes them:
+The sentence embeddings of sentence-transformers:
 
     python extract_features.py --input_file=input.txt --output_file=out.npz \
         --output_format=npz --init_checkpoint=all-MiniLM-L6-v2 \
         --pooling=mean --normalize --max_seq_length=256
 
-Lines come out in order; memory does not grow with their number. The input may
-end in .gz or .bz2.
+Lines are written in the order of the input, which may be compressed (.gz,
+.bz2). Memory does not grow with their number.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
 from typing import Literal
 
 from absl import logging
@@ -34,56 +34,51 @@ field = config_flags.field
 class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
     """Everything extract_features.py needs to know."""
 
-    input_file: str = field("One text, or a pair as `a ||| b`, a line.")
-    output_file: str = field("Where the activations go.")
+    input_file: str = field("Text file: one text, or pair `a ||| b`, per line.")
+    output_file: str = field("File for the activations.")
     init_checkpoint: str = field("Weights: a model directory or checkpoint.")
     layers: str | None = field(
-        "Comma list; -1 is the last. Without it -1,-2,-3,-4, pooled -1.", None
+        "Comma-separated layer numbers; -1 is the last. By default "
+        "-1,-2,-3,-4, with --pooling -1.",
+        None,
     )
-    batch_size: int = field("Over all replicas.", 32)
+    batch_size: int = field("Texts per batch, over all replicas.", 32)
     output_format: Literal["jsonl", "npz", "tfrecord", "parquet"] = field(
-        "jsonl is the released one; the others are smaller.", "jsonl"
+        "jsonl is google-research/bert's; the others are smaller.", "jsonl"
     )
     pooling: Literal["none", "cls", "mean", "max"] = field(
-        "One vector for each text in place of each piece's.", "none"
+        "Write one vector per text instead of one per token.", "none"
     )
     normalize: bool = field("Scale every vector to length 1.", False)
-    # Vectors are compared with those of other machines.
+    # float32, because vectors are compared with those of other machines.
     precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        "auto: bfloat16 where the hardware multiplies it, else float32.",
+        "auto: bfloat16 if the hardware multiplies it, else float32.",
         "float32",
     )
     strategy: Literal["auto", "one_device", "mirrored", "tpu"] = field(
         "auto: all GPUs, else the CPU.", "auto"
     )
     use_one_hot_embeddings: bool = field(
-        "Accepted and not needed: a lookup is as fast.", False
+        "google-research/bert's flag; it is accepted and has no effect.", False
     )
 
     def __post_init__(self):
-        """Refuses numbers that cannot be meant."""
+        """Refuses impossible numbers."""
         run_config.require(self, "batch_size", minimum=1)
         run_config.require(self, "max_seq_length", minimum=3)
 
 
 config_flags.parse_early(ExtractConfig, __name__)
 
-import numpy as np
-
 import foundation.tensorflow_setup  # noqa: F401
-from data import length_groups
-from data.features import Features
 from jobs import assembly
-from modeling import encoder
 from tasks.features import feature_extraction, feature_files
-from training import feed, prediction
+from training import feed
 from weights import pretrained
-
-Predict = Callable[[Features], Iterator[dict[str, np.ndarray]]]
 
 
 def main(config: ExtractConfig) -> None:
-    """Opens everything, then writes the layers of every line."""
+    """Writes the layers of every line."""
     feature_files.check(config.output_file, config.output_format)
     start = pretrained.open_start(
         output_dir="",
@@ -94,10 +89,9 @@ def main(config: ExtractConfig) -> None:
         max_seq_length=config.max_seq_length,
     )
     pooled = config.pooling != "none"
+    layers = config.layers or ("-1" if pooled else "-1,-2,-3,-4")
     task = feature_extraction.ExtractionTask(
-        feature_extraction.parse_layers(
-            config.layers or ("-1" if pooled else "-1,-2,-3,-4"), start.config
-        ),
+        feature_extraction.parse_layers(layers, start.config),
         pooling=config.pooling,
         normalize=config.normalize,
     )
@@ -112,7 +106,17 @@ def main(config: ExtractConfig) -> None:
             hidden_size=start.config.hidden_size,
         ),
     )
-    predict = open_model(config, start, task)
+    strategy = assembly.make_strategy(config, output_dir=None)
+    feed.check_batch_size("batch_size", config.batch_size, strategy)
+    predict = feature_extraction.make_predict(
+        task,
+        start,
+        strategy,
+        dtype=assembly.dtype_policy(config),
+        jit_compile=assembly.uses_xla(config),
+        batch_size=config.batch_size,
+        lengths=assembly.batch_lengths(config, strategy, config.max_seq_length),
+    )
     started = time.monotonic()
     with feature_files.open_writer(
         config.output_file, config.output_format, pooled=pooled
@@ -130,43 +134,6 @@ def main(config: ExtractConfig) -> None:
     logging.info(
         "%s: %d lines in %.1f seconds", config.output_file, count, seconds
     )
-
-
-def open_model(
-    config: ExtractConfig,
-    start: pretrained.Start,
-    task: feature_extraction.ExtractionTask,
-) -> Predict:
-    """Returns what maps features to batches of their layers."""
-    strategy = assembly.make_strategy(config, output_dir=None)
-    feed.check_batch_size("batch_size", config.batch_size, strategy)
-    with strategy.scope():
-        model = encoder.make_encoder(
-            start.config,
-            attention=start.attention,
-            dtype=assembly.dtype_policy(config),
-        )
-    pretrained.assign(
-        model,
-        start.init_checkpoint,
-        tokenizer=start.tokenizer,
-    )
-    predictor = prediction.Predictor(
-        task,
-        model,
-        strategy=strategy,
-        jit_compile=assembly.uses_xla(config),
-    )
-    lengths = assembly.batch_lengths(config, strategy, config.max_seq_length)
-
-    def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
-        return predictor.batches(
-            length_groups.ordered_batches(
-                features, batch_size=config.batch_size, lengths=lengths
-            )
-        )
-
-    return predict
 
 
 if __name__ == "__main__":

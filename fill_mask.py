@@ -1,24 +1,22 @@
-r"""Ranks the words that fit a [MASK], with a pre-trained model directory.
+r"""Ranks the tokens for each [MASK] in a text by their probability.
 
     python fill_mask.py --model_dir=pretrained \
         --text='The man went to the [MASK] .'
 
     python fill_mask.py --model_dir=pretrained --input_file=lines.txt
 
-Without --text and --input_file, lines are read from the keyboard or a pipe. One
-that cannot be filled, as it has no [MASK] or too many pieces, then gets a
-message on standard error, and the next line is read; after such a line a pipe
-ends with exit code 2, though all others are answered, and the keyboard with 0.
-A --text or a line of --input_file that cannot be filled ends the program, with
-exit code 2.
+Without --text and --input_file, lines are read from the keyboard or a pipe. A
+line that cannot be filled, because it has no [MASK] or too many tokens, then
+gets a message on standard error, and the next line is read. After such a line,
+a pipe ends with exit code 2, the keyboard with 0. A --text or a line of
+--input_file that cannot be filled ends the program with exit code 2.
 """
 
 import dataclasses
 import io
 import sys
-from collections.abc import Iterator
 
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, file_system
 
 field = config_flags.field
 
@@ -28,11 +26,11 @@ class FillMaskConfig:
     """Everything fill_mask.py needs to know."""
 
     model_dir: str = field("Model directory of run_pretraining.py.")
-    text: str | None = field("One text with [MASK] in it.", None)
+    text: str | None = field("Text with [MASK] in it.", None)
     input_file: str | None = field(
-        "A file of such texts, one a line, also .gz, .bz2.", None
+        "File of such texts, one per line; also .gz, .bz2.", None
     )
-    top_k: int = field("How many words to show for each mask.", 5)
+    top_k: int = field("Number of tokens to show for each mask.", 5)
 
     def __post_init__(self):
         """Refuses two sources of text at once."""
@@ -51,69 +49,31 @@ from weights import pretrained
 
 
 def main(config: FillMaskConfig) -> int:
-    """Fills the masks of every text and prints one line per mask.
-
-    Returns:
-      The exit code: 2 if a line of a pipe could not be filled, else 0.
-
-    Raises:
-      InputError: --text or a line of --input_file cannot be filled.
-    """
+    """Prints the most probable tokens of every mask; returns the exit code."""
     model, tokenizer = pretrained.load_masked_lm(config.model_dir)
-    left_to_right = model.bert.attention == "left_to_right"
     filler = masked_words.MaskFiller(
-        model, tokenizer, left_to_right=left_to_right
+        model,
+        tokenizer,
+        left_to_right=model.bert.attention == "left_to_right",
     )
-    goes_on = config.text is None and config.input_file is None
-    code = 0
-    for where, text in _texts(config):
-        try:
-            _require_utf8(text)
-            (masks,) = filler.fill([text], top_k=config.top_k)
-        except errors.InputError as error:
-            if not goes_on:
-                raise errors.InputError(f"{where}: {error}") from error
-            print(f"{where}: {error}", file=sys.stderr, flush=True)
-            code = 0 if sys.stdin.isatty() else 2
-            continue
-        print(text)
-        for number, candidates in enumerate(masks, 1):
-            label = f"  mask {number}:" if len(masks) > 1 else " "
-            words = [f"{c.token} {c.probability:.3f}" for c in candidates]
-            print(label, "  ".join(words), flush=True)
-    return code
-
-
-def _texts(config: FillMaskConfig) -> Iterator[tuple[str, str]]:
-    """Yields each text and where it came from.
-
-    Bytes that are not UTF-8 become halves of surrogate pairs, as Python does
-    with those of the command line.
-    """
+    is_interactive = config.text is None and config.input_file is None
     if config.text is not None:
-        yield "--text", config.text
-        return
-    if config.input_file is not None:
-        name = file_system.find(config.input_file)
-        lines = io.BytesIO(file_system.read(name))
+        texts = iter([("--text", config.text)])
+    elif config.input_file is not None:
+        path = file_system.find(config.input_file)
+        lines = io.BytesIO(file_system.read(path))
+        texts = masked_words.read_texts(path, lines)
     else:
-        name = "standard input"
-        lines = typed.lines(sys.stdin, sys.stdout)
         if sys.stdin.isatty():
             print(
                 "Type texts with [MASK] in them; Ctrl-D ends.", file=sys.stderr
             )
-    for number, line in enumerate(lines, 1):
-        text = line.decode("utf-8-sig", "surrogateescape").strip()
-        if text:
-            yield f"{name}:{number}", text
-
-
-def _require_utf8(text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise errors.InputError("not UTF-8 text") from None
+        lines = typed.lines(sys.stdin, sys.stdout)
+        texts = masked_words.read_texts("standard input", lines)
+    ok = masked_words.print_filled(
+        filler, texts, top_k=config.top_k, skips_errors=is_interactive
+    )
+    return 0 if ok or sys.stdin.isatty() else 2
 
 
 if __name__ == "__main__":

@@ -50,13 +50,13 @@ def states(place):
     for line in LINES:
         first, _, second = line.partition(" ||| ")
         a, b = tokenizer.tokenize([first, second])
-        pieces = ["[CLS]", *a[:14], "[SEP]", *b, *(["[SEP]"] if b else [])]
-        ids = np.array([[WORDS.index(piece) for piece in pieces]], np.int32)
-        segments = (np.arange(len(pieces))[None] > len(a) + 1).astype(np.int32)
+        tokens = ["[CLS]", *a[:14], "[SEP]", *b, *(["[SEP]"] if b else [])]
+        ids = np.array([[WORDS.index(token) for token in tokens]], np.int32)
+        segments = (np.arange(len(tokens))[None] > len(a) + 1).astype(np.int32)
         segments *= bool(b)
         outputs = model.bert(ids, np.ones_like(ids), segments)
         layers = [np.array(x)[0] for x in outputs.all_encoder_layers]
-        result.append((pieces, layers))
+        result.append((tokens, layers))
     return result
 
 
@@ -78,9 +78,9 @@ def test_jsonl_is_the_released_one(place, states):
     path = run(place, "out.jsonl", layers="-1,-3,1")
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["linex_index"] for record in records] == [0, 1, 2, 3, 4]
-    for record, (pieces, layers) in zip(records, states, strict=True):
+    for record, (tokens, layers) in zip(records, states, strict=True):
         assert list(record) == ["linex_index", "features"]
-        assert [f["token"] for f in record["features"]] == pieces
+        assert [f["token"] for f in record["features"]] == tokens
         for i, feature in enumerate(record["features"]):
             indices = [layer["index"] for layer in feature["layers"]]
             assert indices == [-1, -3, 1]
@@ -165,9 +165,9 @@ def test_other_formats_hold_the_same(place, states):
     flags = {"layers": "-1,0"}
     with np.load(run(place, "o.npz", output_format="npz", **flags)) as arrays:
         splits = arrays["row_splits"]
-        for i, (pieces, layers) in enumerate(states):
+        for i, (tokens, layers) in enumerate(states):
             part = slice(*splits[i : i + 2])
-            ids = [WORDS.index(piece) for piece in pieces]
+            ids = [WORDS.index(token) for token in tokens]
             assert arrays["input_ids"][part].tolist() == ids
             for layer in (-1, 0):
                 values = arrays[f"layer_{layer}"][part]
@@ -191,16 +191,16 @@ def test_parquet_holds_the_same_in_rows(place, states, monkeypatch):
     assert parquet.ParquetFile(path).num_row_groups == 3
     rows = parquet.read_table(path).to_pylist()
     assert [row["linex_index"] for row in rows] == [0, 1, 2, 3, 4]
-    for row, (pieces, layers) in zip(rows, states, strict=True):
-        assert row["tokens"] == pieces
-        assert row["input_ids"] == [WORDS.index(piece) for piece in pieces]
+    for row, (tokens, layers) in zip(rows, states, strict=True):
+        assert row["tokens"] == tokens
+        assert row["input_ids"] == [WORDS.index(token) for token in tokens]
         for layer in (-1, 0):
             values = row[f"layer_{layer}"]
             expected = layers[layer].ravel()
             np.testing.assert_allclose(values, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("pooled", [False, True], ids=["pieces", "pooled"])
+@pytest.mark.parametrize("pooled", [False, True], ids=["tokens", "pooled"])
 def test_nothing_in_memory_grows_with_the_lines_of_an_npz(tmp_path, pooled):
     def line(number):
         values = np.full((8,) if pooled else (3, 8), number, np.float32)
@@ -231,6 +231,12 @@ def test_parquet_without_pyarrow_is_refused(place, capsys, monkeypatch):
         run(place, "no.parquet", output_format="parquet", layers="-1")
     assert caught.value.code == 2
     assert "needs pyarrow: pip install" in capsys.readouterr().err
+
+
+def test_a_name_of_another_format_is_warned_about(place, caplog):
+    path = run(place, "named.npz", layers="-1")
+    assert json.loads(path.read_text().splitlines()[0])["linex_index"] == 0
+    assert "is written in the format jsonl; --output_form" in caplog.text
 
 
 POOLINGS = {

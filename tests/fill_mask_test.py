@@ -92,3 +92,11 @@ def test_a_text_or_a_file_without_a_mask_is_an_error(fill, tmp_path):
         code, out, err = fill(flag)
         assert (code, out) == (2, [])
         assert err[-1].endswith(f": {where}: no [MASK] in 'the bird'")
+
+
+def test_a_file_without_text_is_warned_about(fill, tmp_path, caplog):
+    path = tmp_path / "empty.txt"
+    path.write_text("\n \n")
+    code, out, _ = fill(f"--input_file={path}")
+    assert (code, out) == (0, [])
+    assert f"{path}: no text in 2 line(s)" in caplog.text

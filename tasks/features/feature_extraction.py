@@ -1,8 +1,14 @@
-"""Activations of an encoder's layers: every piece's, or one vector a text.
+"""Extracts activations of an encoder's layers, per token or pooled per text.
 
-layers    -1 is the last of L, as released; names in files are "layer_-1"
-pooling   none: [S, H] each; cls: the first place; mean, max: over all
-          pieces, [CLS] and [SEP] among them
+    read_blocks  file -> blocks of lines, tokenized
+    make_predict model -> function from features to batches of layers
+    write        blocks -> predictions in the order of the lines -> writer
+
+Memory holds one block of lines, however long the file is.
+
+layers    -1 is the last of L, as released; files call it "layer_-1"
+pooling   none: [S, H] per text; cls: the vector of [CLS]; mean, max: over all
+          tokens, including [CLS] and [SEP]
 """
 
 import itertools
@@ -14,34 +20,34 @@ import numpy as np
 from keras import ops
 
 from data import features as features_lib
-from data import text_tables
+from data import length_groups, text_tables
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
+from modeling import encoder
 from modeling.config import BertConfig
 from tasks.features import feature_files
+from training import prediction
+from weights import pretrained
 
-POOLINGS = ("none", "cls", "mean", "max")
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _BLOCK_BYTES = 1 << 28  # Of activations in memory.
 _BLOCK_BATCHES = 200
-_SMALL = 1e-12  # As torch's normalize has it.
+_MIN_NORM = 1e-12  # As in PyTorch's normalize.
 _LOWEST = -1e9
+
+Predict = Callable[[Features], Iterable[dict[str, np.ndarray]]]
 
 
 class Block(NamedTuple):
-    """Some lines in a row.
-
-    first: the number of the first, counted from 0.
-    features: input_ids and segment_ids of each.
-    """
+    """Consecutive lines: the number of the first, and their features."""
 
     first: int
     features: Features
 
 
 class ExtractionTask:
-    """Picks layers, and pools and normalizes them if asked to."""
+    """Selects layers, and pools and normalizes them."""
 
     def __init__(
         self,
@@ -50,7 +56,7 @@ class ExtractionTask:
         pooling: str = "none",
         normalize: bool = False,
     ):
-        """Takes the flags' values; see check_layers."""
+        """Takes the flags' values; see parse_layers."""
         self.layers = list(layers)
         self.pooling = pooling
         self._normalize = normalize
@@ -65,12 +71,12 @@ class ExtractionTask:
             x = self._pool(x, ops.cast(mask, "float32")[..., None])
             if self._normalize:
                 norm = ops.sqrt(ops.sum(ops.square(x), -1, keepdims=True))
-                x = x / ops.maximum(norm, _SMALL)
-            found[name(layer)] = x
+                x = x / ops.maximum(norm, _MIN_NORM)
+            found[_name(layer)] = x
         return found
 
     def _pool(self, x, mask):
-        """Maps float32 [B, S, H] and [B, S, 1] to [B, H] or itself."""
+        """Maps float32 [B, S, H] and [B, S, 1] to [B, H], or returns x."""
         if self.pooling == "cls":
             return x[:, 0]
         if self.pooling == "mean":
@@ -80,13 +86,12 @@ class ExtractionTask:
         return x
 
 
-def name(layer: int) -> str:
-    """Returns what a layer is called in files."""
+def _name(layer: int) -> str:
     return f"layer_{layer}"
 
 
 def parse_layers(text: str, config: BertConfig) -> list[int]:
-    """Reads --layers."""
+    """Parses the value of --layers."""
     count = config.num_hidden_layers
     found = []
     for part in text.split(","):
@@ -107,20 +112,6 @@ def parse_layers(text: str, config: BertConfig) -> list[int]:
     return found
 
 
-def block_size(
-    task: ExtractionTask,
-    *,
-    batch_size: int,
-    max_seq_length: int,
-    hidden_size: int,
-) -> int:
-    """Returns how many lines' activations may be in memory."""
-    places = max_seq_length if task.pooling == "none" else 1
-    line = 4 * places * hidden_size * len(task.layers)
-    batches = max(1, _BLOCK_BYTES // (line * batch_size))
-    return batch_size * min(batches, _BLOCK_BATCHES)
-
-
 def read_blocks(
     path: str,
     tokenizer: wordpiece.Tokenizer,
@@ -128,54 +119,95 @@ def read_blocks(
     max_seq_length: int,
     block_size: int,
 ) -> Iterator[Block]:
-    """Returns the lines of a file, as `a ||| b` if they are pairs.
+    """Returns the tokenized lines of a file; `a ||| b` is a pair.
 
     Args:
-      path: the file, plain, .gz or .bz2; it is found now and read as the blocks
-        are taken, never as a whole.
-      tokenizer: cuts the lines.
-      max_seq_length: in pieces.
+      path: the file, plain, .gz or .bz2. It is opened now and read block by
+        block.
+      tokenizer: of the model.
+      max_seq_length: in tokens; longer lines are truncated.
       block_size: in lines.
 
     Raises:
-      InputError: there is no such file, or, as it is read, a line is not UTF-8.
+      InputError: there is no such file, or, when it is reached, a line is not
+        UTF-8.
     """
     lines = text_tables.lines(file_system.find(path))
     texts = (line.strip() for _, line in lines)
-    parts = iter(lambda: list(itertools.islice(texts, block_size)), [])
+    blocks = iter(lambda: list(itertools.islice(texts, block_size)), [])
+
+    def encode(lines: list[str]) -> Features:
+        matches = [_PAIR.match(line) for line in lines]
+        pairs = zip(matches, lines, strict=True)
+        return features_lib.encode(
+            tokenizer,
+            [match[1] if match else line for match, line in pairs],
+            [match[2] if match else "" for match in matches],
+            max_seq_length=max_seq_length,
+            name=path,
+        )
+
     return (
-        Block(i * block_size, _encode(path, part, tokenizer, max_seq_length))
-        for i, part in enumerate(parts)
+        Block(number * block_size, encode(block))
+        for number, block in enumerate(blocks)
     )
 
 
-def _encode(path, lines, tokenizer, max_seq_length) -> Features:
-    matches = [_PAIR.match(line) for line in lines]
-    return features_lib.encode(
-        tokenizer,
-        [m[1] if m else line for m, line in zip(matches, lines, strict=True)],
-        [m[2] if m else "" for m in matches],
-        max_seq_length=max_seq_length,
-        name=path,
-    )
-
-
-def in_order(
+def block_size(
     task: ExtractionTask,
-    features: Features,
-    batches: Iterable[dict[str, np.ndarray]],
-) -> list[dict[str, np.ndarray]]:
-    """Returns each line's layers, [pieces, H] or [H], in the lines' order."""
-    lengths = features.lengths
-    found: list[dict[str, np.ndarray]] = [{} for _ in lengths]
-    for batch in batches:
-        for place, row in enumerate(batch["example_index"].tolist()):
-            for layer in map(name, task.layers):
-                values = batch[layer][place]
-                if task.pooling == "none":
-                    values = values[: lengths[row]].copy()
-                found[row][layer] = values
-    return found
+    *,
+    batch_size: int,
+    max_seq_length: int,
+    hidden_size: int,
+) -> int:
+    """Returns the number of lines whose activations may be in memory."""
+    vectors = max_seq_length if task.pooling == "none" else 1
+    line_bytes = 4 * vectors * hidden_size * len(task.layers)
+    batches = max(1, _BLOCK_BYTES // (line_bytes * batch_size))
+    return batch_size * min(batches, _BLOCK_BATCHES)
+
+
+def make_predict(
+    task: ExtractionTask,
+    start: pretrained.Start,
+    strategy: Any,
+    *,
+    dtype: Any,
+    jit_compile: bool,
+    batch_size: int,
+    lengths: Sequence[int],
+) -> Predict:
+    """Makes the encoder with its weights and compiles it.
+
+    Args:
+      task: selects the layers.
+      start: the pre-trained model.
+      strategy: the devices.
+      dtype: policy of the model's layers.
+      jit_compile: whether XLA compiles the model.
+      batch_size: over all replicas.
+      lengths: permitted sequence lengths of batches.
+
+    Returns:
+      A function from features to batches of the task's predictions.
+    """
+    with strategy.scope():
+        model = encoder.make_encoder(
+            start.config, attention=start.attention, dtype=dtype
+        )
+    pretrained.assign(model, start.init_checkpoint, tokenizer=start.tokenizer)
+    predictor = prediction.Predictor(
+        task, model, strategy=strategy, jit_compile=jit_compile
+    )
+
+    def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
+        return predictor.batches(
+            length_groups.ordered_batches(
+                features, batch_size=batch_size, lengths=lengths
+            )
+        )
+
+    return predict
 
 
 def write(
@@ -184,20 +216,20 @@ def write(
     *,
     task: ExtractionTask,
     tokens: Sequence[str],
-    predict: Callable[[Features], Iterable[dict[str, np.ndarray]]],
+    predict: Predict,
 ) -> int:
-    """Writes block after block, as they are computed; returns the lines.
+    """Writes the activations block by block; returns the number of lines.
 
     Args:
       blocks: of read_blocks.
       writer: of feature_files.open_writer.
-      task: chooses the layers.
+      task: selects the layers.
       tokens: the vocabulary.
-      predict: returns batches of the task's for some features.
+      predict: of make_predict.
     """
     count = 0
     for first, features in blocks:
-        found = in_order(task, features, predict(features))
+        layers = _in_order(task, features, predict(features))
         ids = np.split(features.ragged["input_ids"], features.row_splits[1:-1])
         writer.write(
             [
@@ -205,10 +237,28 @@ def write(
                     first + row,
                     ids[row],
                     [tokens[i] for i in ids[row].tolist()],
-                    layers,
+                    line_layers,
                 )
-                for row, layers in enumerate(found)
+                for row, line_layers in enumerate(layers)
             ]
         )
-        count += len(found)
+        count += len(layers)
     return count
+
+
+def _in_order(
+    task: ExtractionTask,
+    features: Features,
+    batches: Iterable[dict[str, np.ndarray]],
+) -> list[dict[str, np.ndarray]]:
+    """Returns each line's layers, [tokens, H] or [H], in the lines' order."""
+    lengths = features.lengths
+    found: list[dict[str, np.ndarray]] = [{} for _ in lengths]
+    for batch in batches:
+        for number, row in enumerate(batch["example_index"].tolist()):
+            for name in map(_name, task.layers):
+                values = batch[name][number]
+                if task.pooling == "none":
+                    values = values[: lengths[row]].copy()
+                found[row][name] = values
+    return found

@@ -1,12 +1,12 @@
-"""Files of activations, written as they come, whole or not at all.
+"""Writes files of activations, line by line; each file appears when complete.
 
     jsonl      as released: {"linex_index": 0, "features": [{"token": "[CLS]",
                "layers": [{"index": -1, "values": [...]}]}]}
     npz        input_ids [T], row_splits [N + 1], layer_-1 [T, H] of all lines
-    tfrecord   one tf.train.Example a line with the same names
-    parquet    one row a line with the same names; needs pyarrow
+    tfrecord   one tf.train.Example per line with the same names
+    parquet    one row per line with the same names; needs pyarrow
 
-Of pooled texts: "layers" in place of "features", and layer_-1 [N, H].
+Files of pooled texts have "layers" instead of "features", and layer_-1 [N, H].
 """
 
 import contextlib
@@ -21,21 +21,22 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from foundation import errors, file_system
 
 FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
-_OF_DISKS = ("npz", "parquet")  # Elsewhere they are copied as a whole.
-_COPY = 1 << 22
+_NEEDS_DISK = ("npz", "parquet")  # In a bucket, the complete file is copied.
+_COPY_BYTES = 1 << 22
 
 
 class Line(NamedTuple):
-    """What is written of one line.
+    """One line of text and its activations.
 
     number: counted from 0.
-    ids: int32 [pieces].
-    tokens: the pieces.
-    layers: name -> float32 [pieces, H] or, pooled, [H].
+    ids: int32 [tokens].
+    tokens: the tokens.
+    layers: name -> float32 [tokens, H] or, pooled, [H].
     """
 
     number: int
@@ -48,12 +49,12 @@ class Writer(Protocol):
     """Writes lines in their order."""
 
     def write(self, lines: Sequence[Line]) -> None:
-        """Writes one at least; a call's are a row group of a parquet file."""
+        """Writes at least one line; a call makes a row group in Parquet."""
 
 
 @contextlib.contextmanager
 def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
-    """Gives what writes a file; `form` is of FORMATS.
+    """Opens a writer of one of FORMATS.
 
     Raises:
       InputError: see check.
@@ -68,7 +69,7 @@ def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
     folder = os.path.dirname(path)
     if folder:
         tf.io.gfile.makedirs(folder)
-    with file_system.replacing(path, on_disk=form in _OF_DISKS) as hidden:
+    with file_system.replacing(path, on_disk=form in _NEEDS_DISK) as hidden:
         with contextlib.ExitStack() as stack:
             writer = writers[form](hidden, pooled, stack)
             yield writer
@@ -76,10 +77,12 @@ def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
 
 
 def check(path: str, form: str) -> None:
-    """Refuses what cannot be written here.
+    """Checks whether a file can be written, before any other work.
+
+    Logs a warning if the path ends in the name of another format.
 
     Raises:
-      InputError: the path is a directory's, or a package is missing.
+      InputError: the path is a directory, or a package is missing.
     """
     if tf.io.gfile.isdir(path):
         raise errors.InputError(
@@ -87,6 +90,16 @@ def check(path: str, form: str) -> None:
         )
     if not os.path.basename(path):
         raise errors.InputError(f"--output_file={path}: names no file")
+    extension = os.path.splitext(path)[1].removeprefix(".")
+    if extension in FORMATS and extension != form:
+        logging.warning(
+            "--output_file=%s is written in the format %s; "
+            "--output_format=%s writes %s",
+            path,
+            form,
+            extension,
+            extension,
+        )
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise errors.InputError(
             "--output_format=parquet needs pyarrow: pip install .[parquet]"
@@ -94,7 +107,7 @@ def check(path: str, form: str) -> None:
 
 
 class _JsonWriter:
-    """Writes one object a line, values to six decimals."""
+    """Writes one object per line, with values to six decimals."""
 
     def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
         self._pooled = pooled
@@ -106,7 +119,7 @@ class _JsonWriter:
             self._file.write(self._text(line) + "\n")
 
     def finish(self) -> None:
-        """Has nothing left to write."""
+        """Does nothing."""
 
     def _text(self, line: Line) -> str:
         columns = [
@@ -125,7 +138,7 @@ class _JsonWriter:
         return f'{head}"features": [{features}]}}'
 
     def _layers(self, columns) -> str:
-        # One format for a whole row: thrice as fast as json.dumps.
+        # One format string per row is three times as fast as json.dumps.
         values = columns[0][1]
         self._template = self._template or ", ".join(["%.6f"] * len(values))
         parts = (
@@ -136,15 +149,15 @@ class _JsonWriter:
 
 
 class _NpzWriter:
-    """Keeps each array in a file of its own until its length is known."""
+    """Keeps each array in a temporary file until its length is known."""
 
     def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
         self._path = path
         self._pooled = pooled
         self._stack = stack
-        # name -> file, length, example; nothing here grows with the lines.
+        # name -> file, length, first values; it does not grow with the lines.
         self._arrays: dict[str, list] = {}
-        self._pieces = 0
+        self._num_tokens = 0
 
     def write(self, lines: Sequence[Line]) -> None:
         for line in lines:
@@ -154,12 +167,12 @@ class _NpzWriter:
             for name, values in line.layers.items():
                 self._append(name, values[None] if self._pooled else values)
 
-    def _append_split(self, pieces: int) -> None:
-        """Appends where a line ends; at first, where it begins as well."""
+    def _append_split(self, tokens: int) -> None:
+        """Appends the end of a line, and at first the start 0."""
         if not self._arrays:
             self._append("row_splits", np.zeros(1, np.int64))
-        self._pieces += pieces
-        self._append("row_splits", np.array([self._pieces], np.int64))
+        self._num_tokens += tokens
+        self._append("row_splits", np.array([self._num_tokens], np.int64))
 
     def _append(self, name: str, values: np.ndarray) -> None:
         if name not in self._arrays:
@@ -183,11 +196,11 @@ class _NpzWriter:
                 entry = archive.open(f"{name}.npy", "w", force_zip64=True)
                 with entry:
                     np.lib.format.write_array_header_1_0(entry, header)
-                    shutil.copyfileobj(file, entry, _COPY)
+                    shutil.copyfileobj(file, entry, _COPY_BYTES)
 
 
 class _RecordWriter:
-    """Writes one tf.train.Example a line."""
+    """Writes one tf.train.Example per line."""
 
     def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
         self._pooled = pooled
@@ -205,11 +218,11 @@ class _RecordWriter:
             self._writer.write(example.SerializeToString())
 
     def finish(self) -> None:
-        """Has nothing left to write."""
+        """Does nothing."""
 
 
 class _ParquetWriter:
-    """Writes one row a line; [pieces, H] as a flat list."""
+    """Writes one row per line; [tokens, H] is a flat list."""
 
     def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
         self._path = path
@@ -237,7 +250,7 @@ class _ParquetWriter:
         self._writer.write_table(table)
 
     def finish(self) -> None:
-        """Has nothing left to write."""
+        """Does nothing."""
 
 
 def _lists(arrays: Sequence[np.ndarray]) -> Any:

@@ -1,13 +1,15 @@
-"""Guesses the words behind [MASK], as one checks a pre-trained model by eye.
+"""Predicts the tokens of masked positions, to check a pre-trained model by eye.
 
 The man went to the [MASK] .
     ->  store 0.31   door 0.12   house 0.07
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 from keras import ops
 
 from data.tokenization import wordpiece
@@ -17,14 +19,14 @@ MASK = "[MASK]"
 
 
 class Candidate(NamedTuple):
-    """One piece that may stand at a mask."""
+    """A token for a mask and its probability."""
 
     token: str
     probability: float
 
 
 class MaskedText(NamedTuple):
-    """A text as ids, [CLS] ... [SEP], and where its masks are."""
+    """The ids of a text, [CLS] ... [SEP], and the positions of its masks."""
 
     ids: list[int]
     positions: list[int]
@@ -33,13 +35,13 @@ class MaskedText(NamedTuple):
 def encode(
     tokenizer: wordpiece.Tokenizer, text: str, *, max_length: int
 ) -> MaskedText:
-    """Turns a text with [MASK] in it into ids.
+    """Tokenizes a text with [MASK] in it.
 
-    The released tokenizer would split "[MASK]" into three pieces, so the text
-    between the masks is tokenized and the masks are put in between.
+    The tokenizer would split "[MASK]" into three tokens. Therefore the parts
+    between the masks are tokenized.
 
     Raises:
-      InputError: the text has no mask or more than max_length pieces.
+      InputError: the text has no mask, or more than max_length tokens.
     """
     vocabulary = tokenizer.vocabulary
     encoding = tokenizer.encode(text.split(MASK))
@@ -48,20 +50,20 @@ def encode(
         encoding.row_splits[:-1], encoding.row_splits[1:], strict=True
     ):
         ids += [*encoding.ids[start:end].tolist(), vocabulary.mask_id]
-    ids[-1] = vocabulary.sep_id  # There is one mask less than parts.
+    ids[-1] = vocabulary.sep_id  # There is no mask after the last part.
     positions = [i for i, id_ in enumerate(ids) if id_ == vocabulary.mask_id]
     if not positions:
         raise errors.InputError(f"no {MASK} in {text[:60]!r}")
     if len(ids) > max_length:
         raise errors.InputError(
-            f"{len(ids)} pieces are more than the model's {max_length} "
+            f"{len(ids)} tokens are more than the model's {max_length} "
             f"positions: {text[:60]!r}"
         )
     return MaskedText(ids, positions)
 
 
 class MaskFiller:
-    """Ranks the vocabulary at every mask of a text."""
+    """Ranks the vocabulary for every mask of a text."""
 
     def __init__(
         self,
@@ -74,8 +76,9 @@ class MaskFiller:
 
         Args:
           model: a `PretrainingModel`.
-          tokenizer: that it was trained with.
-          left_to_right: whether a word is read off the place before it.
+          tokenizer: of the model.
+          left_to_right: whether the model predicts each token at the position
+            before it.
         """
         self._model = model
         self._tokenizer = tokenizer
@@ -85,9 +88,9 @@ class MaskFiller:
     def fill(
         self, texts: Sequence[str], *, top_k: int, batch_size: int = 16
     ) -> list[list[list[Candidate]]]:
-        """Returns for each text, for each of its masks, the likeliest pieces.
+        """Returns, for each mask of each text, the most probable tokens.
 
-        Several masks of one text are guessed independently of each other.
+        The masks of one text are predicted independently of each other.
 
         Raises:
           InputError: see `encode`.
@@ -108,10 +111,10 @@ class MaskFiller:
         tokens = self._tokenizer.vocabulary.tokens
         features = _pad(batch, self._tokenizer.vocabulary.pad_id)
         positions = features["masked_lm_positions"] - self._offset
-        features["masked_lm_positions"] = np.maximum(positions, 0)  # Padding.
+        features["masked_lm_positions"] = np.maximum(positions, 0)  # Padded.
         outputs = self._model(features)
         logits = ops.cast(outputs.masked_lm_logits, "float32")
-        logits = logits[..., : len(tokens)]  # Tables may be padded.
+        logits = logits[..., : len(tokens)]  # Embeddings may be padded.
         best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
         values, indices = map(ops.convert_to_numpy, best)  # [B, P, top_k]
         return [
@@ -146,3 +149,62 @@ def _pad(batch: Sequence[MaskedText], pad_id: int) -> dict[str, np.ndarray]:
         "segment_ids": np.zeros_like(input_ids),
         "masked_lm_positions": positions,
     }
+
+
+def read_texts(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """Yields the position ("name:line number") and the text of each line.
+
+    Blank lines are skipped; if there are no others, a warning is logged. Bytes
+    that are not UTF-8 become surrogates, as in Python's arguments.
+    """
+    number = 0
+    is_empty = True
+    for number, line in enumerate(lines, 1):
+        text = line.decode("utf-8-sig", "surrogateescape").strip()
+        if text:
+            is_empty = False
+            yield f"{name}:{number}", text
+    if is_empty:
+        logging.warning("%s: no text in %d line(s)", name, number)
+
+
+def print_filled(
+    filler: MaskFiller,
+    texts: Iterable[tuple[str, str]],
+    *,
+    top_k: int,
+    skips_errors: bool,
+) -> bool:
+    """Prints each text and one line of tokens per mask.
+
+    Args:
+      filler: predicts the masks.
+      texts: pairs of a name for messages and a text.
+      top_k: number of tokens per mask.
+      skips_errors: print a message on standard error for a text that cannot be
+        filled, and continue.
+
+    Returns:
+      Whether all texts were filled.
+
+    Raises:
+      InputError: a text cannot be filled.
+    """
+    all_filled = True
+    for name, text in texts:
+        try:
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise errors.InputError("not UTF-8 text")
+            (masks,) = filler.fill([text], top_k=top_k)
+        except errors.InputError as error:
+            if not skips_errors:
+                raise errors.InputError(f"{name}: {error}") from error
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            all_filled = False
+            continue
+        print(text)
+        for number, candidates in enumerate(masks, 1):
+            label = f"  mask {number}:" if len(masks) > 1 else " "
+            words = [f"{c.token} {c.probability:.3f}" for c in candidates]
+            print(label, "  ".join(words), flush=True)
+    return all_filled

@@ -20,32 +20,32 @@ def tokenizer():
     return wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(TOKENS))
 
 
-def _pieces(tokenizer, text, max_length=32):
+def _tokens(tokenizer, text, max_length=32):
     encoded = masked_words.encode(tokenizer, text, max_length=max_length)
     return [TOKENS[i] for i in encoded.ids], encoded.positions
 
 
-def test_masks_stand_between_tokenized_parts(tokenizer):
-    pieces, positions = _pieces(tokenizer, "The [MASK] sat on[MASK].")
-    assert pieces == "[CLS] the [MASK] sat on [MASK] . [SEP]".split()
+def test_the_parts_between_masks_are_tokenized(tokenizer):
+    tokens, positions = _tokens(tokenizer, "The [MASK] sat on[MASK].")
+    assert tokens == "[CLS] the [MASK] sat on [MASK] . [SEP]".split()
     assert positions == [2, 5]
 
 
 def test_a_mask_may_be_first_or_last(tokenizer):
-    pieces, positions = _pieces(tokenizer, "[MASK] cats [MASK]")
-    assert pieces == "[CLS] [MASK] cat ##s [MASK] [SEP]".split()
+    tokens, positions = _tokens(tokenizer, "[MASK] cats [MASK]")
+    assert tokens == "[CLS] [MASK] cat ##s [MASK] [SEP]".split()
     assert positions == [1, 4]
 
 
 def test_text_without_a_mask_or_too_long_is_refused(tokenizer):
     with pytest.raises(errors.InputError, match=r"no \[MASK\] in 'the cat'"):
-        _pieces(tokenizer, "the cat")
-    with pytest.raises(errors.InputError, match="7 pieces are more than"):
-        _pieces(tokenizer, "[MASK] the cat sat .", max_length=6)
+        _tokens(tokenizer, "the cat")
+    with pytest.raises(errors.InputError, match="7 tokens are more than"):
+        _tokens(tokenizer, "[MASK] the cat sat .", max_length=6)
 
 
 class _CopyingModel:
-    """Scores, at each mask, the piece that stands left of it highest."""
+    """Scores, at each mask, the token that is left of it highest."""
 
     config = types.SimpleNamespace(max_position_embeddings=16)
 
@@ -67,7 +67,7 @@ def test_each_mask_of_each_text_gets_its_own_ranking(tokenizer):
     assert filled[0][0][0].probability == pytest.approx(expected)
 
 
-def test_rows_beyond_the_vocabulary_are_no_pieces(tokenizer):
+def test_rows_beyond_the_vocabulary_are_no_tokens(tokenizer):
     class Padded(_CopyingModel):
         def __call__(self, features):
             logits = super().__call__(features).masked_lm_logits
