@@ -16,7 +16,7 @@ import dataclasses
 import io
 import sys
 
-from foundation import config_flags, file_system
+from foundation import config_flags, errors, file_system
 
 field = config_flags.field
 
@@ -70,10 +70,16 @@ def main(config: FillMaskConfig) -> int:
             )
         lines = typed.lines(sys.stdin, sys.stdout)
         texts = masked_words.read_texts("standard input", lines)
-    ok = masked_words.print_filled(
-        filler, texts, top_k=config.top_k, skips_errors=is_interactive
-    )
-    return 0 if ok or sys.stdin.isatty() else 2
+    code = 0
+    for name, text in texts:
+        try:
+            print(filler.describe(text, top_k=config.top_k), flush=True)
+        except errors.InputError as error:
+            if not is_interactive:
+                raise errors.InputError(f"{name}: {error}") from error
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            code = 0 if sys.stdin.isatty() else 2
+    return code
 
 
 if __name__ == "__main__":

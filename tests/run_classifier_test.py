@@ -177,6 +177,29 @@ def test_a_test_set_with_labels_gets_metrics(sst, place):
     assert len(rows) == 1 + 41
 
 
+def test_predictions_of_another_set_are_kept(sst, place):
+    """Under a name with the set that they belong to."""
+    flags = {"task_name": "SST-2", "init_checkpoint": sst}
+    for name in ("dev", "test", "test"):
+        folder = classifier_runs.run(
+            place,
+            "two_sets",
+            "--do_predict",
+            test_file=place / f"{name}.tsv",
+            **flags,
+        )
+    names = {x.name for x in folder.iterdir() if x.suffix in (".tsv", ".txt")}
+    assert names == {
+        "predictions.tsv",
+        "predictions_dev.tsv",
+        "scores_test_dev.txt",
+        "test_results.tsv",
+        "test_results_dev.tsv",
+    }
+    assert len((folder / "predictions_dev.tsv").read_text().splitlines()) == 42
+    assert len((folder / "predictions.tsv").read_text().splitlines()) == 10
+
+
 def test_a_table_is_not_predicted_by_a_model_without_labels(place, capsys):
     with pytest.raises(SystemExit) as caught:
         classifier_runs.run_csv(

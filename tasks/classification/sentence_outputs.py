@@ -201,6 +201,16 @@ class OutputWriter:
         if task.name == "ax":  # Predicted in the directory of MNLI's model.
             suffix = task.name
         suffix = f"_{suffix}" if suffix else ""
+        run_files.keep_other_sets(
+            output_dir,
+            [
+                f"test_results{suffix}.tsv",
+                f"predictions{suffix}.tsv",
+                f"scores_test{suffix}.txt",
+            ],
+            name=os.path.basename(texts.path).partition(".")[0],
+            digest=texts.digest,
+        )
         write_predictions(output_dir, suffix, task, texts, logits)
         if task.kind == examples.MULTIPLE_CHOICE:
             write_swag(output_dir, texts, logits)

@@ -526,8 +526,7 @@ def _labels_of_table(
     if known.names is not None:
         return known.names
     if data.files.get(TRAIN):
-        labels = examples.find_labels(read(TRAIN), kind)
-        return known.in_order(labels, "the sorted order")
+        return known.in_order(examples.find_labels(read(TRAIN), kind))
     if known.labels is None:
         raise errors.InputError(
             "the model has no labels, so it is not a classifier; for a "

@@ -4,7 +4,6 @@ The man went to the [MASK] .
     ->  store 0.31   door 0.12   house 0.07
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -105,6 +104,22 @@ class MaskFiller:
             filled += self._fill_batch(batch, top_k)
         return filled
 
+    def describe(self, text: str, *, top_k: int) -> str:
+        """Returns the text and one line per mask with its top_k tokens.
+
+        Raises:
+          InputError: see `encode`; or the text has bytes that are not UTF-8.
+        """
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise errors.InputError("not UTF-8 text")
+        (masks,) = self.fill([text], top_k=top_k)
+        lines = [text]
+        for number, candidates in enumerate(masks, 1):
+            label = f"  mask {number}:" if len(masks) > 1 else " "
+            words = [f"{c.token} {c.probability:.3f}" for c in candidates]
+            lines.append(f"{label} {'  '.join(words)}")
+        return "\n".join(lines)
+
     def _fill_batch(
         self, batch: Sequence[MaskedText], top_k: int
     ) -> list[list[list[Candidate]]]:
@@ -166,45 +181,3 @@ def read_texts(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
             yield f"{name}:{number}", text
     if is_empty:
         logging.warning("%s: no text in %d line(s)", name, number)
-
-
-def print_filled(
-    filler: MaskFiller,
-    texts: Iterable[tuple[str, str]],
-    *,
-    top_k: int,
-    skips_errors: bool,
-) -> bool:
-    """Prints each text and one line of tokens per mask.
-
-    Args:
-      filler: predicts the masks.
-      texts: pairs of a name for messages and a text.
-      top_k: number of tokens per mask.
-      skips_errors: print a message on standard error for a text that cannot be
-        filled, and continue.
-
-    Returns:
-      Whether all texts were filled.
-
-    Raises:
-      InputError: a text cannot be filled.
-    """
-    all_filled = True
-    for name, text in texts:
-        try:
-            if any("\ud800" <= char <= "\udfff" for char in text):
-                raise errors.InputError("not UTF-8 text")
-            (masks,) = filler.fill([text], top_k=top_k)
-        except errors.InputError as error:
-            if not skips_errors:
-                raise errors.InputError(f"{name}: {error}") from error
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
-            all_filled = False
-            continue
-        print(text)
-        for number, candidates in enumerate(masks, 1):
-            label = f"  mask {number}:" if len(masks) > 1 else " "
-            words = [f"{c.token} {c.probability:.3f}" for c in candidates]
-            print(label, "  ".join(words), flush=True)
-    return all_filled
