@@ -392,7 +392,7 @@ def run(
     )
     folder = os.path.join(config.output_dir, _FOLDER)
     runs = [
-        _Run(choice, activations, os.path.join(folder, choice.name))
+        _ChoiceRun(choice, activations, os.path.join(folder, choice.name))
         for choice in chosen
     ]
     before = [_read_result(run.folder, activations.settings) for run in runs]
@@ -415,7 +415,7 @@ def run(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Run:
+class _ChoiceRun:
     """The run of one choice."""
 
     choice: Choice

@@ -81,7 +81,7 @@ class Evaluation:
       values: scores in percent under the official names, and "score", by which
         runs are compared; empty if the set has no answers.
       question_set: the questions.
-      answers: the predicted answers.
+      answers: the predicted answers by the questions' ids.
       threshold: null odds above which there is no answer; None in 1.1.
       threshold_found: whether it is the best one for these questions.
       window_logits: what the answers were decoded from; None for an ensemble
@@ -90,7 +90,7 @@ class Evaluation:
 
     values: Mapping[str, float]
     question_set: dataset.QuestionSet
-    answers: Sequence[Answers]
+    answers: Mapping[str, Answers]
     threshold: float | None
     threshold_found: bool = False
     window_logits: WindowLogits | None = None
@@ -98,12 +98,7 @@ class Evaluation:
     @property
     def predictions(self) -> dict[str, str]:
         """The predicted texts by the questions' ids."""
-        return {
-            question.id: answers.text(self.threshold)
-            for question, answers in zip(
-                self.question_set.questions, self.answers, strict=True
-            )
-        }
+        return {i: a.text(self.threshold) for i, a in self.answers.items()}
 
 
 def evaluate(
@@ -125,13 +120,14 @@ def evaluate(
       default_threshold: the threshold if none can be found.
       window_logits: see Evaluation.
     """
+    ids = [question.id for question in question_set.questions]
+    by_id = dict(zip(ids, answers, strict=True))
     best: dict[str, metrics.Threshold] = {}
     if with_negative and question_set.has_impossible:
-        ids = [question.id for question in question_set.questions]
         best = metrics.best_thresholds(
             question_set,
-            {i: a.best for i, a in zip(ids, answers, strict=True)},
-            {i: a.null_odds for i, a in zip(ids, answers, strict=True)},
+            {i: a.best for i, a in by_id.items()},
+            {i: a.null_odds for i, a in by_id.items()},
         )
     finds_threshold = (
         with_negative and threshold is None and has_both_kinds(question_set)
@@ -150,7 +146,7 @@ def evaluate(
     evaluation = Evaluation(
         values={},
         question_set=question_set,
-        answers=answers,
+        answers=by_id,
         threshold=threshold if with_negative else None,
         threshold_found=finds_threshold,
         window_logits=window_logits,
@@ -213,24 +209,23 @@ def _threshold_of(
 
 def write_predictions(output_dir: str, evaluation: Evaluation) -> None:
     """Writes all files of predictions, and removes older ones of the set."""
-    ids = [question.id for question in evaluation.question_set.questions]
     lists = {
         number: [
             {name: getattr(entry, name) for name in Entry._fields[:-1]}
             for entry in answers.entries
         ]
-        for number, answers in zip(ids, evaluation.answers, strict=True)
+        for number, answers in evaluation.answers.items()
     }
     _write_json(output_dir, PREDICTIONS, evaluation.predictions)
     _write_json(output_dir, N_BEST, lists)
     if evaluation.threshold is not None:
-        odds = [answers.null_odds for answers in evaluation.answers]
-        _write_json(output_dir, NULL_ODDS, dict(zip(ids, odds, strict=True)))
+        odds = {i: a.null_odds for i, a in evaluation.answers.items()}
+        _write_json(output_dir, NULL_ODDS, odds)
     else:
-        _discard(output_dir, NULL_ODDS)
+        file_system.discard(os.path.join(output_dir, NULL_ODDS))
+    path = os.path.join(output_dir, LOGITS)
     if evaluation.window_logits is not None:
         windows, sizes, logits = evaluation.window_logits
-        path = os.path.join(output_dir, LOGITS)
         with (
             file_system.replacing(path, on_disk=True) as hidden,
             open(hidden, "wb") as file,
@@ -243,13 +238,8 @@ def write_predictions(output_dir: str, evaluation: Evaluation) -> None:
                 **dataclasses.asdict(sizes),
             )
     else:
-        _discard(output_dir, LOGITS)
-    logging.info("%s: %d questions answered", output_dir, len(ids))
-
-
-def _discard(output_dir: str, *names: str) -> None:
-    for name in names:
-        file_system.discard(os.path.join(output_dir, name))
+        file_system.discard(path)
+    logging.info("%s: %d questions answered", output_dir, len(lists))
 
 
 def _write_json(directory: str, name: str, values: Any) -> None:
@@ -497,9 +487,8 @@ def _mistakes(evaluation: Evaluation, scores: Sequence[metrics.Scores]) -> str:
     """Returns a table of wrong answers: lowest F1, then most probable first."""
     question_set = evaluation.question_set
     wrong = []
-    for question, answers, score in zip(
-        question_set.questions, evaluation.answers, scores, strict=True
-    ):
+    for question, score in zip(question_set.questions, scores, strict=True):
+        answers = evaluation.answers[question.id]
         text = answers.text(evaluation.threshold)
         entry = next((e for e in answers.entries if e.text == text), None)
         if score.f1 < 1 and entry is not None:
