@@ -1,9 +1,9 @@
-"""A linear-chain CRF on a tagger's scores (Lafferty et al., 2001).
+"""A linear-chain CRF on a tagger's logits (Lafferty et al., 2001).
 
-The words of a row are those places that have a label; places between them,
-pieces that continue a word and padding, are passed over. A row may hold several
-sentences, or a part of one: every sentence is a chain of its own, and only its
-true first and last word have scores of standing there.
+A row contains words at the positions that have a label. The CRF skips all other
+positions: continuations of a word, and padding. A row may contain several
+sentences, or a part of one; each sentence is a separate chain, and only its
+real first and last word get the scores `start` and `end`.
 """
 
 from typing import Any, NamedTuple
@@ -17,14 +17,20 @@ from modeling.config import BertConfig
 from modeling.losses import Weighted
 
 BEGINS, ENDS = 1, 2  # Bits of `boundaries`: a sentence's first and last word.
-# An encoder's learning rate would move transitions by 0.03 in three epochs.
+# With an encoder's learning rate, transitions would change by 0.03 in three
+# epochs.
 RATE = 100.0
-# Finite: sums of it stay exact enough, and no gradient is NaN.
-_NEVER = -1e4
+# Finite, so that sums stay exact enough and no gradient is NaN.
+_FORBIDDEN = -1e4
 
 
 class Scores(NamedTuple):
-    """One value for every tag behind another, [C, C], at first, [C], last."""
+    """The scores of tag sequences.
+
+    transitions: [C, C], of a column's tag after a row's.
+    start: [C], of a sentence's first tag.
+    end: [C], of its last tag.
+    """
 
     transitions: Any
     start: Any
@@ -32,11 +38,10 @@ class Scores(NamedTuple):
 
 
 class CrfTaggingModel(keras.Model):
-    """Adds scores of one tag following another to a TaggingModel.
+    """Adds the scores of tag sequences to a TaggingModel.
 
-    1. transitions [C, C] from row to column, start [C], end [C]: RATE times
-       what is learned, so that they learn RATE times as fast as the rest
-    2. what is forbidden has a score that no sentence reaches
+    The scores are RATE times the learned variables, so that they learn RATE
+    times as fast as the other weights.
 
     Checkpoint: crf/transitions, crf/start, crf/end; the tagger's own names.
     """
@@ -49,13 +54,14 @@ class CrfTaggingModel(keras.Model):
         forbidden: Scores | None = None,
         **options: Any,
     ):
-        """Makes the model.
+        """Creates the model.
 
         Args:
-            config: The released hyperparameters.
+            config: the released hyperparameters.
             num_classes: C.
-            forbidden: Of bool, or None where tags may stand in any order.
-            **options: Of TaggingModel.
+            forbidden: of bool, the tags that never follow, begin or end; None
+                allows all.
+            **options: of TaggingModel.
         """
         super().__init__(dtype=options.get("dtype"), autocast=False)
         self.tagger = models.TaggingModel(
@@ -74,7 +80,7 @@ class CrfTaggingModel(keras.Model):
 
     @property
     def config(self) -> BertConfig:
-        """The tagger's."""
+        """The tagger's hyperparameters."""
         return self.tagger.config
 
     @property
@@ -84,28 +90,30 @@ class CrfTaggingModel(keras.Model):
 
     @property
     def scores(self) -> Scores:
-        """What sentences are scored by, as NumPy arrays."""
+        """The scores as NumPy arrays."""
         learned = map(ops.convert_to_numpy, self.learned)
         return Scores(
             *(
-                np.where(never, np.float32(_NEVER), RATE * x)
-                for x, never in zip(learned, self._forbidden, strict=True)
+                np.where(is_forbidden, np.float32(_FORBIDDEN), RATE * x)
+                for x, is_forbidden in zip(
+                    learned, self._forbidden, strict=True
+                )
             )
         )
 
     def set_scores(self, scores: Scores) -> None:
-        """Sets what `scores` returns; what is forbidden stays so."""
-        for variable, values, never in zip(
+        """Sets the scores, except the forbidden ones."""
+        for variable, values, is_forbidden in zip(
             self.learned, scores, self._forbidden, strict=True
         ):
-            variable.assign(np.where(never, 0.0, values) / RATE)
+            variable.assign(np.where(is_forbidden, 0.0, values) / RATE)
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to logits float32 [B, S, C]."""
         return self.tagger(features, dropout_seed=dropout_seed)
 
     def sequence_loss(self, logits, label_ids, boundaries) -> Weighted:
-        """Scores whole sentences of tags.
+        """Computes the negative log-likelihood of the sentences' tags.
 
         Args:
             logits: float [B, S, C].
@@ -113,68 +121,81 @@ class CrfTaggingModel(keras.Model):
             boundaries: int32 [B, S], BEGINS, ENDS, their sum or 0.
 
         Returns:
-            Minus the logarithm of the sentences' probabilities, over words.
+            The sum over all sentences, and the number of words.
         """
-        known = label_ids >= 0
+        is_word = label_ids >= 0
         classes = ops.shape(logits)[2]
         tags = ops.one_hot(ops.maximum(label_ids, 0), classes)
-        flags = [known, boundaries % 2 == BEGINS, boundaries >= ENDS]
+        flags = [is_word, boundaries % 2 == BEGINS, boundaries >= ENDS]
         flags = [ops.cast(flag, "float32")[..., None] for flag in flags]
-        # Scores, tags and the three flags: [B, S, 2 C + 3].
-        places = ops.concatenate([logits, tags, *flags], axis=-1)
-        weight = ops.sum(flags[0])
-        return Weighted(ops.sum(self._surprise(places)), weight)
+        x = ops.concatenate([logits, tags, *flags], axis=-1)  # [B, S, 2 C + 3]
+        losses = self._negative_log_likelihood(x)
+        return Weighted(ops.sum(losses), ops.sum(flags[0]))
 
-    def _surprise(self, places):
-        """Maps [B, S, 2 C + 3] to what the rows' tags cost, [B, 1]."""
-        learned = self._tensors()
-        batch, _, width = ops.shape(places)
+    def _negative_log_likelihood(self, x):
+        """Maps [B, S, 2 C + 3] to the rows' losses, [B, 1]."""
+        scores = self._score_tensors()
+        batch, _, width = ops.shape(x)
         nothing = ops.zeros((batch, (width - 3) // 2))
         zero = ops.zeros((batch, 1))
 
-        def step(carry, inputs):
-            return _step(learned, carry, inputs)
+        def step(state, inputs):
+            return _step(scores, state, inputs)
 
         start = (nothing, nothing, zero, zero)
-        alpha, _, cost, is_open = lstm.last_carry(step, start, places)
-        # The rest of a sentence that goes on elsewhere.
-        return cost + is_open * ops.logsumexp(alpha, axis=1, keepdims=True)
+        alpha, _, loss, is_open = lstm.last_state(step, start, x)
+        # A sentence that the row does not end may continue in any way.
+        return loss + is_open * ops.logsumexp(alpha, axis=1, keepdims=True)
 
-    def _tensors(self) -> Scores:
-        """Returns the scores; gradients are those of what is learned."""
+    def _score_tensors(self) -> Scores:
+        """Returns the scores; their gradients are those of the variables."""
         found = []
-        for variable, never in zip(self.learned, self._forbidden, strict=True):
+        for variable, is_forbidden in zip(
+            self.learned, self._forbidden, strict=True
+        ):
             x = ops.convert_to_tensor(variable)
-            # RATE times x, without its gradient growing as well: that would
-            # be most of the norm that all gradients are clipped by.
+            # RATE * x with the gradient of x: a gradient RATE times as large
+            # would dominate the norm by which all gradients are clipped.
             x = x + ops.stop_gradient((RATE - 1.0) * x)
-            found.append(ops.where(ops.convert_to_tensor(never), _NEVER, x))
+            is_forbidden = ops.convert_to_tensor(is_forbidden)
+            found.append(ops.where(is_forbidden, _FORBIDDEN, x))
         return Scores(*found)
 
 
-def _step(scores: Scores, carry, inputs):
-    """Goes on by one place: [B, C], [B, C], [B, 1], [B, 1].
+def _step(scores: Scores, state, inputs):
+    """Processes one position.
 
-    The carry: the scores of all beginnings that end in each tag, the true tag
-    before, what it cost so far, and whether a sentence has begun.
+    Args:
+        scores: of tag sequences.
+        state: alpha [B, C], the log of the summed exponentials of all tag
+            sequences so far that end in each tag; last_tag [B, C], one-hot;
+            loss [B, 1], minus the score of the true tags so far, plus the
+            normalizers of finished sentences; is_open [B, 1], whether a
+            sentence has begun and not ended.
+        inputs: [B, 2 C + 3]; see sequence_loss.
+
+    Returns:
+        The next state.
     """
-    alpha, last, cost, is_open = carry
+    alpha, last_tag, loss, is_open = state
     classes = ops.shape(alpha)[1]
     logits, tag = inputs[:, :classes], inputs[:, classes:-3]
     is_word, begins, ends = ops.split(inputs[:, -3:], 3, axis=1)
-    first = begins * scores.start  # [B, C]
+
+    start = begins * scores.start  # [B, C]
     paths = alpha[:, :, None] + scores.transitions  # [B, C, C]
-    behind = ops.where(is_open > 0, ops.logsumexp(paths, axis=1), first)
-    known = ops.matmul(last, scores.transitions)
-    known = ops.where(is_open > 0, known, first)
-    reached = logits + behind
-    gained = ops.sum(
-        tag * (logits + known + ends * scores.end), axis=1, keepdims=True
+    before = ops.where(is_open > 0, ops.logsumexp(paths, axis=1), start)
+    next_alpha = logits + before
+    normalizer = ops.logsumexp(next_alpha + scores.end, axis=1, keepdims=True)
+
+    transition = ops.matmul(last_tag, scores.transitions)
+    transition = ops.where(is_open > 0, transition, start)
+    true_score = ops.sum(
+        tag * (logits + transition + ends * scores.end), axis=1, keepdims=True
     )
-    whole = ops.logsumexp(reached + scores.end, axis=1, keepdims=True)
     return (
-        ops.where(is_word > 0, reached, alpha),
-        ops.where(is_word > 0, tag, last),
-        cost + is_word * (ends * whole - gained),
+        ops.where(is_word > 0, next_alpha, alpha),
+        ops.where(is_word > 0, tag, last_tag),
+        loss + is_word * (ends * normalizer - true_score),
         ops.where(is_word > 0, 1.0 - ends, is_open),
     )

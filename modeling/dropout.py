@@ -1,111 +1,86 @@
 """Dropout whose mask is a pure function of an explicit seed.
 
-A seed is an int32 tensor of shape [2]. Whoever calls a model hands it one; the
-model folds in the index of each layer, a layer the index of each place, so no
-two places share a mask and no generator holds state:
+A seed is an int32 tensor [2]. The caller of a model passes one; the model
+derives a seed for each layer, and the layer one for each of its dropouts:
 
-    dropout_seed --fold_in(layer)--> layer seed --fold_in(place)--> mask
+    dropout_seed --fold_in(seed, layer)--> --fold_in(seed, number)--> mask
+
+So no two dropouts use the same mask, and no random generator has a state.
 """
 
 import keras
 from keras import ops
 
-from foundation import fusion
+from foundation import replacement
 
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 
-class _FixedSeed(keras.random.SeedGenerator):
-    """Hands keras.random exactly the given seed, and keeps no variable."""
-
-    def __init__(self, seed):  # The parent's would create a state variable.
-        # JAX alone wants its keys unsigned.
-        unsigned = keras.backend.backend() == "jax"
-        self._seed = ops.cast(seed, "uint32") if unsigned else seed
-
-    def next(self, ordered=True):
-        """Returns the seed; there is no next one."""
-        del ordered
-        return self._seed
-
-
-def fold_in(seed, data: int):
-    """Derives the seed of part number `data`.
-
-    Args:
-        seed: int32 [2].
-        data: A small number, the place of the part among its siblings.
-
-    Returns:
-        int32 [2]; different parts and different seeds give unrelated masks.
-    """
-    # Mixing before adding: the neighbors of a counted-up seed are then not the
-    # seeds of its parts.
-    return _random_words((2,), seed) + ops.convert_to_tensor([0, data], "int32")
-
-
-def keep(x, rate: float, seed):
-    """Draws which elements of x to keep.
-
-    Args:
-        x: any dtype and shape.
-        rate: Share to drop. It is rounded to a multiple of 2^-16.
-        seed: int32 [2], or None for inference.
-
-    Returns:
-        bool, the shape of x; None where nothing is dropped.
-    """
-    threshold = _threshold(rate)
-    if seed is None or threshold == 0:
-        return None
-    halves = _random_halves(_size(x), seed)
-    return ops.reshape(halves >= threshold - 2**15, ops.shape(x))
-
-
-def apply(x, kept, rate: float):
-    """Zeroes what is not kept and scales up the rest; None keeps all."""
-    if kept is None:
-        return x
-    scale = 1.0 / (1.0 - _threshold(rate) / 2**16)
-    return ops.where(kept, x * ops.cast(scale, x.dtype), ops.zeros((), x.dtype))
-
-
-def drop(x, kept, rate: float):
-    """Does the same as a part, which may be compiled; see fusion."""
-    return x if kept is None else fusion.part(apply, x, kept, rate=rate)
-
-
 def dropout(x, rate: float, seed):
-    """Zeroes a share of `rate` of the elements and scales up the others.
+    """Sets a fraction of the elements to zero and scales up the others.
 
     Args:
         x: float, any shape.
-        rate: Share to drop. It is rounded to a multiple of 2^-16.
-        seed: int32 [2], or None for inference: returns x itself.
+        rate: the fraction, rounded to a multiple of 2^-16.
+        seed: int32 [2], or None for inference, which returns x itself.
 
     Returns:
         float, the shape of x.
     """
-    return drop(x, keep(x, rate, seed), rate)
+    threshold = round(rate * 2**16)
+    if seed is None or threshold == 0:
+        return x
+    is_kept = _random_int16(_size(x), seed) >= threshold - 2**15
+    is_kept = ops.reshape(is_kept, ops.shape(x))
+    return keep(x, is_kept, scale=1.0 / (1.0 - threshold / 2**16))
 
 
-def _threshold(rate: float) -> int:
-    return round(rate * 2**16)
+@replacement.replaceable
+def keep(x, is_kept, *, scale: float):
+    """Returns x * scale where `is_kept`, bool of x's shape, and 0 elsewhere."""
+    return ops.where(
+        is_kept, x * ops.cast(scale, x.dtype), ops.zeros((), x.dtype)
+    )
 
 
-def _random_halves(size, seed):
-    """Draws int16 [size]: two from each random word, which halves the cost."""
+def fold_in(seed, number: int):
+    """Derives the seed of one of several parts of a model.
+
+    Args:
+        seed: int32 [2], or None.
+        number: the number of the part among its siblings.
+
+    Returns:
+        int32 [2], or None for None. Masks of different parts, and of different
+        seeds, are unrelated.
+    """
+    if seed is None:
+        return None
+    # The seed is hashed before the number is added: with successive seeds, the
+    # parts of one would otherwise have the seeds of the next.
+    return _random_int32((2,), seed) + ops.convert_to_tensor(
+        [0, number], "int32"
+    )
+
+
+def split(seed, count: int) -> list:
+    """Derives the seeds of `count` parts; None for each if the seed is None."""
+    return [fold_in(seed, number) for number in range(count)]
+
+
+def _random_int16(size, seed):
+    """Draws int16 [size], two from each random word of 32 bits."""
     # `view` needs a static last dimension, also where `size` is dynamic.
-    words = _random_words(((size + 1) // 2, 1), seed)
-    # It reshapes; TensorFlow reshapes int32, but no other type, on the host,
-    # where the mask of a GPU would have to travel to and from.
+    words = _random_int32(((size + 1) // 2, 1), seed)
+    # The unsigned type avoids a reshape of int32, which TensorFlow runs on the
+    # host: the mask of a GPU would travel there and back.
     halves = ops.view(ops.view(words, "uint32"), "int16")
     return ops.reshape(halves, (-1,))[:size]
 
 
-def _random_words(shape, seed):
-    """Draws int32 of a shape, uniform."""
-    # Without limits TensorFlow takes whole words and divides nothing.
+def _random_int32(shape, seed):
+    """Draws uniform int32 of a shape."""
+    # Without limits TensorFlow returns random words without a division.
     is_tensorflow = keras.backend.backend() == "tensorflow"
     limits = (None, None) if is_tensorflow else (_LOWEST, _HIGHEST)
     return keras.random.randint(
@@ -113,8 +88,22 @@ def _random_words(shape, seed):
     )
 
 
+class _FixedSeed(keras.random.SeedGenerator):
+    """Passes exactly the given seed to keras.random, without a variable."""
+
+    def __init__(self, seed):  # The parent's would create a state variable.
+        # JAX requires unsigned keys.
+        unsigned = keras.backend.backend() == "jax"
+        self._seed = ops.cast(seed, "uint32") if unsigned else seed
+
+    def next(self, ordered=True):
+        """Returns the seed."""
+        del ordered
+        return self._seed
+
+
 def _size(x):
-    """Returns the number of elements, a Python int where it is static."""
+    """Returns the number of elements, a Python int if the shape is static."""
     size = 1
     for dimension in ops.shape(x):
         size = size * dimension

@@ -1,60 +1,55 @@
-"""The parts of BERT's encoder, from the embeddings to one transformer block.
+"""The layers of BERT's encoder (Vaswani et al., 2017; Devlin et al., 2019).
 
-The letters of all shapes in modeling/:
+Shapes in modeling/ use these letters:
 
-    B batch   S sequence length   H hidden size   N heads   D head size (H / N)
-    I intermediate size   V vocabulary   P predictions per sequence
-    C classes   K choices (multiple choice)   L layers   T = B * S
-    R places that are read, of the last layer   M of them for the pooler
+    B batch size            S sequence length       V vocabulary size
+    H hidden size           N attention heads       D head size, H / N
+    I intermediate size     L layers                C classes
+    P predicted tokens      K choices               M pooled positions
+    Q query positions: those that attend. Q = S except in the last layer, which
+      only computes the positions that a head reads.
 
-Between embeddings and heads the activations are matrices [T, H], or [B * R, H]:
-products with weights are then plain matrix products. Every layer takes the
-released name of its checkpoint scope as `path` and makes its variables by a
-`variables.Maker`. Variables are float32; a layer casts them to its compute
-dtype where it uses them. Softmax and LayerNorm sum in float32 whatever the
-compute dtype.
+A `TransformerBlock` maps hidden states x [B, S, H] to new ones:
+
+    query, key, value = x W_q + b_q, x W_k + b_k, x W_v + b_v, in N heads
+    context = dropout(softmax(query key^T / sqrt(D) + attention_bias)) value
+    x = LayerNorm(x + dropout(context W_o + b_o))
+    x = LayerNorm(x + dropout(gelu(x W_1 + b_1) W_2 + b_2))
+
+The first part of this file holds the formulas as pure functions, the second
+part the layers, which own the weights. Each layer is given its scope in the
+released checkpoints as `path`, and creates its variables by a
+`variables.Maker`. Variables are float32 and are cast to the compute dtype where
+they are used. Softmax and LayerNorm always compute in float32.
 """
-
-import math
-from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
 
-from foundation import fusion
+from foundation import replacement
 from modeling import dropout, variables
 from modeling.config import LAYER_NORM_EPSILON, BertConfig
 
-# ----------------------------------------------------------------------
-# What stands behind the first product of feed-forward layers and heads.
+# The bias of hidden positions: it fits into float16, and is low enough for a
+# probability of zero.
+# https://github.com/google-research/bert/blob/master/modeling.py#L709
+HIDDEN = -10000.0
 
 
 def gelu(x):
-    """Computes the tanh form of GELU, the released activation.
+    """Computes the tanh approximation of GELU, as released.
 
     https://github.com/google-research/bert/blob/master/modeling.py#L264
-    """
-    # 0.5 (1 + tanh z) = sigmoid(2 z), and c (x + 0.044715 x^3) needs no power:
-    # six passes over memory instead of nine.
-    c = 2.0 * math.sqrt(2.0 / math.pi)
-    return x * ops.sigmoid(x * (c + 0.044715 * c * ops.square(x)))
-
-
-def gelu_erf(x):
-    """Computes the error-function form of GELU, Hugging Face's "gelu"."""
-    return (0.5 * x) * (1.0 + ops.erf(x * math.sqrt(0.5)))
-
-
-def gelu_fused(x):
-    """Computes the same as gelu, as TensorFlow fuses it with a product.
-
-    It does so where no gradient is asked for; elsewhere it has more passes.
     """
     return ops.gelu(x, approximate=True)
 
 
-BY_NAME = {
+def gelu_erf(x):
+    """Computes x * Phi(x) exactly: "gelu" in transformers."""
+    return ops.gelu(x, approximate=False)
+
+
+ACTIVATIONS = {
     "gelu": gelu,
     "gelu_erf": gelu_erf,
     "relu": ops.relu,
@@ -63,229 +58,173 @@ BY_NAME = {
 }
 
 
-# ----------------------------------------------------------------------
-# What a layer does around a product with a matrix, as pure functions.
-#
-# Each is a whole that fusion.part may have compiled: many cheap operations on
-# one tensor, which cost passes over memory rather than arithmetic.
+@replacement.replaceable
+def add_bias(x, bias, *, activation: str = "linear"):
+    """Computes activation(x + bias).
+
+    Args:
+        x: float [..., O].
+        bias: float32 [O].
+        activation: a name in ACTIVATIONS.
+
+    Returns:
+        Like x.
+    """
+    # Not `+`: TensorFlow fuses the BiasAdd of ops.add with a matrix product.
+    return ACTIVATIONS[activation](ops.add(x, ops.cast(bias, x.dtype)))
 
 
-def add_bias(x, bias):
-    """Adds float32 [N] to float [..., N] in the latter's dtype."""
-    # Not +: on TensorFlow, only ops.add makes of it the addition of a bias
-    # that is fused with the product and GELU.
-    return ops.add(x, ops.cast(bias, x.dtype))
-
-
-def add_bias_and_scale(x, bias, *, scale):
-    """Returns (x + bias) * scale; see add_bias."""
-    return add_bias(x, bias) * scale
-
-
-def normalize(x, gamma, beta, *, dtype):
-    """Normalizes the last axis in float32: fusion's kernel "layer_norm".
+@replacement.replaceable
+def layer_norm(x, gamma, beta, *, epsilon: float):
+    """Normalizes the last axis to mean 0 and variance 1, scales and shifts it.
 
     Args:
         x: float [..., H].
         gamma: float32 [H], the scale.
         beta: float32 [H], the shift.
-        dtype: of the result.
+        epsilon: is added to the variance.
 
     Returns:
-        [..., H].
+        Like x.
     """
-    options = {"epsilon": LAYER_NORM_EPSILON, "dtype": dtype}
-    return fusion.kernel("layer_norm", _normalize, x, gamma, beta, **options)
-
-
-def _normalize(x, gamma, beta, *, epsilon, dtype):
-    x = ops.cast(x, "float32")
-    centered = x - ops.mean(x, axis=-1, keepdims=True)
+    wide = ops.cast(x, "float32")
+    centered = wide - ops.mean(wide, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
-    scale = ops.rsqrt(variance + epsilon) * gamma
-    return ops.cast(beta + centered * scale, dtype)
+    normalized = centered * ops.rsqrt(variance + epsilon)
+    return ops.cast(gamma * normalized + beta, x.dtype)
 
 
-def activate(product, bias, *, activation):
-    """Returns activation(product + bias): [T, I], float32 [I] -> [T, I]."""
-    return activation(add_bias(product, bias))
-
-
-def end_half_block(product, bias, residual, gamma, beta, kept, *, rate):
-    """Adds the bias, drops out, adds the residual and normalizes.
+@replacement.replaceable
+def softmax(scores, attention_bias):
+    """Computes softmax(scores + attention_bias) over the last axis.
 
     Args:
-        product: float [T, H].
-        bias: float32 [H].
-        residual: like product.
-        gamma: float32 [H].
-        beta: float32 [H].
-        kept: bool [T, H] of dropout.keep, or None.
-        rate: of dropout.
+        scores: float [B, N, Q, S].
+        attention_bias: float32 [B, 1, 1 or Q, S].
 
     Returns:
-        Like product.
+        Like scores.
     """
-    x = dropout.apply(add_bias(product, bias), kept, rate)
-    return normalize(x + residual, gamma, beta, dtype=product.dtype)
+    wide = ops.cast(scores, "float32") + attention_bias
+    return ops.cast(ops.softmax(wide, axis=-1), scores.dtype)
 
 
-def gradient_of_scores(gradient, probs, kept, *, rate):
-    """Derives softmax and dropout after it by the scores; see attention.
+def attend(query, key, value, attention_bias, dropout_seed=None, *, rate=0.0):
+    """Computes dropout(softmax(query key^T / sqrt(D) + bias)) value.
 
     Args:
-        gradient: float [B, N, R, S], of what dropout left.
-        probs: like it, the result of softmax.
-        kept: bool [B, N, R, S] of dropout.keep, or None.
-        rate: of dropout.
-
-    Returns:
-        Like gradient.
-    """
-    by_probs = ops.cast(dropout.apply(gradient, kept, rate), "float32")
-    probs = ops.cast(probs, "float32")
-    weighted = probs * by_probs
-    total = ops.sum(weighted, axis=-1, keepdims=True)
-    return ops.cast(weighted - probs * total, gradient.dtype)
-
-
-# ----------------------------------------------------------------------
-# Functions that give their own derivative, on every backend of Keras.
-
-
-def own_derivative(function: Callable[..., tuple[Any, Callable]]) -> Callable:
-    """Has a function of tensors differentiated as it says.
-
-    Args:
-        function: maps tensors to (result, gradients); gradients maps the
-            gradient of the result to those of the tensors, one or a tuple of
-            one for each, None where there is none. Under jax.checkpoint it may
-            not refer to what is traced around it: hand that over as tensors.
-
-    Returns:
-        A function of the same tensors that returns the result.
-    """
-
-    @ops.custom_gradient
-    def call(*tensors):
-        result, gradients = function(*tensors)
-
-        def derive(*arguments, upstream=None):
-            if upstream is None:  # How a backend passes it differs.
-                (upstream,) = arguments
-            return gradients(upstream)
-
-        return result, derive
-
-    return call
-
-
-# ----------------------------------------------------------------------
-# From queries, keys and values to the context: softmax and two products.
-#
-#     scores = query . key + bias
-#     probs = softmax(scores), in float32; then in the dtype of the queries
-#     context = dropout(probs) . value
-#
-# A framework keeps softmax's float32 result for the way back, the largest
-# tensor
-# of a layer. Here the way back is by the probabilities that the products saw,
-# in
-# the dtype of the queries, and drops out of them again. All within it is summed
-# in float32, of the same rounded values on both sides, so that a row that sees
-# a
-# single place has a gradient of exactly zero.
-
-
-def attend(query, key, value, bias, dropout_seed=None, *, rate=0.0):
-    """Attends.
-
-    Args:
-        query: float [B, N, R, D], scaled; as a rule R = S.
-        key: [B, N, D, S].
-        value: [B, N, S, D].
-        bias: float32 [B, 1, 1 or R, S]; it has no gradient.
+        query: float [B, N, Q, D].
+        key: float [B, N, S, D].
+        value: float [B, N, S, D].
+        attention_bias: float32 [B, 1, 1 or Q, S].
         dropout_seed: int32 [2], or None for inference.
-        rate: of dropout.
+        rate: of dropout on the probabilities.
 
     Returns:
-        [B, N, R, D], in the dtype of the queries.
+        float [B, N, Q, D].
     """
-    if dropout_seed is None:
-        return ops.matmul(_probabilities(query, key, bias), value)
-
-    @own_derivative
-    def call(query, key, value, bias, dropout_seed):
-        probs = _probabilities(query, key, bias)
-        kept = dropout.keep(probs, rate, dropout_seed)
-        context = ops.matmul(dropout.drop(probs, kept, rate), value)
-
-        def gradients(upstream):
-            by_scores = fusion.part(
-                gradient_of_scores,
-                ops.matmul(upstream, _transposed(value)),
-                probs,
-                kept,
-                rate=rate,
-            )
-            dropped = dropout.drop(probs, kept, rate)
-            return (
-                ops.matmul(by_scores, _transposed(key)),
-                ops.matmul(_transposed(query), by_scores),
-                ops.matmul(_transposed(dropped), upstream),
-                None,
-                None,
-            )
-
-        return context, gradients
-
-    return call(query, key, value, bias, dropout_seed)
+    # Scaling the queries is cheaper than scaling the scores.
+    query = query * (query.shape[-1] ** -0.5)
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, Q, S]
+    probabilities = softmax(scores, attention_bias)
+    probabilities = dropout.dropout(probabilities, rate, dropout_seed)
+    return ops.matmul(probabilities, value)
 
 
-def _probabilities(query, key, bias):
-    scores = ops.matmul(query, key)  # [B, N, R, S]
-    return fusion.kernel("softmax", _softmax, scores, bias)
+def attention_bias(
+    input_mask, *, left_to_right: bool, packed: bool, query_positions=None
+):
+    """Computes what is added to scores: 0, or HIDDEN for hidden positions.
+
+        bidirectional   input_mask 1 1 1 0 -> 0 0 0 HIDDEN, the same for all
+        left_to_right   also hides the positions after that of the query
+        packed          also hides positions with another instance number
+
+    Args:
+        input_mask: int32 [B, S], 1 = real, 0 = padding. If packed, instance
+            numbers 1, 2, ... and 0 for padding.
+        left_to_right: whether later positions are hidden.
+        packed: whether other instances in the same row are hidden.
+        query_positions: int32 [B, Q], or None for all positions in order.
+
+    Returns:
+        float32 [B, 1, 1, S] if all queries see the same positions, otherwise
+        [B, 1, Q, S].
+    """
+    keys = input_mask[:, None, None, :]
+    # As released, padding positions see the real ones, too.
+    is_visible = keys > 0  # [B, 1, 1, S]
+    if packed:
+        queries = input_mask
+        if query_positions is not None:
+            queries = gather(input_mask, query_positions)
+        is_same = ops.equal(queries[:, None, :, None], keys)
+        is_visible = ops.logical_and(is_visible, is_same)  # [B, 1, Q, S]
+    if left_to_right:
+        order = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+        queries = order[None] if query_positions is None else query_positions
+        is_past = order <= queries[:, None, :, None]
+        is_visible = ops.logical_and(is_visible, is_past)
+    return (1.0 - ops.cast(is_visible, "float32")) * HIDDEN
 
 
-def _softmax(scores, bias):
-    wide = ops.cast(scores, "float32")
-    return ops.cast(ops.softmax(wide + bias), scores.dtype)
+def gather(x, positions):
+    """Selects positions of each sequence.
 
+    Args:
+        x: any dtype, [B, S] or [B, S, H].
+        positions: int32 or int64 [B, Q], in any order.
 
-def _transposed(x):
-    return ops.transpose(x, (0, 1, 3, 2))
+    Returns:
+        [B, Q] or [B, Q, H].
+    """
+    batch, length = ops.shape(x)[:2]
+    offsets = ops.arange(batch, dtype="int32") * length
+    rows = ops.reshape(x, (-1, *ops.shape(x)[2:]))
+    indices = ops.cast(positions, "int32") + offsets[:, None]
+    return ops.take(rows, indices, axis=0)
 
 
 class Dense(keras.layers.Layer):
-    """Multiplies by a matrix and adds a bias.
+    """Computes activation(x W + b).
 
     Checkpoint: {path}/kernel, {path}/bias
     """
 
-    def __init__(self, path, inputs, outputs, *, make, dtype=None):
-        """Makes kernel [inputs, outputs] and bias [outputs]."""
+    def __init__(
+        self,
+        path: str,
+        inputs: int,
+        outputs: int,
+        *,
+        activation: str = "linear",
+        make: variables.Maker,
+        dtype=None,
+    ):
+        """Creates the kernel [inputs, outputs] and the bias [outputs]."""
         super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        self.activation = activation
         self.kernel = make.normal(f"{path}/kernel", (inputs, outputs))
         self.bias = make.zeros(f"{path}/bias", (outputs,))
         self.built = True
 
     def call(self, x):
         """Maps float [..., inputs] to float [..., outputs]."""
-        return fusion.part(add_bias, self.product(x), self.bias)
-
-    def product(self, x):
-        """Maps the same without the bias."""
-        return ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
+        *leading, inputs = ops.shape(x)
+        x = ops.reshape(x, (-1, inputs))  # One matrix product is fastest.
+        x = ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
+        x = add_bias(x, self.bias, activation=self.activation)
+        return ops.reshape(x, (*leading, self.kernel.shape[1]))
 
 
 class LayerNorm(keras.layers.Layer):
-    """Normalizes the last axis to mean 0 and variance 1, in float32.
+    """Normalizes the last axis; see `layer_norm`.
 
     Checkpoint: {path}/gamma, {path}/beta
     """
 
-    def __init__(self, path, size, *, make, dtype=None):
-        """Makes gamma and beta [size]."""
+    def __init__(self, path: str, size: int, *, make, dtype=None):
+        """Creates gamma and beta [size]."""
         super().__init__(name=_name(path), dtype=dtype, autocast=False)
         self.gamma = make.ones(f"{path}/gamma", (size,))
         self.beta = make.zeros(f"{path}/beta", (size,))
@@ -293,11 +232,12 @@ class LayerNorm(keras.layers.Layer):
 
     def call(self, x):
         """Maps float [..., H] to the same shape in the compute dtype."""
-        return normalize(x, self.gamma, self.beta, dtype=self.compute_dtype)
+        x = layer_norm(x, self.gamma, self.beta, epsilon=LAYER_NORM_EPSILON)
+        return ops.cast(x, self.compute_dtype)
 
 
 class Embeddings(keras.layers.Layer):
-    """Sums what a piece is, which sentence it is in and where it stands.
+    """Represents each token by its word, its sentence and its position.
 
     1. word + token type + position embedding
     2. LayerNorm
@@ -306,8 +246,8 @@ class Embeddings(keras.layers.Layer):
     Checkpoint: bert/embeddings/...
     """
 
-    def __init__(self, path, config: BertConfig, *, make, dtype=None):
-        """Makes the three tables and the normalization."""
+    def __init__(self, path: str, config: BertConfig, *, make, dtype=None):
+        """Creates the three tables and the LayerNorm."""
         super().__init__(name=_name(path), dtype=dtype, autocast=False)
         size = config.hidden_size
         self.rate = config.hidden_dropout_prob
@@ -327,7 +267,7 @@ class Embeddings(keras.layers.Layer):
         self.built = True
 
     def call(self, input_ids, segment_ids, position_ids, dropout_seed=None):
-        """Embeds.
+        """Embeds tokens.
 
         Args:
             input_ids: int32 [B, S].
@@ -336,156 +276,112 @@ class Embeddings(keras.layers.Layer):
             dropout_seed: int32 [2], or None for inference.
 
         Returns:
-            float [T, H].
+            float [B, S, H].
         """
-        length, size = ops.shape(input_ids)[1], self.word_embeddings.shape[1]
+        words = ops.take(self.word_embeddings, input_ids, axis=0)
+        # A product with a one-hot matrix: gathering from 2 rows is slower.
+        types = ops.convert_to_tensor(self.token_type_embeddings)
+        one_hot = ops.one_hot(segment_ids, types.shape[0], dtype=types.dtype)
+        types = ops.matmul(one_hot, types)
         if position_ids is None:
+            length = ops.shape(input_ids)[1]
             positions = self.position_embeddings[:length]  # [S, H]
         else:
             positions = ops.take(self.position_embeddings, position_ids, axis=0)
-        x = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, H]
-        x = x + self._segments(segment_ids) + positions
-        x = ops.reshape(x, (-1, size))  # [T, H]
-        return dropout.dropout(self.layer_norm(x), self.rate, dropout_seed)
-
-    def _segments(self, segment_ids):
-        """Looks up [B, S, H]; a product, as gathering from 2 rows is slow."""
-        table = ops.convert_to_tensor(self.token_type_embeddings)
-        one_hot = ops.one_hot(segment_ids, table.shape[0], dtype=table.dtype)
-        return ops.matmul(one_hot, table)
+        x = words + types + positions  # [B, S, H]
+        x = self.layer_norm(x)
+        return dropout.dropout(x, self.rate, dropout_seed)
 
     def vocabulary_scores(self, x):
-        """Multiplies float [T, H] by the transposed word table: [T, V]."""
-        table = ops.convert_to_tensor(self.word_embeddings)
-        return _times_rows(x, ops.cast(table, self.compute_dtype))
+        """Multiplies float [..., H] by the transposed word table: [..., V]."""
+        *leading, size = ops.shape(x)
+        table = ops.cast(self.word_embeddings, self.compute_dtype)  # [V, H]
+        x = ops.matmul(ops.reshape(x, (-1, size)), ops.transpose(table))
+        return ops.reshape(x, (*leading, table.shape[0]))
 
 
 class SelfAttention(keras.layers.Layer):
-    """Lets every position gather from those that it may see.
+    """Lets each query position gather from the positions that it may see.
 
-    1. query, key and value projections, split into N heads
-    2. scores = query . key / sqrt(D) + mask
-    3. probabilities = softmax(scores), dropout
-    4. context = probabilities . value, heads side by side
+    1. query, key and value projections, each split into N heads
+    2. context = dropout(softmax(query key^T / sqrt(D) + bias)) value
+    3. the contexts of all heads side by side, projected to H
 
-    Checkpoint: bert/encoder/layer_N/attention/self/...
+    Checkpoint: bert/encoder/layer_N/attention/{self,output/dense}/...
     """
 
-    def __init__(self, path, config: BertConfig, *, make, dtype=None):
-        """Makes the three projections."""
+    def __init__(self, path: str, config: BertConfig, *, make, dtype=None):
+        """Creates the four projections."""
         super().__init__(name=_name(path), dtype=dtype, autocast=False)
-        self.heads = config.num_attention_heads
-        self.head_size = config.head_size
+        self.num_heads = config.num_attention_heads
         self.rate = config.attention_probs_dropout_prob
         size = config.hidden_size
         options = {"make": make, "dtype": self.dtype_policy}
-        self.query = Dense(f"{path}/query", size, size, **options)
-        self.key = Dense(f"{path}/key", size, size, **options)
-        self.value = Dense(f"{path}/value", size, size, **options)
+        self.query = Dense(f"{path}/self/query", size, size, **options)
+        self.key = Dense(f"{path}/self/key", size, size, **options)
+        self.value = Dense(f"{path}/self/value", size, size, **options)
+        self.output_dense = Dense(f"{path}/output/dense", size, size, **options)
         self.built = True
 
-    def call(self, x, seen, attention_bias, dropout_seed=None):
+    def call(self, x, memory, attention_bias, dropout_seed=None):
         """Attends.
 
         Args:
-            x: float [B * R, H], the places that gather; as a rule all S.
-            seen: float [T, H], those they gather from; x itself, if all.
-            attention_bias: float32 [B, 1, 1 or R, S], added to the scores.
+            x: float [B, Q, H], the query positions.
+            memory: float [B, S, H], all positions.
+            attention_bias: float32 [B, 1, 1 or Q, S], added to the scores.
             dropout_seed: int32 [2], or None for inference.
 
         Returns:
-            float [B * R, H].
+            float [B, Q, H].
         """
-        batch, *_, length = ops.shape(attention_bias)
-        shape = (-1, length, self.heads, self.head_size)
-        # Scaling the queries is the smaller product; 1/8 for D = 64 is exact.
-        query = fusion.part(
-            add_bias_and_scale,
-            self.query.product(x),
-            self.query.bias,
-            scale=1.0 / math.sqrt(self.head_size),
-        )
-        query = ops.reshape(query, (batch, -1, *shape[2:]))
-        query = ops.transpose(query, (0, 2, 1, 3))
-        key = ops.transpose(ops.reshape(self.key(seen), shape), (0, 2, 3, 1))
-        value = ops.transpose(
-            ops.reshape(self.value(seen), shape), (0, 2, 1, 3)
-        )
+        query = self._split_heads(self.query(x))  # [B, N, Q, D]
+        key = self._split_heads(self.key(memory))  # [B, N, S, D]
+        value = self._split_heads(self.value(memory))  # [B, N, S, D]
         context = attend(
             query, key, value, attention_bias, dropout_seed, rate=self.rate
         )
-        context = ops.transpose(context, (0, 2, 1, 3))
-        return ops.reshape(context, (-1, self.heads * self.head_size))
+        context = ops.transpose(context, (0, 2, 1, 3))  # [B, Q, N, D]
+        return self.output_dense(ops.reshape(context, ops.shape(x)))
 
-
-class ResidualOutput(keras.layers.Layer):
-    """Ends each half of a block: projects, adds the residual, normalizes.
-
-    Checkpoint: bert/encoder/layer_N/{attention/output,output}/...
-    """
-
-    def __init__(self, path, inputs, config: BertConfig, *, make, dtype=None):
-        """Makes the projection to H and the normalization."""
-        super().__init__(name=_name(path), dtype=dtype, autocast=False)
-        self.rate = config.hidden_dropout_prob
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.dense = Dense(
-            f"{path}/dense", inputs, config.hidden_size, **options
-        )
-        self.layer_norm = LayerNorm(
-            f"{path}/LayerNorm", config.hidden_size, **options
-        )
-        self.built = True
-
-    def call(self, x, residual, dropout_seed=None):
-        """Maps float [T, inputs] and the residual [T, H] to float [T, H]."""
-        product = self.dense.product(x)
-        return fusion.part(
-            end_half_block,
-            product,
-            self.dense.bias,
-            residual,
-            self.layer_norm.gamma,
-            self.layer_norm.beta,
-            dropout.keep(product, self.rate, dropout_seed),
-            rate=self.rate,
-        )
+    def _split_heads(self, x):
+        """Maps float [B, S, H] to float [B, N, S, D]."""
+        batch, length, size = ops.shape(x)
+        shape = (batch, length, self.num_heads, size // self.num_heads)
+        return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
 
 
 class FeedForward(keras.layers.Layer):
-    """Widens to I and applies the activation.
+    """Computes gelu(x W_1 + b_1) W_2 + b_2 for each position.
 
-    Checkpoint: bert/encoder/layer_N/intermediate/...
+    Checkpoint: bert/encoder/layer_N/{intermediate,output}/dense/...
     """
 
-    def __init__(self, path, config: BertConfig, *, make, dtype=None):
-        """Makes the projection to I."""
-        super().__init__(name=_name(path), dtype=dtype, autocast=False)
-        self.dense = Dense(
-            f"{path}/dense",
-            config.hidden_size,
-            config.intermediate_size,
-            make=make,
-            dtype=self.dtype_policy,
+    def __init__(self, path: str, config: BertConfig, *, make, dtype=None):
+        """Creates the projections to I and back to H."""
+        super().__init__(name="feed_forward", dtype=dtype, autocast=False)
+        hidden, intermediate = config.hidden_size, config.intermediate_size
+        options = {"make": make, "dtype": self.dtype_policy}
+        self.intermediate = Dense(
+            f"{path}/intermediate/dense",
+            hidden,
+            intermediate,
+            activation=config.hidden_act,
+            **options,
         )
-        self.activation = BY_NAME[config.hidden_act]
+        self.output_dense = Dense(
+            f"{path}/output/dense", intermediate, hidden, **options
+        )
         self.built = True
 
-    def call(self, x, *, is_training: bool):
-        """Maps float [T, H] to float [T, I]."""
-        activation = self.activation
-        if activation is gelu and not is_training:
-            activation = gelu_fused
-        return fusion.part(
-            activate,
-            self.dense.product(x),
-            self.dense.bias,
-            activation=activation,
-        )
+    def call(self, x):
+        """Maps float [B, Q, H] to the same shape."""
+        x = self.intermediate(x)  # [B, Q, I]
+        return self.output_dense(x)
 
 
 class TransformerBlock(keras.layers.Layer):
-    """Is one of the L layers: attention, then feed-forward, both residual.
+    """One of the L layers: attention, then feed-forward.
 
     Checkpoint: bert/encoder/layer_N/...
     """
@@ -498,117 +394,35 @@ class TransformerBlock(keras.layers.Layer):
         make: variables.Maker,
         dtype=None,
     ):
-        """Makes the block's four parts."""
+        """Creates both halves, each with its LayerNorm."""
         super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        self.rate = config.hidden_dropout_prob
+        size = config.hidden_size
         options = {"make": make, "dtype": self.dtype_policy}
-        self.attention = SelfAttention(
-            f"{path}/attention/self", config, **options
+        self.attention = SelfAttention(f"{path}/attention", config, **options)
+        self.attention_norm = LayerNorm(
+            f"{path}/attention/output/LayerNorm", size, **options
         )
-        self.attention_output = ResidualOutput(
-            f"{path}/attention/output", config.hidden_size, config, **options
-        )
-        self.intermediate = FeedForward(
-            f"{path}/intermediate", config, **options
-        )
-        self.output_dense = ResidualOutput(
-            f"{path}/output", config.intermediate_size, config, **options
+        self.feed_forward = FeedForward(path, config, **options)
+        self.output_norm = LayerNorm(
+            f"{path}/output/LayerNorm", size, **options
         )
         self.built = True
 
-    def call(self, x, seen, attention_bias, dropout_seed=None):
-        """Maps float [B * R, H] to the same; see SelfAttention."""
-        seeds = [None, None, None]
-        if dropout_seed is not None:
-            seeds = [dropout.fold_in(dropout_seed, i) for i in range(3)]
-        context = self.attention(x, seen, attention_bias, seeds[0])
-        x = self.attention_output(context, x, seeds[1])
-        wide = self.intermediate(x, is_training=dropout_seed is not None)
-        return self.output_dense(wide, x, seeds[2])
+    def call(self, x, memory, attention_bias, dropout_seed=None):
+        """Maps float [B, Q, H] to the same shape; see SelfAttention."""
+        seeds = dropout.split(dropout_seed, 3)
+        residual = x
+        x = self.attention(x, memory, attention_bias, seeds[0])
+        x = dropout.dropout(x, self.rate, seeds[1])
+        x = self.attention_norm(x + residual)
 
-
-@own_derivative
-def _times_rows(x, table):
-    """Multiplies [T, H] by the transpose of [V, H].
-
-    The derived gradient of the table would be a product [H, V] and its
-    transpose, a pass over the largest matrix of the model.
-    """
-
-    def gradients(upstream):
-        by_table = ops.matmul(ops.transpose(upstream), x)
-        return ops.matmul(upstream, table), by_table
-
-    return ops.matmul(x, ops.transpose(table)), gradients
+        residual = x
+        x = self.feed_forward(x)
+        x = dropout.dropout(x, self.rate, seeds[2])
+        return self.output_norm(x + residual)
 
 
 def _name(path: str) -> str:
     """Returns the last part of a path, the layer's own name."""
     return path.rpartition("/")[2]
-
-
-# ----------------------------------------------------------------------
-# Some places of each row, in place of all S.
-
-
-def gather(x, positions):
-    """Picks places.
-
-    Args:
-        x: any dtype, [B, S] or [B, S, H].
-        positions: int32 or int64 [B, R], in any order.
-
-    Returns:
-        [B, R] or [B, R, H].
-    """
-    batch, length = ops.shape(x)[:2]
-    offsets = ops.arange(batch, dtype="int32") * length
-    rows = ops.reshape(x, (-1, *ops.shape(x)[2:]))
-    indices = ops.cast(positions, "int32") + offsets[:, None]
-    return ops.take(rows, indices, axis=0)
-
-
-# ----------------------------------------------------------------------
-# What is added to attention scores so that some places are not seen.
-#
-# Made once per batch and used by every layer that computes all places:
-#
-#     bidirectional   input_mask 1 1 1 0 -> 0 0 0 -10000, the same for all rows
-#     left_to_right   besides, row i does not see the places after i
-#     packed          row i sees the places with its own instance number only
-
-# https://github.com/google-research/bert/blob/master/modeling.py#L709
-# It fits into float16, and is enough to make a probability zero.
-HIDDEN = -10000.0
-
-
-def attention_bias(
-    input_mask, *, left_to_right: bool, packed: bool, positions=None
-):
-    """Computes the float32 bias.
-
-    Args:
-        input_mask: int32 [B, S], 1 = real, 0 = padding. If packed, instance
-            numbers 1, 2, ... and 0 for padding.
-        left_to_right: Hides what comes later.
-        packed: Hides other instances of the same row.
-        positions: int32 [B, R], the rows that are wanted, or None for all.
-
-    Returns:
-        float32 [B, 1, 1, S] or, where rows differ, [B, 1, S or R, S].
-    """
-    columns = input_mask[:, None, None, :]
-    if packed:
-        rows = input_mask
-        if positions is not None:
-            rows = gather(rows, positions)
-        rows = rows[:, None, :, None]
-        visible = ops.logical_and(ops.equal(rows, columns), columns > 0)
-    else:
-        # As released: also a padding row sees the real places.
-        visible = columns > 0  # [B, 1, 1, S]
-    if left_to_right:
-        order = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-        rows = order[None, :] if positions is None else positions
-        is_past = order <= rows[:, None, :, None]
-        visible = ops.logical_and(visible, is_past)
-    return (1.0 - ops.cast(visible, "float32")) * HIDDEN

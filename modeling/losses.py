@@ -1,20 +1,21 @@
 """Losses and training metrics as pairs of a sum and a weight.
 
-A pair is what survives splitting a batch over replicas and micro-batches: sums
-and weights add up, and whoever has added all of them divides once. All inputs
-may be in any float type; sums are float32. `weights` says how much every
-example (or place) counts; padding counts 0.
+When a batch is split over replicas and micro-batches, the pairs of its parts
+add up to the pair of the batch; the training loop divides once. Inputs may have
+any float type; sums are float32. `weights` is the weight of each example or
+position; padding has weight 0.
 """
 
 from typing import Any, NamedTuple
 
 from keras import ops
 
-from modeling import layers
+# https://github.com/google-research/bert/blob/master/run_pretraining.py#L280
+MASKED_LM_EPSILON = 1e-5
 
 
 class Weighted(NamedTuple):
-    """A mean that is not divided yet: sum / (weight + epsilon)."""
+    """A mean before the division: sum / (weight + epsilon)."""
 
     sum: Any
     weight: Any
@@ -22,16 +23,12 @@ class Weighted(NamedTuple):
 
     @property
     def value(self):
-        """The mean over what was summed so far."""
+        """The mean."""
         return self.sum / (self.weight + self.epsilon)
 
 
-# https://github.com/google-research/bert/blob/master/run_pretraining.py#L280
-MASKED_LM_EPSILON = 1e-5
-
-
 def masked_lm(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
-    """Scores the predictions of the masked pieces.
+    """Computes the loss of the masked tokens.
 
     Args:
         logits: float [B, P, V].
@@ -39,27 +36,27 @@ def masked_lm(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
         masked_lm_weights: float32 [B, P].
 
     Returns:
-        Cross entropy over the masked places of weight 1.
+        Cross-entropy over the masked positions.
     """
-    loss = _vocabulary_cross_entropy(logits, masked_lm_ids)
+    loss = _cross_entropy(logits, masked_lm_ids)
     return _weighted(loss, masked_lm_weights, MASKED_LM_EPSILON)
 
 
 def masked_lm_accuracy(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
-    """Counts right pieces; takes what `masked_lm` takes."""
-    return _weighted(_right(logits, masked_lm_ids), masked_lm_weights)
+    """Counts correct tokens; the arguments are those of `masked_lm`."""
+    return _weighted(_correct(logits, masked_lm_ids), masked_lm_weights)
 
 
 def next_sentence(logits, next_sentence_labels, weights=None) -> Weighted:
-    """Scores the next-sentence predictions.
+    """Computes the loss of the next-sentence predictions.
 
     Args:
         logits: float [B, 2], or [B, M, 2] with M pairs in a row.
         next_sentence_labels: int32 [B, 1] or [B], or [B, M].
-        weights: float [B] (or [B, M]), or None where every pair counts.
+        weights: float [B] (or [B, M]), or None if all count.
 
     Returns:
-        Cross entropy over the pairs.
+        Cross-entropy over the pairs.
     """
     labels = ops.reshape(next_sentence_labels, ops.shape(logits)[:-1])
     return _weighted(_cross_entropy(logits, labels), weights)
@@ -68,34 +65,34 @@ def next_sentence(logits, next_sentence_labels, weights=None) -> Weighted:
 def next_sentence_accuracy(
     logits, next_sentence_labels, weights=None
 ) -> Weighted:
-    """Counts right pairs; takes what `next_sentence` takes."""
+    """Counts correct pairs; the arguments are those of `next_sentence`."""
     labels = ops.reshape(next_sentence_labels, ops.shape(logits)[:-1])
-    return _weighted(_right(logits, labels), weights)
+    return _weighted(_correct(logits, labels), weights)
 
 
 def left_to_right(logits, input_ids, input_mask) -> Weighted:
-    """Scores the prediction of every next piece.
+    """Computes the loss of predicting each next token.
 
     Args:
-        logits: float [B, S, V], the score at a place being for the next one.
-        input_ids: int32 [B, S], without masked places.
+        logits: float [B, S, V]; those at position i predict token i + 1.
+        input_ids: int32 [B, S], without masks.
         input_mask: int32 [B, S].
 
     Returns:
-        Cross entropy over all real pieces but the first of each row.
+        Cross-entropy over all real tokens but the first of each row.
     """
-    loss = _vocabulary_cross_entropy(logits[:, :-1], input_ids[:, 1:])
+    loss = _cross_entropy(logits[:, :-1], input_ids[:, 1:])
     return _weighted(loss, input_mask[:, 1:], MASKED_LM_EPSILON)
 
 
 def left_to_right_accuracy(logits, input_ids, input_mask) -> Weighted:
-    """Counts right next pieces; takes what `left_to_right` takes."""
-    right = _right(logits[:, :-1], input_ids[:, 1:])
-    return _weighted(right, input_mask[:, 1:])
+    """Counts correct tokens; the arguments are those of `left_to_right`."""
+    correct = _correct(logits[:, :-1], input_ids[:, 1:])
+    return _weighted(correct, input_mask[:, 1:])
 
 
 def classification(logits, label_ids, weights=None) -> Weighted:
-    """Scores one class per example; also one of K choices.
+    """Computes the loss of one class per example, or of one of K choices.
 
     Args:
         logits: float [B, C].
@@ -103,18 +100,18 @@ def classification(logits, label_ids, weights=None) -> Weighted:
         weights: float or int [B] (is_real_example), or None.
 
     Returns:
-        Cross entropy over the examples.
+        Cross-entropy over the examples.
     """
     return _weighted(_cross_entropy(logits, label_ids), weights)
 
 
 def classification_accuracy(logits, label_ids, weights=None) -> Weighted:
-    """Counts right classes; takes what `classification` takes."""
-    return _weighted(_right(logits, label_ids), weights)
+    """Counts correct classes; the arguments are those of `classification`."""
+    return _weighted(_correct(logits, label_ids), weights)
 
 
 def regression(logits, label_ids, weights=None) -> Weighted:
-    """Scores one value per example.
+    """Computes the loss of one value per example.
 
     Args:
         logits: float [B, 1].
@@ -129,7 +126,7 @@ def regression(logits, label_ids, weights=None) -> Weighted:
 
 
 def multi_label(logits, label_ids, weights=None) -> Weighted:
-    """Scores C independent yes-or-no answers per example.
+    """Computes the loss of C independent labels per example.
 
     Args:
         logits: float [B, C].
@@ -137,7 +134,7 @@ def multi_label(logits, label_ids, weights=None) -> Weighted:
         weights: float or int [B], or None.
 
     Returns:
-        Binary cross entropy, the mean over classes, over the examples.
+        Binary cross-entropy, averaged over classes, over the examples.
     """
     loss = ops.binary_crossentropy(
         ops.cast(label_ids, "float32"),
@@ -150,7 +147,7 @@ def multi_label(logits, label_ids, weights=None) -> Weighted:
 def span(
     start_logits, end_logits, start_positions, end_positions, weights=None
 ) -> Weighted:
-    """Scores an answer's start and end.
+    """Computes the loss of an answer's start and end.
 
     Args:
         start_logits: float [B, S].
@@ -160,8 +157,8 @@ def span(
         weights: float or int [B], or None.
 
     Returns:
-        Mean of both cross entropies, over all S places (padding included, as
-        released), over the examples.
+        The mean of both cross-entropies over the examples. As released, the
+        softmax includes padding.
     """
     loss = 0.5 * (
         _cross_entropy(start_logits, start_positions)
@@ -171,14 +168,14 @@ def span(
 
 
 def tagging(logits, label_ids) -> Weighted:
-    """Scores one tag per place.
+    """Computes the loss of one tag per position.
 
     Args:
         logits: float [B, S, C].
         label_ids: int32 [B, S], -1 = ignored.
 
     Returns:
-        Cross entropy over the places that are not ignored.
+        Cross-entropy over the positions that are not ignored.
     """
     known = label_ids >= 0
     loss = _cross_entropy(logits, ops.where(known, label_ids, 0))
@@ -186,74 +183,74 @@ def tagging(logits, label_ids) -> Weighted:
 
 
 def tagging_accuracy(logits, label_ids) -> Weighted:
-    """Counts right tags; takes what `tagging` takes."""
-    return _weighted(_right(logits, label_ids), label_ids >= 0)
+    """Counts correct tags; the arguments are those of `tagging`."""
+    return _weighted(_correct(logits, label_ids), label_ids >= 0)
 
 
 def _cross_entropy(logits, labels):
-    """Computes float32 -log softmax(logits)[label] over the last axis."""
-    return ops.sparse_categorical_crossentropy(
-        labels, ops.cast(logits, "float32"), from_logits=True
-    )
+    """Computes -log softmax(logits)[label]: [..., C] and [...] give [...].
 
-
-def _vocabulary_cross_entropy(logits, labels):
-    """Computes what `_cross_entropy` does, of many classes.
-
-    The gradient needs the exponentials again: kept, they save both a second
-    softmax and a one-hot matrix of the labels. On two cores, 160 rows of 30522
-    pieces take 13 ms instead of 28, forward and backward.
+    Its custom gradient, softmax(logits) - one_hot(label), reuses the
+    exponentials: a step of BERT-Mini takes 7 to 11 % less processor time than
+    with keras.ops.sparse_categorical_crossentropy.
     """
 
-    @layers.own_derivative
+    @ops.custom_gradient
     def loss(logits, labels):
         highest = ops.max(logits, axis=-1, keepdims=True)
-        powers = ops.exp(logits - highest)
-        total = ops.sum(powers, axis=-1, keepdims=True)
-        score = _label_scores(logits, labels) - highest[..., 0]
+        exponentials = ops.exp(logits - highest)
+        total = ops.sum(exponentials, axis=-1, keepdims=True)
+        log_probability = (
+            _at_labels(logits, labels)
+            - highest[..., 0]
+            - ops.log(total[..., 0])
+        )
 
-        def gradients(upstream):
-            scale = upstream[..., None] / total
-            # p everywhere, p - 1 at the label.
-            at_label = ops.exp(score) * scale[..., 0] - upstream
-            return _with_labels(powers * scale, labels, at_label), None
+        def gradient(*arguments, upstream=None):
+            if upstream is None:  # Backends pass it in different ways.
+                (upstream,) = arguments
+            scaled = exponentials * (upstream[..., None] / total)
+            at_labels = (ops.exp(log_probability) - 1.0) * upstream
+            return _replace_at_labels(scaled, labels, at_labels), None
 
-        return ops.log(total[..., 0]) - score, gradients
+        return -log_probability, gradient
 
     return loss(ops.cast(logits, "float32"), labels)
 
 
-def _label_scores(logits, labels):
-    """Picks the score of each label: [..., V] and [...] give [...]."""
-    return ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+def _at_labels(x, labels):
+    """Selects the element of each label: [..., C] and [...] give [...]."""
+    return ops.take_along_axis(x, labels[..., None], axis=-1)[..., 0]
 
 
-def _with_labels(matrix, labels, values):
-    """Puts values [...] into [..., V] at the labels."""
-    shape = ops.shape(matrix)
+def _replace_at_labels(x, labels, values):
+    """Returns x [..., C] with values [...] at the labels."""
+    shape = ops.shape(x)
     labels = ops.reshape(labels, (-1,))
     rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
-    places = ops.stack([rows, labels], axis=1)
-    flat = ops.reshape(matrix, (-1, shape[-1]))
-    flat = ops.scatter_update(flat, places, ops.reshape(values, (-1,)))
-    return ops.reshape(flat, shape)
+    x = ops.scatter_update(
+        ops.reshape(x, (-1, shape[-1])),
+        ops.stack([rows, labels], axis=1),
+        ops.reshape(values, (-1,)),
+    )
+    return ops.reshape(x, shape)
 
 
-def _right(logits, labels):
-    """Returns 1.0 where the label alone has the highest score, else 0.0.
+def _correct(logits, labels):
+    """Returns 1.0 where the label has the highest logit, otherwise 0.0.
 
-    Labels that share it with n - 1 others count 1 / n, as a blind choice would:
-    in bfloat16 such ties are not rare. An argmax of Keras is slower.
+    If n classes share the highest logit, which is not rare in bfloat16, each
+    counts 1 / n.
     """
     logits = ops.cast(logits, "float32")
     highest = ops.max(logits, axis=-1, keepdims=True)
     ties = ops.sum(ops.cast(logits >= highest, "float32"), axis=-1)
-    is_highest = _label_scores(logits, labels) >= highest[..., 0]
+    is_highest = _at_labels(logits, labels) >= highest[..., 0]
     return ops.cast(is_highest, "float32") / ops.maximum(ties, 1.0)
 
 
 def _weighted(values, weights, epsilon: float = 0.0) -> Weighted:
-    """Sums values by weights of the same shape, or all alike."""
+    """Sums values by weights of the same shape, or by 1 without weights."""
     if weights is None:
         weights = ops.ones_like(values)
     weights = ops.cast(weights, "float32")

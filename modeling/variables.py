@@ -1,8 +1,8 @@
-"""Makes model variables under the names that released checkpoints have.
+"""Creates variables under the names of the released checkpoints.
 
-Every variable gets an explicit path ("bert/embeddings/word_embeddings"), and
-its initial value is drawn from a generator keyed by (seed, path): the same on
-every backend and machine, whatever else the model contains.
+The initial value of a variable is a function of a seed and the variable's path
+("bert/embeddings/word_embeddings"): the same on every backend and machine,
+whatever else the model contains.
 """
 
 import contextlib
@@ -14,22 +14,22 @@ import numpy as np
 
 
 class Maker:
-    """Creates float variables; normal ones are a function of seed and path."""
+    """Creates float32 variables."""
 
     def __init__(self, *, stddev: float, seed: int):
-        """Keeps what the draws depend on.
+        """Stores what random values depend on.
 
         Args:
-            stddev: Of the normal distribution before it is cut at 2 sigma; what
-                remains has 0.88 of it, as with the released initializer:
+            stddev: of the normal distribution before it is cut at 2 sigma.
+                What remains has 0.88 of it, as in the released initializer:
                 https://github.com/google-research/bert/blob/master/modeling.py#L377
-            seed: Any integer.
+            seed: any integer.
         """
         self._stddev = stddev
         self._seed = seed
 
     def normal(self, path: str, shape: tuple) -> keras.Variable:
-        """Returns a variable drawn from the truncated normal distribution."""
+        """Creates a variable drawn from the truncated normal distribution."""
 
         def draw(shape, dtype):
             values = truncated_normal(shape, seed=self._seed, path=path)
@@ -38,11 +38,11 @@ class Maker:
         return _variable(path, shape, draw)
 
     def zeros(self, path: str, shape: tuple) -> keras.Variable:
-        """Returns a variable of zeros."""
+        """Creates a variable of zeros."""
         return _variable(path, shape, keras.ops.zeros)
 
     def ones(self, path: str, shape: tuple) -> keras.Variable:
-        """Returns a variable of ones."""
+        """Creates a variable of ones."""
         return _variable(path, shape, keras.ops.ones)
 
 
@@ -59,13 +59,15 @@ def truncated_normal(shape: tuple, *, seed: int, path: str) -> np.ndarray:
 
 
 def _variable(path: str, shape: tuple, draw: Callable) -> keras.Variable:
-    """Creates the variable with exactly this path and no automatic casts."""
+    """Creates a variable with exactly this path.
+
+    It is never cast automatically: the layers cast where it is cheap, e.g. the
+    rows that were gathered from a table.
+    """
     *scopes, name = path.split("/")
     with contextlib.ExitStack() as stack:
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
-        # The layers cast, once and where it is cheap: a table is gathered from
-        # before its rows are cast.
         return keras.Variable(
             draw, shape=shape, dtype="float32", autocast=False, name=name
         )

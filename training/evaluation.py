@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from training import feed, step
-from training.cpu import allocator
 
 
 class Evaluator:
@@ -51,7 +50,6 @@ class Evaluator:
         for number, features in enumerate(self._batches):
             if number == max_steps:
                 break
-            allocator.keep_freed_memory()
             # float64: a corpus is longer than the digits of a float32 sum.
             total = total + self._run(features).numpy().astype(np.float64)
         if not self._names:

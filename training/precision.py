@@ -33,7 +33,7 @@ def choose(name: str = "auto") -> str:
         details = [tf.config.experimental.get_device_details(g) for g in gpus]
         found = [d.get("compute_capability", (0, 0)) for d in details]
         return "bfloat16" if min(found) >= (8, 0) else "float32"
-    return "bfloat16" if _cpu_multiplies_bfloat16() else "float32"
+    return "bfloat16" if cpu_multiplies_bfloat16() else "float32"
 
 
 def forbid_tf32() -> None:
@@ -128,7 +128,8 @@ class LossScale:
         return int(total)
 
 
-def _cpu_multiplies_bfloat16() -> bool:
+def cpu_multiplies_bfloat16() -> bool:
+    """Returns whether the CPU has bfloat16 instructions, as far as known."""
     try:
         text = pathlib.Path("/proc/cpuinfo").read_text()
     except OSError:  # Not Linux.

@@ -16,42 +16,9 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import ops
 
-from foundation import fusion
+from foundation import replacement
 from training import clock, optimizers, precision
-from training.cpu import allocator, fused_parts
-
-# ----------------------------------------------------------------------
-# Has TensorFlow forget custom gradients once they have been taken.
-#
-# It registers the derivative of each by a name, in every graph anew, for as
-# long
-# as the process lives. What is registered refers to tensors, these to their
-# graph, and a graph to the weights that it reads: every run of a grid would
-# leave
-# its weights and slots in memory.
-
-_PREFIX = "CustomGradient-"
-
-
-@contextlib.contextmanager
-def forget_custom_gradients() -> Iterator[None]:
-    """Within it gradients are taken; afterwards not again, of that graph."""
-    names = _registered()
-    before = set(names)
-    try:
-        yield
-    finally:
-        for name in set(names) - before:
-            if name.startswith(_PREFIX):
-                del names[name]
-
-
-def _registered() -> dict:
-    """Returns TensorFlow's own table, which is not part of its interface."""
-    registry = getattr(ops, "gradient_registry", None)
-    # Of another TensorFlow nothing is forgotten, which costs only memory.
-    return getattr(registry, "_registry", {})
-
+from training.cpu import fused_parts
 
 Features = Mapping[str, tf.Tensor]
 _SUM = tf.distribute.ReduceOp.SUM
@@ -118,6 +85,27 @@ class Learner:
     run_clock: clock.Clock | None = None
 
 
+@contextlib.contextmanager
+def forget_custom_gradients() -> Iterator[None]:
+    """Removes custom gradients that its body registered.
+
+    TensorFlow registers the custom gradients of each graph for the life of the
+    process, and with them the graph and its weights: a grid of runs would keep
+    the weights and slots of every run in memory. Gradients of a graph can only
+    be computed inside.
+    """
+    # Not a part of TensorFlow's interface. Without it memory is not freed.
+    registry = getattr(ops, "gradient_registry", None)
+    names = getattr(registry, "_registry", {})
+    before = set(names)
+    try:
+        yield
+    finally:
+        for name in set(names) - before:
+            if name.startswith("CustomGradient-"):
+                del names[name]
+
+
 class TrainStep:
     """Runs steps on batches of [accumulation steps, micro-batch, ...]."""
 
@@ -156,7 +144,6 @@ class TrainStep:
         self, batches: Iterator[Features], first_step: int, num_steps: int
     ) -> StepResults:
         """Takes num_steps batches and updates the model num_steps times."""
-        allocator.keep_freed_memory()
         rows, norms, applied = self._run(
             batches,
             tf.constant(first_step, tf.int64),
@@ -296,11 +283,7 @@ class TrainStep:
 
     def _gradients(self, features, weights, scale, seed):
         variables = self._optimizer.variables
-        # The way back has parts to compile as well; see modeling.layers.
-        with (
-            forget_custom_gradients(),
-            fusion.compiled_by(self._compiler),
-        ):
+        with forget_custom_gradients(), replacement.using(self._compiler):
             with tf.GradientTape() as tape:
                 losses, metrics = self._task.forward(
                     self._model, features, seed

@@ -1,4 +1,4 @@
-"""Proves which places each kind of attention hides.
+"""Tests which positions each kind of attention hides.
 
 python -m pytest tests/modeling/attention_bias_test.py
 """
@@ -62,7 +62,7 @@ def test_some_rows_are_those_of_all():
     for left_to_right, packed in itertools.product([False, True], repeat=2):
         options = {"left_to_right": left_to_right, "packed": packed}
         rows = np.array(layers.attention_bias(mask, **options))
-        some = layers.attention_bias(mask, positions=wanted, **options)
+        some = layers.attention_bias(mask, query_positions=wanted, **options)
         if left_to_right or packed:  # Else all rows are one.
             rows = np.take_along_axis(rows, wanted[:, None, :, None], axis=2)
         np.testing.assert_array_equal(some, rows)

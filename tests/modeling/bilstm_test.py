@@ -1,4 +1,4 @@
-"""Proves that the LSTM is Keras's, blind to padding, and that layers mix.
+"""Tests the LSTM against that of Keras, its padding, and the mix of layers.
 
 python -m pytest tests/modeling/bilstm_test.py
 """
@@ -56,9 +56,9 @@ def test_their_gradients_are_those_of_keras(batch, pair):
     ours, theirs = pair
     parts = ("kernel", "recurrent_kernel", "bias")
     mine = [getattr(d, part) for d in ours.directions for part in parts]
-    # What a place counts for, padding for nothing.
-    shares = np.random.default_rng(3).standard_normal((3, 7, 12))
-    shares = (shares * batch[1][..., None]).astype(np.float32)
+    # The weight of each position in the loss; padding has none.
+    factors = np.random.default_rng(3).standard_normal((3, 7, 12))
+    factors = (factors * batch[1][..., None]).astype(np.float32)
     gradients = []
     for run, weights in (
         (lambda: ours(x, mask), mine),
@@ -66,7 +66,7 @@ def test_their_gradients_are_those_of_keras(batch, pair):
     ):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(run() * shares)
+            loss = tf.reduce_sum(run() * factors)
         sources = [x, *(weight.value for weight in weights)]
         gradients.append(tape.gradient(loss, sources))
     for found, expected in zip(*gradients, strict=True):
@@ -94,8 +94,8 @@ def test_a_mix_is_the_mean_until_it_learns():
     np.testing.assert_allclose(numpy(mix(x)), x.mean(axis=1), rtol=1e-5)
     mix.scalars.assign(np.log([1.0, 2.0, 5.0]))
     mix.gamma.assign(3.0)
-    shares = np.array([1, 2, 5]) / 8
-    expected = 3 * np.einsum("bjh,j->bh", x, shares)
+    probabilities = np.array([1, 2, 5]) / 8
+    expected = 3 * np.einsum("bjh,j->bh", x, probabilities)
     np.testing.assert_allclose(numpy(mix(x)), expected, rtol=1e-5)
 
 

@@ -33,7 +33,7 @@ def test_gelu_means_what_its_file_means_by_it(tmp_path):
     assert read(typed).hidden_act == "gelu_erf"
 
 
-@pytest.mark.parametrize("act", sorted(layers.BY_NAME))
+@pytest.mark.parametrize("act", sorted(layers.ACTIVATIONS))
 def test_every_activation_survives_both_dialects(act):
     one = config.BertConfig(vocab_size=30, hidden_act=act)
     assert config.BertConfig.from_dict(one.to_dict()) == one

@@ -1,4 +1,4 @@
-"""Proves that dropout is exact in rate and a pure function of its seed.
+"""Tests that dropout is exact in rate and a pure function of its seed.
 
 python -m pytest tests/modeling/dropout_test.py
 """
@@ -84,12 +84,12 @@ def test_parts_of_counted_up_seeds_never_share_a_mask():
     seeds = [
         tuple(
             dropout.fold_in(
-                dropout.fold_in(tf.constant([9, step]), layer), place
+                dropout.fold_in(tf.constant([9, step]), layer), part
             ).numpy()
         )
         for step in range(4)
         for layer in range(5)
-        for place in range(3)
+        for part in range(3)
     ]
     assert len(set(seeds)) == len(seeds)
     masks = [_mask(seed) for seed in seeds[:8]]

@@ -1,4 +1,4 @@
-"""Proves what the encoder may and may not let influence what.
+"""Tests which inputs change which outputs of the encoder.
 
 python -m pytest tests/modeling/encoder_test.py
 """
@@ -31,7 +31,7 @@ def _run(bert, features, **options):
 
 @pytest.fixture(scope="module")
 def bert(tiny_config):
-    """An encoder with weights large enough that all matters."""
+    """An encoder whose weights are so large that every input matters."""
     return _encoder(tiny_config)
 
 
@@ -63,20 +63,20 @@ def test_batch_order_is_batch_order(bert, features):
     np.testing.assert_allclose(forward[::-1], backward, atol=1e-6)
 
 
-def test_segments_and_places_matter(bert, features):
+def test_segments_and_positions_matter(bert, features):
     before = _run(bert, features).pooled_output
     other = features | {"segment_ids": 1 - features["segment_ids"]}
     assert np.abs(before - _run(bert, other).pooled_output).max() > 1e-3
-    places = np.tile(np.arange(12, dtype=np.int32)[::-1], (4, 1))
-    moved = _run(bert, features, position_ids=places).pooled_output
+    positions = np.tile(np.arange(12, dtype=np.int32)[::-1], (4, 1))
+    moved = _run(bert, features, position_ids=positions).pooled_output
     assert np.abs(before - moved).max() > 1e-3
 
 
-def test_default_places_count_from_zero(bert, features):
-    places = np.tile(np.arange(12, dtype=np.int32), (4, 1))
+def test_default_positions_count_from_zero(bert, features):
+    positions = np.tile(np.arange(12, dtype=np.int32), (4, 1))
     np.testing.assert_allclose(
         _run(bert, features).sequence_output,
-        _run(bert, features, position_ids=places).sequence_output,
+        _run(bert, features, position_ids=positions).sequence_output,
         atol=1e-6,
     )
 
@@ -84,14 +84,12 @@ def test_default_places_count_from_zero(bert, features):
 def test_left_to_right_never_sees_the_future(tiny_config, features):
     bert = _encoder(tiny_config, attention="left_to_right")
     before = _run(bert, features).sequence_output
-    for place in range(1, 12):
+    for i in range(1, 12):
         changed = {name: ids.copy() for name, ids in features.items()}
-        changed["input_ids"][:, place] = (
-            changed["input_ids"][:, place] + 1
-        ) % 30
+        changed["input_ids"][:, i] = (changed["input_ids"][:, i] + 1) % 30
         after = _run(bert, changed).sequence_output
-        np.testing.assert_array_equal(before[:, :place], after[:, :place])
-        assert np.abs(before[0, place:] - after[0, place:]).max() > 1e-3
+        np.testing.assert_array_equal(before[:, :i], after[:, :i])
+        assert np.abs(before[0, i:] - after[0, i:]).max() > 1e-3
 
 
 def test_packed_instances_are_as_if_alone(bert, features):
@@ -103,11 +101,11 @@ def test_packed_instances_are_as_if_alone(bert, features):
     }
     row["input_mask"] = np.array([[1] * 7 + [2] * 4], np.int32)
     row = {name: np.pad(ids, ((0, 0), (0, 1))) for name, ids in row.items()}
-    places = np.array([[*range(7), *range(4), 0]], np.int32)
+    positions = np.array([[*range(7), *range(4), 0]], np.int32)
     packed = _run(
         bert,
         row,
-        position_ids=places,
+        position_ids=positions,
         pooled_positions=np.array([[0, 7]], np.int32),
         packed=True,
     )
@@ -125,12 +123,12 @@ def test_packed_instances_are_as_if_alone(bert, features):
 
 @pytest.mark.parametrize("attention", encoder.ATTENTIONS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_wanted_places_are_those_of_the_whole_layer(
+def test_output_positions_select_from_the_complete_layer(
     attention, packed, tiny_config, features
 ):
     bert = _encoder(tiny_config, attention=attention)
     features["input_mask"][:, 7:] *= 2  # A second instance, if packed.
-    # In no order, one of them twice, and once padding (row 1 has 8 pieces).
+    # Unordered, one of them twice, one of them padding (row 1 has 8 tokens).
     wanted = np.array([[5, 0, 9, 5], [1, 7, 8, 8], [2, 1, 0, 0], [11, 8, 7, 3]])
     pooled = np.array([[0, 7]] * 4)
     upstream = np.random.default_rng(0).normal(size=(4, 6, 8))
@@ -142,7 +140,7 @@ def test_wanted_places_are_those_of_the_whole_layer(
                 features,
                 pooled_positions=pooled.astype(np.int32),
                 packed=packed,
-                positions=positions,
+                output_positions=positions,
             )
             states = outputs.sequence_output
             if positions is None:
@@ -164,12 +162,12 @@ def test_wanted_places_are_those_of_the_whole_layer(
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_nothing_but_the_pooled_place_may_be_wanted(
+def test_only_the_pooled_position_may_be_computed(
     layers, tiny_config, features
 ):
     bert = _encoder(dataclasses.replace(tiny_config, num_hidden_layers=layers))
     none = features["input_ids"][:, :0]
-    some = _run(bert, features, positions=none)
+    some = _run(bert, features, output_positions=none)
     whole = _run(bert, features)
     assert some.sequence_output.shape == (4, 0, 8)
     np.testing.assert_allclose(
@@ -222,11 +220,15 @@ def test_compiled_and_dynamic_shapes_compute_the_same(
     inputs = {name: tf.constant(features[name]) for name in names}
 
     def run(x, seed=None):
-        # Places 0 and 1, as the mask has them.
+        # Positions 0 and 1, the values of the mask.
         some = None if wanted == "all" else x["input_mask"]
         with tf.GradientTape() as tape:
             outputs = _run(
-                bert, x, positions=some, packed=packed, dropout_seed=seed
+                bert,
+                x,
+                output_positions=some,
+                packed=packed,
+                dropout_seed=seed,
             )
             found = outputs.sequence_output, outputs.pooled_output
             loss = tf.add_n([tf.reduce_sum(one**2) for one in found])
@@ -245,11 +247,12 @@ def test_compiled_and_dynamic_shapes_compute_the_same(
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("places", [None, "masked_lm_positions"])
-def test_ids_may_have_64_bits(places, bert, features):
+@pytest.mark.parametrize("positions", [None, "masked_lm_positions"])
+def test_ids_may_have_64_bits(positions, bert, features):
     wide = {name: ids.astype(np.int64) for name, ids in features.items()}
     found, expected = (
-        _run(bert, x, positions=x.get(places)) for x in (wide, features)
+        _run(bert, x, output_positions=x.get(positions))
+        for x in (wide, features)
     )
     np.testing.assert_array_equal(
         found.sequence_output, expected.sequence_output
@@ -272,7 +275,7 @@ def test_half_precision_stays_close_with_float32_weights(
         np.testing.assert_allclose(logits, getattr(theirs, name), atol=0.02)
 
 
-def test_wrong_inputs_get_one_clear_line(bert, features, tiny_config):
+def test_wrong_inputs_are_refused_with_one_line(bert, features, tiny_config):
     ids = np.zeros((2, 17), np.int32)
     with pytest.raises(errors.InputError, match="max_position_embeddings 16"):
         bert(ids, ids, ids)

@@ -1,6 +1,6 @@
 """A tiny model and batch that any framework can rebuild without a seed.
 
-Every weight is a sine of its place, offset by a checksum of its released name;
+Every weight is a sine of its index, offset by a checksum of its released name;
 tests/testdata/make_golden_outputs.py runs the same model in transformers.
 """
 
@@ -36,12 +36,12 @@ def weight(path: str, shape: tuple) -> np.ndarray:
 
 def features() -> dict[str, np.ndarray]:
     """Returns a batch of pairs; the second and third rows are padded."""
-    places = np.arange(BATCH * LENGTH).reshape(BATCH, LENGTH)
+    indices = np.arange(BATCH * LENGTH).reshape(BATCH, LENGTH)
     input_mask = np.ones((BATCH, LENGTH), np.int32)
     input_mask[1, 8:] = 0
     input_mask[2, 3:] = 0
     return {
-        "input_ids": ((places * 7 + 3) % 30 * input_mask).astype(np.int32),
+        "input_ids": ((indices * 7 + 3) % 30 * input_mask).astype(np.int32),
         "input_mask": input_mask,
         "segment_ids": np.tile(np.arange(LENGTH) > 5, (BATCH, 1)).astype(
             np.int32

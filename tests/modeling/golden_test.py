@@ -1,4 +1,4 @@
-"""Proves that our outputs, losses and gradients are those of transformers.
+"""Compares outputs, losses and gradients with those of transformers.
 
 The golden numbers were made by transformers 5.23 from the same formula
 weights; see tests/testdata/make_golden_outputs.py.

@@ -1,4 +1,4 @@
-"""Proves that every loss is the written-out sum and weight.
+"""Compares every loss with its formula written out in NumPy.
 
 python -m pytest tests/modeling/losses_test.py
 """
@@ -21,7 +21,7 @@ def _pair(weighted):
     return float(weighted.sum), float(weighted.weight)
 
 
-def test_masked_lm_counts_only_weighted_places_and_adds_epsilon():
+def test_masked_lm_counts_only_weighted_positions_and_adds_epsilon():
     logits = RNG.normal(size=(2, 3, 5)).astype(np.float32)
     ids = np.array([[1, 4, 0], [2, 0, 0]], np.int32)
     weights = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
@@ -33,7 +33,7 @@ def test_masked_lm_counts_only_weighted_places_and_adds_epsilon():
     assert float(loss.value) == pytest.approx(expected / 3.00001, rel=1e-6)
 
 
-def test_masked_lm_without_any_place_is_zero_and_not_nan():
+def test_masked_lm_without_any_position_is_zero_and_not_nan():
     logits = np.zeros((1, 2, 5), np.float32)
     ids = np.zeros((1, 2), np.int32)
     loss = losses.masked_lm(logits, ids, np.zeros((1, 2), np.float32))
@@ -121,7 +121,7 @@ def test_next_sentence_of_packed_rows_is_that_of_single_ones():
     assert _pair(packed) == pytest.approx(_pair(alone), rel=1e-6)
 
 
-def test_left_to_right_predicts_the_next_piece():
+def test_left_to_right_predicts_the_next_token():
     ids = np.array([[3, 1, 2, 0]], np.int32)
     mask = np.array([[1, 1, 1, 0]], np.int32)
     logits = RNG.normal(size=(1, 4, 5)).astype(np.float32)

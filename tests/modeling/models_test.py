@@ -1,4 +1,4 @@
-"""Proves what belongs to the models as wholes: variables, gradients, seeds.
+"""Tests the models: variables, gradients, seeds, padding, replicas.
 
 python -m pytest tests/modeling/models_test.py
 """
@@ -79,7 +79,9 @@ def test_the_seed_decides_the_dropout(model_class, tiny_config, features):
     assert not np.array_equal(logits(SEED), _logits(model(inputs)).numpy())
 
 
-def test_without_positions_every_place_is_scored(tiny_config, features):
+def test_without_masked_positions_every_position_is_scored(
+    tiny_config, features
+):
     model = models.PretrainingModel(tiny_config)
     gathered = model(features).masked_lm_logits
     positions = features.pop("masked_lm_positions")
@@ -128,16 +130,16 @@ def test_a_classifier_that_reads_left_to_right_has_seen_all(
     before = model(inputs).numpy()
     lengths = inputs["input_mask"].sum(axis=1)
     for row, length in enumerate(lengths):
-        for place in range(inputs["input_ids"].shape[1]):
+        for i in range(inputs["input_ids"].shape[1]):
             ids = inputs["input_ids"].copy()
-            ids[row, place] = (ids[row, place] + 1) % 30
+            ids[row, i] = (ids[row, i] + 1) % 30
             after = model({**inputs, "input_ids": ids}).numpy()
             changed = np.abs(after[row] - before[row]).max()
-            assert (changed > 1e-5) == (place < length), (row, place)
+            assert (changed > 1e-5) == (i < length), (row, i)
 
 
 @pytest.mark.parametrize("model_class", TASK_MODELS)
-def test_a_bilstm_shows_every_place_to_a_left_to_right_model(
+def test_a_bilstm_shows_every_position_to_a_left_to_right_model(
     model_class, tiny_config, features, set_weights
 ):
     options = {**MODELS[model_class], "attention": "left_to_right"}
@@ -145,11 +147,11 @@ def test_a_bilstm_shows_every_place_to_a_left_to_right_model(
     inputs = _features(model_class, features)
     before = _logits(model(inputs)).numpy()
     last = {k: v.copy() for k, v in inputs.items()}
-    row, place = (0, 0), int(inputs["input_mask"].reshape(-1, 12)[0].sum()) - 1
-    where = (*row[: inputs["input_ids"].ndim - 1], place)
+    end = int(inputs["input_mask"].reshape(-1, 12)[0].sum()) - 1
+    where = (0,) * (inputs["input_ids"].ndim - 1) + (end,)
     last["input_ids"][where] = (last["input_ids"][where] + 1) % 30
     after = _logits(model(last)).numpy()
-    # The score of the first place, or the first example's.
+    # The score of the first position, or of the first example.
     assert abs(after[0] - before[0]) > 1e-6
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.sin(3 * _logits(model(inputs))))

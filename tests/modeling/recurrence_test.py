@@ -1,4 +1,4 @@
-"""Proves that sequences are read in order, and differentiated under XLA.
+"""Tests the order of a recurrence and its gradients, also under XLA.
 
 python -m pytest tests/modeling/recurrence_test.py
 """
@@ -19,9 +19,9 @@ def x():
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def step(carry, inputs):
-    """A sum that fades, and how many places it has seen."""
-    total, count = carry
+def step(state, inputs):
+    """A decaying sum, and the number of positions so far."""
+    total, count = state
     return KEPT * total + inputs, count + 1.0
 
 
@@ -30,9 +30,9 @@ def start():
 
 
 def weights(backwards):
-    """How much of each place is in the carry behind each: [S, S]."""
-    places = np.arange(LENGTH)
-    distance = places[:, None] - places
+    """The weight of each position in the state after each: [S, S]."""
+    positions = np.arange(LENGTH)
+    distance = positions[:, None] - positions
     if backwards:
         distance = -distance
     return np.where(distance >= 0, KEPT ** np.abs(distance), 0.0)
@@ -40,18 +40,18 @@ def weights(backwards):
 
 def expected(x, backwards):
     total = np.einsum("ts,bsi->bti", weights(backwards), x)
-    fading = KEPT ** np.arange(1, LENGTH + 1)  # Of the first carry.
+    fading = KEPT ** np.arange(1, LENGTH + 1)  # Of the first state.
     return total + (fading[::-1] if backwards else fading)[:, None]
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_every_place_sees_those_before_it(x, backwards):
+def test_every_position_sees_those_before_it(x, backwards):
     found = lstm.all_outputs(step, start(), x, backwards=backwards)
     np.testing.assert_allclose(found, expected(x, backwards), rtol=1e-5)
 
 
-def test_the_last_carry_has_all_its_parts(x):
-    total, count = lstm.last_carry(step, start(), x)
+def test_the_last_state_has_all_its_parts(x):
+    total, count = lstm.last_state(step, start(), x)
     np.testing.assert_allclose(total, expected(x, False)[:, -1], rtol=1e-5)
     np.testing.assert_array_equal(count, np.full((BATCH, 1), LENGTH))
 
@@ -63,14 +63,14 @@ def test_gradients_are_those_of_the_formula(x, backwards, length, jit_compile):
     signature = [tf.TensorSpec((BATCH, length, SIZE))] * 2
 
     @tf.function(jit_compile=jit_compile, input_signature=signature)
-    def differentiate(x, shares):
+    def differentiate(x, factors):
         with tf.GradientTape() as tape:
             tape.watch(x)
             found = lstm.all_outputs(step, start(), x, backwards=backwards)
-            loss = tf.reduce_sum(found * shares)
+            loss = tf.reduce_sum(found * factors)
         return tape.gradient(loss, x)
 
-    shares = np.random.default_rng(1).standard_normal(x.shape)
-    found = differentiate(x, shares.astype(np.float32))
-    gradient = np.einsum("ts,bti->bsi", weights(backwards), shares)
+    factors = np.random.default_rng(1).standard_normal(x.shape)
+    found = differentiate(x, factors.astype(np.float32))
+    gradient = np.einsum("ts,bti->bsi", weights(backwards), factors)
     np.testing.assert_allclose(found, gradient, rtol=1e-4, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Proves that initial weights are the released distribution, by seed and name.
+"""Tests the distribution of initial weights, by seed and name.
 
 python -m pytest tests/modeling/variables_test.py
 """

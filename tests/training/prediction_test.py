@@ -1,4 +1,4 @@
-"""Proves that batches answered side by side stay in order and are few.
+"""Tests that concurrent predictions stay in order and take few batches.
 
 python -m pytest tests/training/prediction_test.py
 """
@@ -15,7 +15,7 @@ SIZES = (5, 3, 4, 2, 6)
 
 
 class Task:
-    """Says how long each row is, and its sum."""
+    """Predicts the sum of each row, and the row itself."""
 
     def predict(self, model, features):
         del model
@@ -94,18 +94,26 @@ def test_few_batches_are_read_ahead_of_who_asks(monkeypatch):
     assert threading.active_count() < before
 
 
-def test_several_workers_take_and_answer_batches_in_one_order(monkeypatch):
-    """Each asks the others, which they do not expect of two threads."""
+def test_several_workers_predict_in_one_thread(monkeypatch):
+    """Their collective operations must begin in the same order."""
     monkeypatch.setattr(
         prediction.strategies, "is_multi_worker", lambda strategy: True
     )
     threads = []
-    monkeypatch.setattr(
-        prediction.allocator,
-        "keep_freed_memory",
-        lambda: threads.append(threading.current_thread()),
-    )
-    found = list(make_predictor().batches(make_batches))
+    predictor = make_predictor()
+    make_function = predictor._function
+
+    def function(spec):
+        run = make_function(spec)
+
+        def run_and_record(features):
+            threads.append(threading.current_thread())
+            return run(features)
+
+        return run_and_record
+
+    monkeypatch.setattr(predictor, "_function", function)
+    found = list(predictor.batches(make_batches))
     assert set(threads) == {threading.main_thread()}
     assert [values["row"].shape[1] for values in found] == list(SIZES)
 

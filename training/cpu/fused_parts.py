@@ -1,55 +1,60 @@
-"""Parts of a model and their derivatives, each compiled by XLA.
+"""Functions of the layers, compiled by XLA together with their gradients.
 
-XLA makes one loop of the dozen operations of a part, where TensorFlow passes
-over memory for each. Within the loop all is float32, which is more exact than
-bfloat16 and, on a CPU, costs less than rounding after every operation. Products
-with matrices, at which XLA is slower on a CPU, stay outside. The derivative
-computes the part again instead of keeping what lies between its operations.
+XLA makes one loop of the dozen operations of a function, where TensorFlow makes
+a pass over memory for each. Inside the loop all values are float32, which is
+more exact than bfloat16 and, on a CPU, faster than rounding after every
+operation. The backward pass computes the function again instead of storing its
+intermediate values. Matrix products and softmax are not compiled: XLA is slower
+at them on a CPU.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from keras import ops
 
+# The names of replaceable functions of modeling/ that are faster compiled.
+FUSED = frozenset({"add_bias", "keep", "layer_norm"})
+
 
 class Compiler:
-    """Compiles every part once for each shape; see fusion."""
+    """Replaces functions by compiled ones; see foundation.replacement."""
 
     def __init__(self):
         """Compiles nothing yet."""
-        self._compiled: dict[Any, Callable] = {}
+        self._compiled: dict[Any, Callable[..., tf.Tensor]] = {}
 
     def __call__(
-        self,
-        function: Callable[..., tf.Tensor],
-        tensors: Sequence[tf.Tensor | None],
-        options: Mapping[str, Any],
+        self, function: Callable[..., tf.Tensor]
+    ) -> Callable[..., tf.Tensor]:
+        """Returns the compiled function, or the function itself."""
+        if function.__name__ not in FUSED:
+            return function
+        return functools.partial(self._call, function)
+
+    def _call(
+        self, function: Callable[..., tf.Tensor], *tensors: Any, **options: Any
     ) -> tf.Tensor:
         """Returns function(*tensors, **options), in the first one's dtype."""
-        is_given = tuple(x is not None for x in tensors)
-        key = (function, is_given, *sorted(options.items()))
+        key = (function, *sorted(options.items()))
         if key not in self._compiled:
 
-            def part(*given):
-                wide = iter([_widened(x) for x in given])
-                filled = [next(wide) if x else None for x in is_given]
-                result = function(*filled, **options)
-                return tf.cast(result, given[0].dtype)
+            def wide(*tensors):
+                result = function(*map(_widened, tensors), **options)
+                return tf.cast(result, tensors[0].dtype)
 
-            self._compiled[key] = _differentiable(part)
-        given = [ops.convert_to_tensor(x) for x in tensors if x is not None]
-        return self._compiled[key](*given)
+            self._compiled[key] = _with_gradient(wide)
+        return self._compiled[key](*map(ops.convert_to_tensor, tensors))
 
 
 def _widened(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float32) if x.dtype.is_floating else x
 
 
-def _differentiable(function: Callable[..., tf.Tensor]) -> Callable:
-    """Returns the same function of tensors, compiled with its derivative."""
+def _with_gradient(function: Callable[..., tf.Tensor]) -> Callable:
+    """Compiles a function of tensors and its gradient, for each shape once."""
     compiled = functools.partial(
         tf.function, jit_compile=True, autograph=False, reduce_retracing=True
     )

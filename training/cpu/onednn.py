@@ -1,29 +1,47 @@
-"""Kernels of oneDNN that TensorFlow runs only for a graph of a certain form."""
+"""oneDNN primitives that replace functions of the layers in predictions.
 
-import os
+A primitive computes in float32 what it reads and writes as bfloat16, in one
+pass over memory. They have no useful gradients.
+
+Where the CPU lacks bfloat16 instructions, oneDNN refuses to run a primitive;
+where oneDNN is switched off, TensorFlow's code for the same operation rounds
+intermediate values to bfloat16. So `choose` first compares each primitive with
+its formula.
+"""
+
+import functools
+import math
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 from training import precision
 
+Function = Callable[..., tf.Tensor]
+
+
+def choose(function: Function) -> Function:
+    """Returns the primitive for a function of the layers, or the function.
+
+    See foundation.replacement.
+    """
+    return _primitives().get(function.__name__, function)
+
 
 def layer_norm(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, epsilon: float, dtype
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, epsilon: float
 ) -> tf.Tensor:
-    """Normalizes the last axis, in one pass instead of eight.
+    """Normalizes the last axis.
 
-    TensorFlow's graph optimizer recognizes the form that LayerNormalization
-    had in Keras 2: every row is a channel of a batch normalization in training
-    mode. Without oneDNN the result is the same, but that is slow. There is no
-    gradient that would be worth having.
+    TensorFlow's graph optimizer finds the primitive only for the form that
+    LayerNormalization had in Keras 2: a batch normalization in training mode
+    of which every row is a channel.
 
     Args:
-      x: float32 or bfloat16 [T, H] or [B, S, H].
-      gamma: float32 [H], the scale; of bfloat16 it is rounded to it.
-      beta: float32 [H], the shift; likewise.
-      epsilon: is added to the variance, which is computed in float32.
-      dtype: of the result.
+      x: float32 or bfloat16 [..., H].
+      gamma: float32 [H], the scale, which is rounded to x's dtype.
+      beta: float32 [H], the shift, likewise.
+      epsilon: is added to the variance.
 
     Returns:
       Like x.
@@ -42,39 +60,96 @@ def layer_norm(
         data_format="NCHW",
     )
     scaled = tf.reshape(normalized.y, shape) * tf.cast(gamma, x.dtype)
-    return tf.cast(tf.cast(beta, x.dtype) + scaled, dtype)
+    return tf.cast(beta, x.dtype) + scaled
 
 
-def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Returns the softmax of scores + bias without widening them first.
-
-    oneDNN computes in float32 what it reads and writes as bfloat16, and a bias
-    of 0 changes nothing: the probabilities are the same to the last bit, and
-    four passes over float32 of their size less are made. Of short rows only
-    those of 32, 64, ... are faster so; others are widened.
+def softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> tf.Tensor:
+    """Computes softmax(scores + attention_bias) without a float32 copy.
 
     Args:
-      scores: bfloat16 [B, N, R, S].
-      bias: float32 [B, 1, 1 or R, S]; what is not 0 is so low that its place
-        gets nothing.
+      scores: bfloat16 [B, N, Q, S].
+      attention_bias: float32 [B, 1, 1 or Q, S], 0 or so low that the
+        probability becomes 0: then the sum in bfloat16 is exact enough.
+
+    Returns:
+      Like scores.
     """
     size = tf.shape(scores)[-1]
 
     def narrow():
-        return tf.nn.softmax(scores + tf.cast(bias, scores.dtype))
+        return tf.nn.softmax(scores + tf.cast(attention_bias, scores.dtype))
 
-    def wide():
-        sums = tf.cast(scores, tf.float32) + bias
-        return tf.cast(tf.nn.softmax(sums), scores.dtype)
+    # Of the shorter rows, the primitive is faster only for multiples of 32.
+    return tf.cond(
+        (size > 128) | (size % 32 == 0),
+        narrow,
+        lambda: _softmax_formula(scores, attention_bias),
+    )
 
-    return tf.cond((size > 128) | (size % 32 == 0), narrow, wide)
 
-
-def kernels() -> Mapping[str, Callable[..., tf.Tensor]]:
-    """Returns those that this machine has, by the names of the functions."""
-    found: dict[str, Callable[..., tf.Tensor]] = {"layer_norm": layer_norm}
-    # Where oneDNN does not, TensorFlow sums rows in bfloat16.
-    is_on = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1"
-    if is_on and precision.choose("auto") == "bfloat16":
-        found["softmax"] = softmax
+@functools.cache
+def _primitives() -> Mapping[str, Function]:
+    """Returns those that are faster and correct on this machine, by name."""
+    found: dict[str, Function] = {}
+    if precision.cpu_multiplies_bfloat16():
+        if layer_norm_is_correct():
+            found["layer_norm"] = layer_norm
+        if softmax_is_correct():
+            found["softmax"] = softmax
     return found
+
+
+def layer_norm_is_correct() -> bool:
+    """Returns whether `layer_norm` in bfloat16 equals its formula."""
+    x = tf.random.stateless_normal([9, 48], (1, 2), mean=3.0, stddev=2.0)
+    # The first row is constant.
+    x = tf.concat([tf.fill([1, 48], 5.0), x], axis=0)
+    gamma, beta = tf.fill([48], 1.25), tf.fill([48], -0.5)
+    arguments = tf.cast(x, tf.bfloat16), gamma, beta
+    primitive = functools.partial(layer_norm, epsilon=1e-12)
+    formula = functools.partial(_layer_norm_formula, epsilon=1e-12)
+    return _largest_error(primitive, formula, arguments) <= 2.0**-8
+
+
+def softmax_is_correct() -> bool:
+    """Returns whether `softmax` equals its formula to the last bit."""
+    scores = tf.random.stateless_normal([2, 3, 5, 160], (1, 2), stddev=6.0)
+    hidden = tf.random.stateless_uniform([2, 1, 1, 160], (3, 4)) < 0.5
+    attention_bias = tf.where(hidden, -10000.0, 0.0)
+    arguments = tf.cast(scores, tf.bfloat16), attention_bias
+    return _largest_error(softmax, _softmax_formula, arguments) == 0.0
+
+
+def _largest_error(
+    primitive: Function, formula: Function, arguments: tuple[tf.Tensor, ...]
+) -> float:
+    """Returns the largest |p - f| / (1 + |f|), infinity without a primitive."""
+
+    first, *others = arguments
+    # The graph optimizer does not find a layer_norm of known shape, as its
+    # constants are folded, and replaces no input or output of a graph.
+    signature = tf.TensorSpec([None, *first.shape[1:]], first.dtype)
+
+    @tf.function(input_signature=[signature], autograph=False)
+    def run(x):
+        return primitive(x + 0, *others) + 0
+
+    expected = tf.cast(formula(*arguments), tf.float32)
+    try:
+        found = tf.cast(run(first), tf.float32)
+    except tf.errors.OpError:  # oneDNN "could not create a primitive".
+        return math.inf
+    difference = tf.abs(found - expected) / (1.0 + tf.abs(expected))
+    return float(tf.reduce_max(difference))
+
+
+def _layer_norm_formula(x, gamma, beta, *, epsilon):
+    wide = tf.cast(x, tf.float32)
+    mean, variance = tf.nn.moments(wide, -1, keepdims=True)
+    normalized = (wide - mean) * tf.math.rsqrt(variance + epsilon)
+    return tf.cast(gamma * normalized + beta, x.dtype)
+
+
+def _softmax_formula(scores, attention_bias):
+    sums = tf.cast(scores, tf.float32) + attention_bias
+    return tf.cast(tf.nn.softmax(sums), scores.dtype)

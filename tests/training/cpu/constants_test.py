@@ -1,4 +1,4 @@
-"""Proves that a prediction by constants is one by the weights as they are.
+"""Compares predictions with constant kernels and with variables.
 
 python -m pytest tests/training/cpu/constants_test.py
 """
@@ -17,7 +17,7 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 class Task:
-    """Tells what a model computes."""
+    """Predicts the output of the model."""
 
     def predict(self, model, features):
         return {"y": model(features["x"])}
@@ -60,7 +60,7 @@ def make_predictor(model):
     )
 
 
-def ask(predictor):
+def predict(predictor):
     return predictor(make_batches, 4)["y"].astype(np.float32)
 
 
@@ -79,7 +79,7 @@ def constant_shapes(predictor):
 
 
 def test_kernels_are_constants_and_predictions_the_same(model, predictor):
-    np.testing.assert_allclose(ask(predictor), expected(model), rtol=0.03)
+    np.testing.assert_allclose(predict(predictor), expected(model), rtol=0.03)
     assert {(3, 2), (2, 1)} <= set(constant_shapes(predictor))
 
 
@@ -87,40 +87,40 @@ def test_kernels_are_constants_and_predictions_the_same(model, predictor):
 def test_changed_weights_are_met_by_the_next_prediction(
     number, model, predictor
 ):
-    before = ask(predictor)
+    before = predict(predictor)
     variable = model.variables[number]
     variable.assign(variable.numpy() + 1)
-    after = ask(predictor)
+    after = predict(predictor)
     np.testing.assert_allclose(after, expected(model), rtol=0.03)
     assert (np.abs(after - before) > 0.1).any()
 
 
 def test_graphs_of_former_weights_are_freed(model, predictor):
-    ask(predictor)
+    predict(predictor)
     (function,) = predictor._compiled.values()
     graph = weakref.ref(function.graph)
     del function
     model.variables[0].assign(model.variables[0].numpy() + 1)
-    ask(predictor)
+    predict(predictor)
     assert graph() is None
 
 
 def test_unchanged_weights_are_not_traced_again(model, predictor):
-    ask(predictor)
+    predict(predictor)
     traced = list(predictor._compiled.values())
     model.variables[0].assign(model.variables[0].numpy())
-    ask(predictor)
+    predict(predictor)
     assert list(predictor._compiled.values()) == traced
 
 
 def test_a_large_model_keeps_its_variables(model, predictor, monkeypatch):
     monkeypatch.setattr(constants, "_MOST_BYTES", 31)  # Of 32.
-    np.testing.assert_allclose(ask(predictor), expected(model), rtol=0.03)
+    np.testing.assert_allclose(predict(predictor), expected(model), rtol=0.03)
     assert not {(3, 2), (2, 1)} & set(constant_shapes(predictor))
 
 
 def test_float32_keeps_its_variables():
     model = make_model("float32")
     predictor = make_predictor(model)
-    np.testing.assert_allclose(ask(predictor), expected(model), rtol=1e-6)
+    np.testing.assert_allclose(predict(predictor), expected(model), rtol=1e-6)
     assert not {(3, 2), (2, 1)} & set(constant_shapes(predictor))

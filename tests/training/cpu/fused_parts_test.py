@@ -1,4 +1,4 @@
-"""Proves that parts compiled by XLA train as those that are not.
+"""Compares steps with functions compiled by XLA and without.
 
 python -m pytest tests/training/cpu/fused_parts_test.py
 """
@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from data import examples
-from foundation import fusion
+from foundation import replacement
 from jobs import assembly
 from modeling import dropout, layers, models
 from modeling.config import BertConfig
@@ -59,7 +59,7 @@ def make_batches(*, first_batch, part, num_parts, lengths=LENGTHS):
 
 @functools.cache
 def train(dtype, *, compile_parts, recompute=False, lengths=LENGTHS):
-    """Makes a step of each length, two micro-batches each."""
+    """Runs a step of each length, two micro-batches each."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         model = models.ClassificationModel(
@@ -109,7 +109,7 @@ def test_float32_steps_are_the_same_with_dropout_and_all_lengths(
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_bfloat16_steps_come_near_those_of_float32():
+def test_bfloat16_steps_are_close_to_those_of_float32():
     exact, found = (
         train(dtype, compile_parts=dtype == "bfloat16")[0]
         for dtype in ("float32", "bfloat16")
@@ -120,58 +120,56 @@ def test_bfloat16_steps_come_near_those_of_float32():
     np.testing.assert_allclose(found.sums[:, 0], exact.sums[:, 0], rtol=0.01)
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_the_way_back_has_parts_too(monkeypatch, recompute):
-    seen = []
-
-    class Recorder:
-        def __call__(self, function, tensors, options):
-            seen.append(function)
-            return function(*tensors, **options)
-
-    monkeypatch.setattr(fused_parts, "Compiler", Recorder)
-    train.__wrapped__("float32", compile_parts=True, recompute=recompute)
-    assert layers.gradient_of_scores in seen
-    assert seen.count(layers.activate) == (4 if recompute else 2)
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_every_argument_of_a_part_has_its_derivative(rate):
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (layers.add_bias, {"activation": "gelu"}),
+        (layers.add_bias, {"activation": "linear"}),
+        (layers.layer_norm, {"epsilon": 1e-12}),
+        (dropout.keep, {"scale": 2.0}),
+    ],
+)
+def test_every_argument_of_a_function_has_its_gradient(function, options):
     def normal(*shape):
         return tf.random.stateless_normal(shape, (1, len(shape)))
 
-    product, vector = normal(6, 8), normal(8)
-    tensors = product, vector, product * 0.5, vector + 2.0, vector
-    kept = dropout.keep(product, rate, tf.constant([1, 2]))
-    assert (kept is None) == (rate == 0.0)
+    x, vector = normal(6, 8), normal(8)
+    if function is dropout.keep:
+        tensors, others = [x], [normal(6, 8) > 0.5]
+    elif function is layers.layer_norm:
+        tensors, others = [x, vector + 2.0, vector], []
+    else:
+        tensors, others = [x, vector], []
 
-    def run(compiler):
-        with fusion.compiled_by(compiler), tf.GradientTape() as tape:
+    def run(choose):
+        with replacement.using(choose), tf.GradientTape() as tape:
             tape.watch(tensors)
-            out = fusion.part(layers.end_half_block, *tensors, kept, rate=rate)
+            out = function(*tensors, *others, **options)
             loss = tf.reduce_sum(out**3)
         return [out, *tape.gradient(loss, tensors)]
 
-    found = run(fused_parts.Compiler())
+    compiler = fused_parts.Compiler()
+    found = run(compiler)
+    assert len(compiler._compiled) == 1
     for one, other in zip(found, run(None), strict=True):
         assert np.abs(other).max() > 0.01
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_a_compiler_serves_only_what_is_within():
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_step_calls_the_compiled_functions(monkeypatch, recompute):
     seen = []
 
-    def compiler(function, tensors, options):
-        seen.append(function)
-        return function(*tensors, **options)
+    class Recorder:
+        def __call__(self, function):
+            seen.append(function.__name__)
+            return function
 
-    x = tf.ones([2, 3])
-    with fusion.compiled_by(compiler):
-        fusion.part(layers.add_bias, x, x[0])
-        with fusion.compiled_by(None):
-            fusion.part(tf.add, x, x)
-    fusion.part(tf.add, x, x)
-    assert seen == [layers.add_bias]
+    monkeypatch.setattr(fused_parts, "Compiler", Recorder)
+    train.__wrapped__("float32", compile_parts=True, recompute=recompute)
+    assert fused_parts.FUSED < set(seen)
+    # Two blocks, each with an attention.
+    assert seen.count("softmax") == (4 if recompute else 2)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +178,14 @@ def test_a_compiler_serves_only_what_is_within():
         ("bfloat16", "auto", 1000, True),
         ("float32", "auto", 1000, False),
         ("bfloat16", "false", 1000, False),
-        # The whole is compiled then.
+        # The complete step is compiled then.
         ("bfloat16", "true", 1000, False),
         # Compiling would take longer than it saves.
         ("bfloat16", "auto", 20, False),
     ],
 )
-def test_parts_are_compiled_where_it_pays(dtype, use_xla, steps, expected):
+def test_functions_are_compiled_in_long_bfloat16_runs(
+    dtype, use_xla, steps, expected
+):
     config = types.SimpleNamespace(precision=dtype, use_xla=use_xla)
     assert assembly.compiles_parts(config, steps) == expected
