@@ -26,7 +26,7 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"
 _SEPARATOR = ","  # Between the labels of one example.
 _ARE_FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
-_MOST_CLASSES = 1000
+_MANY_CLASSES = 1000
 _SHOWN = 8
 _INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
 
@@ -97,10 +97,10 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
         )
     if not found:
         raise errors.InputError(f"{examples.path}: has no labels")
-    if len(found) > _MOST_CLASSES:
+    if len(found) > max(_MANY_CLASSES, len(examples) / 2):
         raise errors.InputError(
-            f"{examples.path}: {len(found)} different labels, more than "
-            f"{_MOST_CLASSES}: is it a regression, or another column?"
+            f"{examples.path}: {len(found)} different labels in "
+            f"{len(examples)} examples: is it a regression, or another column?"
         )
     return _sorted(found)
 

@@ -30,17 +30,17 @@ GOLDEN = pathlib.Path(__file__).parent / "testdata/sentence_embeddings.json"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("features")
-    tiny_runs.save_encoder(place / "encoder", WORDS, **SIZES)
-    (place / "in.txt").write_bytes(
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("features")
+    tiny_runs.save_encoder(root / "encoder", WORDS, **SIZES)
+    (root / "in.txt").write_bytes(
         b"".join(line.encode() + b"\n" for line in LINES)
     )
-    return place
+    return root
 
 
 @pytest.fixture(scope="module")
-def states(place):
+def states(root):
     """Every line's layers as the model gives them, one line at a time."""
     model = models.PretrainingModel(
         tiny_runs.config(WORDS, **SIZES), seed=tiny_runs.SEED
@@ -60,22 +60,22 @@ def states(place):
     return result
 
 
-def run(place, name, *switches, **flags):
+def run(root, name, *switches, **flags):
     flags = {
-        "input_file": place / "in.txt",
-        "output_file": place / name,
-        "init_checkpoint": place / "encoder",
+        "input_file": root / "in.txt",
+        "output_file": root / name,
+        "init_checkpoint": root / "encoder",
         "max_seq_length": 16,
         "batch_size": 2,
     } | flags
     switches = (*switches, "--verbosity=0")
     config = extract_features.ExtractConfig
     tiny_runs.run(extract_features, config, *switches, **flags)
-    return place / name
+    return root / name
 
 
-def test_jsonl_is_the_released_one(place, states):
-    path = run(place, "out.jsonl", layers="-1,-3,1")
+def test_jsonl_is_the_released_one(root, states):
+    path = run(root, "out.jsonl", layers="-1,-3,1")
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["linex_index"] for record in records] == [0, 1, 2, 3, 4]
     for record, (tokens, layers) in zip(records, states, strict=True):
@@ -91,32 +91,32 @@ def test_jsonl_is_the_released_one(place, states):
 
 
 @pytest.fixture(scope="module")
-def last_layer(place):
+def last_layer(root):
     """What is written of the last layer."""
-    return run(place, "last.jsonl", layers="-1").read_bytes()
+    return run(root, "last.jsonl", layers="-1").read_bytes()
 
 
 def test_every_machine_of_a_cluster_works_by_itself(
-    place, last_layer, monkeypatch
+    root, last_layer, monkeypatch
 ):
     cluster = {"cluster": {"worker": ["a:1", "b:1"]}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    assert run(place, "one.jsonl", layers="-1").read_bytes() == last_layer
+    assert run(root, "one.jsonl", layers="-1").read_bytes() == last_layer
 
 
 @pytest.mark.parametrize(
-    "name, pack, asked",
+    "name, compress, given",
     [
         ("in.txt.gz", gzip.compress, "in.txt"),
         ("in.txt.bz2", bz2.compress, "in.txt.bz2"),
     ],
 )
 def test_compressed_text_is_read_as_text(
-    place, last_layer, tmp_path, name, pack, asked
+    root, last_layer, tmp_path, name, compress, given
 ):
-    (tmp_path / name).write_bytes(pack((place / "in.txt").read_bytes()))
-    flags = {"layers": "-1", "input_file": tmp_path / asked}
-    path = run(place, "packed.jsonl", **flags)
+    (tmp_path / name).write_bytes(compress((root / "in.txt").read_bytes()))
+    flags = {"layers": "-1", "input_file": tmp_path / given}
+    path = run(root, "packed.jsonl", **flags)
     assert path.read_bytes() == last_layer
 
 
@@ -155,15 +155,15 @@ def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
     assert len(taken) == 1
 
 
-def test_the_default_layers_are_the_last_four(place):
-    with np.load(run(place, "out.npz", output_format="npz")) as arrays:
+def test_the_default_layers_are_the_last_four(root):
+    with np.load(run(root, "out.npz", output_format="npz")) as arrays:
         names = [f"layer_-{i}" for i in (1, 2, 3, 4)]
         assert sorted(arrays) == sorted(["input_ids", "row_splits", *names])
 
 
-def test_other_formats_hold_the_same(place, states):
+def test_other_formats_hold_the_same(root, states):
     flags = {"layers": "-1,0"}
-    with np.load(run(place, "o.npz", output_format="npz", **flags)) as arrays:
+    with np.load(run(root, "o.npz", output_format="npz", **flags)) as arrays:
         splits = arrays["row_splits"]
         for i, (tokens, layers) in enumerate(states):
             part = slice(*splits[i : i + 2])
@@ -172,7 +172,7 @@ def test_other_formats_hold_the_same(place, states):
             for layer in (-1, 0):
                 values = arrays[f"layer_{layer}"][part]
                 np.testing.assert_allclose(values, layers[layer], atol=1e-6)
-    path = run(place, "o.tfrecord", output_format="tfrecord", **flags)
+    path = run(root, "o.tfrecord", output_format="tfrecord", **flags)
     records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
     assert len(records) == len(states)
     for i, (record, (_, layers)) in enumerate(
@@ -184,9 +184,9 @@ def test_other_formats_hold_the_same(place, states):
         np.testing.assert_allclose(values, layers[0].ravel(), atol=1e-6)
 
 
-def test_parquet_holds_the_same_in_rows(place, states, monkeypatch):
+def test_parquet_holds_the_same_in_rows(root, states, monkeypatch):
     monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
-    path = run(place, "o.parquet", output_format="parquet", layers="-1,0")
+    path = run(root, "o.parquet", output_format="parquet", layers="-1,0")
     # Five lines in blocks of a batch: a row group each, not one a line.
     assert parquet.ParquetFile(path).num_row_groups == 3
     rows = parquet.read_table(path).to_pylist()
@@ -225,16 +225,16 @@ def test_nothing_in_memory_grows_with_the_lines_of_an_npz(tmp_path, pooled):
             assert arrays["row_splits"].tolist() == expected
 
 
-def test_parquet_without_pyarrow_is_refused(place, capsys, monkeypatch):
+def test_parquet_without_pyarrow_is_refused(root, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit) as caught:
-        run(place, "no.parquet", output_format="parquet", layers="-1")
+        run(root, "no.parquet", output_format="parquet", layers="-1")
     assert caught.value.code == 2
     assert "needs pyarrow: pip install" in capsys.readouterr().err
 
 
-def test_a_name_of_another_format_is_warned_about(place, caplog):
-    path = run(place, "named.npz", layers="-1")
+def test_a_name_of_another_format_is_warned_about(root, caplog):
+    path = run(root, "named.npz", layers="-1")
     assert json.loads(path.read_text().splitlines()[0])["linex_index"] == 0
     assert "is written in the format jsonl; --output_form" in caplog.text
 
@@ -247,16 +247,16 @@ POOLINGS = {
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_pooling_leaves_padding_out(place, states, pooling):
-    path = run(place, f"{pooling}.npz", pooling=pooling, output_format="npz")
+def test_pooling_leaves_padding_out(root, states, pooling):
+    path = run(root, f"{pooling}.npz", pooling=pooling, output_format="npz")
     expected = [POOLINGS[pooling](layers[-1]) for _, layers in states]
     with np.load(path) as arrays:
         assert list(arrays) == ["layer_-1"]
         np.testing.assert_allclose(arrays["layer_-1"], expected, atol=1e-6)
 
 
-def test_a_line_may_have_one_vector_of_length_1(place, states):
-    path = run(place, "max.jsonl", "--normalize", pooling="max")
+def test_a_line_may_have_one_vector_of_length_1(root, states):
+    path = run(root, "max.jsonl", "--normalize", pooling="max")
     lines = path.read_text().splitlines()
     for line, (_, layers) in zip(lines, states, strict=True):
         (layer,) = json.loads(line)["layers"]
@@ -265,10 +265,10 @@ def test_a_line_may_have_one_vector_of_length_1(place, states):
         np.testing.assert_allclose(layer["values"], unit, atol=2e-6)
 
 
-def test_neither_blocks_nor_batches_nor_grouping_show(place, monkeypatch):
-    first = run(place, "first.jsonl").read_text()
+def test_neither_blocks_nor_batches_nor_grouping_show(root, monkeypatch):
+    first = run(root, "first.jsonl").read_text()
     monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
-    other = run(place, "other.jsonl", "--nogroup_by_length").read_text()
+    other = run(root, "other.jsonl", "--nogroup_by_length").read_text()
     for a, b in zip(first.splitlines(), other.splitlines(), strict=True):
         a, b = json.loads(a), json.loads(b)
         for x, y in zip(a["features"], b["features"], strict=True):
@@ -311,12 +311,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("flags, message", BAD.values(), ids=BAD)
-def test_bad_input_is_one_line_and_no_file(place, capsys, flags, message):
+def test_bad_input_is_one_line_and_no_file(root, capsys, flags, message):
     with pytest.raises(SystemExit) as caught:
-        run(place, "bad.jsonl", **({"layers": "-1"} | flags))
+        run(root, "bad.jsonl", **({"layers": "-1"} | flags))
     assert caught.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
-    assert not list(place.glob("*bad.jsonl*"))
+    assert not list(root.glob("*bad.jsonl*"))
 
 
 @pytest.mark.parametrize(
@@ -327,12 +327,12 @@ def test_bad_input_is_one_line_and_no_file(place, capsys, flags, message):
     ],
 )
 def test_a_directory_as_output_is_refused_before_any_work(
-    place, tmp_path, capsys, name, message
+    root, tmp_path, capsys, name, message
 ):
     (tmp_path / "folder").mkdir()
     path = f"{tmp_path}/{name}"
     with pytest.raises(SystemExit) as caught:
-        run(place, "", output_file=path, init_checkpoint="/nowhere")
+        run(root, "", output_file=path, init_checkpoint="/nowhere")
     assert caught.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"--output_file={path}: {message}" in error
@@ -342,7 +342,7 @@ def test_a_directory_as_output_is_refused_before_any_work(
     assert [x.name for x in tmp_path.iterdir()] == ["folder"]
 
 
-def test_float32_is_not_tf32(place):
+def test_float32_is_not_tf32(root):
     tf.config.experimental.enable_tensor_float_32_execution(True)
-    run(place, "exact.jsonl", precision="float32")
+    run(root, "exact.jsonl", precision="float32")
     assert not tf.config.experimental.tensor_float_32_execution_enabled()

@@ -1,4 +1,4 @@
-"""Proves what a folder tells of its model after a grid, and after questions.
+"""Proves the model card after a grid, and after an evaluation of its model.
 
 python -m pytest tests/run_classifier_card_test.py
 """
@@ -23,14 +23,14 @@ FAILED = "runs/lr0.01_seed12345"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("data")
-    classifier_runs.make_data(place)
-    return place
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    classifier_runs.make_data(root)
+    return root
 
 
 @pytest.fixture(scope="module")
-def trained(place):
+def trained(root):
     """A grid whose first run diverges; nothing is evaluated by itself."""
     add = loop.Loop._add
 
@@ -42,7 +42,7 @@ def trained(place):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Loop, "_add", add_nan)
-        return classifier_runs.run_csv(place, "grid", "--do_train", **GRID)
+        return classifier_runs.run_csv(root, "grid", "--do_train", **GRID)
 
 
 def read(path):
@@ -50,13 +50,13 @@ def read(path):
 
 
 def card(folder):
-    """Returns the rows of the card's tables, and the seconds it tells."""
+    """Returns the rows of the card's tables, and the seconds of training."""
     text = (folder / "README.md").read_text()
     rows = dict(re.findall(r"^\| (\S+) \| (.*) \|$", text, re.M))
     return rows, float(re.search(r"took (\d+) seconds", text)[1])
 
 
-def test_a_grid_goes_on_without_a_run_that_diverges(place, trained, caplog):
+def test_a_grid_continues_without_a_run_that_diverges(root, trained, caplog):
     record = read(trained / "grid_results.json")
     (kept,), (failed,) = record["runs"], record["failed"]
     assert kept["learning_rate"] == 5e-3
@@ -77,20 +77,22 @@ def test_a_grid_goes_on_without_a_run_that_diverges(place, trained, caplog):
     # Started again, it takes over what has failed as what has ended.
     before = read(trained / FAILED / "result.json")
     with caplog.at_level(logging.INFO):
-        classifier_runs.run_csv(place, "grid", "--do_train", **GRID)
+        classifier_runs.run_csv(root, "grid", "--do_train", **GRID)
     assert "train/loss" not in caplog.text
     assert read(trained / FAILED / "result.json") == before
     assert read(trained / "grid_results.json") == record
     assert card(trained)[0]["eval_accuracy"] == rows["eval_accuracy"]
 
 
-def test_a_question_adds_to_the_card_and_leaves_the_flags(place, trained):
+def test_an_evaluation_is_added_to_the_card_but_its_flags_are_not(
+    root, trained
+):
     flags = read(trained / "run_config.json")
-    other = place / "other.csv"
-    header, *lines = (place / "dev.csv").read_text().splitlines()
+    other = root / "other.csv"
+    header, *lines = (root / "dev.csv").read_text().splitlines()
     other.write_text("\n".join([header, *lines[:11]]) + "\n")
     classifier_runs.run_csv(
-        place,
+        root,
         "grid",
         "--do_eval",
         init_checkpoint=None,
@@ -109,6 +111,6 @@ def test_a_question_adds_to_the_card_and_leaves_the_flags(place, trained):
         values["eval_loss"], rel=1e-5
     )
     page = (trained / "report.html").read_text()
-    asked = page[page.index("<h2>Training") : page.index("<h2>Flags")]
-    assert GRID["learning_rate"] in asked
+    flags_table = page[page.index("<h2>Training") : page.index("<h2>Flags")]
+    assert GRID["learning_rate"] in flags_table
     assert "diverged at step 0" in page and "<svg" in page

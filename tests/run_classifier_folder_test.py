@@ -1,4 +1,4 @@
-"""A folder that holds a model already: what is refused, what is asked.
+"""Proves what is refused and what is predicted in a directory with a model.
 
 python -m pytest tests/run_classifier_folder_test.py
 """
@@ -20,11 +20,11 @@ TRAIN = ("--do_train", "--do_eval")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("folder")
-    classifier_runs.make_data(place)
-    classifier_runs.run_csv(place, "done", *TRAIN)
-    return place
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("folder")
+    classifier_runs.make_data(root)
+    classifier_runs.run_csv(root, "done", *TRAIN)
+    return root
 
 
 def refusal(capsys, run, *arguments, **flags):
@@ -35,12 +35,12 @@ def refusal(capsys, run, *arguments, **flags):
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_finished_run_refuses_other_settings(place, capsys):
-    flags_before = (place / "done" / "run_config.json").read_bytes()
+def test_a_finished_run_refuses_other_settings(root, capsys):
+    flags_before = (root / "done" / "run_config.json").read_bytes()
     for flags, message in (
         ({"learning_rate": 1e-3}, "--learning_rate was 0.005, is 0.001"),
         ({"random_seed": 7}, "--random_seed was 12345, is 7"),
-        ({"init_checkpoint": place / "done"}, "--init_checkpoint was "),
+        ({"init_checkpoint": root / "done"}, "--init_checkpoint was "),
         ({"layer_decay": 0.9}, "--layer_decay was 1.0, is 0.9"),
         (
             {"problem_type": "multi_label"},
@@ -48,31 +48,31 @@ def test_a_finished_run_refuses_other_settings(place, capsys):
         ),
     ):
         error = refusal(
-            capsys, classifier_runs.run_csv, place, "done", *TRAIN, **flags
+            capsys, classifier_runs.run_csv, root, "done", *TRAIN, **flags
         )
         assert message in error
         assert "has ended already; take another --output_dir" in error
-    assert (place / "done" / "run_config.json").read_bytes() == flags_before
-    before = tiny_runs.eval_results(place / "done")
-    classifier_runs.run_csv(place, "done", *TRAIN)
-    assert tiny_runs.eval_results(place / "done") == before
+    assert (root / "done" / "run_config.json").read_bytes() == flags_before
+    before = tiny_runs.eval_results(root / "done")
+    classifier_runs.run_csv(root, "done", *TRAIN)
+    assert tiny_runs.eval_results(root / "done") == before
 
 
-def test_an_own_table_finds_its_labels_and_predicts_without_them(place):
-    folder = place / "done"
+def test_an_own_table_finds_its_labels_and_predicts_without_them(root):
+    folder = root / "done"
     assert model_directory.read_settings(str(folder)).labels == ["no", "yes"]
     values = tiny_runs.eval_results(folder)
     assert values["eval_accuracy"] > 0.9
     assert "eval_f1_macro" in values
-    (place / "new.csv").write_text("id,review\nfirst,good w1\nsecond,bad w2\n")
+    (root / "new.csv").write_text("id,review\nfirst,good w1\nsecond,bad w2\n")
     classifier_runs.run_csv(
-        place,
+        root,
         "done",
         "--do_predict",
         train_file=None,
         dev_file=None,
         init_checkpoint=None,
-        test_file=place / "new.csv",
+        test_file=root / "new.csv",
         id_column="id",
     )
     rows = (folder / "predictions.tsv").read_text().splitlines()
@@ -83,30 +83,30 @@ def test_an_own_table_finds_its_labels_and_predicts_without_them(place):
     ]
 
 
-def test_a_model_is_asked_by_its_own_labels(place):
-    """Not by those of the model that it was trained from."""
+def test_a_model_predicts_its_own_labels(root):
+    """Not those of the model that its training started from."""
     for name in ("train", "dev"):
-        text = (place / f"{name}.csv").read_text()
+        text = (root / f"{name}.csv").read_text()
         text = text.replace(",no\n", ",bad\n").replace(",yes\n", ",good\n")
         text = text.replace(",no\r\n", ",bad\r\n")
         text = text.replace(",yes\r\n", ",good\r\n")
-        (place / f"named_{name}.csv").write_text(text)
-    start = {"init_checkpoint": place / "done", "num_train_epochs": 1}
+        (root / f"named_{name}.csv").write_text(text)
+    start = {"init_checkpoint": root / "done", "num_train_epochs": 1}
     classifier_runs.run_csv(
-        place,
+        root,
         "named",
         *TRAIN,
-        train_file=place / "named_train.csv",
-        dev_file=place / "named_dev.csv",
+        train_file=root / "named_train.csv",
+        dev_file=root / "named_dev.csv",
         **start,
     )
     folder = classifier_runs.run_csv(
-        place,
+        root,
         "named",
         "--do_predict",
         train_file=None,
         dev_file=None,
-        test_file=place / "dev.csv",
+        test_file=root / "dev.csv",
         **start,
     )
     header, *rows = (folder / "predictions.tsv").read_text().splitlines()
@@ -114,7 +114,7 @@ def test_a_model_is_asked_by_its_own_labels(place):
     assert {row.split("\t")[1] for row in rows} <= {"bad", "good"}
 
 
-def test_a_tagger_is_not_made_of_a_classifier(place, capsys, monkeypatch):
+def test_a_classifier_is_no_tagger(root, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("a good w1\n"))
     error = refusal(
         capsys,
@@ -122,45 +122,45 @@ def test_a_tagger_is_not_made_of_a_classifier(place, capsys, monkeypatch):
         run_ner,
         run_ner.NerConfig,
         "--interactive",
-        output_dir=place / "done",
+        output_dir=root / "done",
         max_seq_length=32,
     )
     assert "has been trained for another task" in error
     assert "BertForSequenceClassification, not a BertForTokenClassif" in error
 
 
-def test_a_model_is_not_trained_where_it_lies(place, capsys):
+def test_a_model_is_not_trained_in_its_own_directory(root, capsys):
     """A directory as others publish it: no bert_config.json, no run."""
-    folder = shutil.copytree(place / "encoder", place / "published")
+    folder = shutil.copytree(root / "encoder", root / "published")
     (folder / "bert_config.json").unlink()
     weights = folder / "model.safetensors"
     before = hashlib.sha256(weights.read_bytes()).digest()
     error = refusal(
         capsys,
         classifier_runs.run_csv,
-        place,
+        root,
         "published",
         *TRAIN,
-        init_checkpoint=place / "." / "published",
+        init_checkpoint=root / "." / "published",
     )
     assert "contains --init_checkpoint" in error
     assert hashlib.sha256(weights.read_bytes()).digest() == before
 
 
-def test_a_grid_is_not_trained_over_the_run_that_it_starts_from(place, capsys):
-    weights = place / "done" / "model.safetensors"
+def test_a_grid_is_not_trained_over_the_run_that_it_starts_from(root, capsys):
+    weights = root / "done" / "model.safetensors"
     before = hashlib.sha256(weights.read_bytes()).digest()
-    flags = {"init_checkpoint": place / "done", "learning_rate": "1e-3,1e-4"}
+    flags = {"init_checkpoint": root / "done", "learning_rate": "1e-3,1e-4"}
     run = classifier_runs.run_csv
-    error = refusal(capsys, run, place, "done", "--do_train", **flags)
+    error = refusal(capsys, run, root, "done", "--do_train", **flags)
     assert "contains --init_checkpoint" in error
     assert hashlib.sha256(weights.read_bytes()).digest() == before
 
 
 def test_a_folder_without_a_model_is_named(tmp_path, capsys):
     run = {"init_checkpoint": None, "data_dir": None}
-    asked = (ner_runs.run, tmp_path, "nothing", "--interactive")
-    error = refusal(capsys, *asked, **run)
+    command = (ner_runs.run, tmp_path, "nothing", "--interactive")
+    error = refusal(capsys, *command, **run)
     assert f"no trained model in --output_dir={tmp_path}/nothing" in error
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "checkpoint").write_text("")

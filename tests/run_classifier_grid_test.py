@@ -17,24 +17,24 @@ from jobs import finetuning
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("data")
-    classifier_runs.make_data(place)
-    return place
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    classifier_runs.make_data(root)
+    return root
 
 
-# The best one is not the last: the model to be asked is loaded in the end.
+# The best one is not the last: the model to evaluate is loaded at the end.
 GRID = {"learning_rate": "5e-3,1e-5,1e-6", "num_train_epochs": 3}
 
 
-def run_grid(place, **flags):
+def run_grid(root, **flags):
     return classifier_runs.run_csv(
-        place, "grid", "--do_train", "--do_eval", **(GRID | flags)
+        root, "grid", "--do_train", "--do_eval", **(GRID | flags)
     )
 
 
 @pytest.fixture(scope="module")
-def grid(place):
+def grid(root):
     """A grid's folder, and how many models were alive at every build."""
     build, alive, made = finetuning.Job.build, [], []
 
@@ -51,7 +51,7 @@ def grid(place):
         patch.setattr(finetuning.Job, "build", build_and_count)
         gc.disable()  # What Python frees by itself it frees at any time.
         try:
-            folder = run_grid(place)
+            folder = run_grid(root)
         finally:
             gc.enable()
     return folder, alive
@@ -63,7 +63,7 @@ def test_one_model_at_a_time_is_in_memory(grid):
     assert not any(alive)
 
 
-def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, grid, capsys):
+def test_a_grid_reports_every_run_and_continues(root, grid, capsys):
     folder, _ = grid
     record = json.loads((folder / "grid_results.json").read_text())
     assert len(record["runs"]) == 3
@@ -81,7 +81,7 @@ def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, grid, capsys):
     last = folder / "runs" / "lr1e-06_seed12345" / "result.json"
     kept = {p: p.read_bytes() for p in folder.glob("runs/*/result.json")}
     last.unlink()
-    run_grid(place)
+    run_grid(root)
     assert "median" in capsys.readouterr().out
     again = json.loads((folder / "grid_results.json").read_text())
     assert again["runs"] == record["runs"]
@@ -90,55 +90,55 @@ def test_a_grid_reports_every_run_and_goes_on_where_it_was(place, grid, capsys):
 
 
 def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
-    place, grid, capsys
+    root, grid, capsys
 ):
-    other = place / "other_dev.csv"
-    other.write_text((place / "dev.csv").read_text().replace("no", "yes"))
+    other = root / "other_dev.csv"
+    other.write_text((root / "dev.csv").read_text().replace("no", "yes"))
     for flags, message in (
         ({"num_train_epochs": 2}, "--num_train_epochs was 3.0, is 2.0"),
         ({"dev_file": other}, "--dev_file was "),
     ):
         with pytest.raises(SystemExit) as caught:
-            run_grid(place, **flags)
+            run_grid(root, **flags)
         assert caught.value.code == 2
         assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_an_unfinished_run_goes_on_as_it_was_begun_or_not_at_all(
-    place, grid, capsys
+    root, grid, capsys
 ):
     folder, _ = grid
-    shutil.copytree(folder, place / "cut_short")
-    for path in (place / "cut_short" / "runs").glob("*/result.json"):
+    shutil.copytree(folder, root / "cut_short")
+    for path in (root / "cut_short" / "runs").glob("*/result.json"):
         path.unlink()
     flags = GRID | {"num_train_epochs": 2}
     with pytest.raises(SystemExit) as caught:
-        classifier_runs.run_csv(place, "cut_short", "--do_train", **flags)
+        classifier_runs.run_csv(root, "cut_short", "--do_train", **flags)
     assert caught.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "--num_train_epochs was 3.0, is 2.0: " in error
     assert "was begun so; take another --output_dir" in error
 
 
-def test_a_smaller_grid_ends_with_the_model_that_it_reports(place, grid):
+def test_a_smaller_grid_ends_with_the_model_that_it_reports(root, grid):
     folder, _ = grid
     before = json.loads((folder / "kept.json").read_text())
     assert before["learning_rate"] == 5e-3
-    run_grid(place, learning_rate="1e-5,1e-6")
+    run_grid(root, learning_rate="1e-5,1e-6")
     kept = json.loads((folder / "kept.json").read_text())
     assert kept["learning_rate"] < 5e-3
     record = json.loads((folder / "grid_results.json").read_text())
     assert f"rate {kept['learning_rate']:g}, " in record["best"]
     loss = tiny_runs.eval_results(folder)["eval_loss"]
     assert loss == pytest.approx(record["summary"]["loss"]["best"])
-    # And the model of the folder is that one, for whoever asks it later.
+    # And the model of the directory is that one.
     other = classifier_runs.run_csv(
-        place, "grid", "--do_eval", init_checkpoint=None
+        root, "grid", "--do_eval", init_checkpoint=None
     )
     assert tiny_runs.eval_results(other)["eval_loss"] == pytest.approx(loss)
     assert tiny_runs.eval_results(other)["global_step"] == kept["step"]
     (folder / "model.safetensors").unlink()
-    run_grid(place, learning_rate="1e-5,1e-6")
+    run_grid(root, learning_rate="1e-5,1e-6")
     assert (folder / "model.safetensors").exists()
     again = tiny_runs.eval_results(folder)["eval_loss"]
     assert again == pytest.approx(loss)
@@ -146,25 +146,25 @@ def test_a_smaller_grid_ends_with_the_model_that_it_reports(place, grid):
     assert "All runs" in page and "<svg" in page
 
 
-def test_a_grid_of_random_weights_never_starts_from_its_best_run(place):
+def test_a_grid_of_random_weights_never_starts_from_its_best_run(root):
     flags = {
         "init_checkpoint": None,
-        "bert_config_file": place / "encoder" / "bert_config.json",
-        "vocab_file": place / "encoder" / "vocab.txt",
+        "bert_config_file": root / "encoder" / "bert_config.json",
+        "vocab_file": root / "encoder" / "vocab.txt",
         "learning_rate": "5e-3,1e-5",
         "num_train_epochs": 1,
     }
-    folder = classifier_runs.run_csv(place, "random", "--do_train", **flags)
+    folder = classifier_runs.run_csv(root, "random", "--do_train", **flags)
     record = (folder / "grid_results.json").read_text()
     assert (folder / "model.safetensors").exists()
     # As if it had been interrupted after the first run had been kept.
     shutil.rmtree(folder / "runs" / "lr1e-05_seed12345")
-    classifier_runs.run_csv(place, "random", "--do_train", **flags)
+    classifier_runs.run_csv(root, "random", "--do_train", **flags)
     again = (folder / "grid_results.json").read_text()
     assert json.loads(again)["runs"] == json.loads(record)["runs"]
 
 
-def test_training_ends_early_and_keeps_the_best(place, capsys):
+def test_training_ends_early_and_keeps_the_best(root, capsys):
     flags = {
         "eval_every_steps": 3,
         "early_stopping_patience": 2,
@@ -174,7 +174,7 @@ def test_training_ends_early_and_keeps_the_best(place, capsys):
         "learning_rate": 5e-3,
     }
     switches = ("--do_train", "--do_eval", "--bias_correction")
-    folder = classifier_runs.run_csv(place, "early", *switches, **flags)
+    folder = classifier_runs.run_csv(root, "early", *switches, **flags)
     lines = [
         json.loads(line)
         for line in (folder / "metrics.jsonl").read_text().splitlines()
@@ -192,18 +192,18 @@ def test_training_ends_early_and_keeps_the_best(place, capsys):
             if x["step"] == best and "eval/accuracy" in x
         )
     )
-    # Asked again without the flags, the folder still has the best.
-    classifier_runs.run_csv(place, "early", "--do_eval")
+    # Evaluated again without the flags, the directory still has the best.
+    classifier_runs.run_csv(root, "early", "--do_eval")
     again = tiny_runs.eval_results(folder)
     assert again["global_step"] == best
     assert again["eval_loss"] == pytest.approx(values["eval_loss"])
     # The best of one set, had it been killed, is not gone on with on another.
     (folder / "result.json").unlink()
-    other = place / "half_dev.csv"
-    lines = (place / "dev.csv").read_text().splitlines(keepends=True)
+    other = root / "half_dev.csv"
+    lines = (root / "dev.csv").read_text().splitlines(keepends=True)
     other.write_text("".join(lines[: len(lines) // 2]))
     with pytest.raises(SystemExit):
         classifier_runs.run_csv(
-            place, "early", *switches, **flags, dev_file=other
+            root, "early", *switches, **flags, dev_file=other
         )
     assert "--dev_file was " in capsys.readouterr().err.splitlines()[-1]

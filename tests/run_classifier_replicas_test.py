@@ -19,15 +19,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODES = ("--do_train", "--do_predict")
 
 
-def flags(place, name, **others):
+def flags(root, name, **others):
     return {
         "task_name": "csv",
-        "train_file": place / "train.csv",
-        "test_file": place / "dev.csv",
+        "train_file": root / "train.csv",
+        "test_file": root / "dev.csv",
         "text_column": "review",
         "label_column": "verdict",
-        "init_checkpoint": place / "encoder",
-        "output_dir": place / name,
+        "init_checkpoint": root / "encoder",
+        "output_dir": root / name,
         "max_seq_length": 32,
         "learning_rate": 5e-3,
         "precision": "float32",

@@ -16,25 +16,25 @@ from weights import model_directory, pretrained
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("data")
-    classifier_runs.make_data(place)
-    return place
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    classifier_runs.make_data(root)
+    return root
 
 
 @pytest.fixture(scope="module")
-def sst(place):
+def sst(root):
     """A run of SST-2's files from start to end."""
     return classifier_runs.run(
-        place,
+        root,
         "sst",
         "--do_train",
         "--do_eval=true",
         "--do_predict",
         "True",
         task_name="SST-2",
-        data_dir=place,
-        glue_submission=place / "glue",
+        data_dir=root,
+        glue_submission=root / "glue",
     )
 
 
@@ -47,9 +47,9 @@ def test_it_learns_and_writes_the_released_keys(sst):
 
 def test_predictions_come_as_released_and_by_name(sst):
     rows = (sst / "test_results.tsv").read_text().splitlines()
-    shares = np.array([row.split("\t") for row in rows], float)
-    assert shares.shape == (9, 2)
-    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    probabilities = np.array([row.split("\t") for row in rows], float)
+    assert probabilities.shape == (9, 2)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     header, *rows = (sst / "predictions.tsv").read_text().splitlines()
     assert header == "id\tlabel\t0\t1"
     truth = [str(label) for _, label in classifier_runs.sentences(3, 9)]
@@ -77,30 +77,30 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
     assert (sst / "predict.tf_record").exists()
 
 
-def test_a_finished_run_is_not_trained_again(sst, place):
+def test_a_finished_run_is_not_trained_again(sst, root):
     before = (sst / "metrics.jsonl").read_bytes()
     values = tiny_runs.eval_results(sst)
     classifier_runs.run(
-        place,
+        root,
         "sst",
         "--do_train",
         "--do_eval",
         task_name="sst2",
-        data_dir=place,
+        data_dir=root,
     )
     assert (sst / "metrics.jsonl").read_bytes() == before
     assert tiny_runs.eval_results(sst) == values
 
 
-def test_the_model_directory_gives_the_same_elsewhere(sst, place):
+def test_the_model_directory_gives_the_same_elsewhere(sst, root):
     """Neither batch size nor grouping changes what comes out."""
     other = classifier_runs.run(
-        place,
+        root,
         "other",
         "--do_predict",
         "--do_eval",
         task_name="SST-2",
-        data_dir=place,
+        data_dir=root,
         init_checkpoint=sst,
         eval_batch_size=5,
         predict_batch_size=4,
@@ -116,24 +116,24 @@ def test_the_model_directory_gives_the_same_elsewhere(sst, place):
 
 
 @pytest.mark.parametrize("kind", ["regression", "multi_label"])
-def test_values_and_several_labels(place, kind):
+def test_values_and_several_labels(root, kind):
     for name, seed, count in (("train", 1, 203), ("dev", 2, 41)):
-        with open(place / f"{kind}.{name}.jsonl", "w") as file:
+        with open(root / f"{kind}.{name}.jsonl", "w") as file:
             for text, label in classifier_runs.sentences(seed, count):
                 several = [["b"], ["a", "b"]][label]
                 given = several if kind == "multi_label" else label * 2 - 0.5
                 file.write(json.dumps({"text": text, "label": given}) + "\n")
     folder = classifier_runs.run(
-        place,
+        root,
         kind,
         "--do_train",
         "--do_eval",
         "--do_predict",
         task_name="jsonl",
         problem_type=kind,
-        train_file=place / f"{kind}.train.jsonl",
-        dev_file=place / f"{kind}.dev.jsonl",
-        test_file=place / f"{kind}.dev.jsonl",
+        train_file=root / f"{kind}.train.jsonl",
+        dev_file=root / f"{kind}.dev.jsonl",
+        test_file=root / f"{kind}.dev.jsonl",
         num_train_epochs=12,
     )
     values = tiny_runs.eval_results(folder)
@@ -146,27 +146,27 @@ def test_values_and_several_labels(place, kind):
     assert stored.startswith(kind)
     # The model knows what it is.
     again = classifier_runs.run(
-        place,
+        root,
         f"{kind}_again",
         "--do_predict",
         task_name="jsonl",
         init_checkpoint=folder,
-        test_file=place / f"{kind}.dev.jsonl",
+        test_file=root / f"{kind}.dev.jsonl",
     )
     assert (again / "predictions.tsv").read_text().splitlines() == rows
 
 
-def test_a_test_set_with_labels_gets_metrics(sst, place):
+def test_a_test_set_with_labels_gets_metrics(sst, root):
     """In files and in the model card; one without labels gets none."""
     assert not (sst / "scores_test.txt").exists()
     dev = tiny_runs.eval_results(sst)
     folder = classifier_runs.run(
-        place,
+        root,
         "scored",
         "--do_predict",
         task_name="SST-2",
         init_checkpoint=sst,
-        test_file=place / "dev.tsv",
+        test_file=root / "dev.tsv",
     )
     lines = (folder / "scores_test.txt").read_text().splitlines()
     values = dict(line.split(" = ") for line in lines)
@@ -177,15 +177,15 @@ def test_a_test_set_with_labels_gets_metrics(sst, place):
     assert len(rows) == 1 + 41
 
 
-def test_predictions_of_another_set_are_kept(sst, place):
+def test_predictions_of_another_set_are_kept(sst, root):
     """Under a name with the set that they belong to."""
     flags = {"task_name": "SST-2", "init_checkpoint": sst}
     for name in ("dev", "test", "test"):
         folder = classifier_runs.run(
-            place,
+            root,
             "two_sets",
             "--do_predict",
-            test_file=place / f"{name}.tsv",
+            test_file=root / f"{name}.tsv",
             **flags,
         )
     names = {x.name for x in folder.iterdir() if x.suffix in (".tsv", ".txt")}
@@ -200,26 +200,26 @@ def test_predictions_of_another_set_are_kept(sst, place):
     assert len((folder / "predictions.tsv").read_text().splitlines()) == 10
 
 
-def test_a_table_is_not_predicted_by_a_model_without_labels(place, capsys):
+def test_a_table_is_not_predicted_by_a_model_without_labels(root, capsys):
     with pytest.raises(SystemExit) as caught:
         classifier_runs.run_csv(
-            place,
+            root,
             "bare",
             "--do_predict",
             train_file=None,
-            test_file=place / "dev.csv",
+            test_file=root / "dev.csv",
         )
     assert caught.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "so it is not a classifier" in error
 
 
-def test_multiple_choice_in_swags_columns(place):
+def test_multiple_choice_in_swags_columns(root):
     rng = random.Random(5)
     head = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"
     head += "ending0,ending1,ending2,ending3,label\n"
     for name, count in (("train", 300), ("val", 40)):
-        with open(place / f"{name}.csv.swag", "w") as file:
+        with open(root / f"{name}.csv.swag", "w") as file:
             file.write(head)
             for i in range(count):
                 label = rng.randrange(4)
@@ -232,15 +232,15 @@ def test_multiple_choice_in_swags_columns(place):
                 cells = [i, "v", 0, "x", "w1 w2", "w3", "gold", *ends, label]
                 file.write(",".join(map(str, cells)) + "\n")
     folder = classifier_runs.run(
-        place,
+        root,
         "swag",
         "--do_train",
         "--do_eval",
         "--do_predict",
         task_name="swag",
-        train_file=place / "train.csv.swag",
-        dev_file=place / "val.csv.swag",
-        test_file=place / "val.csv.swag",
+        train_file=root / "train.csv.swag",
+        dev_file=root / "val.csv.swag",
+        test_file=root / "val.csv.swag",
     )
     assert tiny_runs.eval_results(folder)["eval_accuracy"] > 0.6
     assert np.loadtxt(folder / "test_results.tsv").shape == (40, 4)
@@ -249,14 +249,14 @@ def test_multiple_choice_in_swags_columns(place):
     assert len(rows) == 41
 
 
-def test_a_left_to_right_model_learns_and_is_kept(place):
+def test_a_left_to_right_model_learns_and_is_kept(root):
     """With a BiLSTM under its head, as in the paper."""
     start = tiny_runs.save_encoder(
-        place / "ltr", classifier_runs.WORDS, attention="left_to_right"
+        root / "ltr", classifier_runs.WORDS, attention="left_to_right"
     )
     modes = ("--do_train", "--do_eval")
     flags = {"init_checkpoint": start, "bilstm_size": 16}
-    folder = classifier_runs.run_csv(place, "ltr_run", *modes, **flags)
+    folder = classifier_runs.run_csv(root, "ltr_run", *modes, **flags)
     assert (
         model_directory.read_settings(str(folder)).attention == "left_to_right"
     )
@@ -264,7 +264,7 @@ def test_a_left_to_right_model_learns_and_is_kept(place):
     found = tiny_runs.eval_results(folder)
     assert found["eval_accuracy"] > 0.8
     again = classifier_runs.run_csv(
-        place, "ltr_eval", "--do_eval", init_checkpoint=folder
+        root, "ltr_eval", "--do_eval", init_checkpoint=folder
     )
     assert tiny_runs.eval_results(again)["eval_loss"] == found["eval_loss"]
 
@@ -284,30 +284,28 @@ def test_a_left_to_right_model_learns_and_is_kept(place):
         ({"early_stopping_patience": 1}, "needs --eval_every_steps"),
     ],
 )
-def test_what_the_user_can_mend_ends_in_one_line(place, capsys, flags, message):
+def test_errors_of_the_user_end_in_one_line(root, capsys, flags, message):
     with pytest.raises(SystemExit) as caught:
-        classifier_runs.run_csv(
-            place, "bad", "--do_train", "--do_eval", **flags
-        )
+        classifier_runs.run_csv(root, "bad", "--do_train", "--do_eval", **flags)
     assert caught.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error
 
 
-def test_an_encoder_that_was_never_trained_for_it_is_refused(place, capsys):
+def test_an_encoder_that_was_never_trained_for_it_is_refused(root, capsys):
     with pytest.raises(SystemExit) as caught:
-        classifier_runs.run_csv(place, "bare", "--do_eval")
+        classifier_runs.run_csv(root, "bare", "--do_eval")
     assert caught.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "has not been trained for this task: output_weights" in error
 
 
-def test_a_label_that_training_never_saw_is_named(place, capsys):
-    path = place / "odd.csv"
+def test_a_label_that_training_never_saw_is_named(root, capsys):
+    path = root / "odd.csv"
     path.write_text("review,verdict\ngood,yes\nbad,perhaps\n")
     with pytest.raises(SystemExit):
         classifier_runs.run_csv(
-            place, "bad", "--do_train", "--do_eval", dev_file=path
+            root, "bad", "--do_train", "--do_eval", dev_file=path
         )
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"{path}:3: label 'perhaps' is none of: no, yes" in error

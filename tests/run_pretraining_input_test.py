@@ -1,4 +1,4 @@
-"""Proves the main path in small, and that bad input ends it in one line.
+"""Proves pre-training on small data, and that bad input is refused in one line.
 
 python -m pytest tests/run_pretraining_input_test.py
 """
@@ -33,11 +33,11 @@ def _arguments(program, **flags):
     return [program, *(f"--{name}={value}" for name, value in flags.items())]
 
 
-def _create(place, vocab, prefix, **flags):
+def _create(root, vocab, prefix, **flags):
     flags = {
-        "input_file": place / "text.txt",
-        "vocab_file": place / vocab,
-        "output_prefix": place / prefix,
+        "input_file": root / "text.txt",
+        "vocab_file": root / vocab,
+        "output_prefix": root / prefix,
         "num_shards": 2,
         "max_seq_length": 32,
         "max_predictions_per_seq": 5,
@@ -53,7 +53,7 @@ def _create(place, vocab, prefix, **flags):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     """Text, vocabulary, config, shards, and a model trained on them."""
     folder = tmp_path_factory.mktemp("pretraining")
     rng = random.Random(0)
@@ -72,11 +72,11 @@ def place(tmp_path_factory):
     return folder
 
 
-def _run(place, **flags):
+def _run(root, **flags):
     flags = {
-        "bert_config_file": place / "bert_config.json",
-        "input_file": place / "text-*.tfrecord",
-        "output_dir": place / "model",
+        "bert_config_file": root / "bert_config.json",
+        "input_file": root / "text-*.tfrecord",
+        "output_dir": root / "model",
         "do_train": True,
         "do_eval": True,
         "max_seq_length": 32,
@@ -97,19 +97,19 @@ def _run(place, **flags):
     )
 
 
-def _refused(capfd, place, **flags):
-    """Runs; returns the only line of complaint."""
+def _refused(capfd, root, **flags):
+    """Runs a command that fails; returns its error message."""
     capfd.readouterr()
     with pytest.raises(SystemExit) as stopped:
-        _run(place, **flags)
+        _run(root, **flags)
     assert stopped.value.code == 2
     line = capfd.readouterr().err.strip().splitlines()[-1]
     assert "Traceback" not in line
     return line
 
 
-def test_a_run_leaves_a_model_directory_and_the_original_keys(place):
-    names = {path.name for path in (place / "model").iterdir()}
+def test_a_run_leaves_a_model_directory_and_the_original_keys(root):
+    names = {path.name for path in (root / "model").iterdir()}
     assert names >= {
         "bert_config.json",
         "config.json",
@@ -122,7 +122,7 @@ def test_a_run_leaves_a_model_directory_and_the_original_keys(place):
         "tokenizer_config.json",
         "vocab.txt",
     }
-    text = (place / "model" / "eval_results.txt").read_text()
+    text = (root / "model" / "eval_results.txt").read_text()
     values = dict(line.split(" = ") for line in text.splitlines())
     assert set(values) >= {
         "global_step",
@@ -139,28 +139,28 @@ def test_a_run_leaves_a_model_directory_and_the_original_keys(place):
     assert float(values["loss"]) == pytest.approx(total)
 
 
-def test_a_finished_run_says_so_and_changes_nothing(place, caplog):
-    before = (place / "model" / "model.safetensors").read_bytes()
-    _run(place)
+def test_a_finished_run_says_so_and_changes_nothing(root, caplog):
+    before = (root / "model" / "model.safetensors").read_bytes()
+    _run(root)
     assert "already finished" in caplog.text
-    assert (place / "model" / "model.safetensors").read_bytes() == before
+    assert (root / "model" / "model.safetensors").read_bytes() == before
 
 
-def test_run_config_tells_the_flags_that_trained(place, capfd):
-    path = place / "model" / "run_config.json"
+def test_run_config_keeps_the_flags_of_training(root, capfd):
+    path = root / "model" / "run_config.json"
     before = path.read_bytes()
-    _run(place, do_train=None, learning_rate=1e-3, max_eval_steps=1)
+    _run(root, do_train=None, learning_rate=1e-3, max_eval_steps=1)
     assert path.read_bytes() == before
-    line = _refused(capfd, place, train_batch_size=4)
+    line = _refused(capfd, root, train_batch_size=4)
     assert "--train_batch_size was 8, is 4" in line
     assert path.read_bytes() == before
 
 
 def test_what_changed_without_a_flag_is_told(
-    place, tmp_path, caplog, monkeypatch
+    root, tmp_path, caplog, monkeypatch
 ):
-    """A config file edited in place, and another kind of processor."""
-    folder = shutil.copytree(place, tmp_path / "copy")
+    """A config file edited in the same file, and another kind of processor."""
+    folder = shutil.copytree(root, tmp_path / "copy")
     # As before the end of training.
     (folder / "model" / "bert_config.json").unlink()
     config = CONFIG | {"hidden_dropout_prob": 0.3}
@@ -175,13 +175,13 @@ def test_what_changed_without_a_flag_is_told(
     assert "devices was" not in caplog.text
 
 
-def test_shards_that_were_made_anew_are_refused(place, tmp_path, capfd):
+def test_regenerated_shards_are_refused(root, tmp_path, capfd):
     """As many records under the same names, but others."""
-    folder = shutil.copytree(place, tmp_path / "copy")
+    folder = shutil.copytree(root, tmp_path / "copy")
     for path in folder.glob("text-*"):
         path.unlink()
     (folder / "text.manifest.json").unlink()
-    # Words of the same lengths in the same places.
+    # Words of the same lengths at the same positions.
     text = (folder / "text.txt").read_text()
     (folder / "text.txt").write_text(text.replace("milk", "late"))
     _create(folder, "vocab.txt", "text")
@@ -195,24 +195,24 @@ def test_shards_that_were_made_anew_are_refused(place, tmp_path, capfd):
     ("objective", "start"), [("masked_lm", "model"), ("left_to_right", None)]
 )
 def test_the_other_arms_train_on_the_same_shards(
-    place, tmp_path, caplog, objective, start
+    root, tmp_path, caplog, objective, start
 ):
-    """One of them goes on from a model directory."""
-    start = start and place / start
-    _run(place, output_dir=tmp_path, objective=objective, init_checkpoint=start)
+    """One of them starts from a model directory."""
+    start = start and root / start
+    _run(root, output_dir=tmp_path, objective=objective, init_checkpoint=start)
     assert ("warm start" in caplog.text) == (start is not None)
     text = (tmp_path / "eval_results.txt").read_text()
     assert "masked_lm_loss" in text
     assert "next_sentence" not in text
 
 
-def test_the_model_fills_masks(place, capfd):
+def test_the_model_fills_masks(root, capfd):
     config_flags.run(
         fill_mask.FillMaskConfig,
         fill_mask.main,
         [
             "fill_mask.py",
-            f"--model_dir={place / 'model'}",
+            f"--model_dir={root / 'model'}",
             "--text=the man [MASK] to a [MASK] .",
             "--top_k=3",
         ],
@@ -243,14 +243,14 @@ def test_the_model_fills_masks(place, capfd):
         ({"vocab_file": "/nowhere.txt"}, "/nowhere.txt"),
     ],
 )
-def test_flags_that_cannot_be_end_in_one_line(
-    place, tmp_path, capfd, flags, words
+def test_impossible_flags_are_refused_in_one_line(
+    root, tmp_path, capfd, flags, words
 ):
     flags = {"output_dir": tmp_path, **flags}
-    assert words in _refused(capfd, place, **flags)
+    assert words in _refused(capfd, root, **flags)
 
 
-def test_a_run_that_ends_within_its_warm_up_is_told_so(caplog):
+def test_a_run_that_ends_within_its_warm_up_gets_a_warning(caplog):
     """As when google-research/bert's default meets a few steps; it trains."""
     config = run_pretraining.PretrainingConfig(
         bert_config_file="a",
@@ -263,53 +263,53 @@ def test_a_run_that_ends_within_its_warm_up_is_told_so(caplog):
     assert "--num_warmup_steps=10000, but all steps are 20" in caplog.text
 
 
-def test_another_vocabulary_is_refused(place, tmp_path, capfd):
+def test_another_vocabulary_is_refused(root, tmp_path, capfd):
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*SPECIAL, *WORDS[::-1]]))
-    line = _refused(capfd, place, vocab_file=other, output_dir=tmp_path / "o")
+    line = _refused(capfd, root, vocab_file=other, output_dir=tmp_path / "o")
     assert "made with another vocabulary" in line
 
 
-def test_ids_beyond_the_model_are_refused(place, tmp_path, capfd):
+def test_ids_beyond_the_model_are_refused(root, tmp_path, capfd):
     small = tmp_path / "small.json"
     small.write_text(json.dumps({**CONFIG, "vocab_size": 12}))
     line = _refused(
-        capfd, place, bert_config_file=small, output_dir=tmp_path / "o"
+        capfd, root, bert_config_file=small, output_dir=tmp_path / "o"
     )
     assert "but the model's vocab_size is 12" in line
 
 
-def test_a_config_that_is_no_json_is_refused(place, tmp_path, capfd):
+def test_a_config_that_is_no_json_is_refused(root, tmp_path, capfd):
     broken = tmp_path / "broken.json"
     broken.write_text("{'vocab_size': 12}")
     line = _refused(
-        capfd, place, bert_config_file=broken, output_dir=tmp_path / "o"
+        capfd, root, bert_config_file=broken, output_dir=tmp_path / "o"
     )
     assert str(broken) in line and "JSON" in line
 
 
-def test_an_output_dir_with_another_model_is_refused(place, tmp_path, capfd):
+def test_an_output_dir_with_another_model_is_refused(root, tmp_path, capfd):
     wide = tmp_path / "wide.json"
     wide.write_text(json.dumps({**CONFIG, "hidden_size": 32}))
-    before = (place / "model" / "model.safetensors").read_bytes()
-    line = _refused(capfd, place, bert_config_file=wide)
+    before = (root / "model" / "model.safetensors").read_bytes()
+    line = _refused(capfd, root, bert_config_file=wide)
     assert "holds another model: its hidden_size is 16, not 32" in line
-    assert (place / "model" / "model.safetensors").read_bytes() == before
+    assert (root / "model" / "model.safetensors").read_bytes() == before
 
 
-def test_evaluation_of_nothing_is_refused(place, tmp_path, capfd):
-    line = _refused(capfd, place, do_train=False, output_dir=tmp_path / "o")
+def test_evaluation_of_nothing_is_refused(root, tmp_path, capfd):
+    line = _refused(capfd, root, do_train=False, output_dir=tmp_path / "o")
     assert "nothing to evaluate" in line
 
 
-def test_a_cut_shard_is_refused(place, tmp_path, capfd):
-    for path in place.glob("text*"):
+def test_a_truncated_shard_is_refused(root, tmp_path, capfd):
+    for path in root.glob("text*"):
         shutil.copy(path, tmp_path)
     shard = tmp_path / "text-00001-of-00002.tfrecord"
     shard.write_bytes(shard.read_bytes()[:-10])
     line = _refused(
         capfd,
-        place,
+        root,
         input_file=tmp_path / "text-*.tfrecord",
         output_dir=tmp_path / "o",
     )
@@ -320,14 +320,14 @@ def test_a_cut_shard_is_refused(place, tmp_path, capfd):
     ("text", "words"),
     [("the man", "--text: no [MASK]"), ("a " * 50 + "[MASK]", "positions")],
 )
-def test_text_that_cannot_be_filled_is_refused(place, capfd, text, words):
+def test_text_that_cannot_be_filled_is_refused(root, capfd, text, words):
     with pytest.raises(SystemExit) as stopped:
         config_flags.run(
             fill_mask.FillMaskConfig,
             fill_mask.main,
             [
                 "fill_mask.py",
-                f"--model_dir={place / 'model'}",
+                f"--model_dir={root / 'model'}",
                 f"--text={text}",
             ],
         )

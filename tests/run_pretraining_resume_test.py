@@ -55,8 +55,8 @@ def steps_done(output_dir):
         return 0
     lines = path.read_text().splitlines()
     # The last line may be half written.
-    whole = [line for line in lines if line.endswith("}")]
-    return json.loads(whole[-1])["step"] if whole else 0
+    complete = [line for line in lines if line.endswith("}")]
+    return json.loads(complete[-1])["step"] if complete else 0
 
 
 def stop_at(process, output_dir, step, number):

@@ -1,7 +1,7 @@
 """Proves that flags of the hardware change nothing of what is trained.
 
 The same few steps on shards without a manifest, which are read before anything
-is known of them: in one piece, in two accumulated ones, on two replicas, with
+is known of them: in one batch, in two accumulated parts, on two replicas, with
 activations computed twice, in half precision, by the clock.
 
 pytest tests/run_pretraining_split_test.py

@@ -39,10 +39,10 @@ def test_workers_with_folders_of_their_own_are_refused(tmp_path, monkeypatch):
 
 
 class Worker:
-    """One of two workers; the other finds what it is told to find."""
+    """One of two workers; the other finds what the test prepares."""
 
     def __init__(self, monkeypatch, folder, *, is_chief, other_is_refused):
-        """Puts itself in the place of the real workers."""
+        """Replaces the real workers."""
         self.folder = folder
         self.is_chief = is_chief
         self.other_is_refused = other_is_refused

@@ -151,3 +151,12 @@ def test_classes_without_names_are_known_by_their_numbers():
 def test_a_label_that_could_not_be_written_among_others_is_refused():
     with pytest.raises(errors.InputError, match="t.csv:3: label 'l,2' has a c"):
         examples.find_labels(labeled(["a"], ["l1", "l,2"]), MULTI_LABEL)
+
+
+def test_thousands_of_classes_are_allowed_if_they_repeat():
+    """Labels that hardly repeat are values, or another column."""
+    labels = [f"intent{i}" for i in range(1200)]
+    found = examples.find_labels(labeled(*labels * 2), CLASSIFICATION)
+    assert found == sorted(labels)
+    with pytest.raises(errors.InputError, match="1200 different labels in 12"):
+        examples.find_labels(labeled(*labels), CLASSIFICATION)

@@ -111,9 +111,9 @@ def test_mnli_cut_after_its_texts_gives_no_label_to_train_on(tmp_path):
 @pytest.mark.parametrize("width", [11, 12, 13, 14, 15, 17])
 def test_a_vote_is_not_taken_for_the_gold_label_of_mnli(tmp_path, width):
     head = MNLI_HEAD + "\t".join(f"label{i}" for i in range(1, 6))
-    whole = ["7", *["-"] * 7, "A cat.", "A dog.", *["neutral"] * 6]
-    cut = (whole + ["neutral"])[:width]
-    rows = [head + "\tgold_label", "\t".join(whole), "\t".join(cut), ""]
+    complete = ["7", *["-"] * 7, "A cat.", "A dog.", *["neutral"] * 6]
+    cut = (complete + ["neutral"])[:width]
+    rows = [head + "\tgold_label", "\t".join(complete), "\t".join(cut), ""]
     path = write(tmp_path, "dev_matched.tsv", "\n".join(rows))
     message = f"{path}:3: {width} columns, but the header has 16"
     with pytest.raises(errors.InputError, match=message):

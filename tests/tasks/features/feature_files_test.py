@@ -2,7 +2,7 @@
 
 python -m pytest tests/tasks/features/feature_files_test.py
 
-TensorFlow's file system in memory, ram://, stands for the bucket.
+TensorFlow's file system in memory, ram://, is the bucket.
 """
 
 import os

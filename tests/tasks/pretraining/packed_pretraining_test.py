@@ -1,4 +1,4 @@
-"""Proves that packed records train exactly as the same instances alone.
+"""Proves that packed records train exactly like the same instances alone.
 
 pytest tests/tasks/pretraining/packed_pretraining_test.py
 """
@@ -31,7 +31,7 @@ RULE = packing.PackingRule(
 
 
 class Words:
-    """As much of a vocabulary as masking needs."""
+    """The parts of a vocabulary that masking uses."""
 
     mask_id = 4
     replacement_ids = np.arange(VOCABULARY, dtype=np.int32)
@@ -39,15 +39,15 @@ class Words:
 
 @pytest.fixture(scope="module")
 def alone():
-    """Twenty instances of many lengths, masked as they would be."""
+    """Twenty masked instances of many lengths."""
     rng = np.random.default_rng(3)
     sizes = rng.integers(5, LENGTH, (20, 1), endpoint=True)
-    place = np.arange(LENGTH)
-    is_real = place < sizes
+    position = np.arange(LENGTH)
+    is_real = position < sizes
     ids = rng.integers(5, VOCABULARY, (20, LENGTH)) * is_real
     ids[:, 0] = 2
-    ids[place == sizes - 1] = 3
-    is_candidate = is_real & (place > 0) & (place < sizes - 1)
+    ids[position == sizes - 1] = 3
+    is_candidate = is_real & (position > 0) & (position < sizes - 1)
     masked = masking.mask(
         ids.astype(np.int32),
         is_candidate,
@@ -59,14 +59,14 @@ def alone():
     return {
         **masked._asdict(),
         "input_mask": is_real.astype(np.int32),
-        "segment_ids": (is_real & (place > sizes // 2)).astype(np.int32),
+        "segment_ids": (is_real & (position > sizes // 2)).astype(np.int32),
         "next_sentence_labels": rng.integers(0, 2, (20, 1)).astype(np.int32),
     }
 
 
 @pytest.fixture(scope="module")
 def packed(alone):
-    """The same, in fewer rows."""
+    """The same instances, packed into fewer rows."""
     wanted = alone["masked_lm_weights"].sum(1).astype(int)
     lengths = alone["input_mask"].sum(1)
     rows = packing.pack(lengths, wanted, RULE, np.random.default_rng(0))
@@ -119,8 +119,8 @@ def test_losses_and_gradients_are_those_of_the_instances_alone(
         np.testing.assert_allclose(gradient, other, atol=2e-6 * largest)
 
 
-def test_seeing_each_other_would_change_the_losses(packed):
-    """The equality above does not hold of just any attention."""
+def test_attention_between_instances_would_change_the_losses(packed):
+    """So the equality above depends on the attention mask."""
     objective = objectives.OBJECTIVES[0]
     expected, _ = losses_and_gradients(objective, packed)
     mixed = {**packed, "input_mask": np.minimum(packed["input_mask"], 1)}
@@ -177,7 +177,7 @@ def open_shards(pattern):
     return phase
 
 
-def test_a_run_finds_out_by_itself_that_shards_are_packed(shard, packed):
+def test_packed_shards_are_recognized(shard, packed):
     found = open_shards(shard).train
     batches = found.eval_batches(100)(first_batch=0, part=0, num_parts=1)
     (batch,) = batches
@@ -185,13 +185,13 @@ def test_a_run_finds_out_by_itself_that_shards_are_packed(shard, packed):
     for name, values in packed.items():
         np.testing.assert_array_equal(batch[name][:count], values, name)
     floor = pretraining_data.guessing_accuracies(shard, LENGTH, PREDICTIONS)
-    share = packed["next_sentence_labels"].sum() / 20  # Of the instances.
-    assert floor.next_sentence == pytest.approx(max(share, 1 - share))
+    fraction = packed["next_sentence_labels"].sum() / 20  # Of the instances.
+    assert floor.next_sentence == pytest.approx(max(fraction, 1 - fraction))
 
 
 def test_packed_and_other_shards_together_are_refused(shard, alone, tmp_path):
     kind = schema.pretraining(LENGTH, PREDICTIONS)
     with records.ShardWriter(f"{tmp_path}/b.tfrecord") as writer:
         writer.write(records.encode(kind, alone))
-    with pytest.raises(errors.InputError, match="b.tfrecord.*otherwise"):
+    with pytest.raises(errors.InputError, match="b.tfrecord.*other features"):
         open_shards(f"{tmp_path}/*.tfrecord")

@@ -1,4 +1,4 @@
-"""Proves that shards are read as they were made, whoever says how.
+"""Proves that shards are read with the tokenizer that made them.
 
 pytest tests/tasks/pretraining/shard_tokenizer_test.py
 """
@@ -18,7 +18,7 @@ CASED = [*UNCASED, "The"]
 
 @pytest.fixture
 def find(tmp_path):
-    """Asks for shards without a manifest."""
+    """Finds the tokenizer of shards without a manifest."""
 
     def call(words, do_lower_case=None, init_checkpoint=None):
         vocab_file = tmp_path / "vocab.txt"
@@ -33,35 +33,35 @@ def find(tmp_path):
 
 
 @pytest.mark.parametrize("words", [CASED, UNCASED])
-def test_capitals_of_the_vocabulary_tell_its_case(find, words):
+def test_capitals_in_the_vocabulary_mean_a_cased_model(find, words):
     assert find(words)["do_lower_case"] == (words is UNCASED)
     assert find(words, do_lower_case=True)["do_lower_case"]
     assert not find(words, do_lower_case=False)["do_lower_case"]
 
 
-def test_the_checkpoint_knows_better(find, tmp_path, monkeypatch):
+def test_the_settings_of_the_checkpoint_come_first(find, tmp_path, monkeypatch):
     folder = tmp_path / "cased_L-2_H-16_A-2"
     tiny_runs.save_encoder(folder, CASED)
     settings = folder / "tokenizer_config.json"
     settings.unlink(missing_ok=True)
     weights = f"{folder}/model.safetensors"
     assert not find(UNCASED, init_checkpoint=weights)["do_lower_case"]
-    told = {"do_lower_case": True, "strip_accents": False}
-    settings.write_text(json.dumps(told))
+    expected = {"do_lower_case": True, "strip_accents": False}
+    settings.write_text(json.dumps(expected))
     monkeypatch.chdir(folder)
     for path in (str(folder), weights, "model.safetensors"):
         found = find(CASED, init_checkpoint=path)
-        assert {name: found[name] for name in told} == told
+        assert {name: found[name] for name in expected} == expected
 
 
-def test_without_a_vocabulary_there_is_nothing_to_say(tmp_path):
+def test_without_a_vocabulary_there_is_no_tokenizer(tmp_path):
     shards = [str(tmp_path / "a.tfrecord")]
     assert pretraining_data.find_tokenizer(shards, None, None, None) is None
     with pytest.raises(errors.InputError, match="--do_lower_case: has no"):
         pretraining_data.find_tokenizer(shards, None, True, None)
 
 
-def test_other_ways_to_find_words_are_refused(tmp_path):
+def test_other_word_tokenizers_are_refused(tmp_path):
     settings = tmp_path / "tokenizer_config.json"
     settings.write_text('{"word_tokenizer_type": "mecab"}')
     with pytest.raises(errors.InputError, match="word_tokenizer_type is 'mec"):
