@@ -30,22 +30,13 @@ _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Files:
-    """Where the files are and which columns they have.
+    """Where the files are and which columns they have; see conll.read."""
 
-    Attributes:
-      data_dir: a directory with files of the usual names.
-      paths: split -> file, which precede those in data_dir.
-      word_column: see conll.read.
-      tag_column: see conll.read.
-      untagged: the splits whose files have no column of tags.
-      text_file: raw text to find entities in, if any.
-    """
-
-    data_dir: str | None
-    paths: Mapping[str, str | None]
+    data_dir: str | None  # Contains files of the usual names.
+    paths: Mapping[str, str | None]  # Split -> file, before data_dir.
     word_column: int = 0
     tag_column: int = -1
-    untagged: Sequence[str] = ()
+    untagged: Sequence[str] = ()  # The splits without a column of tags.
     text_file: str | None = None
 
     def find(self, split: str) -> str | None:
@@ -73,16 +64,9 @@ class Files:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggerOptions:
-    """The flags of feature-based taggers.
+    """The flags of feature-based taggers."""
 
-    Attributes:
-      features: a name of feature_based.CHOICES, or "all".
-      size: units of each direction of the LSTM layers.
-      dropout: before each layer and the logits.
-      learning_rate: the peak learning rate.
-    """
-
-    features: str
+    features: str  # A name of feature_based.CHOICES, or "all".
     size: int
     dropout: float
     learning_rate: float
@@ -90,21 +74,7 @@ class TaggerOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NerOptions:
-    """The flags of tagging.
-
-    Attributes:
-      files: where the files are.
-      tag_scheme: the scheme of the files' tags, or "auto".
-      model_scheme: the scheme of a new model's labels: bio2 or iobes.
-      types: of entities; by default those of the training set.
-      windows: how words are arranged in windows.
-      crf: whether a new model has a CRF.
-      true_case: whether a new model reads sentences in capitals in their usual
-        case.
-      do_eval: whether to evaluate on the development set.
-      eval_batch_size: over all replicas.
-      tagger: of a frozen encoder's activations, instead of a fine-tuned model.
-    """
+    """The flags of tagging."""
 
     files: Files
     tag_scheme: str
@@ -115,6 +85,7 @@ class NerOptions:
     true_case: bool
     do_eval: bool
     eval_batch_size: int
+    # Taggers of a frozen encoder's activations, not a fine-tuned model.
     tagger: TaggerOptions | None
 
 

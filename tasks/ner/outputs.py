@@ -251,15 +251,7 @@ def _by_type(evaluation: Evaluation) -> str:
         [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
         for kind, s in [*scores.by_type.items(), ("all", scores.total)]
     ]
-    header = [
-        "type",
-        "true",
-        "predicted",
-        "correct",
-        "precision",
-        "recall",
-        "F1",
-    ]
+    header = "type true predicted correct precision recall F1".split()
     return report.table(header, rows)
 
 
@@ -302,34 +294,25 @@ def _worst(evaluation: Evaluation) -> str:
     sentences = evaluation.sentences
     starts = sentences.row_splits[:-1]
     losses = np.add.reduceat(evaluation.losses, starts)
-    wrong = np.add.reduceat(
-        np.array(sentences.tags) != np.array(evaluation.predicted), starts
-    )
+    is_wrong = np.array(sentences.tags) != np.array(evaluation.predicted)
+    wrong = np.add.reduceat(is_wrong, starts)
     order = np.argsort(-losses, kind="stable")
     worst = order[wrong[order] > 0][:_NUM_WORST]
     if not len(worst):
         return "<p>None.</p>"
-    hues = _hues(evaluation)
+    true, found = sentences.tags, evaluation.predicted
+    kinds = {*evaluation.types(true), *evaluation.types(found)} - {_OUTSIDE}
+    hues = {k: i * 360 // len(kinds) for i, k in enumerate(sorted(kinds))}
     parts = ["<dl>"]
     for i in worst.tolist():
         words = slice(*sentences.row_splits[i : i + 2])
         where = os.path.basename(sentences.where(words.start))
         parts.append(
             f"<dt>{html.escape(where)}, loss {losses[i]:.3g}</dt>"
-            f"<dd>true: {_colored(evaluation, sentences.tags, words, hues)}<br>"
-            "predicted: "
-            f"{_colored(evaluation, evaluation.predicted, words, hues)}</dd>"
+            f"<dd>true: {_colored(evaluation, true, words, hues)}<br>"
+            f"predicted: {_colored(evaluation, found, words, hues)}</dd>"
         )
     return "".join([*parts, "</dl>"])
-
-
-def _hues(evaluation: Evaluation) -> dict[str, int]:
-    kinds = {
-        *evaluation.types(evaluation.sentences.tags),
-        *evaluation.types(evaluation.predicted),
-    }
-    kinds = sorted(kinds - {_OUTSIDE})
-    return {kind: i * 360 // len(kinds) for i, kind in enumerate(kinds)}
 
 
 def _colored(evaluation: Evaluation, tags, words: slice, hues) -> str:

@@ -30,15 +30,7 @@ _Row = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
-    """A run of the ensemble.
-
-    Attributes:
-      directory: the directory of its predictions.
-      sizes: the sizes of its windows.
-      with_negative: whether its questions may have no answer (SQuAD 2.0).
-      threshold: of its null odds; None if none is stored.
-      tokenizer: None if none is stored.
-    """
+    """A run of the ensemble; None for what its directory does not contain."""
 
     directory: str
     sizes: windowing.WindowSizes
@@ -72,9 +64,7 @@ def open_members(
 ) -> list[Member]:
     """Reads the settings of runs.
 
-    Args:
-      directories: of the runs.
-      sizes: the sizes of windows for a run that has not stored its own.
+    A run that has not stored the sizes of its windows has `sizes`.
     """
     return [_open_member(directory, sizes) for directory in directories]
 

@@ -58,27 +58,16 @@ class SpanTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions:
-    """The flags of question answering.
-
-    Attributes:
-      train_file: SQuAD's JSON; None if nothing is trained.
-      predict_file: SQuAD's JSON; None if nothing is predicted.
-      with_negative: --version_2_with_negative; None if not given.
-      threshold: --null_score_diff_threshold; None if not given.
-      sizes: the sizes of windows.
-      limits: which spans may be answers, but for the version.
-      compares_runs: whether training evaluates on --predict_file.
-      list_all: whether to log all questions that are left out.
-    """
+    """The flags of question answering; None if they are not given."""
 
     train_file: str | None
     predict_file: str | None
     with_negative: bool | None
     threshold: float | None
     sizes: windowing.WindowSizes
-    limits: decoding.Limits
-    compares_runs: bool
-    list_all: bool
+    limits: decoding.Limits  # But for the version.
+    compares_runs: bool  # Whether training evaluates on --predict_file.
+    list_all: bool  # Whether to log all questions that are left out.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
