@@ -11,6 +11,7 @@ news.txt becomes predictions_test_news.txt.
 """
 
 import dataclasses
+import hashlib
 import html
 import os
 from collections import Counter
@@ -182,6 +183,14 @@ class OutputWriter:
     ) -> None:
         """Writes the entities of each line of raw text."""
         if self._files.is_chief:
+            run_files.keep_other_sets(
+                self._files.output_dir,
+                [ENTITIES],
+                name=run_files.set_name([text.sentences.path]),
+                digest=hashlib.sha256(
+                    "\n".join(text.texts).encode("utf-8")
+                ).hexdigest(),
+            )
             path = os.path.join(self._files.output_dir, ENTITIES)
             lines = raw_text.json_lines(text, entities)
             file_system.write_text(path, "".join(lines))

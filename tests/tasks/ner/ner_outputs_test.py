@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jobs import grid, run_files
-from tasks.ner import conll, conlleval, ner_data, outputs
+from tasks.ner import conll, conlleval, ner_data, outputs, raw_text
 
 # Two persons side by side, a location of one word, an organization of three.
 FILES = {
@@ -116,3 +116,19 @@ def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
         (0, 1, "PER"),
         (1, 2, "PER"),
     ]
+
+
+def test_entities_of_another_text_are_kept(tmp_path):
+    data = open_file(tmp_path, FILES["bio2"].split())
+    files = run_files.RunFiles(
+        output_dir=str(tmp_path),
+        settings={},
+        given={},
+        results=grid.Results(str(tmp_path)),
+    )
+    writer = outputs.OutputWriter(files, data)
+    for path in ("news.txt", "mail.txt"):
+        text = raw_text.split_lines(path, [f"Jim reads {path}"])
+        writer.write_entities(text, [[]])
+    assert "mail.txt" in (tmp_path / "entities.jsonl").read_text()
+    assert "news.txt" in (tmp_path / "entities_news.jsonl").read_text()
