@@ -44,7 +44,7 @@ def _end_if_interrupted(
     """Ends the process on Ctrl-C; leaves everything else to the former hook.
 
     SystemExit of a hook is obeyed. Without it, Python would end itself by
-    SIGINT. An interpreter that somebody types into goes on.
+    SIGINT. An interactive interpreter continues.
     """
     if not issubclass(kind, KeyboardInterrupt) or hasattr(sys, "ps1"):
         _former_hook(kind, error, traceback)

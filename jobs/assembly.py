@@ -30,20 +30,22 @@ from training import (
 )
 from training import strategy as strategy_lib
 
-# For fewer, compiling parts of a step takes longer than it saves.
+# In shorter runs, compiling parts of a step takes longer than it saves.
 _LEAST_STEPS = 200
 
 
 def make_strategy(
     config: run_config.DeviceConfig, output_dir: str | None
 ) -> tf.distribute.Strategy:
-    """Chooses the devices; call it before anything else touches one.
+    """Chooses the devices; call it before anything else uses one.
 
-    `output_dir` is the folder of the run, which all workers must share; with
-    None, auto takes one machine, whatever TF_CONFIG names.
+    Args:
+      config: the flags.
+      output_dir: directory of the run, which all workers share; None if the
+        command runs on one machine, whatever TF_CONFIG names.
 
     Raises:
-        InputError: the hardware is not there, or the folder is not shared.
+      InputError: a device is missing, or the directory is not shared.
     """
     strategy = strategy_lib.create(
         config.strategy,
@@ -83,9 +85,7 @@ def describe(
 
 
 def _xla(config: run_config.DeviceConfig) -> str:
-    if tf.config.list_logical_devices("TPU"):
-        return "on"
-    if uses_xla(config):
+    if tf.config.list_logical_devices("TPU") or uses_xla(config):
         return "on"
     if compiles_parts(config, _LEAST_STEPS):
         return f"for parts of a step, in runs of {_LEAST_STEPS} steps or more"
@@ -99,7 +99,7 @@ def check_batch_sizes(
     train_batch_size: int,
     **others: int,
 ) -> None:
-    """Refuses batches, by flag, that do not cut into equal shares."""
+    """Refuses batch sizes, by flag, that replicas cannot divide equally."""
     feed.check_batch_size(
         "train_batch_size",
         train_batch_size,
@@ -111,14 +111,14 @@ def check_batch_sizes(
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Says whether this process writes the files of the run."""
+    """Returns whether this process writes the files of the run."""
     return strategy_lib.is_chief(strategy)
 
 
 def write_run_config(
     config: run_config.RunConfig, strategy: tf.distribute.Strategy
 ) -> None:
-    """Notes the flags in output_dir: the chief's, for all workers."""
+    """Writes the flags into output_dir, if this is the chief."""
     if is_chief(strategy):
         config_flags.write_run_config(config, config.output_dir)
 
@@ -129,9 +129,9 @@ def dtype_policy(config: run_config.DeviceConfig) -> str:
 
 
 def uses_xla(config: run_config.DeviceConfig) -> bool:
-    """Says whether to ask for XLA: it is faster on GPUs, slower on CPUs.
+    """Returns whether XLA compiles the model: faster on GPUs, slower on CPUs.
 
-    On a TPU it compiles the whole step unasked.
+    On a TPU, TensorFlow compiles the complete step by itself.
     """
     if tf.config.list_logical_devices("TPU"):
         return False
@@ -143,11 +143,11 @@ def uses_xla(config: run_config.DeviceConfig) -> bool:
 def compiles_parts(
     config: run_config.DeviceConfig, num_train_steps: int
 ) -> bool:
-    """Says whether XLA is to compile parts of every step.
+    """Returns whether XLA compiles parts of every step on the CPU.
 
-    They are faster where a CPU multiplies bfloat16, whose other operations
-    TensorFlow is slow at, and equally fast in float32. Compiling takes about
-    a second for every length of sequence.
+    This is faster in bfloat16, where TensorFlow's operations other than matrix
+    products are slow, and makes no difference in float32. Compiling takes about
+    a second for every sequence length.
     """
     devices = tf.config.list_logical_devices()
     return (
@@ -317,7 +317,7 @@ def settings_of(
 
 
 def _chosen(config) -> dict[str, str]:
-    """Returns what "auto" stands for on this machine."""
+    """Returns what "auto" means on this machine."""
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
     return {

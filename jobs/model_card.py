@@ -1,12 +1,12 @@
 """README.md of a model directory: what the model is and how it was made.
 
-card.json beside it holds what it shows, so that an evaluation adds to it:
+card.json holds its contents, so that an evaluation can add to them:
 
     begin(directory, "BERT that tags words", data={"train": "..."}, ...)
     add_scores(directory, "dev", data={"dev": "..."}, metrics={"eval_f1": 0.9})
 
-A directory without card.json has a README.md of other making, or none, and is
-left alone.
+A directory without card.json has a README.md from elsewhere, or none, and is
+not changed.
 """
 
 import json
@@ -41,17 +41,17 @@ def begin(
     Args:
       directory: of the model.
       title: what the model does.
-      data: set -> what it holds, with its digest; those to learn from.
-      flags: those that differ from their defaults.
-      seconds: that training took.
+      data: description of each training set, with its digest.
+      flags: the flags that differ from their defaults.
+      seconds: duration of training.
       labels: names of the classes.
-      weights: tells the model from any other; see weights_of.
+      weights: digest of the weights.
     """
     card = {
         "title": title,
         "labels": list(labels or ()),
         "data": dict(data),
-        "judged": {},
+        "evaluations": {},
         "flags": dict(flags),
         "versions": {
             "Python": platform.python_version(),
@@ -72,38 +72,38 @@ def add_scores(
     data: Mapping[str, str],
     metrics: Mapping[str, float],
 ) -> None:
-    """Puts an evaluation in the card, in place of an earlier one.
+    """Adds an evaluation to the card, replacing an earlier one.
 
     Args:
       directory: of the model.
-      name: of what it was evaluated on, as "dev".
-      data: set -> what it holds.
-      metrics: by name, other names than those of other evaluations.
+      name: of the evaluation, such as "dev".
+      data: description of each set.
+      metrics: their names differ from those of other evaluations.
     """
     card = _read(directory)
     if card is not None:
         found = {"data": dict(data), "metrics": dict(metrics)}
-        card["judged"][name] = found
+        card["evaluations"][name] = found
         _write(directory, card)
 
 
 def end(directory: str, *, seconds: float, flags: Mapping[str, Any]) -> None:
-    """Puts in the card what all runs took of which the model is the best."""
+    """Replaces the time and the flags by those of the complete grid."""
     card = _read(directory)
     if card is not None:
         _write(directory, card | {"seconds": seconds, "flags": dict(flags)})
 
 
 def weights_of(directory: str) -> str | None:
-    """Returns what tells the model that the card is of from any other."""
+    """Returns the digest of the weights that the card describes."""
     card = _read(directory)
     return None if card is None else card["weights"]
 
 
 def data_of(directory: str, name: str) -> str | None:
     """Returns what a set of an evaluation contains, if the card says so."""
-    card = _read(directory) or {"judged": {}}
-    return card["judged"].get(name, {"data": {}})["data"].get(name)
+    card = _read(directory) or {"evaluations": {}}
+    return card["evaluations"].get(name, {"data": {}})["data"].get(name)
 
 
 def _read(directory: str) -> dict[str, Any] | None:
@@ -111,18 +111,18 @@ def _read(directory: str) -> dict[str, Any] | None:
     if not file_system.exists(path):
         return None
     try:
-        return file_system.read_json(path)
-    except errors.InputError as error:  # A power cut may leave half of one.
-        logging.warning("%s; the model card begins anew", error)
+        # Cards of earlier versions have no "evaluations".
+        return {"evaluations": {}} | file_system.read_json(path)
+    except errors.InputError as error:  # Written by hand, or damaged.
+        logging.warning("%s; writing a new model card", error)
         return None
 
 
 def _write(directory: str, card: Mapping[str, Any]) -> None:
     text = "\n".join(_lines(card)) + "\n"
     file_system.write_text(os.path.join(directory, NAME), text)
-    # In this order: whose card.json says of what it is, that one is whole.
-    text = json.dumps(card, indent=2) + "\n"
-    file_system.write_text(os.path.join(directory, JSON), text)
+    # The last file: card.json implies a complete README.md.
+    file_system.write_json(os.path.join(directory, JSON), card)
 
 
 def _lines(card: Mapping[str, Any]) -> list[str]:
@@ -132,7 +132,7 @@ def _lines(card: Mapping[str, Any]) -> list[str]:
         shown = ", ".join(f"{i} = {name}" for i, name in names)
         lines += [f"Labels: {shown}.", ""]
     data, metrics = dict(card["data"]), {}
-    for found in card["judged"].values():
+    for found in card["evaluations"].values():
         data |= found["data"]
         metrics |= found["metrics"]
     lines += ["## Data", "", *_table(("set", "content"), data)]

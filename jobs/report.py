@@ -1,4 +1,4 @@
-"""Builds report.html: one file that shows a run to a person, without a network.
+"""Builds report.html: one page about a run that needs no network.
 
 A report is a list of sections; each task adds its own:
 
@@ -48,10 +48,7 @@ class Panel(NamedTuple):
 
 
 def read_metrics(path: str) -> list[dict[str, float]]:
-    """Reads metrics.jsonl; [] where there is none.
-
-    A line that a power cut has left unfinished is left out.
-    """
+    """Reads metrics.jsonl; [] if it does not exist. Skips incomplete lines."""
     if not file_system.exists(path):
         return []
     found = []
@@ -65,11 +62,11 @@ def read_metrics(path: str) -> list[dict[str, float]]:
 def curves(
     lines: Sequence[Mapping[str, float]], panels: Sequence[Panel]
 ) -> str:
-    """Draws metrics over steps as an SVG, one panel beside the other.
+    """Draws metrics over steps as an SVG, panels beside each other.
 
     Args:
-      lines: of metrics.jsonl; a metric that none of them holds is left out.
-      panels: what to draw.
+      lines: of metrics.jsonl; a metric without values is not drawn.
+      panels: the plots.
     """
     shown = [
         panel
@@ -120,7 +117,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def write(path: str, title: str, sections: Sequence[Section]) -> None:
-    """Writes the whole page, or nothing."""
+    """Writes the page, atomically."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',

@@ -1,7 +1,11 @@
-"""The flags that every training runner shares: hardware, optimizer, saving.
+"""The flags that commands share; their config classes inherit from these.
 
-A runner's config inherits these fields, so that a name and a default are
-written once. Names and defaults are google-research/bert's where it has them.
+    DeviceConfig                  devices and precision
+    RunConfig(DeviceConfig)       any training run
+    EncoderConfig                 a pre-trained encoder and its tokenizer
+    FinetuningConfig(RunConfig, EncoderConfig)   training of a task
+
+Names and defaults are google-research/bert's where it has them.
 """
 
 import dataclasses
@@ -15,28 +19,28 @@ field = config_flags.field
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceConfig:
-    """Where something is computed, and in which numbers."""
+    """The devices, and the precision of the computation."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        "auto: bfloat16 where the hardware multiplies it, else float32.",
+        "auto: bfloat16 if the hardware multiplies it, else float32.",
         "auto",
         affects="result",
     )
     use_xla: Literal["auto", "true", "false"] = field(
-        "auto: on GPUs and TPUs, and in part on CPUs that multiply bfloat16.",
+        "auto: use XLA on GPUs and TPUs, and for parts of a step on CPUs that "
+        "multiply bfloat16.",
         "auto",
         affects="execution",
     )
     strategy: Literal[
         "auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"
     ] = field(
-        "auto: several workers where TF_CONFIG names them, else all GPUs, "
-        "else the CPU.",
+        "auto: the workers that TF_CONFIG names, else all GPUs, else the CPU.",
         "auto",
         affects="execution",
     )
     num_replicas: int | None = field(
-        "GPUs of a mirrored strategy.", None, affects="execution"
+        "Number of GPUs of a mirrored strategy.", None, affects="execution"
     )
     use_tpu: bool = field(
         "The same as --strategy=tpu.", False, affects="execution"
@@ -49,39 +53,41 @@ class DeviceConfig:
         "The TPU's project.", None, affects="execution"
     )
     master: str | None = field(
-        "An address in place of --tpu_name.", None, affects="execution"
+        "Address of the TPU instead of --tpu_name.", None, affects="execution"
     )
-    num_tpu_cores: int = field("Cores of the TPU.", 8, affects="execution")
+    num_tpu_cores: int = field(
+        "Number of cores of the TPU.", 8, affects="execution"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(DeviceConfig):
-    """What any training run needs to know, whatever it trains."""
+    """The flags of any training run."""
 
-    output_dir: str = field("Folder of checkpoints, metrics and the model.")
+    output_dir: str = field("Directory of checkpoints, metrics and the model.")
     init_checkpoint: str | None = field(
-        "What to start from: a model directory or a TensorFlow checkpoint.",
+        "Initial weights: a model directory or a checkpoint.",
         None,
         affects="result",
     )
     learning_rate: float = field("Peak learning rate.", 5e-5, affects="result")
     optimizer: Literal["adamw", "lamb"] = field(
-        "adamw is the released one; lamb is for very large batches.",
+        "adamw is google-research/bert's; lamb is for very large batches.",
         "adamw",
         affects="result",
     )
     gradient_accumulation_steps: int = field(
-        "Parts in which each batch is computed, to save memory.",
+        "Number of parts in which a batch is computed, to save memory.",
         1,
         affects="result",
     )
     random_seed: int = field(
-        "Of weights, dropout and the order of the records.",
+        "Seed of weights, dropout and the order of the records.",
         12345,
         affects="records",
     )
     recompute: bool = field(
-        "Compute activations twice instead of keeping them.",
+        "Compute activations again in the backward pass, to save memory.",
         False,
         affects="execution",
     )
@@ -89,16 +95,16 @@ class RunConfig(DeviceConfig):
         "Steps between checkpoints.", 1000, affects="execution"
     )
     keep_checkpoint_max: int = field(
-        "How many checkpoints stay.", 5, affects="execution"
+        "Number of checkpoints to keep.", 5, affects="execution"
     )
     allow_changed_data: bool = field(
-        "Resume although batch size, seed, input or development set are not "
-        "the run's.",
+        "Resume a run although its batch size, seed, input or development set "
+        "has changed.",
         False,
     )
     max_train_hours: float | None = field(
-        "End in so many hours, in a grid each run: the learning rate reaches "
-        "0 then, or after all steps, whichever comes first.",
+        "Hours after which a run ends, each run of a grid; the learning rate "
+        "then reaches 0, or after all steps if that is earlier.",
         None,
         affects="result",
     )
@@ -106,11 +112,11 @@ class RunConfig(DeviceConfig):
         "Steps between lines of metrics.", 100, affects="execution"
     )
     iterations_per_loop: int = field(
-        "Steps per call of the device, at most.", 1000
+        "Maximum number of steps per call of the device.", 1000
     )
 
     def __post_init__(self):
-        """Refuses what no run can be made of."""
+        """Refuses invalid values."""
         if not self.output_dir:
             raise ValueError("--output_dir is empty")
         for name in (
@@ -125,7 +131,7 @@ class RunConfig(DeviceConfig):
         require_positive(self, "max_train_hours")
 
     def check_learning_rate(self) -> None:
-        """Refuses a rate that cannot be meant; a grid has several to check."""
+        """Refuses an invalid learning rate."""
         if not 0 < self.learning_rate < 1:
             raise ValueError(
                 f"--learning_rate={self.learning_rate}: must lie between "
@@ -147,35 +153,33 @@ def require_positive(config: Any, name: str) -> None:
         raise ValueError(f"--{name}={value}: must be above 0")
 
 
-# ----------------------------------------------------------------------
-# The flags that every fine-tuning runner shares, on top of those of any run.
-#
-# Names and defaults are google-research/bert's where it has them.
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """What there is before a task: a pre-trained encoder and its tokenizer."""
+    """A pre-trained encoder and its tokenizer."""
 
     bert_config_file: str | None = field(
-        "JSON of the model; without it, that beside --init_checkpoint.", None
+        "JSON of the model's hyperparameters; by default the one beside "
+        "--init_checkpoint.",
+        None,
     )
     vocab_file: str | None = field(
-        "The vocabulary; without it, that beside --init_checkpoint.",
+        "Vocabulary; by default the one beside --init_checkpoint.",
         None,
         affects="records",
     )
     do_lower_case: bool | None = field(
-        "Whether the model is uncased; without it, as --init_checkpoint was "
-        "trained, else by the capitals of the vocabulary.",
+        "Whether to lower-case the text; by default as --init_checkpoint was "
+        "trained, else true if the vocabulary has no capitals.",
         None,
         affects="records",
     )
     max_seq_length: int = field(
-        "Pieces; longer texts are cut.", 128, affects="records"
+        "Maximum number of tokens; longer texts are cut.",
+        128,
+        affects="records",
     )
     group_by_length: bool = field(
-        "Make batches of similar length instead of padding all to the longest.",
+        "Put texts of similar length into a batch, to save padding.",
         True,
         affects="records",
     )
@@ -183,67 +187,76 @@ class EncoderConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(RunConfig, EncoderConfig):
-    """What it takes to train a task on top of a pre-trained encoder."""
+    """The flags of training a task on top of a pre-trained encoder."""
 
     do_train: bool = field("Whether to train.", False)
     do_predict: bool = field("Whether to predict the test set.", False)
-    train_batch_size: int = field("Over all replicas.", 32, affects="records")
-    predict_batch_size: int = field("Over all replicas.", 8)
+    train_batch_size: int = field(
+        "Examples per training step, over all replicas.", 32, affects="records"
+    )
+    predict_batch_size: int = field(
+        "Examples per prediction batch, over all replicas.", 8
+    )
     learning_rate: str = field(
-        "Peak learning rate; several, as in 5e-5,3e-5, make a grid of which "
-        "the best on the development set is kept.",
+        "Peak learning rate. Several, as in 5e-5,3e-5, make a grid; the model "
+        "that is best on the development set is kept.",
         "5e-5",
         affects="result",
     )
     num_seeds: int = field(
-        "Runs with each learning rate, from --random_seed upwards.", 1
+        "Number of runs with each learning rate; their seeds count up from "
+        "--random_seed.",
+        1,
     )
     num_train_epochs: float = field(
-        "Times that every example is seen.", 3.0, affects="result"
+        "Number of passes over the training set.", 3.0, affects="result"
     )
     warmup_proportion: float = field(
-        "Share of the steps in which the learning rate rises.",
+        "Fraction of the steps in which the learning rate rises.",
         0.1,
         affects="result",
     )
     write_records: bool = field(
-        "Keep the features as TFRecords in --output_dir, for the next run.",
+        "Keep the tokenized examples as TFRecords in --output_dir, for later "
+        "runs.",
         True,
     )
     eval_every_steps: int = field(
-        "Also evaluate while training, so often; 0 is never.",
+        "Steps between evaluations while training; 0 for none.",
         0,
         affects="result",
     )
     early_stopping_patience: int = field(
-        "End after so many evaluations without a better one, and keep the "
-        "best; 0 is never. Needs --eval_every_steps.",
+        "End after this number of evaluations without improvement, and keep "
+        "the best model; 0 for no early end. Needs --eval_every_steps.",
         0,
         affects="result",
     )
     bias_correction: bool = field(
-        "Correct AdamW's moments, which the released optimizer does not.",
+        "Correct the bias of AdamW's moments; google-research/bert does not.",
         False,
         affects="result",
     )
     layer_decay: float = field(
-        "Factor on the learning rate from each layer to the one below.",
+        "Factor between the learning rates of a layer and the one above it.",
         1.0,
         affects="result",
     )
     reinit_layers: int = field(
-        "So many top layers, and the pooler, start anew.", 0, affects="result"
+        "Number of top layers that start with random weights, like the pooler.",
+        0,
+        affects="result",
     )
     bilstm_size: int | None = field(
-        "Units in each direction of a BiLSTM between encoder and head, as the "
-        "paper puts on its left-to-right model; without it, as the checkpoint "
-        "has, mostly none.",
+        "Units in each direction of a BiLSTM between encoder and head, as in "
+        "the paper's left-to-right model; by default as in the checkpoint, "
+        "usually none.",
         None,
         affects="result",
     )
 
     def __post_init__(self):
-        """Refuses numbers that no run can be made of."""
+        """Refuses invalid or contradictory values."""
         super().__post_init__()
         for name in ("train_batch_size", "predict_batch_size", "num_seeds"):
             require(self, name, minimum=1)
@@ -255,7 +268,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
             require(self, name, minimum=0)
         if self.bilstm_size is not None:
             require(self, "bilstm_size", minimum=0)
-        # Room for [CLS], a piece, [SEP].
+        # Room for [CLS], a token, [SEP].
         require(self, "max_seq_length", minimum=3)
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
@@ -282,7 +295,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
             )
 
     def check_learning_rate(self) -> None:
-        """Refuses rates that cannot be meant."""
+        """Refuses invalid or repeated learning rates."""
         for text in self.learning_rate.split(","):
             try:
                 is_rate = 0 < float(text) < 1
@@ -301,12 +314,12 @@ class FinetuningConfig(RunConfig, EncoderConfig):
 
     @property
     def learning_rates(self) -> list[float]:
-        """The rates of the grid, most often one."""
+        """The learning rates of the grid, usually one."""
         return [float(text) for text in self.learning_rate.split(",")]
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of the grid, most often one."""
+        """The seeds of the grid, usually one."""
         return [self.random_seed + i for i in range(self.num_seeds)]
 
     @property
@@ -316,7 +329,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
 
     @property
     def needs_evaluation(self) -> bool:
-        """Whether training looks at the development set."""
+        """Whether training evaluates on the development set."""
         return self.is_grid or self.eval_every_steps > 0
 
     def run(
@@ -324,8 +337,9 @@ class FinetuningConfig(RunConfig, EncoderConfig):
     ) -> RunConfig:
         """Returns the config of one run of the grid."""
         names = [f.name for f in dataclasses.fields(RunConfig)]
-        values = {name: getattr(self, name) for name in names}
-        values["learning_rate"] = learning_rate
-        values["random_seed"] = random_seed
-        values["output_dir"] = output_dir
+        values = {name: getattr(self, name) for name in names} | {
+            "learning_rate": learning_rate,
+            "random_seed": random_seed,
+            "output_dir": output_dir,
+        }
         return RunConfig(**values)

@@ -1,10 +1,10 @@
-r"""Lines that somebody types, or that come by a pipe.
+r"""Reads lines from a terminal or a pipe.
 
     read = typed.reader(sys.stdin, sys.stdout)
     read("question> ")  -> b"Who?\n", at the end b""
 
-At a terminal they can be edited, and be longer than the 4,095 bytes that one
-hands over by itself.
+At a terminal, lines can be edited, and can be longer than the terminal's own
+limit of 4,095 bytes.
 """
 
 import importlib
@@ -13,16 +13,16 @@ from typing import TextIO
 
 
 def reader(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
-    """Returns what shows a prompt and reads a line, b"" at the end."""
+    """Returns a function from a prompt to the line read, b"" at the end."""
 
-    def ask(prompt: str) -> bytes:
+    def read(prompt: str) -> bytes:
         output.write(prompt)
         output.flush()
         return lines.buffer.readline()
 
-    if not (lines.isatty() and output.isatty()):  # input() asks for both.
-        return ask
-    importlib.import_module("readline")  # Which input() uses from then on.
+    if not (lines.isatty() and output.isatty()):  # As input() requires.
+        return read
+    importlib.import_module("readline")  # Then input() uses it.
     return _edit
 
 
@@ -37,5 +37,5 @@ def _edit(prompt: str) -> bytes:
         return f"{input(prompt)}\n".encode("utf-8", "surrogateescape")
     except EOFError:
         return b""
-    except UnicodeDecodeError as error:  # Whatever the locale says.
+    except UnicodeDecodeError as error:  # In any locale.
         return error.object + b"\n"

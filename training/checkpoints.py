@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, in the released TF1 format.
+"""Checkpoints that are complete or absent, in the TF1 format.
 
 A checkpoint is `model.ckpt-<step>.index` and `.data-00000-of-00001`; its
 tensors are keyed by variable path, so that they are the released names:
@@ -49,10 +49,10 @@ class Checkpoints:
             directory: the output_dir of the run.
             keep_max: how many of the last to keep; 0 keeps all.
             is_chief: whether this process writes.
-            is_asynchronous: whether training goes on while a thread writes
+            is_asynchronous: whether training continues while a thread writes
                 what it has copied to the host; then call `wait` at the end.
-            after: others whose thread writes these too, so that what was
-                saved first stands first.
+            after: others whose thread writes these too, so that they
+                are complete in the order of saving.
         """
         self._directory = directory
         self._keep_max = keep_max
@@ -66,12 +66,12 @@ class Checkpoints:
         self._writing: futures.Future | None = None
 
     def latest(self) -> str | None:
-        """Returns the prefix that `checkpoint` names, or the newest whole one.
+        """Returns the prefix that `checkpoint` names, or the newest one.
 
-        Whoever edits `checkpoint` to go back to an earlier step is obeyed.
+        Users may edit `checkpoint` to go back to an earlier step.
         """
         named = _named(self._directory)
-        if named and _is_whole(named):
+        if named and _is_complete(named):
             return named
         found = steps(self._directory)
         return _path(self._directory, found[-1]) if found else None
@@ -107,8 +107,7 @@ class Checkpoints:
     def _write(self, step: int, tensors: Mapping[str, tf.Tensor]) -> None:
         tf.io.gfile.makedirs(self._directory)
         prefix = _path(self._directory, step)
-        # Named after no process, so that the next run sweeps what a killed
-        # one left.
+        # A fixed name, so that the next run removes what a killed one left.
         scratch = os.path.join(self._directory, ".saving")
         if tf.io.gfile.exists(scratch):
             tf.io.gfile.rmtree(scratch)
@@ -116,7 +115,7 @@ class Checkpoints:
         _write(_path(scratch, step), tensors)
         if tf.io.gfile.exists(prefix + ".index"):
             tf.io.gfile.remove(prefix + ".index")
-        for suffix in (_DATA, ".index"):  # The index last: it makes it whole.
+        for suffix in (_DATA, ".index"):  # The index last: it completes it.
             file_system.replace(_path(scratch, step) + suffix, prefix + suffix)
         self._point_to(step)
         tf.io.gfile.rmtree(scratch)
@@ -132,8 +131,8 @@ class Checkpoints:
             InputError: the checkpoint is of another model or optimizer.
         """
         try:
-            # tf.train.load_checkpoint would first ask whether the prefix is a
-            # folder, to which ram:// says yes.
+            # tf.train.load_checkpoint would take the prefix for a directory in
+            # ram://.
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             shapes = reader.get_variable_to_shape_map()
             _check_same_model(prefix, shapes, variables)
@@ -197,7 +196,7 @@ class BestCheckpoint:
             higher_is_better: in which direction.
             is_chief: whether this process writes.
             beside: the run's own; their thread then writes while training
-                goes on, and `wait` must be called at the end.
+                continues, and `wait` must be called at the end.
         """
         self._directory = os.path.join(output_dir, "best")
         self._metric = metric
@@ -249,20 +248,20 @@ def remove_all(directory: str) -> None:
 
 
 def steps(directory: str) -> list[int]:
-    """Lists the steps of the whole checkpoints in a directory, rising."""
+    """Lists the steps of the complete checkpoints, in ascending order."""
     if not tf.io.gfile.isdir(directory):
         return []
     pattern = re.compile(rf"{re.escape(_PREFIX)}-(\d+)\.index")
     matches = map(pattern.fullmatch, tf.io.gfile.listdir(directory))
     found = sorted(int(m[1]) for m in matches if m)
-    return [s for s in found if _is_whole(_path(directory, s))]
+    return [s for s in found if _is_complete(_path(directory, s))]
 
 
 def _path(directory: str, step: int) -> str:
     return os.path.join(directory, f"{_PREFIX}-{step}")
 
 
-def _is_whole(prefix: str) -> bool:
+def _is_complete(prefix: str) -> bool:
     return all(tf.io.gfile.exists(prefix + s) for s in (".index", _DATA))
 
 

@@ -1,4 +1,4 @@
-"""Ends a run in the time given: the clock moves the end of the schedule.
+"""Ends a run after a given time: the clock moves the end of the schedule.
 
 The learning rate follows a progress from 0 to 1. A plan says how it grows:
 
@@ -22,7 +22,7 @@ _PLANS = 50
 
 
 class Clock:
-    """Plans in how many steps the time will be over; make it in the scope."""
+    """Plans the last step; make it in strategy.scope()."""
 
     def __init__(self, max_seconds: float, num_train_steps: int):
         """Plans to do all steps, until they are known to take too long."""
@@ -49,10 +49,10 @@ class Clock:
     def progress(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the float32 [] progress of an integer [] step."""
         start, done, end = tf.unstack(tf.identity(self._variable))
-        share = tf.math.divide_no_nan(
+        fraction = tf.math.divide_no_nan(
             tf.cast(step, tf.float32) - start, end - start
         )
-        return tf.minimum(done + (1.0 - done) * share, 1.0)
+        return tf.minimum(done + (1.0 - done) * fraction, 1.0)
 
     def tick(self, step: int, elapsed: float) -> None:
         """Makes a new plan where it is time for one.
@@ -80,10 +80,10 @@ class Clock:
         return {"plan": list(self._plan), "seconds_used": self._used}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint.
+        """Continues the plan of a checkpoint.
 
-        A run that its time had cut off goes on if it is given more; one whose
-        plan had come to its end, a rate of 0, has nothing left to do.
+        A run that ran out of time continues if it is given more. A run that
+        reached the end of its plan, a learning rate of 0, is finished.
         """
         self._used_before = self._used = state["seconds_used"]
         start, done, end = state["plan"]
@@ -116,7 +116,7 @@ class TimedDecay:
     Attributes:
         peak: the rate that the warm-up rises to.
         warmup: the progress at which it ends.
-        clock: says the progress.
+        clock: gives the progress.
     """
 
     peak: float

@@ -1,4 +1,4 @@
-"""Cuts global batches into the share of each replica and micro-batch.
+"""Divides global batches among replicas and micro-batches.
 
     global batch [B, ...] -> worker's part [B / workers, ...]
         -> one element per replica, [accumulation steps, micro-batch, ...]
@@ -39,8 +39,8 @@ def distribute(
     One CPU reads the batches where they are made; a distributed iterator would
     hand them over through threads of its own.
 
-    Say `is_endless` where it is so: several workers need not ask each other at
-    every step whether one has come to an end, and shapes stay static.
+    Set `is_endless` for endless batches: then workers need not find out at
+    every step whether one has reached the end, and shapes stay static.
     """
 
     # Nothing in it is Python that would have to be made a graph.
@@ -90,7 +90,7 @@ def check_batch_size(
     strategy: tf.distribute.Strategy,
     num_accumulation_steps: int = 1,
 ) -> None:
-    """Refuses a global batch that does not cut into equal shares."""
+    """Refuses a global batch that cannot be divided equally."""
     replicas = strategy.num_replicas_in_sync
     if batch_size % (replicas * num_accumulation_steps):
         raise errors.InputError(

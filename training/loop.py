@@ -664,7 +664,7 @@ def saved_variables(
     """Maps the names in a checkpoint to the variables."""
     variables = {v.path: v.value for v in model.variables}
     if len(variables) != len(model.variables):
-        raise ValueError("two variables of the model share a path")
+        raise ValueError("two variables of the model have the same path")
     if optimizer is not None:
         variables.update(optimizer.slots)
     if loss_scale is not None:

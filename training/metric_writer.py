@@ -1,4 +1,4 @@
-"""Where numbers of a run go: console, TensorBoard and metrics.jsonl.
+"""Writes the metrics of a run: console, TensorBoard and metrics.jsonl.
 
 One JSON object a line, e.g.
 
@@ -123,13 +123,6 @@ def _step_of(line: str) -> float:
         return float("inf")
 
 
-# ----------------------------------------------------------------------
-# How fast a run is: tokens per second and the share of the device's peak.
-#
-# Model FLOPs utilization counts the operations that the mathematics needs (not
-# what recomputation adds) against the published dense peak of the devices. Of a
-# TPU TensorFlow does not say which one it is: there the user gives the peak.
-
 # TFLOP/s of one device, dense, without sparsity: 16-bit floats, TF32, float32.
 # From the makers' data sheets; without TF32 units its rate is float32's. The
 # longest name that is part of the device's name counts.
@@ -154,7 +147,11 @@ _COLUMNS = {"bfloat16": 0, "float16": 0, "tf32": 1, "float32": 2}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Throughput:
-    """Turns examples per second into what can be compared.
+    """Computes tokens per second and model FLOPs utilization.
+
+    The utilization compares the operations of the mathematics, without those
+    of recomputation, with the published dense peak of the devices. TensorFlow
+    does not report the kind of a TPU; there the user gives the peak.
 
     Attributes:
         tokens: of one example, padding included.

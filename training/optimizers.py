@@ -1,7 +1,8 @@
-"""BERT's AdamW, LAMB, and how either is applied under tf.distribute.
+"""BERT's AdamW, LAMB and learning-rate schedule under tf.distribute.
 
-A rule (AdamW, Lamb) says how one variable moves; Optimizer owns the slots,
-the schedule and the clipping, and runs the rule on every device.
+A rule (AdamW, Lamb) computes the update of one variable. Optimizer owns the
+slots and the clipping, and applies the rule on every device. A schedule
+(WarmupDecay) is a pure function of the step.
 """
 
 import dataclasses
@@ -23,8 +24,8 @@ class AdamW:
     m = beta_1 m + (1 - beta_1) g,  v = beta_2 v + (1 - beta_2) g^2
     w = w - rate (m / (sqrt(v) + epsilon) + weight_decay w)
 
-    With `bias_correction`, m / (1 - beta_1^t) and v / (1 - beta_2^t) take the
-    places of m and v, as in PyTorch's AdamW.
+    With `bias_correction`, m / (1 - beta_1^t) and v / (1 - beta_2^t) replace m
+    and v, as in PyTorch's AdamW.
     """
 
     weight_decay: float = 0.01
@@ -55,7 +56,7 @@ class AdamW:
         if self.weight_decay and not re.search(self.no_decay, path):
             # Decay first: it uses the weights of before the step.
             variable.assign(variable * (1.0 - rate * self.weight_decay))
-        # One fused pass over memory in place of a dozen.
+        # One fused pass over memory instead of a dozen.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=m.handle,
@@ -143,7 +144,7 @@ class Optimizer:
             variables: Keras variables; their `path` keys decay and slots.
             schedule: maps the step to the learning rate.
             clip_norm: the largest global norm of the gradients, or None.
-            clip_per_replica: clip each replica's share, then sum.
+            clip_per_replica: clip each replica's gradient, then sum.
             rate_multiplier: maps a variable's path to a factor on its rate.
         """
         self.schedule = schedule
@@ -177,7 +178,7 @@ class Optimizer:
         context = tf.distribute.get_replica_context()
         replicas = context.num_replicas_in_sync
         if self.clip_per_replica and self.clip_norm:
-            # Each replica holds its share of a sum, not a mean: hence the
+            # Each replica holds a part of a sum, not of a mean: hence the
             # division. On one replica this is clipping after the sum.
             gradients, _ = clip(gradients, self.clip_norm / replicas)
         if replicas > 1:
@@ -278,13 +279,9 @@ def _slot(variable: Any, name: str) -> tf.Variable:
         )
 
 
-# ----------------------------------------------------------------------
-# Learning rates as pure functions of the step: linear warm-up, then decay.
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WarmupDecay:
-    """The released schedule, in float32 like the released graph.
+    """Linear warm-up, then decay, in float32 as in the released code.
 
     The decay is measured from step 0, warm-up or not, so step 0 of a run with
     warm-up has rate 0, and at the end of the warm-up the rate falls at once

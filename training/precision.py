@@ -68,7 +68,7 @@ class TooManySkipped(errors.InputError):
 class LossScale:
     """The dynamic loss scale of float16.
 
-    A step whose summed gradient is not finite on any replica is skipped whole,
+    A step whose summed gradient is not finite on any replica is skipped,
     on all replicas, and halves the scale; `growth_steps` good steps in a row
     double it. Make it under `strategy.scope()`.
     """

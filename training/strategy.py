@@ -39,7 +39,7 @@ def create(
         tpu_name: the TPU's name or grpc:// address.
         tpu_zone: its zone.
         gcp_project: its project.
-        master: an address in place of tpu_name.
+        master: an address instead of tpu_name.
         num_tpu_cores: only checked against what is found.
         num_replicas: a mirrored strategy's GPUs; without any, logical CPUs.
 
@@ -67,12 +67,12 @@ def create(
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Says whether this process writes the files of the run."""
+    """Returns whether this process writes the files of the run."""
     return strategy.extended.should_checkpoint
 
 
 def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Says whether everything happens where the batches are made."""
+    """Returns whether the only device is the CPU that makes the batches."""
     (*_, device) = strategy.extended.worker_devices
     return (
         isinstance(strategy, tf.distribute.OneDeviceStrategy)
@@ -81,7 +81,7 @@ def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Says whether other processes take part."""
+    """Returns whether other processes take part."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
@@ -219,21 +219,14 @@ def _check_cores(strategy: tf.distribute.Strategy, expected: int) -> None:
         logging.warning("--num_tpu_cores=%d, found %d", expected, found)
 
 
-# ----------------------------------------------------------------------
-# Makes sure that all workers write to and read from one folder.
-#
-# The chief leaves a file there whose name nobody can guess, tells all workers
-# the
-# name, and removes it when each has looked for it.
-
-
 def check_shared_folder(
     strategy: tf.distribute.Strategy, output_dir: str
 ) -> None:
     """Refuses workers that do not find what the chief writes.
 
-    Every worker must call it; all come to the same verdict, so that none goes
-    on and waits for those that have ended.
+    The chief writes a file with a random name, sends the name to all workers,
+    and removes the file when each worker has looked for it. Every worker must
+    call this. All raise if one does, so that none waits for the others.
 
     Raises:
         InputError: at least one worker has another folder of this name.
@@ -244,9 +237,9 @@ def check_shared_folder(
     writes = is_chief(strategy)
     token = secrets.randbits(40) if writes else 0  # Exact as a float64.
     problem = _attempt(_enter, output_dir, token)
-    token = int(_mean(strategy, token, writes))
+    token = int(_mean_over_workers(strategy, token, writes))
     problem = problem or _attempt(_look, output_dir, token)
-    is_refused = _mean(strategy, problem is not None, True) > 0
+    is_refused = _mean_over_workers(strategy, problem is not None, True) > 0
     if writes:
         _attempt(tf.io.gfile.remove, _path(output_dir, token))
     if is_refused:
@@ -254,15 +247,15 @@ def check_shared_folder(
 
 
 def _enter(output_dir: str, token: int) -> None:
-    """Makes the folder, and leaves the chief's file there.
+    """Makes the folder, and writes the chief's file there.
 
-    Every worker makes it: NFS remembers for a while that something has not been
-    there, unless one tries to make it.
+    Every worker makes the folder: NFS remembers for a while that it did not
+    exist, unless one tries to make it.
     """
     tf.io.gfile.makedirs(output_dir)
     if token:
         with tf.io.gfile.GFile(_path(output_dir, token), "w") as file:
-            file.write("Left by a run that begins; may be removed.\n")
+            file.write("Written by a run that begins; may be removed.\n")
 
 
 def _look(output_dir: str, token: int) -> None:
@@ -290,10 +283,10 @@ def _attempt(action: Callable[..., None], *arguments) -> Exception | None:
     return None
 
 
-def _mean(
+def _mean_over_workers(
     strategy: tf.distribute.Strategy, value: float, weight: float
 ) -> float:
-    """Returns the weighted mean of what the workers have."""
+    """Returns the weighted mean of the workers' values."""
     row = tf.constant([value * weight, weight], tf.float64)
     total, weights = sum_over_replicas(strategy, row).numpy()
     return total / weights
