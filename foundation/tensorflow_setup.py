@@ -1,24 +1,21 @@
-"""Imports TensorFlow as all programs here want it: fast and without notices.
+"""Imports TensorFlow fast and without notices.
 
-oneDNN multiplies matrices faster than TensorFlow's own code on every x86
-processor, but is its default only on those with AVX512-VNNI or better: with
-AVX2, a training step takes 0.9 of the time (docs/LOG.md).
-TF_ENABLE_ONEDNN_OPTS=0 is obeyed.
+Import this module before anything that imports TensorFlow. It does four things:
 
-The notices of the C++ runtime fill a screen on a machine without a GPU, before
-the first line of a run, and those of tf.distribute one for every collective
-operation that is traced. TF_CPP_MIN_LOG_LEVEL=0 shows everything, e.g. why a
-GPU is not found; what really fails raises.
-
-Keras takes scikit-learn and matplotlib where it finds them, for wrappers and
-galleries that nothing here uses: a third of the seconds that a program takes to
-start. It does not find them. Nor is Python's collector of garbage let loose on
-the half million objects that stay as long as the process.
-
-All of a program's imports take seconds, and Ctrl-C among them ends it as
-config_flags.run does later: with one line and exit code 130.
-
-Import this before anything that imports TensorFlow.
+1. It enables oneDNN, which multiplies matrices faster than TensorFlow's own
+   code on every x86 processor, but is the default only on processors with
+   AVX512-VNNI or better. With AVX2, a training step takes 0.9 of the time
+   (docs/LOG.md). TF_ENABLE_ONEDNN_OPTS=0 disables it.
+2. It hides the notices of the C++ runtime, which fill a screen on a machine
+   without a GPU, and those of tf.distribute, one for every collective
+   operation. TF_CPP_MIN_LOG_LEVEL=0 shows them, e.g. the reason why a GPU is
+   not found.
+3. It saves a third of the import time: Keras imports scikit-learn and
+   matplotlib for wrappers and galleries that nothing here uses, and Python's
+   garbage collector examines half a million objects that live as long as the
+   process.
+4. It ends the process with one line and exit code 130 on Ctrl-C, also during
+   the imports, as config_flags.run does later.
 """
 
 import contextlib
@@ -31,7 +28,7 @@ import tempfile
 import types
 from collections.abc import Iterator
 
-_UNUSED = ("sklearn", "matplotlib")  # By Keras, as we need it.
+_UNUSED = ("sklearn", "matplotlib")  # Imported by Keras for unused features.
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _former_hook = sys.excepthook
 
@@ -41,10 +38,10 @@ def _end_if_interrupted(
     error: BaseException,
     traceback: types.TracebackType | None,
 ) -> None:
-    """Ends the process on Ctrl-C; leaves everything else to the former hook.
+    """Ends the process on Ctrl-C; calls the former hook for other exceptions.
 
-    SystemExit of a hook is obeyed. Without it, Python would end itself by
-    SIGINT. An interactive interpreter continues.
+    Raises SystemExit, because Python would otherwise end itself by SIGINT. An
+    interactive interpreter continues.
     """
     if not issubclass(kind, KeyboardInterrupt) or hasattr(sys, "ps1"):
         _former_hook(kind, error, traceback)
@@ -57,9 +54,8 @@ def _end_if_interrupted(
 def _import_quietly(name: str) -> None:
     """Imports a module while file descriptor 2 points to a file.
 
-    Some notices are written before the runtime has read its log level, so
-    that only the descriptor itself keeps them away. If the import fails, all
-    that was written is shown.
+    The runtime writes some notices before it reads its log level. If the import
+    fails, this shows them.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
@@ -80,9 +76,9 @@ def _import_quietly(name: str) -> None:
 
 @contextlib.contextmanager
 def _hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Makes imports of these fail, unless they have been imported before."""
+    """Makes imports of these modules fail, unless they are already imported."""
     hidden = [name for name in names if name not in sys.modules]
-    # What Python's documentation of sys.modules says that None does.
+    # None makes the import fail, as the documentation of sys.modules says.
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
         yield
@@ -93,7 +89,7 @@ def _hidden(names: tuple[str, ...]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept_from_collection() -> Iterator[None]:
-    """Keeps what is made here from being looked at, now and ever after."""
+    """Exempts all objects made in this context from garbage collection."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -105,14 +101,14 @@ def _kept_from_collection() -> Iterator[None]:
 
 
 def _leave_warnings(name: str) -> None:
-    """Lets a logger say warnings, once: the root's handlers show them."""
+    """Makes a logger show warnings, once, by the root's handlers."""
     logger = sys.modules[name].get_logger()
     logger.setLevel(logging.WARNING)
     logger.handlers.clear()
 
 
 sys.excepthook = _end_if_interrupted
-# Processes that this one starts inherit both.
+# Child processes inherit both.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 with _hidden(_UNUSED), _kept_from_collection():
     if os.environ.setdefault(_LEVEL, "3") == "3":

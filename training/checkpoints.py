@@ -142,8 +142,8 @@ class Checkpoints:
             text = reader.get_tensor(_STATE) if _STATE in shapes else b"{}"
         except (tf.errors.OpError, RuntimeError) as error:
             raise errors.InputError(
-                f"--output_dir: {prefix} cannot be read, remove it to go on "
-                f"from the one before: {str(error).splitlines()[0]}"
+                f"--output_dir: {prefix} cannot be read, remove it to "
+                f"continue from the one before: {str(error).splitlines()[0]}"
             ) from error
         return step, json.loads(text)
 

@@ -62,11 +62,11 @@ def test_files_of_a_folder_go_there_and_come_back(folder):
     for name in ("a", "b"):
         file_system.write_text(f"{made}/{name}", name)
     assert sorted(tf.io.gfile.listdir(made)) == ["a", "b"]
-    place = file_system.local_folder(made, ["a", "c"])
-    assert file_system.read_text(os.path.join(place, "a")) == "a"
+    found = file_system.local_folder(made, ["a", "c"])
+    assert file_system.read_text(os.path.join(found, "a")) == "a"
     file_system.remove(f"{made}/a")
-    place = file_system.local_folder(made, ["a", "c"])
-    assert not os.path.exists(os.path.join(place, "a"))
+    found = file_system.local_folder(made, ["a", "c"])
+    assert not os.path.exists(os.path.join(found, "a"))
 
 
 def test_a_missing_file_in_a_bucket_is_named():
@@ -75,8 +75,8 @@ def test_a_missing_file_in_a_bucket_is_named():
 
 
 def test_copies_never_leave_their_folder():
-    place = file_system.local_folder("ram://a/../../../b", [])
-    assert place.endswith("/ram/b")
+    found = file_system.local_folder("ram://a/../../../b", [])
+    assert found.endswith("/ram/b")
 
 
 def test_what_needs_a_disk_is_refused_by_its_flag():

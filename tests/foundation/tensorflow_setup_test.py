@@ -18,7 +18,7 @@ print("waiting", flush=True)
 import time
 time.sleep(60)
 """
-# In place of TensorFlow, which would take seconds.
+# Instead of TensorFlow, which would take seconds.
 TENSORFLOW = """
 import logging
 get_logger = logging.getLogger

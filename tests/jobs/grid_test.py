@@ -32,8 +32,8 @@ def runs(tmp_path):
     return runs
 
 
-def fill(place, runs, ends):
-    results = grid.Results(str(place))
+def fill(folder, runs, ends):
+    results = grid.Results(str(folder))
     for run, done in zip(runs, ends, strict=True):
         run.finish(done)
         if results.add(run, done):

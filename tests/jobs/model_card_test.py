@@ -15,7 +15,7 @@ FLAGS = {"learning_rate": "5e-5", "do_train": True}
 
 @pytest.fixture
 def saved(monkeypatch, tmp_path):
-    """Saves no model but its name, which is all that a card asks for."""
+    """Saves no model but its name, which is all that a card needs."""
 
     def save(model, directory, tokenizer, **kinds):
         (tmp_path / "model.safetensors").write_bytes(b"")
@@ -30,14 +30,14 @@ def make_model(bias):
     return keras.Sequential([keras.Input([2]), dense])
 
 
-def open_files(place, seconds=None, **others):
+def open_files(folder, seconds=None, **others):
     """Of a command that has trained so long, or of one that trains nothing."""
-    results = grid.Results(str(place))
+    results = grid.Results(str(folder))
     if seconds is not None:
-        (run,) = grid.plan([5e-5], [1], str(place))
+        (run,) = grid.plan([5e-5], [1], str(folder))
         results.add(run, {"step": 3, "seconds": seconds, "values": {}})
     return run_files.RunFiles(
-        output_dir=str(place),
+        output_dir=str(folder),
         settings={"do_train": False, **FLAGS},
         given=FLAGS,
         results=results,
@@ -45,9 +45,9 @@ def open_files(place, seconds=None, **others):
     )
 
 
-def train(place, bias, seconds):
+def train(folder, bias, seconds):
     """Saves a model as records of all tasks do; returns whether it is new."""
-    files = open_files(place, seconds)
+    files = open_files(folder, seconds)
     weights = files.save_model(make_model(bias))
     if weights is not None:
         data = {"train": "9 examples | of a.csv"}
@@ -55,10 +55,10 @@ def train(place, bias, seconds):
     return weights is not None
 
 
-def evaluate(place, name="dev", **metrics):
+def evaluate(folder, name="dev", **metrics):
     data = {name: f"3 examples of {name}.csv"}
-    open_files(place).add_scores(name, data=data, metrics=metrics)
-    return (place / "README.md").read_text()
+    open_files(folder).add_scores(name, data=data, metrics=metrics)
+    return (folder / "README.md").read_text()
 
 
 def test_evaluations_of_a_later_command_are_added(saved):
@@ -107,7 +107,7 @@ def test_what_others_wrote_or_asked_elsewhere_is_left_alone(tmp_path, saved):
     assert evaluate(tmp_path, eval_f1=0.5) == "Theirs.\n"
     train(saved, 1.0, seconds=42)
     before = (saved / "README.md").read_text()
-    # Its weights were removed: another model was asked.
+    # Its weights were removed: another model was evaluated.
     (saved / "model.safetensors").unlink()
     assert evaluate(saved, eval_f1=0.5) == before
     others = open_files(saved, seconds=1.0, is_chief=False)

@@ -1,4 +1,4 @@
-"""Proves that a report is whole, self-contained and escapes what it shows.
+"""Proves that a report is complete, self-contained and escapes what it shows.
 
 python -m pytest tests/jobs/report_test.py
 """

@@ -69,7 +69,7 @@ FINETUNING = {
             "run_classifier",
             "ClassifierConfig",
             {
-                "records": {"task_name", "problem_type"},
+                "records": {"task_name", "problem_type", "label_names"},
                 "evaluation": {"dev_file"},
             },
         ),

@@ -39,7 +39,7 @@ def weight(path: str, shape: tuple) -> np.ndarray:
 
 
 def batch(step: int) -> dict[str, np.ndarray]:
-    """Makes pairs of counting sentences, "B goes on from A" or not.
+    """Makes pairs of counting sentences, "B continues A" or not.
 
     [CLS] 7 8 [MASK] 10 11 [SEP] 12 13 14 [SEP] [PAD] ...
     """
@@ -54,26 +54,26 @@ def batch(step: int) -> dict[str, np.ndarray]:
 
 
 def _pair(draw: np.random.RandomState) -> dict[str, np.ndarray]:
-    pieces = CONFIG["vocab_size"] - _FIRST
+    size = CONFIG["vocab_size"] - _FIRST
     first, second = draw.randint(3, 7), draw.randint(3, 7)
     is_random = draw.randint(2)
     # Three beginnings only: so much can be learned in 200 steps.
     start = 7 * draw.randint(3)
     other = start + first + is_random * draw.randint(3, 17)
-    a = _FIRST + (start + np.arange(first)) % pieces
-    b = _FIRST + (other + np.arange(second)) % pieces
+    a = _FIRST + (start + np.arange(first)) % size
+    b = _FIRST + (other + np.arange(second)) % size
     ids = np.concatenate([[_CLS], a, [_SEP], b, [_SEP]])
     number = draw.randint(1, PREDICTIONS + 1)
     candidates = np.flatnonzero(ids >= _FIRST)
-    places = np.sort(draw.permutation(candidates)[:number])
+    positions = np.sort(draw.permutation(candidates)[:number])
     masked = ids.copy()
-    masked[places] = _MASK
+    masked[positions] = _MASK
     return {
         "input_ids": _pad(masked, LENGTH),
         "input_mask": _pad(np.ones_like(ids), LENGTH),
         "segment_ids": _pad(np.arange(len(ids)) > first + 1, LENGTH),
-        "masked_lm_positions": _pad(places, PREDICTIONS),
-        "masked_lm_ids": _pad(ids[places], PREDICTIONS),
+        "masked_lm_positions": _pad(positions, PREDICTIONS),
+        "masked_lm_ids": _pad(ids[positions], PREDICTIONS),
         "masked_lm_weights": _pad(np.ones(number), PREDICTIONS),
         "next_sentence_labels": np.array([is_random]),
     }

@@ -3,7 +3,7 @@
 Real processes die by SIGKILL: before every operation on a file that saving
 consists of, inside of one, and at random moments. Weights, slots and the best
 model are compared by hash, metrics line by line. SIGTERM is in
-preemption_test.py and, by whole processes, in run_pretraining_resume_test.py.
+preemption_test.py and, with processes, in run_pretraining_resume_test.py.
 
 pytest tests/training/killed_test.py
 """

@@ -111,12 +111,12 @@ def test_restore_model_loads_weights_without_the_optimizer(tmp_path):
 
 def test_phases_of_other_lengths_are_one_run(tmp_path):
     """The second one begins its own data at its own beginning."""
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    complete, stopped = tmp_path / "complete", tmp_path / "stopped"
     options = {**QUICK, "steps": 7, "phases": [[4, 6], [3, 9]]}
     go, model, optimizer = toy_run.make(options)
-    assert go(str(whole)) == 0
+    assert go(str(complete)) == 0
     expected = toy_run.digest(toy_run.weights(model, optimizer))
-    assert [line["step"] for line in metrics(whole)] == [3, 4, 6, 7]
+    assert [line["step"] for line in metrics(complete)] == [3, 4, 6, 7]
     # Cut off in the first phase, then in the second.
     for end, first in ((3, 0), (6, 3), (7, 6)):
         phases = [[min(end, 4), 6], [max(end - 4, 0), 9]]
@@ -210,7 +210,7 @@ def test_workers_that_find_different_steps_are_refused(
 
 def test_a_run_ends_in_the_time_given(tmp_path, monkeypatch):
     # A clock that does not depend on the machine: a call of 20 steps, which
-    # asks it twice, takes 20 ms.
+    # reads it twice, takes 20 ms.
     ticks = itertools.count()
     clock = types.SimpleNamespace(monotonic=lambda: 0.01 * next(ticks))
     monkeypatch.setattr(loop, "time", clock)
@@ -315,7 +315,7 @@ def test_too_many_skipped_steps_stop_the_run():
         scale.check(2)
 
 
-def test_the_whole_step_compiles_with_xla_to_the_same_numbers():
+def test_the_complete_step_compiles_with_xla_to_the_same_numbers():
     """Static shapes and no host operations: what a TPU needs."""
     rows = []
     for jit_compile in (False, True):

@@ -1,7 +1,7 @@
 """Proves that a signal is obeyed at once wherever it comes, and costs nothing.
 
 During an evaluation, at the last step of a phase, while it is saved: the run
-exits with its code, the evaluation that it owes is made by the next one, and
+exits with its code, the next one makes the pending evaluation, and
 weights, slots and metrics are those of a run that no signal disturbed.
 
 pytest tests/training/preemption_test.py
@@ -94,7 +94,7 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_it(
     evaluated = [m["step"] for m in metrics(tmp_path) if "eval/loss" in m]
     assert len(evaluated) == evaluation_call - 1
     assert checkpoints.steps(str(tmp_path))[-1] == stands_at
-    # A second signal at the same place changes nothing.
+    # A second signal at the same step changes nothing.
     with monkeypatch.context() as patch:
         send(patch, evaluation.Evaluator, "__call__", 1)
         with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""Proves what speed is reported: tokens per second, share of the peak.
+"""Proves what speed is reported: tokens per second, fraction of the peak.
 
 python -m pytest tests/training/throughput_test.py
 """

@@ -134,8 +134,8 @@ class Task:
         # Which units dropout kept, as a number and its square: the mean square
         # exceeds the squared mean only if replicas drew different masks.
         size = tf.cast(tf.size(kept), tf.float32)
-        places = tf.reshape(tf.range(size), tf.shape(kept)) / size
-        mask = tf.reduce_mean(tf.cast(kept, tf.float32) * places)
+        positions = tf.reshape(tf.range(size), tf.shape(kept)) / size
+        mask = tf.reduce_mean(tf.cast(kept, tf.float32) * positions)
         return losses, {
             "accuracy": Weighted(tf.reduce_sum(right), total),
             "mask": Weighted(mask, tf.ones([])),
