@@ -6,7 +6,6 @@ in run_config.json.
 
 import dataclasses
 import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -69,8 +68,8 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     file_system.write_text(
         os.path.join(output_dir, TEXT), "\n".join(lines) + "\n"
     )
-    text = json.dumps(dict(values), indent=2, sort_keys=True) + "\n"
-    file_system.write_text(os.path.join(output_dir, JSON), text)
+    path = os.path.join(output_dir, JSON)
+    file_system.write_json(path, dict(sorted(values.items())))
 
 
 def set_name(paths: Sequence[str]) -> str:

@@ -249,8 +249,9 @@ def _check_same_step(step: int, strategy: Any, output_dir: str) -> None:
     """Refuses workers that do not find the chief's checkpoint."""
     if not strategies.is_multi_worker(strategy):
         return
-    found = strategies.gather_over_replicas(strategy, tf.constant([step]))
-    if found.numpy().min() != found.numpy().max():
+    own = tf.constant([step], tf.float64)
+    found = strategies.gather_over_replicas(strategy, own).numpy()
+    if found.min() != found.max():
         raise errors.InputError(
             f"--output_dir={output_dir}: this worker finds step {step} there, "
             "others find another: give all workers the same shared folder"

@@ -114,7 +114,10 @@ def gather_over_replicas(
     """Returns each replica's value [1], together; every process must call."""
 
     def gather(value):
-        return tf.distribute.get_replica_context().all_gather(value, axis=0)
+        # The identity puts the value on the replica's device.
+        return tf.distribute.get_replica_context().all_gather(
+            tf.identity(value), axis=0
+        )
 
     values = strategy.run(gather, args=(value,))
     return strategy.experimental_local_results(values)[0]
