@@ -3,11 +3,13 @@
 python -m pytest tests/tasks/ner/feature_lengths_test.py
 """
 
+import dataclasses
 import types
 
 import numpy as np
 import pytest
 
+from jobs import finetuning
 from tasks.ner import feature_based
 
 LENGTHS = {"train": [3, 60], "dev": [70, 5]}
@@ -30,12 +32,16 @@ class TPUStrategy:
     ids=["cpu", "xla", "one", "tpu"],
 )
 def test_lengths_are_those_that_the_devices_like(flags, strategy, expected):
-    config = {"group_by_length": True, "use_xla": "auto"} | flags
+    flags = {"group_by_length": True, "use_xla": "auto"} | flags
+    config = types.SimpleNamespace(**flags)
+    fields = {field.name: None for field in dataclasses.fields(finetuning.Job)}
     inputs = feature_based.ActivationData(
-        config=types.SimpleNamespace(**config),
+        config=config,
         options=None,
         data=None,
-        job=types.SimpleNamespace(strategy=strategy),
+        job=finetuning.Job(
+            **(fields | {"config": config, "strategy": strategy})
+        ),
         splits=list(LENGTHS),
         layers=[],
     )
