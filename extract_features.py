@@ -52,8 +52,7 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
     normalize: bool = field("Scale every vector to length 1.", False)
     # float32, because vectors are compared with those of other machines.
     precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        "auto: bfloat16 if the hardware multiplies it, else float32.",
-        "float32",
+        "auto: bfloat16 if the hardware multiplies it, else float32.", "float32"
     )
     strategy: Literal["auto", "one_device", "mirrored", "tpu"] = field(
         "auto: all GPUs, else the CPU.", "auto"

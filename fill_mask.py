@@ -52,9 +52,7 @@ def main(config: FillMaskConfig) -> int:
     """Prints the most probable tokens of every mask; returns the exit code."""
     model, tokenizer = pretrained.load_masked_lm(config.model_dir)
     filler = masked_words.MaskFiller(
-        model,
-        tokenizer,
-        left_to_right=model.bert.attention == "left_to_right",
+        model, tokenizer, left_to_right=model.bert.attention == "left_to_right"
     )
     is_interactive = config.text is None and config.input_file is None
     if config.text is not None:

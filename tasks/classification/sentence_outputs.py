@@ -114,9 +114,7 @@ def evaluate(
 
 
 def _metrics(
-    task: sentence_tasks.SentenceTask,
-    logits: np.ndarray,
-    label_ids: np.ndarray,
+    task: sentence_tasks.SentenceTask, logits: np.ndarray, label_ids: np.ndarray
 ) -> dict[str, float]:
     return objective.evaluate(
         task.kind,

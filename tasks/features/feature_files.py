@@ -56,10 +56,22 @@ class Writer(Protocol):
 def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
     """Opens a writer of one of FORMATS.
 
+    Logs a warning if the path ends in the name of another format.
+
     Raises:
       InputError: see check.
     """
     check(path, form)
+    extension = os.path.splitext(path)[1].removeprefix(".")
+    if extension in FORMATS and extension != form:
+        logging.warning(
+            "--output_file=%s is written in the format %s; "
+            "--output_format=%s writes %s",
+            path,
+            form,
+            extension,
+            extension,
+        )
     writers = {
         "jsonl": _JsonWriter,
         "npz": _NpzWriter,
@@ -73,13 +85,12 @@ def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
         with contextlib.ExitStack() as stack:
             writer = writers[form](hidden, pooled, stack)
             yield writer
-            writer.finish()
+            if isinstance(writer, _NpzWriter):
+                writer.finish()
 
 
 def check(path: str, form: str) -> None:
     """Checks whether a file can be written, before any other work.
-
-    Logs a warning if the path ends in the name of another format.
 
     Raises:
       InputError: the path is a directory, or a package is missing.
@@ -90,16 +101,6 @@ def check(path: str, form: str) -> None:
         )
     if not os.path.basename(path):
         raise errors.InputError(f"--output_file={path}: names no file")
-    extension = os.path.splitext(path)[1].removeprefix(".")
-    if extension in FORMATS and extension != form:
-        logging.warning(
-            "--output_file=%s is written in the format %s; "
-            "--output_format=%s writes %s",
-            path,
-            form,
-            extension,
-            extension,
-        )
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise errors.InputError(
             "--output_format=parquet needs pyarrow: pip install .[parquet]"
@@ -117,9 +118,6 @@ class _JsonWriter:
     def write(self, lines: Sequence[Line]) -> None:
         for line in lines:
             self._file.write(self._text(line) + "\n")
-
-    def finish(self) -> None:
-        """Does nothing."""
 
     def _text(self, line: Line) -> str:
         columns = [
@@ -217,9 +215,6 @@ class _RecordWriter:
                 feature[name].float_list.value.extend(values.ravel().tolist())
             self._writer.write(example.SerializeToString())
 
-    def finish(self) -> None:
-        """Does nothing."""
-
 
 class _ParquetWriter:
     """Writes one row per line; [tokens, H] is a flat list."""
@@ -248,9 +243,6 @@ class _ParquetWriter:
                 parquet.ParquetWriter(self._path, table.schema)
             )
         self._writer.write_table(table)
-
-    def finish(self) -> None:
-        """Does nothing."""
 
 
 def _lists(arrays: Sequence[np.ndarray]) -> Any:

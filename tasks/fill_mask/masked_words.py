@@ -4,7 +4,7 @@ The man went to the [MASK] .
     ->  store 0.31   door 0.12   house 0.07
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,24 +85,41 @@ class MaskFiller:
         self._max_length = model.config.max_position_embeddings
 
     def fill(
-        self, texts: Sequence[str], *, top_k: int, batch_size: int = 16
+        self, texts: Iterable[str], *, top_k: int
     ) -> list[list[list[Candidate]]]:
-        """Returns, for each mask of each text, the most probable tokens.
+        """Returns, for each mask of each text, the top_k most probable tokens.
 
         The masks of one text are predicted independently of each other.
 
         Raises:
           InputError: see `encode`.
         """
-        encoded = [
-            encode(self._tokenizer, text, max_length=self._max_length)
-            for text in texts
+        return [self._fill(text, top_k) for text in texts]
+
+    def _fill(self, text: str, top_k: int) -> list[list[Candidate]]:
+        masked = encode(self._tokenizer, text, max_length=self._max_length)
+        input_ids = np.array([masked.ids], np.int32)
+        positions = np.array([masked.positions], np.int32)
+        outputs = self._model(
+            {
+                "input_ids": input_ids,
+                "input_mask": np.ones_like(input_ids),
+                "segment_ids": np.zeros_like(input_ids),
+                "masked_lm_positions": positions - self._offset,
+            }
+        )
+        tokens = self._tokenizer.vocabulary.tokens
+        logits = ops.cast(outputs.masked_lm_logits[0], "float32")  # [P, V]
+        logits = logits[:, : len(tokens)]  # Embeddings may be padded.
+        best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
+        probabilities, ids = map(ops.convert_to_numpy, best)  # [P, top_k]
+        return [
+            [
+                Candidate(tokens[i], float(probability))
+                for i, probability in zip(*mask, strict=True)
+            ]
+            for mask in zip(ids, probabilities, strict=True)
         ]
-        filled = []
-        for start in range(0, len(encoded), batch_size):
-            batch = encoded[start : start + batch_size]
-            filled += self._fill_batch(batch, top_k)
-        return filled
 
     def describe(self, text: str, *, top_k: int) -> str:
         """Returns the text and one line per mask with its top_k tokens.
@@ -112,58 +129,13 @@ class MaskFiller:
         """
         if any("\ud800" <= char <= "\udfff" for char in text):
             raise errors.InputError("not UTF-8 text")
-        (masks,) = self.fill([text], top_k=top_k)
+        masks = self._fill(text, top_k)
         lines = [text]
         for number, candidates in enumerate(masks, 1):
             label = f"  mask {number}:" if len(masks) > 1 else " "
             words = [f"{c.token} {c.probability:.3f}" for c in candidates]
             lines.append(f"{label} {'  '.join(words)}")
         return "\n".join(lines)
-
-    def _fill_batch(
-        self, batch: Sequence[MaskedText], top_k: int
-    ) -> list[list[list[Candidate]]]:
-        tokens = self._tokenizer.vocabulary.tokens
-        features = _pad(batch, self._tokenizer.vocabulary.pad_id)
-        positions = features["masked_lm_positions"] - self._offset
-        features["masked_lm_positions"] = np.maximum(positions, 0)  # Padded.
-        outputs = self._model(features)
-        logits = ops.cast(outputs.masked_lm_logits, "float32")
-        logits = logits[..., : len(tokens)]  # Embeddings may be padded.
-        best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
-        values, indices = map(ops.convert_to_numpy, best)  # [B, P, top_k]
-        return [
-            [
-                [
-                    Candidate(tokens[index], float(value))
-                    for value, index in zip(*at, strict=True)
-                ]
-                for at in zip(
-                    values[row][: len(text.positions)],
-                    indices[row][: len(text.positions)],
-                    strict=True,
-                )
-            ]
-            for row, text in enumerate(batch)
-        ]
-
-
-def _pad(batch: Sequence[MaskedText], pad_id: int) -> dict[str, np.ndarray]:
-    length = max(len(text.ids) for text in batch)
-    masks = max(len(text.positions) for text in batch)
-    input_ids = np.full([len(batch), length], pad_id, np.int32)
-    input_mask = np.zeros([len(batch), length], np.int32)
-    positions = np.zeros([len(batch), masks], np.int32)
-    for row, text in enumerate(batch):
-        input_ids[row, : len(text.ids)] = text.ids
-        input_mask[row, : len(text.ids)] = 1
-        positions[row, : len(text.positions)] = text.positions
-    return {
-        "input_ids": input_ids,
-        "input_mask": input_mask,
-        "segment_ids": np.zeros_like(input_ids),
-        "masked_lm_positions": positions,
-    }
 
 
 def read_texts(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:

@@ -378,9 +378,7 @@ def _open_set(
 
 
 def _check_vocabulary_size(
-    paths: list[str],
-    config: BertConfig,
-    tokenizer: wordpiece.Tokenizer | None,
+    paths: list[str], config: BertConfig, tokenizer: wordpiece.Tokenizer | None
 ) -> None:
     """Refuses ids beyond the embeddings; a GPU would read other memory."""
     sizes = {

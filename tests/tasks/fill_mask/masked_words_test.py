@@ -59,7 +59,7 @@ class _CopyingModel:
 def test_each_mask_of_each_text_gets_its_own_ranking(tokenizer):
     filler = masked_words.MaskFiller(_CopyingModel(), tokenizer)
     texts = ["the [MASK] cat [MASK]", "on [MASK]", "mat . [MASK]"]
-    filled = filler.fill(texts, top_k=3, batch_size=2)
+    filled = filler.fill(texts, top_k=3)
     best = [[mask[0].token for mask in text] for text in filled]
     assert best == [["the", "cat"], ["on"], ["."]]
     assert all(len(mask) == 3 for text in filled for mask in text)
