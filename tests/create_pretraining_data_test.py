@@ -25,7 +25,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def corpus(tmp_path_factory):
     """A text of some 3,000 sentences and its vocabulary."""
     folder = tmp_path_factory.mktemp("runner")
     rng = random.Random(0)
@@ -41,29 +41,29 @@ def place(tmp_path_factory):
     return folder
 
 
-def arguments(place, *more):
+def arguments(corpus, *more):
     return [
         "create_pretraining_data.py",
-        f"--input_file={place}/text.txt",
-        f"--vocab_file={place}/vocab.txt",
+        f"--input_file={corpus}/text.txt",
+        f"--vocab_file={corpus}/vocab.txt",
         *more,
     ]
 
 
-def in_process(place, *more):
+def in_process(corpus, *more):
     config = config_flags.parse(
-        create_pretraining_data.Config, arguments(place, *more)
+        create_pretraining_data.Config, arguments(corpus, *more)
     )
     create_pretraining_data.main(config)
 
 
-def refused(place, capfd, *more):
+def refused(corpus, capfd, *more):
     """Runs in this process; returns the one line that it ends with."""
     with pytest.raises(SystemExit) as caught:
         config_flags.run(
             create_pretraining_data.Config,
             create_pretraining_data.main,
-            arguments(place, *more),
+            arguments(corpus, *more),
         )
     assert caught.value.code == 2
     return capfd.readouterr().err.strip().splitlines()[-1]
@@ -76,10 +76,10 @@ def hashes(folder):
     }
 
 
-def test_the_released_command_line_makes_records(place, tmp_path):
+def test_the_released_command_line_makes_records(corpus, tmp_path):
     output = tmp_path / "tf_examples.tfrecord"
     in_process(
-        place,
+        corpus,
         f"--output_file={output}",
         "--do_lower_case=True",
         "--max_seq_length=128",
@@ -112,9 +112,9 @@ def test_the_released_command_line_makes_records(place, tmp_path):
     assert 0.5 < random_next < 0.62
 
 
-def test_flags_default_to_the_released_values(place):
+def test_flags_default_to_the_released_values(corpus):
     config = config_flags.parse(
-        create_pretraining_data.Config, arguments(place, "--output_file=x")
+        create_pretraining_data.Config, arguments(corpus, "--output_file=x")
     )
     expected = dict(
         do_lower_case=True,
@@ -131,12 +131,12 @@ def test_flags_default_to_the_released_values(place):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
-def test_what_else_lies_in_the_working_directory_stays(place, tmp_path):
+def test_other_files_in_the_working_directory_are_kept(corpus, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")
     in_process(
-        place,
+        corpus,
         f"--output_file={folder}/short.tfrecord",
         f"--work_dir={folder}",
         "--max_seq_length=20",  # Of its 20 predictions 17 at most are used.
@@ -151,9 +151,9 @@ def test_what_else_lies_in_the_working_directory_stays(place, tmp_path):
     ]
 
 
-def test_a_prefix_names_the_shards_and_gzip_compresses_them(place, tmp_path):
+def test_a_prefix_names_the_shards_and_gzip_compresses_them(corpus, tmp_path):
     in_process(
-        place,
+        corpus,
         f"--output_prefix={tmp_path}/out/wiki",
         "--num_shards=3",
         "--gzip_compress",
@@ -200,26 +200,26 @@ def test_a_prefix_names_the_shards_and_gzip_compresses_them(place, tmp_path):
     ],
 )
 def test_flags_that_cannot_be_end_in_one_line(
-    place, tmp_path, capfd, monkeypatch, flags, match
+    corpus, tmp_path, capfd, monkeypatch, flags, match
 ):
     monkeypatch.chdir(tmp_path)
-    line = refused(place, capfd, *flags)
+    line = refused(corpus, capfd, *flags)
     assert re.search(match, line), line
     assert not list(tmp_path.iterdir())
 
 
-def test_a_vocabulary_without_mask_is_refused(place, tmp_path, capfd):
+def test_a_vocabulary_without_mask_is_refused(corpus, tmp_path, capfd):
     words = tmp_path / "words.txt"
     words.write_text("\n".join(x for x in SPECIAL + WORDS if x != "[MASK]"))
     line = refused(
-        place, capfd, f"--vocab_file={words}", f"--output_file={tmp_path}/x"
+        corpus, capfd, f"--vocab_file={words}", f"--output_file={tmp_path}/x"
     )
     assert "words.txt" in line and "[MASK]" in line
 
 
-def test_a_place_that_cannot_be_written_is_refused(place, tmp_path, capfd):
+def test_a_directory_that_cannot_be_written_is_refused(corpus, tmp_path, capfd):
     (tmp_path / "file").write_text("")
-    line = refused(place, capfd, f"--output_file={tmp_path}/file/x.tfrecord")
+    line = refused(corpus, capfd, f"--output_file={tmp_path}/file/x.tfrecord")
     assert "file" in line
 
 
@@ -233,7 +233,7 @@ def mount(folder, size):
 
 @pytest.mark.parametrize("size", ["100k", "400k", "3m"])
 def test_a_full_disk_ends_in_one_line_and_leaves_no_shard(
-    place, tmp_path, capfd, size
+    corpus, tmp_path, capfd, size
 ):
     """Full at tokenizing, pairing, writing; with room, the command ends."""
     folder = tmp_path / "small"
@@ -244,66 +244,66 @@ def test_a_full_disk_ends_in_one_line_and_leaves_no_shard(
             "--num_shards=1",
             "--num_workers=1",
         ]
-        line = refused(place, capfd, *flags)
+        line = refused(corpus, capfd, *flags)
         assert "No space left" in line or "space" in line.lower(), line
         names = [path.name for path in folder.rglob("*") if path.is_file()]
         assert not [x for x in names if x.startswith("x-")], names
         assert not [x for x in names if x.endswith(".incomplete")], names
         room = ["mount", "-o", "remount,size=64m", folder]
         subprocess.run(room, check=True)
-        in_process(place, *flags)
+        in_process(corpus, *flags)
         assert len(list(folder.glob("x-*"))) == 1
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def test_after_too_many_shards_fewer_are_made(place, tmp_path, capfd):
+def test_after_too_many_shards_fewer_are_made(corpus, tmp_path, capfd):
     """The same command with other shards does not meet what it has left."""
     flags = [f"--output_prefix={tmp_path}/x", "--num_workers=1"]
-    error = refused(place, capfd, *flags, "--num_shards=90000")
+    error = refused(corpus, capfd, *flags, "--num_shards=90000")
     assert "instances for 90000 shards: make fewer (--num_shards)" in error
-    in_process(place, *flags, "--num_shards=2")
+    in_process(corpus, *flags, "--num_shards=2")
     assert len(list(tmp_path.glob("x-*-of-00002.tfrecord"))) == 2
 
 
-def test_a_dry_run_prints_and_writes_nothing(place, tmp_path, capsys):
-    in_process(place, f"--output_prefix={tmp_path}/x", "--dry_run")
+def test_a_dry_run_prints_and_writes_nothing(corpus, tmp_path, capsys):
+    in_process(corpus, f"--output_prefix={tmp_path}/x", "--dry_run")
     printed = capsys.readouterr().out
     assert re.search(r"^instances +7,\d\d\d$", printed, re.MULTILINE), printed
     assert not list(tmp_path.iterdir())
 
 
-def start(place, folder, workers):
+def start(corpus, folder, workers):
     root = pathlib.Path(create_pretraining_data.__file__).parent
     return subprocess.Popen(
         [
             sys.executable,
             str(root / "create_pretraining_data.py"),
-            *arguments(place, f"--output_prefix={folder}/x")[1:],
+            *arguments(corpus, f"--output_prefix={folder}/x")[1:],
             "--num_shards=5",
             f"--num_workers={workers}",
         ],
-        cwd=place,
+        cwd=corpus,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
 
 
 @pytest.mark.slow
-def test_workers_and_kills_do_not_change_the_shards(place, tmp_path):
+def test_workers_and_kills_do_not_change_the_shards(corpus, tmp_path):
     """SIGKILL at random moments of real processes; no process is left."""
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
         folder.mkdir()
     in_process(
-        place,
+        corpus,
         f"--output_prefix={folders[0]}/x",
         "--num_shards=5",
         "--num_workers=1",
     )
     rng, kills, code = random.Random(0), 0, None
     while code is None:
-        process = start(place, folders[1], 2)
+        process = start(corpus, folders[1], 2)
         work = folders[1] / "x.work"
         deadline = time.monotonic() + 60
         while not work.exists() and process.poll() is None:
@@ -319,7 +319,7 @@ def test_workers_and_kills_do_not_change_the_shards(place, tmp_path):
     assert code == 0 and kills == 2
     assert hashes(folders[0]) == hashes(folders[1])
     deadline = time.monotonic() + 10
-    while processes_in(place):
+    while processes_in(corpus):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 

@@ -1,14 +1,14 @@
 """WordPiece tokenization as TensorFlow operations.
 
-    texts [N] -> code points -> stand-ins -> FastWordpieceTokenizer -> ids
+    texts [N] -> code points -> substitutes -> FastWordpieceTokenizer -> ids
 
 TensorFlow Text's FastWordpieceTokenizer splits words by its own rules: the
 Unicode version and the Chinese blocks compiled into it, which are not the
 released tokenizer's. On most characters both agree. Every other character is
-replaced by a stand-in: a rare Chinese character if it must be a word by itself,
-a private-use one if not. Characters that no token contains have one stand-in of
-each kind. The tokens of the vocabulary are rewritten in the same way, so the
-ids are those of the original characters.
+replaced by a substitute: a rare Chinese character if it must be a word by
+itself, a private-use one if not. All characters that no token contains have the
+same two substitutes. The tokens of the vocabulary are rewritten in the same
+way, so the ids are those of the original characters.
 
     "\u20ac" (a symbol, which is no word by itself)  ->  "\U000f0001"
 
@@ -54,15 +54,15 @@ _OTHER, _SKIPPED, _CASED = 0, 1, 2  # Of a character near a sigma.
 
 
 class Alphabet:
-    """The stand-in of every character, for one vocabulary.
+    """The substitute of every character, for one vocabulary.
 
     Attributes:
-      codes: int32 [code points]; the stand-in of each normalized character.
+      codes: int32 [code points]; the substitute of each normalized character.
       direct: bool [code points]; text of these alone needs no rewriting,
-        because normalization leaves them unchanged and they are their own
-        stand-ins. Includes the capital letters of ASCII, which only have to be
-        lower-cased.
-      separator: bool [code points]; stand-ins that are words by themselves.
+        because normalization leaves them unchanged and they need no
+        substitutes. Includes the capital letters of ASCII, which only have to
+        be lower-cased.
+      separator: bool [code points]; substitutes that are words by themselves.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Alphabet:
         tokens: Iterable[str],
         normalization: normalization_lib.Normalization,
     ):
-        """Assigns stand-ins to the characters of a vocabulary's tokens."""
+        """Assigns substitutes to the characters of a vocabulary's tokens."""
         properties = normalization_lib.unicode_properties()
         separator = normalization.separator
         self._real_separator = separator
@@ -93,13 +93,13 @@ class Alphabet:
         for code_point in sorted(map(ord, set().union(*tokens))):
             if not self.direct[code_point]:
                 is_separator = separator[code_point]
-                stand_ins = separators if is_separator else letters
-                self.codes[code_point] = next(stand_ins)
+                substitutes = separators if is_separator else letters
+                self.codes[code_point] = next(substitutes)
         self.separator = (separator & self.direct) | reserved
         self.separator[normalization_lib.SPACE] = True
 
     def rewrite(self, token: str) -> str | None:
-        """Returns a token in stand-ins, or None if no word can contain it."""
+        """Returns a token in substitutes, or None if no word can contain it."""
         prefix = ""
         if token.startswith(vocabulary_lib.CONTINUATION) and len(token) > 2:
             prefix, token = token[:2], token[2:]
@@ -135,7 +135,7 @@ class Normalized(NamedTuple):
     """A batch of normalized texts, flattened.
 
     Attributes:
-      codes: int32 [M]; stand-ins of the characters that remained.
+      codes: int32 [M]; substitutes of the characters that remained.
       row_splits: int64 [N + 1]; where each text begins in `codes`.
       source: int64 [M]; the position in `decoded` that each code is from.
       decoded: int32 [C]; the code points of the original texts.
@@ -166,7 +166,7 @@ class _PagedTable:
 
 
 class GraphNormalizer:
-    """Normalizes texts, as stand-ins for one vocabulary's characters."""
+    """Normalizes texts, as substitutes for one vocabulary's characters."""
 
     def __init__(
         self,
@@ -365,9 +365,9 @@ class GraphTokenizer:
         alphabet = Alphabet(tokens, normalization)
         rewritten, ids = [vocabulary_lib.UNK], [vocabulary.unk_id]
         for token, token_id in tokens.items():
-            stand_ins = alphabet.rewrite(token)
-            if stand_ins is not None:
-                rewritten.append(stand_ins)
+            substitutes = alphabet.rewrite(token)
+            if substitutes is not None:
+                rewritten.append(substitutes)
                 ids.append(token_id)
         self._lowers = normalization.do_lower_case
         ends = _ENDS_WORD

@@ -82,9 +82,9 @@ def test_a_manifest_reads_back_as_written(made, tmp_path):
 def test_shards_find_their_manifest_and_their_counts(made, tmp_path):
     paths, value = made
     write_shard(tmp_path / "other.tfrecord")
-    foreign = str(tmp_path / "other.tfrecord")
-    assert manifest.find([*paths, foreign]) == dict.fromkeys(paths, value)
-    assert manifest.counts([*paths, foreign]) == [3, 3, 3]
+    other = str(tmp_path / "other.tfrecord")
+    assert manifest.find([*paths, other]) == dict.fromkeys(paths, value)
+    assert manifest.counts([*paths, other]) == [3, 3, 3]
 
 
 def test_a_shard_in_the_working_directory_finds_its_manifest(

@@ -137,8 +137,8 @@ def test_batches_have_static_shapes_and_int32_ids(shards):
 def test_locate_names_the_records_of_a_batch(shards, whole):
     starts = dict(zip(shards, np.cumsum((0, *COUNTS)), strict=False))
     for batch in (3, 11):
-        places = pipelines.locate(shards, batch_size=4, seed=1, batch=batch)
-        found = [starts[path] + number for path, number in places]
+        located = pipelines.locate(shards, batch_size=4, seed=1, batch=batch)
+        found = [starts[path] + number for path, number in located]
         assert found == whole[batch]
 
 

@@ -44,10 +44,10 @@ def test_no_shards_have_nothing():
     assert records.first_examples([]) == []
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_truncated_shard_is_named_with_its_record(tmp_path, place):
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_truncated_shard_is_named_with_its_record(tmp_path, index):
     paths = write(tmp_path, [30] * 4)
-    damaged = tmp_path / paths[place]
+    damaged = tmp_path / paths[index]
     damaged.write_bytes(damaged.read_bytes()[:-20])
     with pytest.raises(errors.InputError) as caught:
         records.counts(paths)

@@ -114,8 +114,8 @@ def test_the_labels_restore_the_sequence(whole_words):
     assert (masked.input_ids != ids).any()
 
 
-def shares(data, masked):
-    """Shares of [MASK], kept and other tokens among the predictions."""
+def fractions(data, masked):
+    """Fractions of [MASK], kept and other tokens among the predictions."""
     used = masked.masked_lm_weights > 0
     shown = np.take_along_axis(masked.input_ids, masked.masked_lm_positions, 1)
     shown, labels = shown[used], masked.masked_lm_ids[used]
@@ -140,7 +140,7 @@ def test_tokens_are_replaced_at_the_given_rates(
         mask_token_prob=mask_prob,
         random_token_prob=random_prob,
     )
-    as_mask, kept, other, count = shares(data, masked)
+    as_mask, kept, other, count = fractions(data, masked)
     chance = random_prob / SIZE  # A random token may be [MASK] or the label.
     assert within(as_mask, mask_prob + chance * (mask_prob < 1), count)
     assert within(kept, max(1 - mask_prob - random_prob, 0) + chance, count)

@@ -19,7 +19,7 @@ def rule(length=64, predictions=14, instances=4):
 
 
 def instances_of(count=300, length=64, predictions=10, seed=0):
-    """Random records, each of which can be told by its tokens."""
+    """Random records, each recognizable by its tokens."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(5, length, count, endpoint=True)
     sizes[: count // 3] = length

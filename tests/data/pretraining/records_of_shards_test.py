@@ -36,8 +36,8 @@ def unmasked(rows):
                 )
             )
             if packed:
-                places = rows["position_ids"][row][here]
-                assert places.tolist() == list(range(len(places)))
+                positions = rows["position_ids"][row][here]
+                assert positions.tolist() == list(range(len(positions)))
                 start = rows["next_sentence_positions"][row][number - 1]
                 assert start == here.argmax()
     return sorted(found)

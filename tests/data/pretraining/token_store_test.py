@@ -56,10 +56,10 @@ def test_leading_and_repeated_boundaries_make_no_empty_documents(tmp_path):
     assert corpus.document_starts.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("standing", range(len(BLOCKS) + 1))
-def test_a_killed_writer_goes_on_where_it_stood(tmp_path, standing):
+@pytest.mark.parametrize("complete", range(len(BLOCKS) + 1))
+def test_a_killed_writer_is_continued(tmp_path, complete):
     writer = token_store.Writer(str(tmp_path), np.uint16)
-    for one in BLOCKS[:standing]:
+    for one in BLOCKS[:complete]:
         writer.append(one)
     writer.close()
     for name in os.listdir(tmp_path):  # What a kill in mid-write leaves.

@@ -30,7 +30,7 @@ SPECIAL = list(vocabulary.SPECIAL_TOKENS)
 RELEASED = {"uncased": True, "cased": False, "multi_cased": False}
 RELEASED["chinese"] = True
 # From a comparison with google-research/bert: see normalization_test.py, here
-# with the pieces of the released vocabularies instead of words.
+# with the tokens of the released vocabularies instead of words.
 EVERY_CODE_POINT = {
     "uncased": (
         "d935553a826487834a1e057d291035b5d514594d54d7a3db2741fc6ceeb2f8fd"
@@ -77,10 +77,10 @@ def in_graph(tokenizer, texts, batch_size=100):
 def test_golden_pieces_in_a_graph_and_outside(tiny, golden, case):
     tokenizer = wordpiece.Tokenizer(tiny, do_lower_case=case == "uncased")
     texts = [row["text"] for row in golden]
-    pieces = [row[case] for row in golden]
-    assert tokenizer.tokenize(texts) == pieces
-    assert in_graph(tokenizer, texts, batch_size=4) == pieces
-    assert [tokenizer.tokenize([text])[0] for text in texts] == pieces
+    tokens = [row[case] for row in golden]
+    assert tokenizer.tokenize(texts) == tokens
+    assert in_graph(tokenizer, texts, batch_size=4) == tokens
+    assert [tokenizer.tokenize([text])[0] for text in texts] == tokens
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,11 @@ def test_any_mixture_is_split_like_its_words(switches):
     chars = sorted(set().union(*itertools.chain.from_iterable(words)))
     known = [char for i, char in enumerate(chars) if i % 40]
     tokens = SPECIAL + known + ["##" + char for char in known]
-    pieces = set(tokens)
+    known_tokens = set(tokens)
     expected = [
-        list(itertools.chain.from_iterable(_pieces(w, pieces) for w in row))
+        list(
+            itertools.chain.from_iterable(_split(w, known_tokens) for w in row)
+        )
         for row in words
     ]
     tokenizer = wordpiece.Tokenizer(
@@ -114,10 +116,10 @@ def test_any_mixture_is_split_like_its_words(switches):
     assert tokenizer.tokenize(texts) == expected
 
 
-def _pieces(word, pieces):
+def _split(word, tokens):
     if len(word) > 200:
         return ["[UNK]"]
-    return wordpiece_learner.split_word(word, pieces) or ["[UNK]"]
+    return wordpiece_learner.split_word(word, tokens) or ["[UNK]"]
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -146,7 +148,7 @@ def test_released_pieces_on_every_code_point(shared_data, name):
         ),
         do_lower_case=RELEASED[name],
     )
-    tokens = np.array(tokenizer.vocabulary.tokens, object)
+    vocab = np.array(tokenizer.vocabulary.tokens, object)
     digest = hashlib.sha256()
     code_points = [*range(0xD800), *range(0xE000, 0x110000)]
     texts = [f"ab{chr(code_point)}cd".encode() for code_point in code_points]
@@ -156,16 +158,16 @@ def test_released_pieces_on_every_code_point(shared_data, name):
         ids, splits = tokenizer.encode(batch.numpy().tolist())
         np.testing.assert_array_equal(inside.values, ids)
         np.testing.assert_array_equal(inside.row_splits, splits)
-        pieces = tokens[ids].tolist()
+        tokens = vocab[ids].tolist()
         for start, end in itertools.pairwise(splits.tolist()):
-            digest.update((" ".join(pieces[start:end]) + "\n").encode())
+            digest.update((" ".join(tokens[start:end]) + "\n").encode())
     assert digest.hexdigest() == EVERY_CODE_POINT[name]
 
 
 def test_a_batch_spread_over_threads_keeps_its_order(uncased, golden):
     texts = [row["text"] for row in golden] * 100
-    pieces = [row["uncased"] for row in golden] * 100
-    assert uncased.tokenize(texts) == pieces
+    tokens = [row["uncased"] for row in golden] * 100
+    assert uncased.tokenize(texts) == tokens
 
 
 def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
@@ -179,8 +181,8 @@ def test_an_exported_graph_tokenizes_by_itself(uncased, tiny, golden, tmp_path):
     texts = [row["text"] for row in golden]
     ids = loaded.encode(tf.constant([text.encode() for text in texts]))
     for row, given in zip(ids.numpy(), golden, strict=True):
-        pieces = [tiny.tokens[i] for i in row if i >= 0]
-        assert pieces == given["uncased"]
+        tokens = [tiny.tokens[i] for i in row if i >= 0]
+        assert tokens == given["uncased"]
 
 
 def test_invalid_bytes_are_ignored(uncased):
@@ -197,8 +199,8 @@ def test_invalid_bytes_are_ignored(uncased):
 
 
 def test_a_lone_surrogate_makes_its_word_unknown(uncased):
-    pieces = uncased.tokenize(["a\ud800 fox", "\udfff"])
-    assert pieces == [["[UNK]", "fox"], ["[UNK]"]]
+    tokens = uncased.tokenize(["a\ud800 fox", "\udfff"])
+    assert tokens == [["[UNK]", "fox"], ["[UNK]"]]
 
 
 def test_empty_batches_and_texts(uncased):
@@ -231,7 +233,7 @@ def test_a_tokenizer_can_be_sent_to_another_process(tiny):
 
 
 def covered(tokenizer, text):
-    """Pairs each piece with the characters that its offsets name."""
+    """Pairs each token with the characters that its offsets name."""
     encoding = tokenizer.encode_with_offsets([text])
     return [
         (tokenizer.vocabulary.tokens[i], text[start:end])
@@ -283,10 +285,10 @@ def test_offsets_of_any_mixture_cover_what_the_pieces_spell(uncased, tiny):
     ):
         assert 0 <= start < end <= len(texts[row])
         span = texts[row][start:end].replace("\u03a3", "\u03c3")
-        piece = tiny.tokens[token_id]
-        if piece != "[UNK]":
+        token = tiny.tokens[token_id]
+        if token != "[UNK]":
             found += 1
-            body = piece.removeprefix("##").replace("\u03c2", "\u03c3")
+            body = token.removeprefix("##").replace("\u03c2", "\u03c3")
             assert body in "".join(words(span))
     assert found > 500
 

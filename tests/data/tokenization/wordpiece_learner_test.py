@@ -1,4 +1,4 @@
-"""Proves that a vocabulary has the asked size and splits what it has seen.
+"""Proves that a vocabulary has the given size and splits what it has seen.
 
 python -m pytest tests/data/tokenization/wordpiece_learner_test.py
 """
