@@ -43,7 +43,7 @@ class Checkpoints:
         is_asynchronous: bool = False,
         after: "Checkpoints | None" = None,
     ):
-        """Notes where; only the chief writes.
+        """Writes nothing yet; only the chief ever does.
 
         Args:
             directory: the output_dir of the run.
@@ -188,7 +188,7 @@ class BestCheckpoint:
         is_chief: bool = True,
         beside: Checkpoints | None = None,
     ):
-        """Notes where and by what.
+        """Writes nothing yet.
 
         Args:
             output_dir: the directory of the run.
@@ -279,7 +279,7 @@ def _named(directory: str) -> str | None:
 def _on_host(step, variables, state) -> dict[str, tf.Tensor]:
     """Reads everything; what is on the host already, is not copied.
 
-    An update makes a new buffer where somebody still holds the old one.
+    An update makes a new buffer if the old one is still in use.
     """
     with tf.device("CPU:0"):
         tensors = {name: tf.identity(v) for name, v in variables.items()}

@@ -5,10 +5,10 @@ The learning rate follows a progress from 0 to 1. A plan says how it grows:
     progress(step) = p + (1 - p) (step - s) / (end - s)   from step s on
 
 A new plan is made now and then, from the seconds that a step takes and those
-that are left; it never jumps, because p is what the old plan says at s. Between
-two plans a step is the same pure function of its number as in any other run,
-and a checkpoint holds plan and time used. What a resumed run cannot repeat are
-the plans that were made after its checkpoint: those are measured anew.
+that are left; it never jumps, because p is the old plan's progress at s.
+Between two plans a step is the same pure function of its number as in any other
+run, and a checkpoint stores the plan and the time used. A resumed run cannot
+repeat the plans that were made after its checkpoint: it measures again.
 """
 
 import dataclasses

@@ -362,7 +362,7 @@ class Loop:
     def is_finished(self, end: int) -> bool:
         """Returns whether the restored run has ended, at step `end` or early.
 
-        Whether it has ended early depends on the patience of now.
+        Whether it has ended early depends on the current patience.
         """
         progress, selection = self.progress, self.options.selection
         if progress.is_stopped and selection.every:

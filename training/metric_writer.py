@@ -30,7 +30,7 @@ _FILE = "metrics.jsonl"
 
 
 class MetricWriter:
-    """Writes numbers by step; does nothing on workers but the chief."""
+    """Writes metrics by step, on the chief only."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class MetricWriter:
             first_step: the step that the run resumes from.
             num_steps: the last step, for the progress bar.
             is_chief: whether this process writes.
-            evaluates_again: whether that step's evaluation will be written
-                anew; a line of it goes as well.
+            evaluates_again: whether the evaluation of that step will be
+                written again; its earlier line is removed as well.
         """
         self._path = os.path.join(output_dir, _FILE)
         self._is_chief = is_chief
@@ -178,12 +178,12 @@ def peak(
     compute_dtype: str,
     peak_tflops: float | None = None,
 ) -> float | None:
-    """Returns the FLOP/s of all devices; None where nobody knows it.
+    """Returns the FLOP/s of all devices; None if it is unknown.
 
     Args:
-        strategy: whose replicas count.
+        strategy: its replicas are counted.
         compute_dtype: float32 or a 16-bit float.
-        peak_tflops: of one device, as the user says.
+        peak_tflops: of one device, as given by the user.
     """
     if peak_tflops is None:
         peak_tflops = published(device_name(), compute_dtype)

@@ -97,7 +97,7 @@ class LossScale:
         return tf.identity(self.state)[0]
 
     def update(self, is_finite: tf.Tensor) -> None:
-        """Notes one step; replica context, the same value on all replicas."""
+        """Records one step; replica context, the same value on all replicas."""
         value, good, skipped, total = tf.unstack(tf.identity(self.state))
         grows = good + 1.0 >= self._growth_steps
         good_state = tf.stack(

@@ -340,7 +340,7 @@ def dropout_seed(
 
 
 def _mix(x: tf.Tensor) -> tf.Tensor:
-    """A bijection of uint32 whose every output bit hangs on every input bit.
+    """A bijection of uint32 whose every output bit depends on every input bit.
 
     The constants are Chris Wellons' lowbias32.
     """

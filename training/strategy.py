@@ -1,4 +1,4 @@
-"""Chooses the tf.distribute strategy from the flags and the hardware at hand.
+"""Chooses the tf.distribute strategy from the flags and the hardware.
 
 Call `create` before anything else touches a device.
 """
@@ -34,7 +34,8 @@ def create(
     Args:
         name: one of NAMES; auto takes several workers where TF_CONFIG names
             them, else all GPUs, else the CPU.
-        one_machine: whether auto takes this one, whatever TF_CONFIG names.
+        one_machine: whether auto uses this machine only, whatever TF_CONFIG
+            names.
         use_tpu: the same as name="tpu".
         tpu_name: the TPU's name or grpc:// address.
         tpu_zone: its zone.
@@ -86,7 +87,7 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-    """Returns when every process has come here; each must call it."""
+    """Waits until every process has called this; each must."""
     if is_multi_worker(strategy):
         sum_over_replicas(strategy, tf.zeros([1])).numpy()
 
@@ -95,7 +96,7 @@ def wait_for_all(strategy: tf.distribute.Strategy) -> None:
 def sum_over_replicas(
     strategy: tf.distribute.Strategy, values: tf.Tensor
 ) -> tf.Tensor:
-    """Adds up what each process has; every process must call it."""
+    """Returns the sum of all replicas' values; every process must call this."""
 
     def reduce(values):
         # The identity puts the values on the replica's device.
@@ -111,7 +112,7 @@ def sum_over_replicas(
 def gather_over_replicas(
     strategy: tf.distribute.Strategy, value: tf.Tensor
 ) -> tf.Tensor:
-    """Returns each replica's value [1], together; every process must call."""
+    """Returns all replicas' values [1] as one; every process must call this."""
 
     def gather(value):
         # The identity puts the value on the replica's device.
@@ -278,7 +279,7 @@ def _refusal(output_dir: str) -> errors.InputError:
 
 
 def _attempt(action: Callable[..., None], *arguments) -> Exception | None:
-    """Returns what went wrong, to be raised when all workers know of it."""
+    """Returns the error of an action, to be raised by all workers at once."""
     try:
         action(*arguments)
     except (tf.errors.OpError, errors.InputError) as error:
