@@ -352,7 +352,13 @@ class NamedColumns:
             first = next(text_tables.read_named(file.path, self.form), None)
             names = first.cells if first is not None else {}
             if not isinstance(label, str):
-                label = next((x for x in label if x in names), label[0])
+                known = [name for name in label if name in names]
+                if file.is_labeled and names and not known:
+                    raise errors.InputError(
+                        f"{file.path}: has no labels (no column "
+                        f"{' or '.join(map(repr, label))})"
+                    )
+                label = (known or label)[0]
             if self.optional_id and guid not in names:
                 guid = None
         return text_tables.read_examples(
