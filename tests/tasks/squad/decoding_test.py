@@ -152,7 +152,7 @@ def test_exact_answers_are_the_characters_of_their_tokens(golden):
         for entry in given.entries:
             if entry.span is not None:
                 assert entry.text == context[slice(*entry.span)]
-    # Where the released way takes a whole sentence without spaces.
+    # Where the released way takes a complete sentence without spaces.
     assert max(len(e.text) for e in decode(*golden)[7].entries) == 21
     assert max(len(e.text) for e in decode(*golden, limits)[7].entries) <= 12
 

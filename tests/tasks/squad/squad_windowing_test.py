@@ -155,7 +155,7 @@ def test_every_token_has_most_context_in_exactly_one_window():
         ("\u4e1c\u4eac\u662f\u65e5\u672c(1943)", "1943", "1 ##9 ##4 ##3"),
         ("was (1895-1943).", "1895", "1 ##8 ##9 ##5"),
         # Of a word the part of the answer; the released code would take
-        # the whole word and the marks around it, "( m ##e ##n ) .".
+        # the complete word and the marks around it, "( m ##e ##n ) .".
         ("the (men).", "me", "m ##e"),
         ("a-b-a", "a", "a"),
     ],
