@@ -1,9 +1,9 @@
-"""What a BERT model is made of: the keys of a bert_config.json.
+"""The hyperparameters of a BERT model: the keys of a bert_config.json.
 
-Two dialects write the same word for different functions. In the released
-bert_config.json "gelu" is the tanh form; in a Hugging Face config.json "gelu"
-is the error-function form and "gelu_new" the tanh form. A `BertConfig` always
-speaks the released dialect and calls the error-function form "gelu_erf":
+The two kinds of file use the name "gelu" for different functions: the released
+bert_config.json for the tanh approximation, Hugging Face's config.json for the
+exact form. A `BertConfig` has the released names, and calls the exact form
+"gelu_erf":
 
     bert_config.json   BertConfig    config.json (Hugging Face)
     gelu               gelu          gelu_new
@@ -38,9 +38,9 @@ _TO_HUGGING_FACE = {
     "tanh": "tanh",
     "linear": "linear",
 }
-# Keys that releases carry and that change nothing here.
+# Keys of releases that do not change the model.
 _HARMLESS = ("directionality", "pooler_")
-# Hugging Face settings that would make another model, with the value BERT has.
+# Settings of Hugging Face that must have BERT's value.
 _HUGGING_FACE_FIXED = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
@@ -66,7 +66,7 @@ class BertConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self):
-        """Refuses values that no model can be built from."""
+        """Raises InputError for values that are invalid."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             _check_value(field.name, field.type, value)
@@ -88,7 +88,7 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: dict) -> "BertConfig":
-        """Reads the released form; ignores other keys and names them."""
+        """Reads the released form; ignores other keys with a warning."""
         if not isinstance(values, dict):
             raise errors.InputError("a BERT config must be a JSON object")
         names = [field.name for field in dataclasses.fields(cls)]
@@ -105,7 +105,7 @@ class BertConfig:
 
     @classmethod
     def from_hugging_face(cls, values: dict) -> "BertConfig":
-        """Reads a transformers config.json, whose "gelu" is the erf form."""
+        """Reads the form of a Hugging Face config.json."""
         if not isinstance(values, dict):
             raise errors.InputError("a BERT config must be a JSON object")
         for key, expected in _HUGGING_FACE_FIXED.items():
@@ -125,7 +125,7 @@ class BertConfig:
 
     @classmethod
     def from_json_file(cls, path: str | os.PathLike) -> "BertConfig":
-        """Reads either dialect; a config.json is Hugging Face's."""
+        """Reads either form; a file named config.json is Hugging Face's."""
         path = os.fspath(path)
         values = read_json(path)
         hugging_face = os.path.basename(path) == "config.json" or (
@@ -138,11 +138,11 @@ class BertConfig:
             raise errors.InputError(f"{path}: {error}") from error
 
     def to_dict(self) -> dict:
-        """Returns the released form, as bert_config.json holds it."""
+        """Returns the released form, the content of bert_config.json."""
         return dataclasses.asdict(self)
 
     def to_hugging_face(self) -> dict:
-        """Returns the same model as transformers' BertConfig spells it."""
+        """Returns the form of a Hugging Face config.json."""
         return self.to_dict() | {
             "model_type": "bert",
             "hidden_act": _TO_HUGGING_FACE[self.hidden_act],
@@ -152,7 +152,7 @@ class BertConfig:
 
 
 def read_json(path: str) -> object:
-    """Reads a JSON file; broken JSON is the user's to mend."""
+    """Reads a JSON file; raises InputError if it is not JSON."""
     with open(path, "rb") as file:
         content = file.read()
     try:
@@ -162,7 +162,7 @@ def read_json(path: str) -> object:
 
 
 def _check_value(name: str, kind: type, value: object) -> None:
-    """Checks one field: positive whole numbers, rates below one."""
+    """Raises InputError unless a value fits the type of its field."""
     if kind is int:
         good = type(value) is int and value >= 1
         wanted = "a positive whole number"

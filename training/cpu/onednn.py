@@ -92,10 +92,11 @@ def _primitives() -> Mapping[str, Function]:
     """Returns those that are faster and correct on this machine, by name."""
     found: dict[str, Function] = {}
     if precision.cpu_multiplies_bfloat16():
-        if layer_norm_is_correct():
-            found["layer_norm"] = layer_norm
-        if softmax_is_correct():
-            found["softmax"] = softmax
+        with tf.init_scope():  # The caller traces a graph.
+            if layer_norm_is_correct():
+                found["layer_norm"] = layer_norm
+            if softmax_is_correct():
+                found["softmax"] = softmax
     return found
 
 
