@@ -227,14 +227,14 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
     """
     path = os.fspath(path)
     folder, name = os.path.split(path)
-    remove_stale(path)
+    _remove_stale(path)
     unique = uuid.uuid4().hex[:_DIGITS]
     temporary = os.path.join(folder, f".{name}.{unique}{INCOMPLETE}")
     try:
         if not is_remote(path):
             with open(temporary, "wb") as file:
                 with contextlib.suppress(OSError):  # Not every disk has locks.
-                    fcntl.flock(file, fcntl.LOCK_EX)  # See remove_stale.
+                    fcntl.flock(file, fcntl.LOCK_EX)  # See _remove_stale.
                 yield temporary
                 replace(temporary, path)
         elif on_disk:
@@ -265,7 +265,7 @@ def replace(source: str, path: str) -> None:
         _flush(os.path.dirname(path) or ".")
 
 
-def remove_stale(path: str) -> None:
+def _remove_stale(path: str) -> None:
     """Removes temporary files of `path` that killed runs have left.
 
     On a disk, these are the files that no process has locked.

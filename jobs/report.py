@@ -52,10 +52,9 @@ def read_metrics(path: str) -> list[dict[str, float]]:
     if not file_system.exists(path):
         return []
     found = []
-    with open(file_system.local(path), encoding="utf-8") as file:
-        for line in file:
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
+    for line in file_system.read_text(path).splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
     return found
 
 
