@@ -109,7 +109,13 @@ def _leave_warnings(name: str) -> None:
 
 sys.excepthook = _end_if_interrupted
 # Child processes inherit both.
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# Where ONEDNN_MAX_CPU_ISA hides bfloat16 instructions of the CPU, TensorFlow
+# aborts in the first oneDNN product in bfloat16.
+_isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
+_has_bfloat16 = any(
+    name in _isa for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX", "AVX10")
+)
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1" if _has_bfloat16 else "0")
 with _hidden(_UNUSED), _kept_from_collection():
     if os.environ.setdefault(_LEVEL, "3") == "3":
         _import_quietly("tensorflow")
