@@ -60,7 +60,6 @@ def make_strategy(
     )
     if output_dir is not None:
         strategy_lib.check_shared_folder(strategy, output_dir)
-    precision.forbid_tf32()
     logging.info("%s", describe(config, strategy))
     return strategy
 

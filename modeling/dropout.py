@@ -8,6 +8,8 @@ derives a seed for each layer, and the layer one for each of its dropouts:
 So no two dropouts use the same mask, and no random generator has a state.
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -30,9 +32,15 @@ def dropout(x, rate: float, seed):
     threshold = round(rate * 2**16)
     if seed is None or threshold == 0:
         return x
-    is_kept = _random_int16(_size(x), seed) >= threshold - 2**15
-    is_kept = ops.reshape(is_kept, ops.shape(x))
+    is_kept = draw_mask(seed, shape=ops.shape(x), threshold=threshold)
     return keep(x, is_kept, scale=1.0 / (1.0 - threshold / 2**16))
+
+
+@replacement.replaceable
+def draw_mask(seed, *, shape, threshold: int):
+    """Draws bool of a shape; an element is False with threshold / 2^16."""
+    halves = _random_int16(math.prod(shape), seed)
+    return ops.reshape(halves >= threshold - 2**15, shape)
 
 
 @replacement.replaceable
@@ -56,6 +64,12 @@ def fold_in(seed, number: int):
     """
     if seed is None:
         return None
+    return derive_seed(seed, number=number)
+
+
+@replacement.replaceable
+def derive_seed(seed, *, number: int):
+    """Hashes a seed and a number to int32 [2]; see fold_in."""
     # The seed is hashed before the number is added: with successive seeds, the
     # parts of one would otherwise have the seeds of the next.
     return _random_int32((2,), seed) + ops.convert_to_tensor(
@@ -100,11 +114,3 @@ class _FixedSeed(keras.random.SeedGenerator):
         """Returns the seed."""
         del ordered
         return self._seed
-
-
-def _size(x):
-    """Returns the number of elements, a Python int if the shape is static."""
-    size = 1
-    for dimension in ops.shape(x):
-        size = size * dimension
-    return size

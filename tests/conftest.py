@@ -13,10 +13,13 @@ import pytest
 import foundation.tensorflow_setup  # noqa: F401
 from modeling.config import BertConfig
 from tests.modeling import formula
+from training import precision
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
+# The tests compare float32, also on GPUs whose default is TF32.
+precision.forbid_tf32()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
