@@ -25,15 +25,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import accelerator_cases as cases  # noqa: E402
-from absl import logging  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-from foundation import config_flags  # noqa: F401
+import accelerator_cases as cases
+from absl import logging
+
+from foundation import config_flags
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(_HERE))
-
-
 Case = cases.Case
 field = config_flags.field
 
