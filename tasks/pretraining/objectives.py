@@ -201,19 +201,32 @@ def _pair_weights(features: dict) -> Any:
 def task_flops(
     config: BertConfig, task: PretrainingTask, records: schema.Schema
 ) -> float:
-    """Returns the floating-point operations of training on one record.
+    """Returns the floating-point operations of training on one record."""
+    sizes = {feature.name: feature.size for feature in records.features}
+    length, predictions = sizes["input_ids"], sizes["masked_lm_positions"]
+    if task.objective == "left_to_right":
+        predictions = length - 1
+    pairs = sizes["next_sentence_labels"] if task.predicts_next_sentence else 0
+    return training_flops(config, length, predictions, pairs)
+
+
+def training_flops(
+    config: BertConfig, length: int, predictions: int, pairs: int
+) -> float:
+    """Returns the floating-point operations of training on one sequence.
 
     Model FLOPs utilization is measured by this number: two operations per
     multiply-add of the matrix products, three times the forward pass. Padding
     is counted, because the hardware multiplies it. Not counted are recomputed
     activations, and positions of the last layer that no head uses, which are
     not computed.
+
+    Args:
+      config: of the model.
+      length: S, padding included.
+      predictions: masked positions.
+      pairs: next-sentence predictions.
     """
-    sizes = {feature.name: feature.size for feature in records.features}
-    length, predictions = sizes["input_ids"], sizes["masked_lm_positions"]
-    if task.objective == "left_to_right":
-        predictions = length - 1
-    pairs = sizes["next_sentence_labels"] if task.predicts_next_sentence else 0
     size, inner = config.hidden_size, config.intermediate_size
     keys_and_values = 2 * size * size
     # Queries and output; scores and context; the feed-forward network.
