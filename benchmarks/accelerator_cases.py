@@ -180,7 +180,7 @@ def _make(case: Case):
     from modeling import models
     from tasks.classification import objective
     from tasks.pretraining import objectives
-    from tasks.squad import span_task
+    from tasks.squad import squad_job
     from training import precision, strategy
 
     scope = strategy.create("one_device")
@@ -197,7 +197,7 @@ def _make(case: Case):
             task: Any = objective.ClassificationTask("classification")
             model = models.ClassificationModel(config, num_classes=2, **options)
         elif case.task == "squad":
-            task = span_task.QuestionAnsweringTask()
+            task = squad_job.SpanTask()
             model = models.QuestionAnsweringModel(config, **options)
         else:
             task = objectives.PretrainingTask()
@@ -237,12 +237,9 @@ def trainer(case: Case) -> Callable[[int], Any]:
         if case.precision == "float16":
             loss_scale = precision.LossScale()
     step = steps_lib.TrainStep(
-        task,
-        model,
-        optimizer,
+        steps_lib.Learner(task, model, optimizer, loss_scale),
         strategy=scope,
         seed=1,
-        loss_scale=loss_scale,
         jit_compile=case.xla,
     )
     batches = feed.distribute(
