@@ -18,6 +18,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,13 +173,15 @@ def main() -> int:
             print(f"{end}, truncated: {kind}", flush=True)
             end = "failed"
         else:
-            subprocess.run(["rm", "-rf", str(folder)], check=True)
+            shutil.rmtree(folder)
         table[kind][end] += 1
     print(f"{'truncated file':42} same files   named  failed")
     for kind, ends in sorted(table.items()):
         counts = [ends[end] for end in ("same files", "named", "failed")]
         print(f"{kind:42} {counts[0]:10} {counts[1]:7} {counts[2]:7}")
     print(f"{kills} kills, {len(failures)} failures")
+    if not failures:
+        shutil.rmtree(scratch)
     return bool(failures)
 
 
