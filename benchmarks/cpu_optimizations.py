@@ -38,7 +38,7 @@ from modeling import models
 from modeling.config import BertConfig
 from tasks.classification import objective
 from tasks.pretraining import objectives
-from tasks.squad import span_task
+from tasks.squad import squad_job
 from training import feed, optimizers, precision, prediction, strategy
 from training import step as steps_lib
 from training.cpu import constants, onednn
@@ -186,7 +186,7 @@ def make_runs(config: Config) -> dict[str, Callable[[], Any]]:
         model = models.QuestionAnsweringModel(bert, dtype=policy)
         batch = draw_batch(8, 384)
         return make_predictions(
-            model, span_task.QuestionAnsweringTask(), batch, 4
+            model, squad_job.SpanTask(), batch, 4
         )
     model = models.ClassificationModel(bert, num_classes=2, dtype=policy)
     task = objective.ClassificationTask(examples.CLASSIFICATION)
