@@ -185,9 +185,7 @@ def make_runs(config: Config) -> dict[str, Callable[[], Any]]:
     if config.work == "answer":
         model = models.QuestionAnsweringModel(bert, dtype=policy)
         batch = draw_batch(8, 384)
-        return make_predictions(
-            model, squad_job.SpanTask(), batch, 4
-        )
+        return make_predictions(model, squad_job.SpanTask(), batch, 4)
     model = models.ClassificationModel(bert, num_classes=2, dtype=policy)
     task = objective.ClassificationTask(examples.CLASSIFICATION)
     batch = draw_batch(32, 64)
