@@ -147,7 +147,7 @@ class SquadConfig(run_config.FinetuningConfig):
                 doc_stride=self.doc_stride,
                 max_query_length=self.max_query_length,
             ),
-            limits=decoding.Limits(
+            rules=decoding.AnswerRules(
                 n_best_size=self.n_best_size,
                 max_answer_length=self.max_answer_length,
                 exact_answers=self.exact_answers,

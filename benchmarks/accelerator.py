@@ -381,7 +381,7 @@ def _profile_table(r: Mapping[str, Any]) -> list[str]:
 
 
 def select(config: Config) -> list[Case]:
-    """Returns the cases that the flags ask for."""
+    """Returns the cases that the flags select."""
     selected = plan(config.plan)
     if config.only:
         parts = config.only.split(",")

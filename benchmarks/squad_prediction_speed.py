@@ -114,7 +114,7 @@ def make_ours(config: Config):
             windows,
             logits,
             tokenizer=start.tokenizer,
-            limits=decoding.Limits(),
+            rules=decoding.AnswerRules(),
         )
 
     return run

@@ -1,22 +1,25 @@
 """Makes pre-training shards from text, from end to end.
 
-    text --blocks--> token store --documents--> tables --ranks--> shards
-          tokenize                 pair                mask, write
+    text -> token store    "tokenizing": one task per block of text
+         -> tables         "pairing": one task and table per some documents
+         -> shards         "writing": one task per slice of a shard
 
-Each arrow is a list of tasks for any number of worker processes. The result of
-a task depends on the recipe and the task's number alone, so the shards do not
-depend on the number of workers, or on how often the run was killed.
+A table holds instances of some documents: each is a pair of segments and a
+random key. The global order is the order of all instances by their keys. Worker
+processes run the tasks. The result of a task depends on the recipe and the
+task's number alone, so the shards do not depend on the number of workers, or on
+how often the run was killed.
 
-The shards are ranges of one uniform shuffle of all instances of all passes. A
-large shard is written in slices, one task each, which are then joined:
+The shards are ranges of the global order. A large shard is written in slices,
+which are then joined; masking is done when a slice is written:
 
     global order  0 ......... 40000 ......... 80000      ranks of instances
     shards        |     shard 0     |     shard 1     |
     slices        |  0  |  1  |  2  |  0  |  1  |  2  |  16,384 ranks at most
 
 Memory does not grow with the corpus: a worker holds a block of text, the
-instances of a group of documents, or a slice. Several runs on machines that
-share the working directory may divide the shards among them (`ShardGroup`).
+instances of one table, or a slice. Several runs on machines that share the
+working directory may divide the shards among them (`ShardGroup`).
 """
 
 import collections
@@ -52,16 +55,23 @@ from foundation import errors, file_system
 SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
 _TEXTS_AT_ONCE = 1000  # Few enough for the tokenizer to stay in one thread.
-_GROUP_TOKENS = (1 << 19, 1 << 24)  # Least and most, of a group of documents.
-_GROUPS = 256
+# Number of tables, and the least and most tokens of a table's documents; the
+# limits take precedence.
+_TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
 _EXAMPLES_SHOWN = 3
-# Seconds of one core per MB of text, and per MB and pass over it; measured.
+# Measured costs, for the progress bar: seconds of one core per MB of text; the
+# last two also per pass over the text.
 _TOKENIZING, _PAIRING, _WRITING = 0.10, 0.005, 0.06
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
 
 class ShardGroup(NamedTuple):
-    """Which of `count` runs that divide a recipe's shards this run is."""
+    """The shards that one of several runs of a recipe makes.
+
+    Attributes:
+      index: the number of this run: 0 ... count - 1.
+      count: the number of runs, each of which makes every count-th shard.
+    """
 
     index: int = 0
     count: int = 1
@@ -71,7 +81,11 @@ class ShardGroup(NamedTuple):
         return list(values)[self.index :: self.count]
 
     def own_first(self, values: Iterable) -> list:
-        """Returns all shards or tasks, beginning with those of this run."""
+        """Returns all shards or tasks, beginning with those of this run.
+
+        Each run does so with tasks that all runs need. They have different
+        orders, so that most tasks are done by one run only.
+        """
         values = list(values)
         turns = [(self.index + n) % self.count for n in range(self.count)]
         return [x for turn in turns for x in values[turn :: self.count]]
@@ -91,18 +105,22 @@ def make(
     """Makes the shards of a recipe and their manifest.
 
     Args:
-      recipe: what to make.
+      recipe: the text, the settings and the names of the shards.
       manifest_path: of the manifest, in the shards' directory.
       pool: runs the tasks; it affects the time, not the result.
-      group: which shards this run makes.
-      allow_single_document: accept text in which no sentence is from another
-        document.
+      group: the shards that this run makes.
+      allow_single_document: whether the text may be one document, so that no
+        next sentence can come from another document.
 
     Returns:
-      The manifest, also of shards that were complete before; None while shards
-      of other groups are missing.
+      The manifest, also if the shards were complete before; None if shards of
+      other groups are still missing.
+
+    Raises:
+      InputError: the text cannot be used, or the files that exist belong to
+        another recipe.
     """
-    _map_store.cache_clear()  # Of an earlier run's text.
+    _map_store.cache_clear()  # An earlier call may have mapped another text.
     prefix = manifest_path.removesuffix(manifest.SUFFIX)
     words_path = prefix + manifest.VOCABULARY_SUFFIX
     made = _find_complete(recipe, manifest_path)
@@ -123,12 +141,16 @@ def make(
                 work_dir.receipt(recipe, x) for x in recipe.output_files
             ]
             if None in receipts:
-                logging.info("The last of the groups writes the manifest.")
+                logging.info(
+                    "Shards of other groups are missing; the run that makes "
+                    "the last of them writes the manifest."
+                )
                 return None
             made = _manifest(recipe, counts, receipts, words_path)
             recipe.vocabulary.to_file(words_path)
             manifest.write(manifest_path, made)
-    _map_store.cache_clear()  # The disk space of mapped files is not freed.
+    # The disk space of removed files is freed only when they are not mapped.
+    _map_store.cache_clear()
     work_dir.remove(recipe)
     return made
 
@@ -170,7 +192,7 @@ def _make_shards(
     group: ShardGroup,
     allow_single_document: bool,
 ) -> dict[str, int]:
-    """Makes the group's shards; returns counts of the whole corpus."""
+    """Makes the group's shards; returns the counts of all shards."""
     passes = recipe.pairing.dupe_factor
     costs = {
         "tokenizing": _TOKENIZING,
@@ -184,8 +206,8 @@ def _make_shards(
             _check_documents(recipe, counts, allow_single_document)
             tables, pairs = _pair(recipe, pool, group, bar)
         except errors.InputError:
-            # The text or the number of shards must change, and with it all
-            # that has been made; but other groups may still need it.
+            # The user must change the text or the number of shards, after which
+            # these files are useless. Other groups may still use them.
             if group.count == 1:
                 shutil.rmtree(recipe.work_dir)
             raise
@@ -206,22 +228,22 @@ def _tokenize(
     """Completes the token store; returns its counts."""
     writer = token_store.Writer(work_dir.store(recipe), recipe.token_dtype)
     if not writer.done:
-        complete = writer.blocks
-        sizes = collections.deque()
+        num_complete = writer.blocks  # An earlier run may have been killed.
+        sizes = collections.deque()  # Of the blocks that are being tokenized.
         total = sum(tf.io.gfile.stat(x).length for x in recipe.input_files)
         with bar.phase("tokenizing", total, "MB", 1e6) as update:
 
-            def blocks():
+            def missing_blocks():
                 for number, block in enumerate(
                     corpus.read_blocks(list(recipe.input_files))
                 ):
-                    if number < complete:
+                    if number < num_complete:
                         update(block.file_bytes, is_new=False)
                         continue
                     sizes.append(block.file_bytes)
                     yield block
 
-            for encoded in pool.map(encode_block, blocks()):
+            for encoded in pool.map(encode_block, missing_blocks()):
                 writer.append(encoded)
                 update(sizes.popleft())
         writer.finish()
@@ -243,19 +265,20 @@ def encode_block(
     lengths = np.concatenate(
         [np.diff(x.row_splits) for x in encoded] or [np.zeros(0, int)]
     )
-    kept = lengths > 0
-    before = np.concatenate([[0], np.cumsum(kept)])
+    is_kept = lengths > 0
+    # How many sentences before each are kept: its new index.
+    new_index = np.concatenate([[0], np.cumsum(is_kept)])
     counts = collections.Counter(
         **parsed.counts,
-        sentences=int(kept.sum()),
-        sentences_without_pieces=int((~kept).sum()),
+        sentences=int(is_kept.sum()),
+        sentences_without_pieces=int((~is_kept).sum()),
         pieces=len(tokens),
         unknown_pieces=int((tokens == recipe.vocabulary.unk_id).sum()),
     )
     return token_store.EncodedBlock(
         tokens.astype(recipe.token_dtype),
-        lengths[kept],
-        before[np.unique(np.array(parsed.starts, np.int64))],
+        lengths[is_kept],
+        new_index[np.unique(np.array(parsed.starts, np.int64))],
         counts,
     )
 
@@ -273,7 +296,7 @@ def _store(recipe: Recipe) -> token_store.Store:
 def _check_documents(
     recipe: Recipe, counts: dict[str, int], allow_single_document: bool
 ) -> None:
-    """Refuses too little text; adds the number of documents to the counts."""
+    """Sets counts["documents"]; refuses no text, and one document only."""
     name = f"--input_file={','.join(recipe.input_files)}"
     if not counts.get("pieces"):
         raise errors.InputError(f"{name}: holds no text")
@@ -291,12 +314,21 @@ def _check_documents(
 
 
 class PairCounts(NamedTuple):
-    """Counts of the instances in one table, or in all."""
+    """Counts of the instances in one table, or in all.
+
+    The names are those in the manifest, where "pieces" are tokens.
+
+    Attributes:
+      instances: number of instances.
+      random_next: instances with a random next sentence.
+      lost_pieces: tokens that truncation removed.
+      kept_pieces: tokens of the instances, with [CLS] and [SEP].
+    """
 
     instances: int
     random_next: int
     lost_pieces: int
-    kept_pieces: int  # With [CLS] and [SEP].
+    kept_pieces: int
 
 
 def _pair(
@@ -306,14 +338,14 @@ def _pair(
     bar: "Progress",
 ) -> tuple[int, PairCounts]:
     """Writes all tables and their index; returns their number and counts."""
-    tasks = group.own_first(enumerate(document_groups(recipe)))
-    found = []
+    tasks = group.own_first(enumerate(documents_of_tables(recipe)))
+    counts_of_tables = []
     with bar.phase("pairing", len(tasks), "tables") as update:
         for counts in pool.map_on_disk(write_table, tasks):
-            found.append(counts)
+            counts_of_tables.append(counts)
             update(1)
     shuffle.merge_indexes(work_dir.index(recipe), _tables(recipe, len(tasks)))
-    total = PairCounts(*np.sum(found, axis=0).tolist())
+    total = PairCounts(*np.sum(counts_of_tables, axis=0).tolist())
     shards = len(recipe.output_files)
     if total.instances < shards:
         raise errors.InputError(
@@ -323,16 +355,21 @@ def _pair(
     return len(tasks), total
 
 
-def document_groups(recipe: Recipe) -> list[range]:
-    """Returns the documents of each table."""
+def documents_of_tables(recipe: Recipe) -> list[range]:
+    """Returns the numbers of the documents of each table."""
     store = _store(recipe)
-    least, most = _GROUP_TOKENS
-    size = -(-len(store.corpus.tokens) // _GROUPS)
+    least, most = _TABLE_TOKENS
+    size = -(-len(store.corpus.tokens) // _TABLES)
     return store.document_groups(min(max(size, least), most))
 
 
 def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
-    """Pairs the segments of some documents, unless that was done before."""
+    """Pairs the segments of some documents, unless that was done before.
+
+    Args:
+      recipe: of the shards.
+      task: the table's number and the numbers of its documents.
+    """
     number, documents = task
     path = work_dir.table(recipe, number)
     receipt = work_dir.receipt(recipe, path)
@@ -379,7 +416,7 @@ class Slice:
     shard: str
     path: str  # The shard itself if it has one slice only.
     ranks: range
-    tables: int  # How many tables there are.
+    tables: int  # Number of tables in the working directory.
 
 
 def slices_of_shards(
@@ -391,6 +428,9 @@ def slices_of_shards(
       recipe: of the shards.
       total: number of instances.
       tables: number of tables.
+
+    Returns:
+      For each shard of the recipe, its slices in order.
     """
     result, shards = [], len(recipe.output_files)
     for number, shard in enumerate(recipe.output_files):
@@ -450,8 +490,7 @@ def write_slice(recipe: Recipe, task: Slice) -> None:
 def _join(recipe: Recipe, slices: list[Slice]) -> None:
     """Concatenates the slices of a shard.
 
-    TFRecord files, and compressed ones likewise, can be concatenated as they
-    are.
+    Concatenated TFRecord files are a TFRecord file, also if compressed.
     """
     shard = slices[0].shard
     if slices[0].path == shard:
@@ -470,7 +509,11 @@ def _join(recipe: Recipe, slices: list[Slice]) -> None:
 
 
 def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the features of a slice's records, some at a time."""
+    """Yields the features of a slice's records in batches.
+
+    A batch has about _BATCH_TOKENS tokens. If packed, a record holds several
+    instances, otherwise one.
+    """
     found = shuffle.read_ranks(
         work_dir.index(recipe), _tables(recipe, task.tables), task.ranks
     )
@@ -487,6 +530,7 @@ def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
         recipe.packing,
         recipe.rng("packing", task.ranks.start),
     )
+    # Instances of one row (a record) must follow each other.
     order = np.argsort(rows, kind="stable")
     found, rows = found[order], rows[order]
     for first in range(0, int(rows[-1]) + 1, step):
@@ -632,8 +676,8 @@ class Progress:
 
         writing: 61%|######    | 00:42<00:27, 58,301 instances/s
 
-    A phase takes the fraction of the bar that is its expected fraction of the
-    time, so the remaining time is that of all phases. A context manager.
+    Each phase fills a fraction of the bar in proportion to its expected time,
+    so the remaining time shown is that of all phases. It is a context manager.
     """
 
     def __init__(self, costs: Mapping[str, float]):
@@ -670,12 +714,12 @@ class Progress:
         Args:
           name: one of the costs.
           total: how much there is to do.
-          unit: of the total, e.g. "records" or "MB".
-          scale: what the displayed rate is divided by, e.g. 1e6 for "MB".
+          unit: displayed with the rate, e.g. "records" or "MB".
+          scale: counts per unit, e.g. 1e6 if bytes are counted for "MB".
 
         Yields:
-          update(count, is_new=True): adds to what is done. What a killed run
-          did before is not new, and does not affect the rate.
+          update(count, is_new=True): adds to what is done. If a killed run has
+          done it before, it is not new and does not affect the rate.
         """
         bar, begin = self._bar, time.monotonic()
         bar.set_description_str(name, refresh=False)
@@ -696,6 +740,6 @@ class Progress:
         yield update
         self._ended += self._fractions[name]
         rest = self._ended - bar.n
-        if not done:  # A killed run did everything, or there was nothing to do.
+        if not done:  # Nothing was new, so this must not affect the rate.
             bar.initial += rest
         bar.update(min(rest, bar.total - bar.n))

@@ -1,18 +1,19 @@
-"""Turns logits into lists of answers, as google-research/bert does.
+"""Turns logits into one list of answers per question, as released.
 
     logits of each window
         -> spans: the 20 best starts x the 20 best ends of each window, without
            those that are outside of the paragraph, start at a token with more
            context in another window, end before they start or are too long
-        -> texts of a question's spans, highest sum of logits first, each once
+        -> texts of a question's spans, in the order of their scores, each once
         -> 20 texts with probabilities
 
-In SQuAD 2.0, the logits of [CLS] are the score of "no answer". A question has
-the lowest of its windows' scores.
+The score of a span is the sum of its start logit and its end logit. In SQuAD
+2.0 the score of "no answer" is the sum of both logits of [CLS], the lowest of
+all windows of the question.
 
-Differences: padding is never among the best 20 starts or ends, so that answers
-do not depend on the batches. A list without any answer, which crashes the
-released program, means "no answer" with the odds NO_ANSWER_ODDS.
+Differences from google-research/bert: padding is never among the best 20 starts
+or ends, so that answers do not depend on the batches. A question without any
+span, which crashes the released program, gets "no answer" with NO_ANSWER_ODDS.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ from data.tokenization import normalization, wordpiece
 from tasks.squad import dataset, windowing
 from tasks.squad.windowing import Windows
 
-# The odds where "no answer" is the only answer; JSON has no infinity.
+# AnswerList.null_odds if "no answer" is the only answer; JSON has no infinity.
 NO_ANSWER_ODDS = 1e6
 NOTHING = "empty"  # The released answer to a 1.1 question without a span.
 _CHUNK = 128  # Questions that are decoded together.
@@ -43,8 +44,17 @@ class SpanLogits(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Which spans may be answers; the names are those of the flags."""
+class AnswerRules:
+    """How answers are made from logits; the names are those of the flags.
+
+    Attributes:
+      exact_answers: whether an answer is the characters of its tokens instead
+        of complete words; see `_projector`.
+      n_best_size: number of starts and of ends per window, and of answers per
+        question.
+      max_answer_length: in tokens.
+      version_2_with_negative: whether "no answer" is an answer (SQuAD 2.0).
+    """
 
     exact_answers: bool = False
     n_best_size: int = 20
@@ -52,16 +62,16 @@ class Limits:
     version_2_with_negative: bool = False
 
 
-class Entry(NamedTuple):
-    """One answer in the list of a question.
+class Answer(NamedTuple):
+    """One of the answers to a question.
 
     Attributes:
       text: the text in the paragraph; "" means no answer.
       probability: softmax over the list.
       start_logit: of its first token.
       end_logit: of its last token.
-      span: its first character in the paragraph and the one after its last;
-        None if unknown.
+      span: the characters of its tokens in the paragraph: the first, and the
+        one after the last; None if there is no answer, or if unknown.
     """
 
     text: str
@@ -71,27 +81,27 @@ class Entry(NamedTuple):
     span: tuple[int, int] | None
 
 
-class Answers(NamedTuple):
-    """The list of answers to a question.
+class AnswerList(NamedTuple):
+    """The best answers to one question.
 
     Attributes:
-      entries: the best first; in 2.0 one of them is "".
-      null_odds: score of "no answer" minus the score of the best answer.
+      entries: the best first; in 2.0 the text of one of them is "".
+      null_odds: score of "no answer" minus the score of the best text.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[Answer]
     null_odds: float
 
     @property
     def best(self) -> str:
-        """The best text that is not "", if there is one."""
+        """The best text that is not ""; "" if there is none."""
         return next((e.text for e in self.entries if e.text), "")
 
     def text(self, threshold: float | None) -> str:
-        """Returns the predicted text.
+        """Returns the text to predict, "" for no answer.
 
         Args:
-          threshold: null odds above which it is ""; None in 1.1.
+          threshold: null odds above which there is no answer; None in 1.1.
         """
         if threshold is None:
             return self.entries[0].text
@@ -99,13 +109,13 @@ class Answers(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """C spans, those of a question together, the best first.
+    """C spans in the order of their questions, the best of a question first.
 
     Attributes:
-      questions: int64 [C].
-      windows: int64 [C].
-      starts: int64 [C]; positions in the window.
-      ends: int64 [C].
+      questions: int64 [C]; index of the question.
+      windows: int64 [C]; index of the window.
+      starts: int64 [C]; position of the first token in the window.
+      ends: int64 [C]; position of the last token in the window.
       start_logits: float64 [C].
       end_logits: float64 [C].
     """
@@ -119,17 +129,19 @@ class Spans(NamedTuple):
 
 
 _NullLogits = tuple[float, float]  # Start and end logit of [CLS].
-_Project = Callable[..., tuple[str, tuple[int, int]]]
+# (question, window, start, end) -> text and characters of the span.
+_Project = Callable[[int, int, int, int], tuple[str, tuple[int, int]]]
 
 
 def collect_logits(
     batches: Iterable[Mapping[str, np.ndarray]], row_splits: np.ndarray
 ) -> SpanLogits:
-    """Puts logits of batches of any order and length in the windows' order.
+    """Concatenates the logits of all windows, without padding.
 
     Args:
-      batches: start_logits and end_logits [B, S], example_index [B].
-      row_splits: int [W + 1]; where the tokens of each window begin.
+      batches: in any order, of any S: start_logits and end_logits [B, S],
+        example_index [B], the indices of the windows.
+      row_splits: int [W + 1]; where the tokens of each window begin, and T.
     """
     start, end = np.zeros((2, row_splits[-1]), np.float32)
     for values in batches:
@@ -148,25 +160,25 @@ def decode(
     logits: SpanLogits,
     *,
     tokenizer: wordpiece.Tokenizer,
-    limits: Limits,
-) -> list[Answers]:
-    """Returns the answers to all questions, in their order.
+    rules: AnswerRules,
+) -> list[AnswerList]:
+    """Returns one list of answers per question, in the questions' order.
 
     Args:
-      question_set: N questions.
+      question_set: the questions.
       windows: the windows of the questions.
       logits: the logits of the windows.
       tokenizer: the model's tokenizer.
-      limits: which spans may be answers.
+      rules: how answers are made.
     """
     nulls = _null_logits(len(question_set), windows, logits)
     is_start = may_start(windows)
-    project = _projector(question_set, windows, tokenizer, limits)
-    result: list[Answers] = []
+    project = _projector(question_set, windows, tokenizer, rules)
+    result: list[AnswerList] = []
     for first in range(0, len(question_set), _CHUNK):
         numbers = range(first, min(first + _CHUNK, len(question_set)))
         rows = np.searchsorted(windows.questions, [numbers.start, numbers.stop])
-        spans = best_spans(windows, logits, is_start, slice(*rows), limits)
+        spans = best_spans(windows, logits, is_start, slice(*rows), rules)
         bounds = np.searchsorted(
             spans.questions, range(numbers.start, numbers.stop + 1)
         )
@@ -174,17 +186,20 @@ def decode(
             numbers, itertools.pairwise(bounds), strict=True
         ):
             columns = [column[slice(*bound)].tolist() for column in spans]
-            null = None  # In 1.1, and without a window.
+            null = None  # In 1.1, and for a question without a window.
             is_finite = np.isfinite(nulls[number]).all()
-            if limits.version_2_with_negative and is_finite:
+            if rules.version_2_with_negative and is_finite:
                 null = tuple(nulls[number].tolist())
-            texts = _texts(zip(*columns, strict=True), null, project)
-            result.append(_answers(texts, null, limits))
+            candidates = _candidates(zip(*columns, strict=True), null, project)
+            result.append(_answer_list(candidates, null, rules))
     return result
 
 
 def may_start(windows: Windows) -> np.ndarray:
-    """Returns bool [T]: where a paragraph's token has its best window."""
+    """Returns bool [T]: whether an answer may start at a token.
+
+    It may at the paragraph's tokens, each in the window with most context.
+    """
     first = windows.features.row_splits[:-1] + windows.offsets
     ends = np.cumsum(windows.lengths)
     positions = np.arange(int(windows.lengths.sum()))
@@ -201,16 +216,16 @@ def best_spans(
     logits: SpanLogits,
     is_start: np.ndarray,
     rows: slice,
-    limits: Limits,
+    rules: AnswerRules,
 ) -> Spans:
-    """Returns the spans of some questions' windows that may be answers.
+    """Returns the spans that may be answers.
 
     Args:
       windows: the windows of all questions.
       logits: the logits of the windows.
       is_start: bool [T]; tokens where an answer may start.
-      rows: the windows to decode.
-      limits: which spans may be answers.
+      rows: the windows to decode; all windows of some questions.
+      rules: how answers are made.
     """
     if rows.start == rows.stop:
         return Spans(*np.zeros((4, 0), np.int64), *np.zeros((2, 0)))
@@ -226,7 +241,7 @@ def best_spans(
     def best(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values = np.where(is_token, values[positions], -np.inf)
         order = np.argsort(-values, axis=1, kind="stable")
-        order = order[:, : limits.n_best_size]
+        order = order[:, : rules.n_best_size]
         found = np.take_along_axis(values, order, axis=1)
         return order, found.astype(np.float64)
 
@@ -237,7 +252,7 @@ def best_spans(
     is_good_end = (ends >= first) & (ends < after)
     lengths = ends[:, None, :] - starts[:, :, None] + 1
     is_good = is_good_start[:, :, None] & is_good_end[:, None, :]
-    is_good &= (lengths >= 1) & (lengths <= limits.max_answer_length)
+    is_good &= (lengths >= 1) & (lengths <= rules.max_answer_length)
     row, i, j = np.nonzero(is_good)
     spans = Spans(
         windows.questions[numbers[row]],
@@ -247,8 +262,8 @@ def best_spans(
         start_logits[row, i],
         end_logits[row, j],
     )
-    # Stable, as released: of equal scores first the earlier window, then the
-    # better start.
+    # A stable sort, as released: spans of equal score stay in the order of
+    # their windows, then of their starts' ranks.
     scores = spans.start_logits + spans.end_logits
     order = np.lexsort((-scores, spans.questions))
     return Spans(*(column[order] for column in spans))
@@ -273,44 +288,47 @@ def _null_logits(
     return result
 
 
-def _texts(
+def _candidates(
     spans: Iterable[tuple], null: _NullLogits | None, project: _Project
-) -> Iterator[Entry]:
-    """Yields a question's answers, without their probabilities.
+) -> Iterator[Answer]:
+    """Yields the answers to a question, the best first, with probability 0.
 
-    "" comes after all answers with a higher score.
+    A text may occur several times.
 
     Args:
       spans: rows of Spans, the best first.
-      null: the logits of "no answer", if that may be an answer.
-      project: returns the text of a span.
+      null: the logits of "no answer"; None if that may not be an answer.
+      project: returns the text and the characters of a span.
     """
     for question, window, start, end, start_logit, end_logit in spans:
         if null is not None and start_logit + end_logit < null[0] + null[1]:
-            yield Entry("", 0.0, *null, None)
+            yield Answer("", 0.0, *null, None)
             null = None
         text, characters = project(question, window, start, end)
-        yield Entry(text, 0.0, start_logit, end_logit, characters)
+        yield Answer(text, 0.0, start_logit, end_logit, characters)
     if null is not None:
-        yield Entry("", 0.0, *null, None)
+        yield Answer("", 0.0, *null, None)
 
 
-def _answers(
-    texts: Iterable[Entry], null: _NullLogits | None, limits: Limits
-) -> Answers:
-    """Returns the n_best_size best different texts with probabilities."""
-    rows: list[Entry] = []
+def _answer_list(
+    candidates: Iterable[Answer], null: _NullLogits | None, rules: AnswerRules
+) -> AnswerList:
+    """Returns the n_best_size best different texts with probabilities.
+
+    In 2.0 it adds "" as one more answer if that is not among them.
+    """
+    rows: list[Answer] = []
     seen: set[str] = set()
-    for row in texts:
-        if len(rows) >= limits.n_best_size:
+    for row in candidates:
+        if len(rows) >= rules.n_best_size:
             break
-        if row.text not in seen or not row.text:
+        if row.text not in seen or not row.text:  # Always keeps "".
             seen.add(row.text)
             rows.append(row)
-    if limits.version_2_with_negative and "" not in seen:
-        rows.append(Entry("", 0.0, *(null or (0.0, 0.0)), None))
+    if rules.version_2_with_negative and "" not in seen:
+        rows.append(Answer("", 0.0, *(null or (0.0, 0.0)), None))
     if not rows:
-        rows.append(Entry(NOTHING, 0.0, 0.0, 0.0, None))
+        rows.append(Answer(NOTHING, 0.0, 0.0, 0.0, None))
     probabilities = _softmax([row.start_logit + row.end_logit for row in rows])
     entries = [
         row._replace(probability=probability)
@@ -320,13 +338,13 @@ def _answers(
     odds = NO_ANSWER_ODDS
     if best is not None and null is not None:
         odds = null[0] + null[1] - best.start_logit - best.end_logit
-    return Answers(entries, odds)
+    return AnswerList(entries, odds)
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]
-    # Not sum(), which rounds otherwise since Python 3.12.
+    # Not sum(), which rounds differently since Python 3.12.
     total = functools.reduce(operator.add, exponentials, 0.0)
     return [x / total for x in exponentials]
 
@@ -335,9 +353,9 @@ def _projector(
     question_set: dataset.QuestionSet,
     windows: Windows,
     tokenizer: wordpiece.Tokenizer,
-    limits: Limits,
+    rules: AnswerRules,
 ) -> _Project:
-    """Returns a function that maps the tokens of a span to its text.
+    """Returns a function that returns the original text of a span.
 
         tokens                                   steve smith
         their words                              Steve Smith's,
@@ -348,10 +366,10 @@ def _projector(
     If that fails, e.g. for [UNK] or a stripped accent, the answer is the
     complete words, as in google-research/bert and in the paper's scores. In
     languages without spaces, such as Chinese, these may be complete sentences:
-    limits.exact_answers returns the characters of the tokens instead.
+    rules.exact_answers returns the characters of the tokens instead.
 
-    The function also returns the characters of the tokens in the paragraph,
-    which the text may exceed.
+    The function also returns the characters of the tokens in the paragraph, a
+    range that may be shorter than the text.
     """
     documents, contexts = windows.documents, question_set.contexts
     tokens = tokenizer.vocabulary.tokens
@@ -363,11 +381,12 @@ def _projector(
         question: int, window: int, start: int, end: int
     ) -> tuple[str, tuple[int, int]]:
         paragraph = question_set.questions[question].paragraph
+        # From a position in the window to a token in windows.documents.
         shift = documents.row_splits[paragraph] + windows.starts[window]
         shift -= windows.offsets[window]
         first, last = int(shift + start), int(shift + end)
         span = int(documents.starts[first]), int(documents.ends[last])
-        if limits.exact_answers:
+        if rules.exact_answers:
             return contexts[paragraph][slice(*span)], span
         ids = documents.ids[first : last + 1].tolist()
         words = words_of(paragraph)[
@@ -390,8 +409,10 @@ def final_text(
 ) -> str:
     """Returns the part of the original words that an answer's tokens cover.
 
+    Returns all words, joined by spaces, if it cannot find the answer in them.
+
     Args:
-      answer: the joined tokens.
+      answer: the tokens, joined to words.
       words: the original words.
       normalized: each word, split and lower-cased as by the tokenizer.
     """

@@ -20,7 +20,7 @@ from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import run_files
 from tasks.squad import dataset, decoding, metrics, outputs, windowing
-from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answers, Entry
+from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answer, AnswerList
 from tasks.squad.squad_job import SquadData
 from weights import model_directory, task_files, tokenizer_files
 
@@ -127,12 +127,12 @@ def combine(
 
     Args:
       members: the runs.
-      data: the set to predict, the limits of answers, the threshold if given.
+      data: the set to predict, the answer rules, the threshold if given.
       default_threshold: used if none is given or found; None uses the mean of
         the runs'.
     """
     directories = [member.directory for member in members]
-    question_set, limits = data.predict, data.limits
+    question_set, rules = data.predict, data.rules
     windows = _common_windows(members, question_set)
     logits, window_logits = None, None
     if windows is not None:
@@ -145,11 +145,11 @@ def combine(
             windows,
             logits,
             tokenizer=members[0].tokenizer,
-            limits=limits,
+            rules=rules,
         )
     else:
         logging.info("combining the lists of %d runs", len(members))
-        answers = combine_lists(directories, question_set, limits)
+        answers = combine_lists(directories, question_set, rules)
     if default_threshold is None:
         known = [m.threshold for m in members if m.threshold is not None]
         default_threshold = float(np.mean(known)) if known else 0.0
@@ -201,19 +201,19 @@ def average_logits(
 def combine_lists(
     directories: Sequence[str],
     question_set: dataset.QuestionSet,
-    limits: decoding.Limits,
-) -> list[Answers]:
+    rules: decoding.AnswerRules,
+) -> list[AnswerList]:
     """Combines the lists of answers of several runs.
 
     Args:
       directories: of the runs.
       question_set: the questions.
-      limits: the length of lists, and the version.
+      rules: n_best_size and version_2_with_negative are used.
 
     Raises:
       InputError: a run lacks a file or a question.
     """
-    with_negative = limits.version_2_with_negative
+    with_negative = rules.version_2_with_negative
     lists = [_read(d, outputs.N_BEST, list) for d in directories]
     odds: list[Mapping[str, Any]] = []
     if with_negative:
@@ -236,7 +236,7 @@ def combine_lists(
         else:
             parts = [rows for rows in map(_without_null, parts) if rows]
             parts = parts or [[(NOTHING, 1.0, 0.0, 0.0)]]
-        result.append(Answers(_merge(parts, limits.n_best_size), null_odds))
+        result.append(AnswerList(_merge(parts, rules.n_best_size), null_odds))
     return result
 
 
@@ -311,7 +311,7 @@ def _without_null(rows: Sequence[_Row]) -> list[_Row]:
     ]
 
 
-def _merge(parts: Sequence[Sequence[_Row]], n_best_size: int) -> list[Entry]:
+def _merge(parts: Sequence[Sequence[_Row]], n_best_size: int) -> list[Answer]:
     """Averages the lists of several runs."""
     texts: dict[str, list[tuple[float, ...]]] = {}
     for rows in parts:
@@ -322,7 +322,7 @@ def _merge(parts: Sequence[Sequence[_Row]], n_best_size: int) -> list[Entry]:
         probabilities, starts, ends = zip(*values, strict=True)
         probability = sum(probabilities) / len(parts)
         start, end = float(np.mean(starts)), float(np.mean(ends))
-        merged.append(Entry(text, probability, start, end, None))
+        merged.append(Answer(text, probability, start, end, None))
     merged.sort(key=lambda entry: -entry.probability)
     # As in every list of 2.0, "no answer" always remains.
     kept = merged[:n_best_size]

@@ -27,7 +27,7 @@ from absl import logging
 from foundation import errors, file_system
 from jobs import model_card, report, run_files
 from tasks.squad import dataset, metrics, windowing
-from tasks.squad.decoding import Answers, Entry, SpanLogits
+from tasks.squad.decoding import Answer, AnswerList, SpanLogits
 from tasks.squad.windowing import Windows
 from weights import model_directory, task_files, tokenizer_files
 
@@ -90,7 +90,7 @@ class Evaluation:
 
     values: Mapping[str, float]
     question_set: dataset.QuestionSet
-    answers: Mapping[str, Answers]
+    answers: Mapping[str, AnswerList]
     threshold: float | None
     threshold_found: bool = False
     window_logits: WindowLogits | None = None
@@ -103,7 +103,7 @@ class Evaluation:
 
 def evaluate(
     question_set: dataset.QuestionSet,
-    answers: Sequence[Answers],
+    answers: Sequence[AnswerList],
     *,
     with_negative: bool,
     threshold: float | None = None,
@@ -193,7 +193,7 @@ def _warn_of_unanswered(
 def _threshold_of(
     best: metrics.Threshold,
     question_set: dataset.QuestionSet,
-    answers: Sequence[Answers],
+    answers: Sequence[AnswerList],
 ) -> float:
     """Returns the threshold that gives the best score.
 
@@ -211,7 +211,7 @@ def write_predictions(output_dir: str, evaluation: Evaluation) -> None:
     """Writes all files of predictions, and removes older ones of the set."""
     lists = {
         number: [
-            {name: getattr(entry, name) for name in Entry._fields[:-1]}
+            {name: getattr(entry, name) for name in Answer._fields[:-1]}
             for entry in answers.entries
         ]
         for number, answers in evaluation.answers.items()

@@ -13,7 +13,7 @@ import sys
 from foundation import file_system
 from jobs import finetuning, typed
 from tasks.squad import dataset, decoding, squad_job, windowing
-from tasks.squad.decoding import Entry
+from tasks.squad.decoding import Answer
 
 _PARAGRAPH, _QUESTION = "paragraph> ", "question> "
 _CONTEXT = 60  # Characters shown on each side of an answer.
@@ -25,7 +25,7 @@ class Prompt:
 
     Attributes:
       task_model: the model.
-      data: the sizes of windows and the limits of answers.
+      data: gives the sizes of windows and the answer rules.
       threshold: null odds above which there is no answer; None in 1.1.
     """
 
@@ -33,7 +33,7 @@ class Prompt:
     data: squad_job.SquadData
     threshold: float | None
 
-    def answer(self, question: str, context: str) -> Entry:
+    def answer(self, question: str, context: str) -> Answer:
         """Returns the answer; its text is "" if there is none."""
         question_set = dataset.QuestionSet(
             path="",
@@ -51,10 +51,10 @@ class Prompt:
             windows,
             squad_job.predict_logits(self.task_model, windows, batch_size),
             tokenizer=tokenizer,
-            limits=self.data.limits,
+            rules=self.data.rules,
         )
         text = answers.text(self.threshold)
-        nothing = Entry("", 1.0, 0.0, 0.0, None)
+        nothing = Answer("", 1.0, 0.0, 0.0, None)
         if text == decoding.NOTHING and answers.entries[0].span is None:
             return nothing
         return next((e for e in answers.entries if e.text == text), nothing)
@@ -90,7 +90,7 @@ class Prompt:
                 context = None
 
 
-def describe(entry: Entry, context: str) -> str:
+def describe(entry: Answer, context: str) -> str:
     """Returns an answer in two lines, the second with the text around it."""
     probability = f"probability {entry.probability:.2f}"
     if entry.span is None or not entry.text:

@@ -65,7 +65,7 @@ class SquadOptions:
     with_negative: bool | None
     threshold: float | None
     sizes: windowing.WindowSizes
-    limits: decoding.Limits  # But for the version.
+    rules: decoding.AnswerRules  # version_2_with_negative is not set.
     compares_runs: bool  # Whether training evaluates on --predict_file.
     list_all: bool  # Whether to log all questions that are left out.
 
@@ -79,14 +79,14 @@ class SquadData:
       train: the training set, if the command trains.
       predict: the set to predict, if there is one.
       threshold: null odds above which there is no answer, if given or stored.
-      limits: which spans may be answers.
+      rules: how answers are made from logits.
     """
 
     options: SquadOptions
     train: dataset.QuestionSet | None
     predict: dataset.QuestionSet | None
     threshold: float | None
-    limits: decoding.Limits
+    rules: decoding.AnswerRules
 
     @property
     def sizes(self) -> windowing.WindowSizes:
@@ -96,7 +96,7 @@ class SquadData:
     @property
     def with_negative(self) -> bool:
         """Whether questions may have no answer (SQuAD 2.0)."""
-        return self.limits.version_2_with_negative
+        return self.rules.version_2_with_negative
 
     @property
     def trains_threshold(self) -> bool:
@@ -168,8 +168,8 @@ def open_data(
         train=train,
         predict=predict,
         threshold=threshold,
-        limits=dataclasses.replace(
-            options.limits, version_2_with_negative=with_negative
+        rules=dataclasses.replace(
+            options.rules, version_2_with_negative=with_negative
         ),
     )
 
@@ -205,7 +205,7 @@ def open_job(
             windows(),
             logits,
             tokenizer=start.tokenizer,
-            limits=data.limits,
+            rules=data.rules,
         )
         return outputs.evaluate(
             data.predict,
@@ -220,7 +220,7 @@ def open_job(
         return {
             "predict_file": windowing.digests(data.predict),
             "null_score_diff_threshold": data.threshold,
-            **dataclasses.asdict(data.limits),
+            **dataclasses.asdict(data.rules),
         }
 
     data_settings = {}

@@ -19,7 +19,7 @@ def text(tmp_path_factory):
 def small_tasks(monkeypatch):
     """Several blocks, tables and slices even of a small text."""
     monkeypatch.setattr(generation, "SLICE_INSTANCES", 100)
-    monkeypatch.setattr(generation, "_GROUP_TOKENS", (500, 500))
+    monkeypatch.setattr(generation, "_TABLE_TOKENS", (500, 500))
     blocks = corpus.read_blocks
     monkeypatch.setattr(
         generation.corpus,

@@ -26,7 +26,7 @@ LENGTH, STRIDE, QUERY = GOLDEN["sizes"]
 TOKENIZER = wordpiece.Tokenizer(
     vocabulary.Vocabulary.from_tokens(GOLDEN["tokens"])
 )
-LIMITS = decoding.Limits(max_answer_length=9)
+RULES = decoding.AnswerRules(max_answer_length=9)
 
 
 def logit(position, factor):
@@ -60,13 +60,13 @@ def golden():
     )
 
 
-def decode(found, windows, logits, limits=LIMITS):
+def decode(found, windows, logits, rules=RULES):
     return decoding.decode(
         found,
         windows,
         logits,
         tokenizer=TOKENIZER,
-        limits=limits,
+        rules=rules,
     )
 
 
@@ -85,9 +85,9 @@ def listed(answers):
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_lists_are_the_released_ones_to_the_last_digit(golden, version):
     negative = version == "2.0"
-    limits = dataclasses.replace(LIMITS, version_2_with_negative=negative)
+    rules = dataclasses.replace(RULES, version_2_with_negative=negative)
     found, *rest = golden
-    answers = decode(found, *rest, limits)
+    answers = decode(found, *rest, rules)
     golden = GOLDEN[version]
     compared = 0
     for question, given in zip(found.questions, answers, strict=True):
@@ -105,8 +105,8 @@ def test_lists_are_the_released_ones_to_the_last_digit(golden, version):
 def test_a_paragraph_without_tokens_is_answered_too(golden):
     found, *rest = golden
     assert decode(found, *rest)[-1].text(None) == "empty"
-    limits = dataclasses.replace(LIMITS, version_2_with_negative=True)
-    last = decode(found, *rest, limits)[-1]
+    rules = dataclasses.replace(RULES, version_2_with_negative=True)
+    last = decode(found, *rest, rules)[-1]
     assert last.text(0.0) == ""
     assert [e.text for e in last.entries] == [""]
     assert last.null_odds == decoding.NO_ANSWER_ODDS
@@ -117,8 +117,8 @@ def test_a_list_of_nothing_but_no_answer_does_not_crash(golden):
     found, windows, logits = golden
     outside = np.full_like(logits.start, -9.0)
     outside[windows.features.row_splits[:-1]] = 5.0
-    limits = decoding.Limits(n_best_size=1, version_2_with_negative=True)
-    for given in decode(found, windows, SpanLogits(outside, outside), limits):
+    rules = decoding.AnswerRules(n_best_size=1, version_2_with_negative=True)
+    for given in decode(found, windows, SpanLogits(outside, outside), rules):
         assert given.text(0.0) == ""
         assert given.null_odds == decoding.NO_ANSWER_ODDS
         assert given.entries[0].probability == 1.0
@@ -126,27 +126,27 @@ def test_a_list_of_nothing_but_no_answer_does_not_crash(golden):
 
 def test_answers_are_within_their_limits(golden):
     found, windows, logits = golden
-    limits = decoding.Limits(n_best_size=7, max_answer_length=3)
+    rules = decoding.AnswerRules(n_best_size=7, max_answer_length=3)
     is_start = decoding.may_start(windows)
     rows = slice(0, len(windows))
-    ranked = decoding.best_spans(windows, logits, is_start, rows, limits)
+    ranked = decoding.best_spans(windows, logits, is_start, rows, rules)
     assert len(ranked.starts) > 50
     assert np.all(ranked.ends >= ranked.starts)
     assert np.all(ranked.ends - ranked.starts < 3)
     first = windows.offsets[ranked.windows]
     assert np.all(ranked.starts >= first)
     assert np.all(ranked.ends < first + windows.lengths[ranked.windows])
-    for given in decode(found, windows, logits, limits):
+    for given in decode(found, windows, logits, rules):
         assert len(given.entries) <= 7
         texts = [entry.text for entry in given.entries]
         assert len(set(texts)) == len(texts)
 
 
 def test_exact_answers_are_the_characters_of_their_tokens(golden):
-    limits = dataclasses.replace(LIMITS, exact_answers=True)
+    rules = dataclasses.replace(RULES, exact_answers=True)
     found = golden[0]
     for question, given in zip(
-        found.questions, decode(*golden, limits), strict=True
+        found.questions, decode(*golden, rules), strict=True
     ):
         context = found.contexts[question.paragraph]
         for entry in given.entries:
@@ -154,7 +154,7 @@ def test_exact_answers_are_the_characters_of_their_tokens(golden):
                 assert entry.text == context[slice(*entry.span)]
     # Where the released way takes a complete sentence without spaces.
     assert max(len(e.text) for e in decode(*golden)[7].entries) == 21
-    assert max(len(e.text) for e in decode(*golden, limits)[7].entries) <= 12
+    assert max(len(e.text) for e in decode(*golden, rules)[7].entries) <= 12
 
 
 def test_an_entry_says_where_it_is(golden):

@@ -10,13 +10,13 @@ import pytest
 
 from foundation import errors
 from tasks.squad import dataset, ensemble, windowing
-from tasks.squad.decoding import NO_ANSWER_ODDS, Limits
+from tasks.squad.decoding import NO_ANSWER_ODDS, AnswerRules
 from weights import task_files
 
 SIZES = windowing.WindowSizes(
     max_seq_length=384, doc_stride=128, max_query_length=64
 )
-NEW = Limits(version_2_with_negative=True)
+NEW = AnswerRules(version_2_with_negative=True)
 QUESTION = dataset.Question(id="1", text="?", paragraph=0)
 FOUND = dataset.QuestionSet(path="", contexts=["a b"], questions=[QUESTION])
 
@@ -51,7 +51,7 @@ def test_a_texts_probability_is_the_mean_over_all_runs(leave):
         leave("x", [entry("a", 0.7, 4.0, 2.0), entry("b", 0.3, 1.0, 1.0)]),
         leave("y", [entry("b", 0.9, 3.0, 2.0), entry("c", 0.1, 0.0, 0.0)]),
     ]
-    (answers,) = ensemble.combine_lists(runs, FOUND, Limits())
+    (answers,) = ensemble.combine_lists(runs, FOUND, AnswerRules())
     rows = [tuple(entry)[:4] for entry in answers.entries]
     assert rows == [
         ("b", pytest.approx(0.6), 2.0, 1.5),
@@ -59,15 +59,15 @@ def test_a_texts_probability_is_the_mean_over_all_runs(leave):
         ("c", pytest.approx(0.05), 0.0, 0.0),
     ]
     assert answers.text(None) == "b"
-    (answers,) = ensemble.combine_lists(runs, FOUND, Limits(n_best_size=1))
+    (answers,) = ensemble.combine_lists(runs, FOUND, AnswerRules(n_best_size=1))
     assert [e.text for e in answers.entries] == ["b"]
 
 
 def test_no_answer_stays_in_a_list_that_is_cut(leave):
     rows = [entry("a", 0.8, 1, 1), entry("", 0.2, 0, 0)]
     runs = [leave("x", rows, odds=-2.0), leave("y", rows, odds=1.0)]
-    limits = Limits(n_best_size=1, version_2_with_negative=True)
-    (answers,) = ensemble.combine_lists(runs, FOUND, limits)
+    rules = AnswerRules(n_best_size=1, version_2_with_negative=True)
+    (answers,) = ensemble.combine_lists(runs, FOUND, rules)
     assert [e.text for e in answers.entries] == ["a", ""]
     assert answers.null_odds == -0.5
 
@@ -78,7 +78,7 @@ def test_lists_of_2_0_are_lists_of_1_1_without_no_answer(leave):
     old = [entry("b", 0.7, 3.0, 2.0), entry("c", 0.3, 0.0, 0.0)]
     runs = [leave("new", rows, odds=3.0), leave("old", old)]
     runs.append(leave("silent", [nothing], odds=9.0))
-    (answers,) = ensemble.combine_lists(runs, FOUND, Limits())
+    (answers,) = ensemble.combine_lists(runs, FOUND, AnswerRules())
     rows = [tuple(entry)[:2] for entry in answers.entries]
     assert rows == [
         ("b", pytest.approx((0.4 + 0.7) / 2)),
@@ -86,7 +86,7 @@ def test_lists_of_2_0_are_lists_of_1_1_without_no_answer(leave):
         ("c", pytest.approx(0.3 / 2)),
     ]
     # As released, where nothing is left.
-    (answers,) = ensemble.combine_lists(runs[2:], FOUND, Limits())
+    (answers,) = ensemble.combine_lists(runs[2:], FOUND, AnswerRules())
     assert [tuple(e)[:2] for e in answers.entries] == [("empty", 1.0)]
     # Where "no answer" has it all, the order of the others is kept.
     sure = [
@@ -95,7 +95,7 @@ def test_lists_of_2_0_are_lists_of_1_1_without_no_answer(leave):
         entry("y", 0.0, 0, 0),
     ]
     run = leave("sure", sure, odds=900.0)
-    (answers,) = ensemble.combine_lists([run], FOUND, Limits())
+    (answers,) = ensemble.combine_lists([run], FOUND, AnswerRules())
     assert [e.text for e in answers.entries] == ["x", "y"]
 
 
@@ -103,9 +103,9 @@ def test_a_list_of_1_1_that_says_nothing_has_no_voice(leave):
     silent = leave("x", [entry("empty", 1.0, 0.0, 0.0)])
     rows = [entry("a", 0.9, 2.0, 1.0), entry("empty", 0.1, 0.0, 0.0)]
     runs = [silent, leave("y", rows)]
-    (answers,) = ensemble.combine_lists(runs, FOUND, Limits())
+    (answers,) = ensemble.combine_lists(runs, FOUND, AnswerRules())
     assert [e.probability for e in answers.entries] == [0.9, 0.1]
-    (answers,) = ensemble.combine_lists([silent], FOUND, Limits())
+    (answers,) = ensemble.combine_lists([silent], FOUND, AnswerRules())
     assert [e.text for e in answers.entries] == ["empty"]
 
 
@@ -130,13 +130,13 @@ def test_a_run_with_nothing_else_to_say_has_one_voice():
 )
 def test_a_list_of_another_form_is_named(leave, entries, message):
     with pytest.raises(errors.InputError, match=message):
-        ensemble.combine_lists([leave("x", entries)], FOUND, Limits())
+        ensemble.combine_lists([leave("x", entries)], FOUND, AnswerRules())
 
 
 def test_a_run_of_other_questions_is_named(leave):
     run = leave("x", [entry("a", 1, 1, 1)], number="2")
     with pytest.raises(errors.InputError, match="x has no answer to question"):
-        ensemble.combine_lists([run], FOUND, Limits())
+        ensemble.combine_lists([run], FOUND, AnswerRules())
 
 
 def test_a_run_tells_of_itself(leave, tmp_path, caplog):

@@ -11,7 +11,7 @@ import pytest
 from data import features
 from foundation import errors
 from tasks.squad import dataset, outputs, windowing
-from tasks.squad.decoding import Answers, Entry, SpanLogits
+from tasks.squad.decoding import Answer, AnswerList, SpanLogits
 
 SIZES = windowing.WindowSizes(
     max_seq_length=32, doc_stride=8, max_query_length=4
@@ -41,8 +41,11 @@ def questions(*answers, has_impossible=True):
 def answered(*rows):
     """Rows are a text and the odds of no answer."""
     return [
-        Answers(
-            [Entry(text, 1.0, 0.0, 0.0, None), Entry("", 0.0, 0.0, 0.0, None)],
+        AnswerList(
+            [
+                Answer(text, 1.0, 0.0, 0.0, None),
+                Answer("", 0.0, 0.0, 0.0, None),
+            ],
             odds,
         )
         for text, odds in rows

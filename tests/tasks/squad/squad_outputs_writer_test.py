@@ -9,7 +9,7 @@ import pytest
 
 from jobs import grid, run_files
 from tasks.squad import dataset, outputs
-from tasks.squad.decoding import Answers, Entry
+from tasks.squad.decoding import Answer, AnswerList
 from weights import task_files
 from weights.task_files import SquadSettings
 
@@ -36,8 +36,8 @@ def evaluate(root, *, labeled=True, with_negative=True, name="dev.json"):
         questions=made,
         has_impossible=with_negative and labeled,
     )
-    entries = [Entry("a", 1.0, 0.0, 0.0, (0, 1)), Entry("", 0.0, 0, 0, None)]
-    answers = [Answers(entries, -1.0), Answers(entries, 1.0)]
+    entries = [Answer("a", 1.0, 0.0, 0.0, (0, 1)), Answer("", 0.0, 0, 0, None)]
+    answers = [AnswerList(entries, -1.0), AnswerList(entries, 1.0)]
     return outputs.evaluate(found, answers, with_negative=with_negative)
 
 
