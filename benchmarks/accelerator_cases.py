@@ -262,10 +262,10 @@ def predictor(case: Case) -> Callable[[int], None]:
     """Returns what predicts a number of batches."""
     import tensorflow as tf
 
-    from training import prediction
+    from training import inference
 
     task, model, scope = _make(case)
-    predict = prediction.Predictor(
+    predict = inference.Predictor(
         task, model, strategy=scope, jit_compile=case.xla
     )
     features = arrays(case)

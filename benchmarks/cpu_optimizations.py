@@ -39,9 +39,9 @@ from modeling.config import BertConfig
 from tasks.classification import objective
 from tasks.pretraining import objectives
 from tasks.squad import squad_job
-from training import feed, optimizers, precision, prediction, strategy
+from training import feed, inference, optimizers, precision, strategy
 from training import step as steps_lib
-from training.cpu import constants, onednn
+from training.cpu import onednn
 
 field = config_flags.field
 SIZES = {"mini": (4, 256, 4), "base": (12, 768, 12), "minilm": (6, 384, 12)}
@@ -133,12 +133,12 @@ def make_training(
     return {ALL: make_run(True), "compiled functions": make_run(False)}
 
 
-class _Predictor(prediction.Predictor):
+class _Predictor(inference.Predictor):
     """Uses constants in float32, too, so that they can be measured."""
 
     def _update_kernels(self) -> None:
         if self._kernels is None:
-            self._kernels = constants.Kernels(self._model)
+            self._kernels = onednn.ConstantKernels(self._model)
 
 
 def make_predictions(
@@ -154,10 +154,10 @@ def make_predictions(
     def make_run(without: str):
         predictor = _Predictor(task, model, strategy=scope)
         used = {k: v for k, v in primitives.items() if k != without}
-        limit = 0 if without == "constants" else constants._MOST_BYTES
+        limit = 0 if without == "constants" else onednn._MOST_BYTES
         with (
             mock.patch.object(onednn, "_primitives", lambda: used),
-            mock.patch.object(constants, "_MOST_BYTES", limit),
+            mock.patch.object(onednn, "_MOST_BYTES", limit),
         ):
             list(predictor.batches(make))  # Traces the graph.
         return lambda: list(predictor.batches(make))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import foundation.tensorflow_setup  # noqa: F401
-from training import feed, optimizers, precision, prediction, strategy
+from training import feed, inference, optimizers, precision, strategy
 from training import step as steps_lib
 from weights import pretrained
 
@@ -60,10 +60,10 @@ def predictor(
     *,
     dtype: str,
     init_checkpoint: str,
-) -> prediction.Predictor:
+) -> inference.Predictor:
     """Returns a predictor; the arguments are those of `training`."""
     scope = strategy.create("one_device")
     with scope.scope():
         model = make_model(dtype=precision.policy(dtype))
     pretrained.assign(model, init_checkpoint)
-    return prediction.Predictor(task, model, strategy=scope)
+    return inference.Predictor(task, model, strategy=scope)

@@ -31,7 +31,7 @@ from data import length_groups
 from data.features import Features
 from foundation import config_flags, errors, file_system
 from jobs import assembly, grid, model_card, run_config, run_files
-from training import checkpoints, feed, loop, prediction
+from training import checkpoints, feed, inference, loop
 from weights import model_directory, pretrained
 
 TRAIN = "train"
@@ -57,7 +57,7 @@ class Job:
       config: the flags.
       start: the pre-trained model and its tokenizer.
       strategy: the devices.
-      task: a step.Task and a prediction.Task.
+      task: a step.Task and a inference.Task.
       make_model: takes attention, bilstm_size, recompute, seed and dtype.
       features: returns the features of a split; it caches.
       evaluate: evaluates a model on the development sets.
@@ -125,7 +125,7 @@ class Job:
                 seed=seed,
                 dtype=assembly.dtype_policy(self.config),
             )
-        predictor = prediction.Predictor(
+        predictor = inference.Predictor(
             self.task,
             model,
             strategy=self.strategy,
@@ -140,7 +140,7 @@ class TaskModel:
 
     job: Job
     model: Any
-    predictor: prediction.Predictor
+    predictor: inference.Predictor
 
     def warm_start(self) -> None:
         """Assigns the pre-trained weights."""

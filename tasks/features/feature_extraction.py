@@ -27,7 +27,7 @@ from foundation import errors, file_system
 from modeling import encoder
 from modeling.config import BertConfig
 from tasks.features import feature_files
-from training import prediction
+from training import inference
 from weights import pretrained
 
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -196,7 +196,7 @@ def make_predict(
             start.config, attention=start.attention, dtype=dtype
         )
     pretrained.assign(model, start.init_checkpoint, tokenizer=start.tokenizer)
-    predictor = prediction.Predictor(
+    predictor = inference.Predictor(
         task, model, strategy=strategy, jit_compile=jit_compile
     )
 

@@ -40,7 +40,7 @@ from jobs import assembly, finetuning, grid, run_config
 from modeling import encoder, lstm
 from tasks.ner import activation_store, conll, ner_data, outputs, tagging
 from tasks.ner.ner_data import DEV, TEST, TRAIN
-from training import loop, prediction
+from training import inference, loop
 from weights import pretrained
 
 CHOICES = (
@@ -449,7 +449,7 @@ class _ChoiceRun:
             result.write(self.folder)
         is_new = config.do_train and result is not before
         writer = self._open_writer(result, is_new=is_new)
-        predictor = prediction.Predictor(
+        predictor = inference.Predictor(
             tagging.TaggingTask(), model, strategy=strategy
         )
         for split, origin in made_from.items():
@@ -535,7 +535,7 @@ class _ChoiceRun:
         )
 
     def _predict(
-        self, predictor: prediction.Predictor, split: str
+        self, predictor: inference.Predictor, split: str
     ) -> np.ndarray:
         """Returns the logits of a split, float32 [W, C]."""
         activations = self.activations

@@ -13,7 +13,7 @@ from jobs import assembly, report, run_config, run_files
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import objectives, pretraining_data
-from training import evaluation, feed, loop
+from training import feed, inference, loop
 from weights import model_directory, pretrained
 
 # A run may be continued with more phases: these settings list them.
@@ -168,8 +168,8 @@ class PretrainingJob:
         return phase.held_out.eval_batches(self.eval_batch_size)
 
     @functools.cached_property
-    def _evaluator(self) -> evaluation.Evaluator:
-        return evaluation.Evaluator(
+    def _evaluator(self) -> inference.Evaluator:
+        return inference.Evaluator(
             self.task, self.model, strategy=self.strategy
         )
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from foundation import errors
 from jobs import assembly, run_config
-from training import precision, strategy, unused_gpus
+from training import precision, strategy
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}}'
 
@@ -212,7 +212,7 @@ def unused(monkeypatch, tmp_path):
         (tmp_path / f"nvidia{number}").touch()
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(
-        unused_gpus, "_TRACES", (f"{tmp_path}/nvidia[0-9]*", "/nowhere/*")
+        strategy, "_TRACES", (f"{tmp_path}/nvidia[0-9]*", "/nowhere/*")
     )
     build = {"is_cuda_build": True, "cuda_version": "12.5", "cudnn_version": 9}
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: build)
@@ -223,8 +223,8 @@ def unused(monkeypatch, tmp_path):
         if path not in loadable:
             raise OSError(path)
 
-    monkeypatch.setattr(unused_gpus.ctypes, "CDLL", load)
-    monkeypatch.setattr(unused_gpus.glob, "glob", _real_paths_in(tmp_path))
+    monkeypatch.setattr(strategy.ctypes, "CDLL", load)
+    monkeypatch.setattr(strategy.glob, "glob", _real_paths_in(tmp_path))
     return types.SimpleNamespace(
         folder=tmp_path, build=build, loadable=loadable
     )
@@ -250,29 +250,29 @@ def test_a_gpu_without_libraries_is_reported_in_one_line(unused, caplog):
 
 
 def test_only_the_missing_libraries_are_named(unused):
-    names = unused_gpus.libraries(unused.build)
+    names = strategy.libraries_of(unused.build)
     unused.loadable.update(set(names) - {"libcufft.so.11"})
     expected = "libcufft.so.11 cannot be loaded; pip install"
-    assert unused_gpus.reason().startswith(expected)
+    assert strategy.why_unused().startswith(expected)
     unused.loadable.add("libcufft.so.11")
-    assert "TF_CPP_MIN_LOG_LEVEL=0" in unused_gpus.reason()
+    assert "TF_CPP_MIN_LOG_LEVEL=0" in strategy.why_unused()
 
 
 @pytest.mark.parametrize("value", ["", "-1"])
 def test_hidden_gpus_are_said_to_be_hidden(unused, monkeypatch, value):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert unused_gpus.reason() == f"CUDA_VISIBLE_DEVICES={value!r} hides them"
+    assert strategy.why_unused() == f"CUDA_VISIBLE_DEVICES={value!r} hides them"
 
 
 def test_a_missing_driver_and_a_build_without_cuda_are_named(unused):
     unused.loadable.clear()
-    assert "driver's libcuda.so.1" in unused_gpus.reason()
+    assert "driver's libcuda.so.1" in strategy.why_unused()
     unused.build["is_cuda_build"] = False
-    assert "built without CUDA" in unused_gpus.reason()
+    assert "built without CUDA" in strategy.why_unused()
 
 
 def test_without_a_gpu_nothing_is_reported(monkeypatch, caplog):
-    monkeypatch.setattr(unused_gpus, "_TRACES", ("/nowhere/nvidia[0-9]*",))
+    monkeypatch.setattr(strategy, "_TRACES", ("/nowhere/nvidia[0-9]*",))
     with caplog.at_level("WARNING"):
         strategy.create()
     assert not caplog.records

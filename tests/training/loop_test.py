@@ -149,7 +149,7 @@ def test_a_run_that_stopped_early_goes_on_with_more_patience(
     def evaluate(*args):
         return {"loss": 1.0}
 
-    monkeypatch.setattr(toy_run.evaluation.Evaluator, "__call__", evaluate)
+    monkeypatch.setattr(toy_run.inference.Evaluator, "__call__", evaluate)
     options = {"steps": 20, "eval_every": 2, "save_every": 3}
     for patience, first, last in (2, 0, 6), (2, 6, 6), (4, 6, 10), (3, 10, 10):
         go, *_ = toy_run.make({**options, "patience": patience})

@@ -15,7 +15,7 @@ import time
 import pytest
 import toy_run
 
-from training import checkpoints, evaluation, metric_writer, preemption
+from training import checkpoints, inference, metric_writer, preemption
 
 # Evaluations at 2, 4, 6, 7; of two phases, checkpoints at 3, 4, 6, 7.
 OPTIONS = {
@@ -87,7 +87,7 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_it(
     tmp_path, monkeypatch, undisturbed, evaluation_call, stands_at
 ):
     with monkeypatch.context() as patch:
-        send(patch, evaluation.Evaluator, "__call__", evaluation_call)
+        send(patch, inference.Evaluator, "__call__", evaluation_call)
         with pytest.raises(SystemExit) as stopped:
             train(tmp_path)
     assert stopped.value.code == preemption.EXIT_CODE
@@ -96,7 +96,7 @@ def test_a_signal_during_an_evaluation_does_not_wait_for_it(
     assert checkpoints.steps(str(tmp_path))[-1] == stands_at
     # A second signal at the same step changes nothing.
     with monkeypatch.context() as patch:
-        send(patch, evaluation.Evaluator, "__call__", 1)
+        send(patch, inference.Evaluator, "__call__", 1)
         with pytest.raises(SystemExit):
             train(tmp_path)
     assert_ends_alike(tmp_path, stands_at, undisturbed)

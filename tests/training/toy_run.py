@@ -22,7 +22,7 @@ from absl import flags, logging
 from training import (
     checkpoints,
     clock,
-    evaluation,
+    inference,
     loop,
     optimizers,
     precision,
@@ -222,7 +222,7 @@ def make(options):
         loss_scale = None
         if options["precision"] == "float16":
             loss_scale = precision.LossScale(growth_steps=10)
-    evaluator = evaluation.Evaluator(Task(), model, strategy=scope)
+    evaluator = inference.Evaluator(Task(), model, strategy=scope)
 
     def go(output_dir):
         strategy.check_shared_folder(scope, output_dir)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from modeling import config, layers, models
-from training import prediction, strategy
+from training import inference, strategy
 from training.cpu import onednn
 
 TINY = config.BertConfig(
@@ -201,7 +201,7 @@ def test_predictions_in_bfloat16_use_it_in_every_layer(monkeypatch, policy):
     one = strategy.create("one_device")
     model = models.ClassificationModel(TINY, num_classes=2, dtype=policy)
     task = Task()
-    predicted = prediction.Predictor(task, model, strategy=one)(make_batches, 3)
+    predicted = inference.Predictor(task, model, strategy=one)(make_batches, 3)
     names = [operation.type for operation in task.graph.get_operations()]
     assert names.count("FusedBatchNormV3") == count
     features = next(iter(make_batches(first_batch=0, part=0, num_parts=1)))

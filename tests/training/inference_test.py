@@ -1,6 +1,6 @@
 """Tests that concurrent predictions stay in order and take few batches.
 
-python -m pytest tests/training/prediction_test.py
+python -m pytest tests/training/inference_test.py
 """
 
 import threading
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import feed, prediction
+from training import feed, inference
 
 SIZES = (5, 3, 4, 2, 6)
 
@@ -54,7 +54,7 @@ def make_batches(*, first_batch, part, num_parts):
 
 def make_predictor():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    return prediction.Predictor(Task(), Model(), strategy=strategy)
+    return inference.Predictor(Task(), Model(), strategy=strategy)
 
 
 def test_batches_come_in_order_with_real_examples_only():
@@ -97,7 +97,7 @@ def test_few_batches_are_read_ahead_of_who_asks(monkeypatch):
 def test_several_workers_predict_in_one_thread(monkeypatch):
     """Their collective operations must begin in the same order."""
     monkeypatch.setattr(
-        prediction.strategies, "is_multi_worker", lambda strategy: True
+        inference.strategies, "is_multi_worker", lambda strategy: True
     )
     threads = []
     predictor = make_predictor()
@@ -125,7 +125,7 @@ def test_an_error_in_a_batch_is_that_of_the_caller():
             with tf.control_dependencies([wrong]):
                 return super().predict(model, features)
 
-    predictor = prediction.Predictor(
+    predictor = inference.Predictor(
         Broken(), Model(), strategy=tf.distribute.OneDeviceStrategy("CPU:0")
     )
     seen = []

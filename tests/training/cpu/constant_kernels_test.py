@@ -1,6 +1,6 @@
 """Compares predictions with constant kernels and with variables.
 
-python -m pytest tests/training/cpu/constants_test.py
+python -m pytest tests/training/cpu/constant_kernels_test.py
 """
 
 import weakref
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import prediction, strategy
-from training.cpu import constants
+from training import inference, strategy
+from training.cpu import onednn
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -55,7 +55,7 @@ def predictor(model):
 
 
 def make_predictor(model):
-    return prediction.Predictor(
+    return inference.Predictor(
         Task(), model, strategy=strategy.create("one_device")
     )
 
@@ -114,7 +114,7 @@ def test_unchanged_weights_are_not_traced_again(model, predictor):
 
 
 def test_a_large_model_keeps_its_variables(model, predictor, monkeypatch):
-    monkeypatch.setattr(constants, "_MOST_BYTES", 31)  # Of 32.
+    monkeypatch.setattr(onednn, "_MOST_BYTES", 31)  # Of 32.
     np.testing.assert_allclose(predict(predictor), expected(model), rtol=0.03)
     assert not {(3, 2), (2, 1)} & set(constant_shapes(predictor))
 

@@ -1,7 +1,10 @@
-"""Predictions for every example, on any hardware, in the examples' order.
+"""Evaluation and prediction over a finite stream of batches, on any hardware.
 
-Batches are sorted by length. In each, `example_index` is the index of the
-example in each row, and `is_real_example` is 0 in rows that fill up the batch.
+`Evaluator` adds sums and weights of losses and metrics over replicas and
+batches, and divides once. `Predictor` returns the predictions for every example
+in the examples' order. Its batches are sorted by length: `example_index` is the
+index of the example in each row, and `is_real_example` is 0 in rows that fill
+up the batch.
 """
 
 import collections
@@ -15,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from foundation import replacement
-from training import feed
+from training import feed, step
 from training import strategy as strategies
-from training.cpu import constants, onednn
+from training.cpu import onednn
 
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
 _INDEX, _IS_REAL = "example_index", "is_real_example"
@@ -49,7 +52,7 @@ class Predictor:
         self._strategy = strategy
         self._jit_compile = jit_compile
         self._compiled: dict[str, Any] = {}
-        self._kernels: constants.Kernels | None = None
+        self._kernels: onednn.ConstantKernels | None = None
 
     def __call__(
         self, make_batches: feed.MakeBatches, num_examples: int
@@ -117,7 +120,7 @@ class Predictor:
             # Graphs are parts of reference cycles: those of former weights
             # would keep their constants until a later collection.
             gc.collect()
-            self._kernels = constants.Kernels(self._model)
+            self._kernels = onednn.ConstantKernels(self._model)
 
     def _batch(self, features):
         values = self._strategy.run(self._replica_batch, args=(features,))
@@ -154,3 +157,73 @@ def _in_flight(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+class Evaluator:
+    """Compiles the forward pass once and serves every evaluation of a run.
+
+    So it does the pipeline of the batches, as long as they are the same.
+    """
+
+    def __init__(
+        self,
+        task: step.Task,
+        model: Any,
+        *,
+        strategy: tf.distribute.Strategy,
+    ):
+        """Compiles nothing yet."""
+        self._task = task
+        self._model = model
+        self._strategy = strategy
+        self._names: list[str] = []
+        self._losses: list[str] = []
+        self._make_batches: feed.MakeBatches | None = None
+        self._batches: Any = None
+        self._run = tf.function(self._batch, autograph=False)
+
+    def __call__(
+        self, make_batches: feed.MakeBatches, *, max_steps: int | None = None
+    ) -> dict[str, float]:
+        """Returns the losses, their sum "loss", and the metrics.
+
+        Args:
+            make_batches: all real examples once; padding has weight 0.
+            max_steps: stop after so many batches.
+        """
+        total: Any = 0.0
+        if make_batches is not self._make_batches:
+            self._batches = feed.distribute(self._strategy, make_batches)
+            self._make_batches = make_batches
+        for number, features in enumerate(self._batches):
+            if number == max_steps:
+                break
+            # float64: a corpus is longer than the digits of a float32 sum.
+            total = total + self._run(features).numpy().astype(np.float64)
+        if not self._names:
+            raise ValueError("nothing to evaluate")
+        values = {
+            name: float(total[0, i] / total[1, i]) if total[1, i] else 0.0
+            for i, name in enumerate(self._names)
+        }
+        return {"loss": sum(values[n] for n in self._losses), **values}
+
+    def _batch(self, features):
+        row = self._strategy.run(self._replica_batch, args=(features,))
+        return self._strategy.experimental_local_results(row)[0]
+
+    def _replica_batch(self, features):
+        features = {k: v[0] for k, v in features.items()}
+        losses, metrics = self._task.forward(self._model, features, None)
+        self._names = [*losses, *metrics]
+        self._losses = list(losses)
+        weighted = [*losses.values(), *metrics.values()]
+        row = tf.stack(
+            [
+                [tf.cast(w.sum, tf.float32) for w in weighted],
+                [tf.cast(w.weight, tf.float32) for w in weighted],
+            ]
+        )
+        return tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, row
+        )
