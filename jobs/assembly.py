@@ -291,7 +291,9 @@ def settings_of(
     extendable: Collection[str] = (),
     fixed: Collection[str] = (),
 ) -> loop.Settings:
-    """Returns what a resumed run is compared by; see config_flags.Effect.
+    """Returns the settings that a resumed run compares with its checkpoint's.
+
+    See config_flags.Effect.
 
     Args:
       config: the flags.

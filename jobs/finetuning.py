@@ -525,7 +525,7 @@ def _train_run(
     finished: dict[str, Any] = {"values": {}}
     try:
         finished["step"] = task_model.train(run)
-        finished["seconds"] = loop.seconds(run.directory)
+        finished["seconds"] = loop.training_seconds(run.directory)
     except loop.Diverged as error:
         if not is_grid:
             raise

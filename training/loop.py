@@ -1,13 +1,13 @@
 """The training loop of all commands: train, log, evaluate, save, resume.
 
     train                       restores the last checkpoint; for every phase:
-      Loop.run_phase            calls the compiled steps until the phase ends
-        step.TrainStep          updates the model some times
-      Loop._act                 writes metrics, evaluates
+      Loop.run_phase            repeats until the phase ends:
+        step.TrainStep          one compiled call: several steps
+        Loop._act               writes metrics and evaluates, if due
+        Loop._save              writes a checkpoint, if due
 
-A run is a pure function of its arguments: stopped at any step, by any signal,
-and started again, it continues from its last checkpoint and ends with the same
-weights.
+A run is a pure function of its arguments: if a signal stops it at any step, the
+same command continues from the last checkpoint and ends with the same weights.
 """
 
 import dataclasses
@@ -32,26 +32,26 @@ from training import (
 from training import step as steps
 from training import strategy as strategies
 
-# A call of the compiled steps takes about so long, so that signals are seen.
+# Signals are checked between calls of the compiled steps; a call takes about:
 _SECONDS_PER_CALL = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that identify a run; its checkpoints hold the values.
+    """Settings of a run, which a resumed run compares with its checkpoint's.
 
-    Some decide which records a step reads: with another batch size, seed or
-    input, a resumed run would leave records out or read them twice. With
-    another development set, the best checkpoint would be chosen by the scores
-    of two sets. A resumed run may not change those. It names all others that
-    have changed in a warning.
+    Fixed settings may not differ. Some decide which records a step reads: with
+    another batch size, seed or input, a resumed run would leave records out or
+    read them twice. Others name the development set: with another one, the best
+    checkpoint would be chosen by the scores of two sets. All other settings may
+    differ; the run logs them in a warning.
 
     Attributes:
         values: setting -> JSON value.
-        fixed: settings that a resumed run may not change.
-        extendable: those of them that list what is read in turn, as a list or
-            with commas: a resumed run may add to their end.
-        allows_changes: whether a resumed run may change everything.
+        fixed: names of the settings that a resumed run may not change.
+        extendable: names of fixed settings whose value is a list (or a string
+            with commas), to the end of which a resumed run may add.
+        allows_changes: whether a resumed run may change fixed settings, too.
     """
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -60,7 +60,9 @@ class Settings:
     allows_changes: bool = False
 
     def check(self, directory: str, old: Mapping[str, Any]) -> None:
-        """Compares the values with those of a checkpoint, where both have one.
+        """Compares the values with those of a checkpoint.
+
+        Ignores settings that only one of them has.
 
         Args:
             directory: the output_dir that is resumed.
@@ -114,10 +116,10 @@ class Selection:
 
     Attributes:
         every: steps between evaluations; 0 for no evaluation.
-        metric: the value of `Phase.evaluate` that is compared.
+        metric: the name of the metric to compare, one of `Phase.evaluate`'s.
         higher_is_better: whether the highest value is the best.
-        patience: end after so many evaluations without a better value; 0 for
-            no early end.
+        patience: number of evaluations without a better value after which
+            the run ends early; 0 for no early end.
     """
 
     every: int = 0
@@ -132,16 +134,18 @@ class Options:
 
     Attributes:
         output_dir: directory of checkpoints and metrics.
-        seed: keys dropout.
+        seed: of dropout.
         num_accumulation_steps: micro-batches per step and replica.
         iterations_per_loop: the most steps per compiled call.
         log_every: steps between lines of metrics.
         save_checkpoints_steps: steps between checkpoints.
         keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
-        selection: evaluations while training.
-        jit_compile: whether XLA compiles forward and backward pass.
-        compile_parts: whether XLA compiles parts of them instead.
-        settings: what a resumed run is compared by.
+        selection: when to evaluate, and which model is the best.
+        jit_compile: whether XLA compiles the step; on several devices, its
+            forward and backward pass only.
+        compile_parts: whether XLA compiles only the model's replaceable
+            functions; see foundation.replacement.
+        settings: the settings that a resumed run compares.
     """
 
     output_dir: str
@@ -158,16 +162,17 @@ class Options:
 
 
 class Phase(NamedTuple):
-    """A stretch of a run on batches of one shape.
+    """Consecutive steps of a run on one dataset, e.g. of one sequence length.
 
     Attributes:
-        num_steps: its length.
-        make_batches: makes endless batches, beginning with any.
+        num_steps: number of steps.
+        make_batches: returns endless batches from a given batch on.
         evaluate: returns metrics on held-out data, e.g. {"loss": 2.0}.
-        describe_batch: names the records of a batch, for a message.
-        diagnose: called when records cannot be read; raises InputError naming
-            the damaged one (the failing operation knows no file).
-        throughput: computes more values from the examples per second.
+        describe_batch: takes the number of a batch in the phase; returns the
+            names of its records, for an error message.
+        diagnose: called when records cannot be read; raises InputError with the
+            name of the damaged record, which TensorFlow's error lacks.
+        throughput: takes the examples per second; returns further metrics.
     """
 
     num_steps: int
@@ -179,16 +184,16 @@ class Phase(NamedTuple):
 
 
 class Diverged(errors.InputError):
-    """Reports that the loss is not finite. The run would diverge again.
+    """The loss is not finite; a resumed run would diverge again.
 
     Attributes:
         reason: what was found, and what may help.
         step: the step with this loss.
-        seconds: of training until then.
+        seconds: time of training until then.
     """
 
     def __init__(self, found: str, advice: str, *, step: int, seconds: float):
-        """Puts the message together."""
+        """Composes the message."""
         super().__init__(f"{found}; the last checkpoint is intact; {advice}")
         self.reason = f"{found}; {advice}"
         self.step = step
@@ -202,30 +207,34 @@ def train(
     phases: Sequence[Phase],
     options: Options,
     warm_start: Callable[[], None] | None = None,
-    begun: Callable[[], None] = lambda: None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> int:
-    """Trains through all phases, beginning with the last checkpoint's step.
+    """Trains through all phases, from the last checkpoint if there is one.
 
     Args:
-        learner: what is trained; made in strategy.scope().
+        learner: the model and its optimizer; made in strategy.scope().
         strategy: the devices.
         phases: the steps, in order.
         options: how the run is carried out.
         warm_start: assigns the initial weights of a run without a checkpoint.
-        begun: called when all checks have passed.
+        on_start: called when all checks have passed.
 
     Returns:
-        The step that the run started from.
+        The step that this call started from: the checkpoint's, or 0.
 
     Raises:
+        Diverged: the loss is not finite.
+        InputError: a fixed setting differs from the checkpoint's.
+        KeyboardInterrupt: after SIGINT.
         SystemExit: with preemption.EXIT_CODE, after SIGTERM.
     """
     loop = Loop(learner, strategy, options)
     loop.restore(warm_start)
     first_step = loop.progress.step
     _check_same_step(first_step, strategy, options.output_dir)
-    begun()
+    on_start()
     num_steps = sum(phase.num_steps for phase in phases)
+    # A run of a given time plans its last step itself.
     end = learner.run_clock.end if learner.run_clock else num_steps
     if loop.is_finished(end):
         logging.info(
@@ -263,15 +272,14 @@ class Progress:
     """What a checkpoint stores of a run, besides its variables.
 
     Attributes:
-        step: number of steps done; the checkpoint's own.
+        step: number of steps done; part of the checkpoint's name.
         interval: metric -> [sum, weight] since the last line of metrics, so
             that the line after a resume covers its complete interval.
-        best: the best value of Selection.metric.
-        best_step: the step that had it.
+        best: the best value of the metric `Selection.metric` so far.
+        best_step: the step with this value.
         is_stopped: whether evaluations have ended the run early.
         pending_evaluation: whether a signal prevented this step's evaluation.
-            Machines are taken away within seconds, so that the resumed run
-            makes it.
+            The resumed run evaluates then: the signal may leave only seconds.
         seconds: time of training until the last checkpoint.
     """
 
@@ -285,7 +293,7 @@ class Progress:
 
     @classmethod
     def from_state(cls, step: int, state: Mapping[str, Any]) -> "Progress":
-        """Reads what `to_state` has written, also with fields missing."""
+        """Makes it from the result of `to_state`, in which fields may lack."""
         names = [f.name for f in dataclasses.fields(cls) if f.name != "step"]
         found = {name: state[name] for name in names if name in state}
         return cls(step=step, **found)
@@ -306,7 +314,7 @@ class Loop:
         strategy: tf.distribute.Strategy,
         options: Options,
     ):
-        """Restores and writes nothing yet; the arguments are those of train."""
+        """Takes arguments of `train`; restores and writes nothing yet."""
         self.learner = learner
         self.strategy = strategy
         self.options = options
@@ -358,22 +366,31 @@ class Loop:
         self._seconds_before = self.progress.seconds
         if not self.options.selection.every:
             self.progress.pending_evaluation = False
+        # With more patience than before, a run that ended early continues.
+        if not self._is_patience_over():
+            self.progress.is_stopped = False
+
+    def _is_patience_over(self) -> bool:
+        progress, selection = self.progress, self.options.selection
+        if selection.every <= 0 or selection.patience <= 0:
+            return False
+        waited = (progress.step - progress.best_step) / selection.every
+        return waited >= selection.patience
 
     def is_finished(self, end: int) -> bool:
-        """Returns whether the restored run has ended, at step `end` or early.
-
-        Whether it has ended early depends on the current patience.
-        """
-        progress, selection = self.progress, self.options.selection
-        if progress.is_stopped and selection.every:
-            waited = (progress.step - progress.best_step) / selection.every
-            if 0 < selection.patience <= waited:
-                return True
-        progress.is_stopped = False
+        """Returns whether the run has ended, at step `end` or early."""
+        progress = self.progress
+        if progress.is_stopped:
+            return True
         return progress.step >= end and not progress.pending_evaluation
 
     def open(self, preempted: preemption.Preemption, end: int) -> None:
-        """Opens the metrics; `end` is the last step as planned now."""
+        """Opens the files of metrics.
+
+        Args:
+            preempted: holds the signal, once one has come.
+            end: the last step, as planned now.
+        """
         self.preempted = preempted
         self.writer = metric_writer.MetricWriter(
             self.options.output_dir,
@@ -387,6 +404,10 @@ class Loop:
         """Trains until the end of a phase, if it has not ended already.
 
         Exits the process if a signal has come.
+
+        Args:
+            phase: the phase.
+            first_step: the number of steps in the phases before it.
         """
         progress = self.progress
         self._phase, self._first_step = phase, first_step
@@ -396,7 +417,7 @@ class Loop:
         if progress.step >= self._last_step or progress.is_stopped:
             return
         if first_step and progress.step == first_step:
-            progress.best = None  # The held-out data have changed as well.
+            progress.best = None  # Each phase has its own held-out data.
         # Every phase has its own step, because its batches have other shapes.
         train_step = steps.TrainStep(
             self.learner,
@@ -431,27 +452,27 @@ class Loop:
                 self._interval_seconds += seconds
                 self._interval_steps += number
             is_first = False
-            stop, pace, elapsed = self._agree(
+            stop_signal, seconds_per_step, elapsed = self._agree(
                 seconds / number, started + seconds - begun
             )
-            steps_per_call = max(1, int(_SECONDS_PER_CALL / max(pace, 1e-6)))
             steps_per_call = min(
-                steps_per_call, self.options.iterations_per_loop
+                max(1, int(_SECONDS_PER_CALL / max(seconds_per_step, 1e-6))),
+                self.options.iterations_per_loop,
             )
             if self.learner.run_clock:
                 self.learner.run_clock.tick(self.progress.step, elapsed)
             self.writer.progress(self.progress.step)
-            stop = self._act(train_step.global_batch_size, stop)
-            if stop or self._is_due(self.options.save_checkpoints_steps):
+            stop_signal = self._act(train_step.global_batch_size, stop_signal)
+            if stop_signal or self._is_due(self.options.save_checkpoints_steps):
                 self._save()
-            if stop:
-                self._exit(stop)
+            if stop_signal:
+                self._exit(stop_signal)
 
     def _make_pending_evaluation(self) -> None:
-        """Makes the evaluation that a signal prevented.
+        """Evaluates if a signal prevented the evaluation of this step.
 
-        The next checkpoint saves its result. Saving this step again would
-        leave a moment in which its checkpoint is incomplete.
+        Does not save the result, which the next checkpoint will hold: to save
+        this step again would make its checkpoint incomplete for a moment.
         """
         if self.progress.pending_evaluation:
             self._evaluate()
@@ -459,23 +480,25 @@ class Loop:
             self._exit_on_signal()
 
     def _exit_on_signal(self) -> None:
-        stop, *_ = self._agree()
-        if stop:
-            self._exit(stop)
+        stop_signal, *_ = self._agree()
+        if stop_signal:
+            self._exit(stop_signal)
 
-    def _exit(self, stop: int) -> None:
+    def _exit(self, stop_signal: int) -> None:
         self._wait_for_checkpoints()
-        logging.info("step %d: saved on signal %d", self.progress.step, stop)
+        text = "step %d: saved on signal %d"
+        logging.info(text, self.progress.step, stop_signal)
         self.writer.close()
-        self.preempted.exit(stop)
+        self.preempted.exit(stop_signal)
 
     def _wait_for_checkpoints(self) -> None:
-        """Returns when the last checkpoint is complete, on all workers."""
+        """Waits until the last checkpoint is complete, on all workers."""
         self.best.wait()
         self.saver.wait()
         strategies.wait_for_all(self.strategy)
 
     def _end(self) -> int:
+        """Returns the step at which the phase ends, as known now."""
         if self.progress.is_stopped:
             return self.progress.step
         return (
@@ -513,13 +536,17 @@ class Loop:
         return step >= self._end() or (period > 0 and step % period == 0)
 
     def _add(self, results: steps.StepResults) -> None:
-        """Adds steps to the interval; raises Diverged if one is not finite."""
+        """Counts steps and adds their metrics to the interval.
+
+        Raises:
+            Diverged: the loss or the gradients of a step are not finite.
+        """
         interval = self.progress.interval
         for i, is_applied in enumerate(results.is_applied):
             norm = float(results.gradient_norms[i])
             if is_applied:
                 if not np.isfinite([*results.sums[i], norm]).all():
-                    self._report_loss(float(results.sums[i, 0]), norm)
+                    self._raise_not_finite(float(results.sums[i, 0]), norm)
                 rows = zip(
                     results.names,
                     results.sums[i].tolist(),
@@ -532,17 +559,17 @@ class Loop:
                     entry[1] += weight
             self.progress.step += 1
 
-    def _report_loss(self, loss: float, norm: float) -> NoReturn:
+    def _raise_not_finite(self, loss: float, norm: float) -> NoReturn:
         step, describe = self.progress.step, self._phase.describe_batch
         records = describe(step - self._first_step) if describe else ""
-        self._diverge(
+        self._raise_diverged(
             f"step {step}: the loss is {loss:g} and the norm of the gradients "
             f"{norm:g}",
             "lower --learning_rate"
             + (f" or look at {records}" if records else ""),
         )
 
-    def _diverge(self, found: str, advice: str) -> NoReturn:
+    def _raise_diverged(self, found: str, advice: str) -> NoReturn:
         self.best.wait()
         self.saver.wait()
         self.writer.close()
@@ -554,42 +581,45 @@ class Loop:
         """Returns how long all processes of this run have trained."""
         return self._seconds_before + time.monotonic() - self._started
 
-    def _act(self, examples: int, stop: int) -> int:
-        """Writes metrics and evaluates, where it is time for them.
+    def _act(self, global_batch_size: int, stop_signal: int) -> int:
+        """Writes metrics and evaluates, each if it is due.
 
         Args:
-            examples: in a global batch.
-            stop: the signal to stop on, or 0.
+            global_batch_size: examples per step.
+            stop_signal: the signal that stops the run, or 0.
 
         Returns:
-            The signal to stop on, or 0.
+            stop_signal, or the signal that came during the evaluation.
         """
         skipped = None
         if self.learner.loss_scale is not None:
             try:
                 skipped = self.learner.loss_scale.check(self.progress.step)
             except precision.TooManySkipped as error:
-                self._diverge(error.found, error.advice)
+                self._raise_diverged(error.found, error.advice)
         if self._is_due(self.options.log_every):
-            self._write_interval(examples, skipped)
+            self._write_interval(global_batch_size, skipped)
         every = self.options.selection.every
         if not (self._phase.evaluate and every and self._is_due(every)):
-            return stop
-        if stop:
+            return stop_signal
+        if stop_signal:
             self.progress.pending_evaluation = True
-            return stop
+            return stop_signal
         self._evaluate()
         return self._agree()[0]
 
     def _evaluate(self) -> None:
-        """Evaluates the model, and keeps it if it is the best."""
-        progress, selection = self.progress, self.options.selection
+        """Evaluates the model, and keeps it if it is the best.
+
+        Sets pending_evaluation if a signal interrupts the evaluation.
+        """
+        progress = self.progress
         progress.pending_evaluation = True
-        # One of several workers cannot leave: the others would wait for it.
-        is_one = not strategies.is_multi_worker(self.strategy)
-        leave = self.preempted.interruptible if is_one else nullcontext
+        # If one of several workers left, the others would wait for it.
+        is_alone = not strategies.is_multi_worker(self.strategy)
+        context = self.preempted.interruptible if is_alone else nullcontext
         try:
-            with leave():
+            with context():
                 held_out = self._phase.evaluate()
         except preemption.Interrupted:
             return
@@ -605,21 +635,23 @@ class Loop:
         )
         if best != progress.best:
             progress.best, progress.best_step = best, progress.step
-        waited = (progress.step - progress.best_step) / selection.every
-        if 0 < selection.patience <= waited:
+        if self._is_patience_over():
             text = "step %d: no better since step %d, stopping early"
             logging.info(text, progress.step, progress.best_step)
             progress.is_stopped = True
 
-    def _write_interval(self, examples: int, skipped: int | None) -> None:
+    def _write_interval(
+        self, global_batch_size: int, skipped: int | None
+    ) -> None:
+        """Writes the means of the metrics since the last line."""
         step = self.progress.step
         values = {
             f"train/{name}": total / weight if weight else 0.0
             for name, (total, weight) in self.progress.interval.items()
         }
         schedule = self.learner.optimizer.schedule
-        rate = schedule(tf.constant(step - 1, tf.int64))
-        values["train/learning_rate"] = float(rate)
+        learning_rate = schedule(tf.constant(step - 1, tf.int64))
+        values["train/learning_rate"] = float(learning_rate)
         if skipped is not None:
             values["train/skipped_steps"] = skipped
         if self.learner.run_clock:
@@ -627,9 +659,10 @@ class Loop:
         if self._interval_steps:
             seconds = self._interval_seconds / self._interval_steps
             values["train/seconds_per_step"] = seconds
-            values["train/examples_per_second"] = examples / seconds
+            rate = global_batch_size / seconds
+            values["train/examples_per_second"] = rate
             if self._phase.throughput:
-                values.update(self._phase.throughput(examples / seconds))
+                values.update(self._phase.throughput(rate))
         self.writer.write(step, values)
         self.progress.interval = {}
         self._interval_seconds, self._interval_steps = 0.0, 0
@@ -645,16 +678,27 @@ class Loop:
     def _agree(
         self, seconds: float = 0.0, elapsed: float = 0.0
     ) -> tuple[int, float, float]:
-        """Makes all workers stop at the same step and call equally long."""
+        """Returns the same values on all workers, so that they act alike.
+
+        Args:
+            seconds: this worker's time per step.
+            elapsed: this worker's time since it began to train.
+
+        Returns:
+            The signal that stops the run, or 0, and the means of both times.
+        """
         signal = self.preempted.signal
         if not strategies.is_multi_worker(self.strategy):
             return signal, seconds, elapsed
         values = tf.constant([float(signal), seconds, elapsed, 1.0])
         total = strategies.sum_over_replicas(self.strategy, values).numpy()
-        # The sum of one or several signals is not a signal: SIGTERM it is.
-        stop = 0 if not total[0] else (signal or 15)
-        # Means: they wait for each other at every step, and take equally long.
-        return stop, float(total[1] / total[3]), float(total[2] / total[3])
+        # Workers that have received no signal take SIGTERM (15).
+        stop_signal = 0 if not total[0] else (signal or 15)
+        return (
+            stop_signal,
+            float(total[1] / total[3]),
+            float(total[2] / total[3]),
+        )
 
 
 def saved_variables(
@@ -662,7 +706,7 @@ def saved_variables(
     optimizer: optimizers.Optimizer | None = None,
     loss_scale: precision.LossScale | None = None,
 ) -> dict[str, tf.Variable]:
-    """Maps the names in a checkpoint to the variables."""
+    """Returns the variables that a checkpoint stores, by their names in it."""
     variables = {v.path: v.value for v in model.variables}
     if len(variables) != len(model.variables):
         raise ValueError("two variables of the model have the same path")
@@ -674,7 +718,11 @@ def saved_variables(
 
 
 def restore_model(model: Any, directory: str) -> int | None:
-    """Loads the last checkpoint's weights; returns its step, None if none."""
+    """Loads the weights of the last checkpoint in a directory.
+
+    Returns:
+        The checkpoint's step; None if there is no checkpoint.
+    """
     saver = checkpoints.Checkpoints(directory)
     latest = saver.latest()
     if latest is None:
@@ -682,8 +730,8 @@ def restore_model(model: Any, directory: str) -> int | None:
     return saver.restore(latest, saved_variables(model))[0]
 
 
-def seconds(directory: str) -> float:
-    """Returns the seconds of training until the last checkpoint, 0 if none."""
+def training_seconds(directory: str) -> float:
+    """Returns the time of training until the last checkpoint, 0 if none."""
     saver = checkpoints.Checkpoints(directory)
     latest = saver.latest()
     if latest is None:

@@ -491,7 +491,7 @@ class _ChoiceRun:
                 "checkpoint, and --do_train is not given"
             )
         step = self._train(model)
-        seconds = loop.seconds(self.folder)
+        seconds = loop.training_seconds(self.folder)
         return trained(step, seconds, self.activations.settings)
 
     @property

@@ -106,7 +106,7 @@ class PretrainingJob:
                 settings=settings,
             ),
             warm_start=self._warm_start,
-            begun=functools.partial(
+            on_start=functools.partial(
                 assembly.write_run_config, config, self.strategy
             ),
         )

@@ -72,7 +72,7 @@ def test_a_loss_that_is_not_finite_names_the_step(tmp_path):
     assert str(e.value).endswith("or look at record 64")
     assert "checkpoint" in str(e.value) and "checkpoint" not in e.value.reason
     assert e.value.step == 8
-    assert e.value.seconds > loop.seconds(str(tmp_path)) > 0
+    assert e.value.seconds > loop.training_seconds(str(tmp_path)) > 0
     assert not (tmp_path / "model.ckpt-9.index").exists()
     assert (tmp_path / "model.ckpt-6.index").exists()
 
@@ -231,11 +231,11 @@ def test_going_back_to_an_earlier_checkpoint_is_obeyed(tmp_path):
     go(str(tmp_path))
     text = (tmp_path / "checkpoint").read_text()
     (tmp_path / "checkpoint").write_text(text.replace("-6", "-3"))
-    seconds = loop.seconds(str(tmp_path))
+    seconds = loop.training_seconds(str(tmp_path))
     go, *_ = toy_run.make(QUICK)
     assert go(str(tmp_path)) == 3
     # What the first process took until step 3 is counted.
-    assert loop.seconds(str(tmp_path)) > seconds > 0
+    assert loop.training_seconds(str(tmp_path)) > seconds > 0
 
 
 def test_the_best_checkpoint_by_held_out_loss_is_kept(tmp_path):
