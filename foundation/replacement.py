@@ -1,4 +1,4 @@
-"""Lets a faster implementation take the place of a model's function.
+"""Replaces functions of a model by faster implementations.
 
 The functions in modeling/ are formulas. The program that runs a model may know
 an implementation of some of them that is faster on its hardware:

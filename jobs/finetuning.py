@@ -1,7 +1,7 @@
-"""Fine-tuning jobs: what the commands that train and predict a task share.
+"""Fine-tuning jobs: the training and prediction of all fine-tuned tasks.
 
-A command describes its task in a Job. The job builds models, trains them and
-loads trained ones:
+A command describes its task in a Job. A job builds models (TaskModel), trains
+them and loads trained ones:
 
     start = open_start(config)
     strategy = open_strategy(config, start)
@@ -35,10 +35,9 @@ from training import checkpoints, feed, inference, loop
 from weights import model_directory, pretrained
 
 TRAIN = "train"
-# The value of an evaluation by which models are compared, while training and
-# in a grid.
+# Name of the metric that selects the best model, while training and in a grid.
 SCORE = grid.SCORE
-_BEST = "best"  # Where the loop keeps the best checkpoint.
+_BEST = "best"  # Directory in which the loop keeps the best checkpoint.
 
 
 class Evaluation(Protocol):
@@ -59,16 +58,17 @@ class Job:
       strategy: the devices.
       task: a step.Task and a inference.Task.
       make_model: takes attention, bilstm_size, recompute, seed and dtype.
-      features: returns the features of a split; it caches.
+      features: takes a split; returns its features, which it caches.
       evaluate: evaluates a model on the development sets.
-      data_settings: values of flags that affect records, where they are not the
-        flag's own: the digest of a file instead of its name.
+      data_settings: by flag that affects the training records, the value to
+        compare in a resumed run if it is not the flag's own value: for a file,
+        its digest instead of its name.
       evaluation_settings: returns the same for flags that affect evaluations;
         called only if training evaluates.
-      num_examples: examples of an epoch, if features are parts of examples;
-        None if every row of features is an example.
-      load_beside: assigns weights from other files in a model's directory, and
-        returns the paths of their variables.
+      num_examples: number of examples per epoch; None if every row of the
+        training features is one example.
+      load_extra_weights: takes a model and its directory; assigns weights from
+        other files there, and returns the paths of these variables.
     """
 
     config: run_config.FinetuningConfig
@@ -81,7 +81,7 @@ class Job:
     data_settings: Mapping[str, Any]
     evaluation_settings: Callable[[], Mapping[str, Any]]
     num_examples: int | None = None
-    load_beside: Callable[[Any, str], Collection[str]] | None = None
+    load_extra_weights: Callable[[Any, str], Collection[str]] | None = None
 
     @property
     def is_chief(self) -> bool:
@@ -89,16 +89,22 @@ class Job:
         return assembly.is_chief(self.strategy)
 
     def lengths_up_to(self, longest: int) -> list[int]:
-        """Returns the lengths that batches may have."""
+        """Returns the lengths of batches for examples of up to `longest`."""
         return assembly.batch_lengths(self.config, self.strategy, longest)
 
     @property
     def lengths(self) -> list[int]:
-        """The lengths that batches may have."""
+        """The lengths of batches, up to --max_seq_length."""
         return self.lengths_up_to(self.config.max_seq_length)
 
-    def found_settings(self, *, evaluates: bool) -> dict[str, Any]:
-        """Returns the values, by flag, that are not the flags' own."""
+    def resolved_settings(self, *, evaluates: bool) -> dict[str, Any]:
+        """Returns, by flag, values that replace the flag's own.
+
+        They identify the contents of files, e.g. by a digest.
+
+        Args:
+          evaluates: whether to include flags that affect evaluations.
+        """
         tokenizer = self.start.tokenizer
         return {
             "vocab_file": tokenizer.vocabulary.sha256,
@@ -109,14 +115,14 @@ class Job:
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """The values, by flag, that decide how the runs of a grid end."""
+        """The values, by flag, that affect the results of the grid's runs."""
         return {
             **assembly.flag_values(self.config, "records", "result"),
-            **self.found_settings(evaluates=self.config.needs_evaluation),
+            **self.resolved_settings(evaluates=self.config.needs_evaluation),
         }
 
     def build(self, seed: int) -> "TaskModel":
-        """Makes the model, with random weights of a seed."""
+        """Builds a model with random weights of a seed, and its predictor."""
         with self.strategy.scope():
             model = self.make_model(
                 attention=self.start.attention,
@@ -151,18 +157,21 @@ class TaskModel:
             tokenizer=start.tokenizer,
             reinit_layers=self.job.config.reinit_layers,
         )
-        self._load_beside(start.init_checkpoint)
+        self._load_extra_weights(start.init_checkpoint)
 
     def assign(self, weights: str | None) -> None:
         """Assigns the weights of a model that was trained for the task.
 
+        Args:
+          weights: a model directory or a checkpoint; None is refused.
+
         Raises:
-          InputError: there are none, or they are not of such a model.
+          InputError: weights is None or was not trained for the task.
         """
         pretrained.require_weights(weights)
         model_directory.check_task(self.model, weights)
         report = pretrained.assign(self.model, weights)
-        found = self._load_beside(weights)
+        found = self._load_extra_weights(weights)
         missing = [path for path in report.initialized if path not in found]
         if missing:
             raise errors.InputError(
@@ -170,10 +179,12 @@ class TaskModel:
                 f"{', '.join(missing)} are missing; --do_train"
             )
 
-    def _load_beside(self, weights: str | None) -> Collection[str]:
-        if weights is None or self.job.load_beside is None:
+    def _load_extra_weights(self, weights: str | None) -> Collection[str]:
+        if weights is None or self.job.load_extra_weights is None:
             return ()
-        return self.job.load_beside(self.model, file_system.folder_of(weights))
+        return self.job.load_extra_weights(
+            self.model, file_system.folder_of(weights)
+        )
 
     def predict(
         self, features: Features, batch_size: int
@@ -185,7 +196,7 @@ class TaskModel:
     def predictions(
         self, features: Features, batch_size: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the same batch by batch; see Predictor.batches."""
+        """Yields the predictions batch by batch; see Predictor.batches."""
         return self.predictor.batches(self._batches(features, batch_size))
 
     def _batches(self, features: Features, batch_size: int) -> Callable:
@@ -202,12 +213,12 @@ class TaskModel:
         job, config = self.job, self.job.config
         features = job.features(TRAIN)
         evaluates = config.eval_every_steps > 0
-        found = job.found_settings(evaluates=evaluates)
+        found = job.resolved_settings(evaluates=evaluates)
         return train_epochs(
             job,
             self.model,
             run,
-            Epoch(
+            TrainingSet(
                 length_groups.endless_batches(
                     features,
                     batch_size=config.train_batch_size,
@@ -225,8 +236,8 @@ class TaskModel:
         )
 
 
-class Epoch(NamedTuple):
-    """The training set: its endless batches, and the size of an epoch."""
+class TrainingSet(NamedTuple):
+    """Endless training batches, and the number of examples per epoch."""
 
     make_batches: feed.MakeBatches
     num_examples: int
@@ -236,7 +247,7 @@ def train_epochs(
     job: Job,
     model: Any,
     run: grid.Run,
-    epoch: Epoch,
+    training_set: TrainingSet,
     *,
     settings: loop.Settings,
     warm_start: Callable[[], None] | None = None,
@@ -246,11 +257,11 @@ def train_epochs(
     """Trains a model for --num_train_epochs, or until evaluations end the run.
 
     Args:
-      job: gives the flags, the task and the devices.
-      model: made in the strategy's scope.
-      run: gives the learning rate, the seed and the directory.
-      epoch: the training set.
-      settings: what a resumed run is compared by.
+      job: its flags, task and devices are used.
+      model: the model, made in the strategy's scope.
+      run: the learning rate, the seed and the directory.
+      training_set: the batches.
+      settings: the settings that a resumed run compares.
       warm_start: assigns the pre-trained weights.
       evaluate: returns metrics on held-out data, SCORE among them.
       rate_multiplier: maps a variable's path to a factor on its learning rate.
@@ -260,7 +271,9 @@ def train_epochs(
     """
     config = job.config
     num_steps = num_train_steps(
-        epoch.num_examples, config.train_batch_size, config.num_train_epochs
+        training_set.num_examples,
+        config.train_batch_size,
+        config.num_train_epochs,
     )
     run_flags = config.run(
         learning_rate=run.learning_rate,
@@ -280,7 +293,9 @@ def train_epochs(
     loop.train(
         learner,
         strategy=job.strategy,
-        phases=[loop.Phase(num_steps, epoch.make_batches, evaluate=evaluate)],
+        phases=[
+            loop.Phase(num_steps, training_set.make_batches, evaluate=evaluate)
+        ],
         options=assembly.loop_options(
             run_flags,
             num_steps,
@@ -303,7 +318,7 @@ def num_train_steps(
     """Returns the steps of all epochs, computed as google-research/bert does.
 
     Raises:
-      InputError: there is none.
+      InputError: that is less than one step.
     """
     steps = int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
@@ -317,7 +332,7 @@ def num_train_steps(
 def restore(
     config: run_config.FinetuningConfig, model: Any, output_dir: str
 ) -> int | None:
-    """Loads the weights that a run ended with.
+    """Loads the weights of a run: with early stopping the best, else the last.
 
     Returns:
       Their step; None if the run has no checkpoint.
@@ -334,10 +349,9 @@ def open_start(
 ) -> pretrained.Start:
     """Finds the pre-trained model and its tokenizer.
 
-    A command that does not train predicts with the model in output_dir, if
-    there is one, and needs that model's labels and tokenizer. A command that
-    trains never starts from there: the next run of a grid would start from the
-    best one.
+    A command that does not train uses the model in output_dir, if there is one,
+    with its labels and tokenizer. A command that trains never starts from that
+    model, because the next run of a grid would start from the best run's.
     """
     init_checkpoint = config.init_checkpoint
     if config.do_train:
@@ -370,16 +384,17 @@ def open_strategy(
     start: pretrained.Start,
     **batch_sizes: int,
 ) -> Any:
-    """Opens the devices; call it when all other checks have passed.
+    """Checks output_dir, opens the devices and writes the flags.
 
-    Writes the flags of a command that does not train, unless output_dir has
-    those of a training. A training writes its flags when it begins.
+    Call it when all other checks have passed. It writes run_config.json only
+    for a command that does not train, and not over that of a training, which
+    is written when the training begins.
 
     Args:
       config: the flags.
-      start: its model is compared with the one in output_dir.
-      **batch_sizes: by flag, besides those of training and prediction; they
-        must be divisible by the number of replicas.
+      start: its model must fit that in output_dir, if there is one.
+      **batch_sizes: by flag, sizes that the number of replicas must divide, in
+        addition to train_batch_size and predict_batch_size.
 
     Returns:
       A tf.distribute.Strategy.
@@ -401,7 +416,7 @@ def open_strategy(
 def open_files(
     config: run_config.FinetuningConfig, job: Job
 ) -> run_files.RunFiles:
-    """Returns the files that a command writes besides the task's."""
+    """Returns the writer of those files that do not depend on the task."""
     results, trained_with = grid.Results(config.output_dir), None
     if not config.do_train:
         results.read()
@@ -418,17 +433,21 @@ def open_files(
 
 
 def load(job: Job) -> tuple[TaskModel, int]:
-    """Loads the model of --output_dir or --init_checkpoint, and its step.
+    """Loads the model of --output_dir or --init_checkpoint.
+
+    Returns:
+      The model and its step; 0 if it was not trained in output_dir.
 
     Raises:
       InputError: there is none, or it is an encoder without the task's head.
     """
     config = job.config
     task_model = job.build(config.random_seed)
-    # 1 the model of a finished training
-    # 2 the last checkpoint of an unfinished one
-    # 3 a model from elsewhere in output_dir
+    # 1 the model of a finished training in output_dir (kept.json exists)
+    # 2 the checkpoint of an unfinished training in output_dir
+    # 3 a model in output_dir that was not trained there
     # 4 init_checkpoint
+    # The order is important.
     kept = grid.kept(config.output_dir)
     has_model = model_directory.has_model(config.output_dir)
     if kept is None or not has_model:
@@ -449,25 +468,31 @@ def train_grid(
 ) -> tuple[TaskModel, int]:
     """Trains all runs of a job's grid; returns the best model and its step.
 
-    A run that finished earlier is not trained again. Of the others, one is in
-    memory at a time. A run that diverges is finished; the grid continues.
+    A run that an earlier command has finished is trained again only if it is
+    the best and its model was not saved. One model is in memory at a time. A
+    run that diverges counts as finished, and the grid continues.
 
     Args:
       job: what is trained.
       results: receives the results of every run.
-      save_model: writes a model into output_dir; called with the best so far.
+      save_model: writes a model into output_dir; called after every run that is
+        the best so far.
+
+    Raises:
+      InputError: an earlier run of the grid had other settings, or all runs
+        have diverged.
     """
     config = job.config
     runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
     for run in runs:
         _reuse(job, run, results)
     assembly.write_run_config(config, job.strategy)
-    # Read before the first run ends, when the chief writes both again.
+    # Read now: the chief replaces both files when the first run ends.
     kept = grid.kept(config.output_dir)
     has_model = model_directory.has_model(config.output_dir)
     reused = {run for run in runs if run in results}
-    # The run whose model is in output_dir. A grid of other runs may have left
-    # the model of another there.
+    # The run whose model is in output_dir, if it is one of this grid's: an
+    # earlier grid may have saved the model of another run there.
     saved = {run for run in reused if has_model and run.matches(kept)}
     task_model, last = None, None
     for run in runs:
@@ -478,7 +503,8 @@ def train_grid(
     results.check()
     while (best := results.best_run) not in saved:
         logging.info(
-            "%s is trained once more: it is the best, and not kept", best.name
+            "%s is trained again: it is the best, but its model is not saved",
+            best.name,
         )
         task_model = None
         task_model, last = _train_run(job, best, results, save_model), best
@@ -494,9 +520,12 @@ def train_grid(
 
 
 def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
-    """Adds the results of a grid's run that has finished earlier.
+    """Adds the results of a grid's run that an earlier command has finished.
 
     The only run of a job still has its checkpoints, and is resumed instead.
+
+    Raises:
+      InputError: the earlier run had other settings.
     """
     finished = run.result()
     if finished is not None:
@@ -556,10 +585,10 @@ def _train_run(
 
 
 def _build_alone(job: Job, seed: int) -> TaskModel:
-    """Builds a model after the memory of the former one has been freed.
+    """Builds a model after freeing the memory of the previous one.
 
-    A compiled step and its bound method refer to each other, and to the weights
-    and slots of the former model, which Python would free sometime later.
+    A compiled step and its bound method refer to each other and to the weights
+    and slots of the previous model; only the garbage collector frees them.
     """
     gc.collect()
     return job.build(seed)

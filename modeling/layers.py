@@ -17,10 +17,10 @@ A `TransformerBlock` maps hidden states x [B, S, H] to new ones:
     x = LayerNorm(x + dropout(gelu(x W_1 + b_1) W_2 + b_2))
 
 The first part of this file holds the formulas as pure functions, the second
-part the layers, which own the weights. Each layer is given its scope in the
-released checkpoints as `path`, and creates its variables by a
-`variables.Maker`. Variables are float32 and are cast to the compute dtype where
-they are used. Softmax and LayerNorm always compute in float32.
+part the layers, which own the weights. Each layer takes `path`, its scope in
+the released checkpoints, and `make`, a `variables.Maker` that creates its
+variables. Variables are float32 and are cast to the compute dtype where they
+are used. Softmax and LayerNorm always compute in float32.
 """
 
 import keras
@@ -30,10 +30,10 @@ from foundation import replacement
 from modeling import dropout, variables
 from modeling.config import LAYER_NORM_EPSILON, BertConfig
 
-# The bias of hidden positions: it fits into float16, and is low enough for a
-# probability of zero.
+# Added to the scores of hidden positions, i.e. those that a query does not see.
+# It fits into float16, and is low enough for a probability of zero.
 # https://github.com/google-research/bert/blob/master/modeling.py#L709
-HIDDEN = -10000.0
+HIDDEN_BIAS = -10000.0
 
 
 def gelu(x):
@@ -134,9 +134,9 @@ def attend(query, key, value, attention_bias, dropout_seed=None, *, rate=0.0):
 def attention_bias(
     input_mask, *, left_to_right: bool, packed: bool, query_positions=None
 ):
-    """Computes what is added to scores: 0, or HIDDEN for hidden positions.
+    """Computes what to add to scores: 0, or HIDDEN_BIAS at hidden positions.
 
-        bidirectional   input_mask 1 1 1 0 -> 0 0 0 HIDDEN, the same for all
+        always          hides padding: input_mask 1 1 0 -> 0 0 HIDDEN_BIAS
         left_to_right   also hides the positions after that of the query
         packed          also hides positions with another instance number
 
@@ -152,7 +152,7 @@ def attention_bias(
         [B, 1, Q, S].
     """
     keys = input_mask[:, None, None, :]
-    # As released, padding positions see the real ones, too.
+    # As released, queries at padding positions see the real positions, too.
     is_visible = keys > 0  # [B, 1, 1, S]
     if packed:
         queries = input_mask
@@ -165,7 +165,7 @@ def attention_bias(
         queries = order[None] if query_positions is None else query_positions
         is_past = order <= queries[:, None, :, None]
         is_visible = ops.logical_and(is_visible, is_past)
-    return (1.0 - ops.cast(is_visible, "float32")) * HIDDEN
+    return (1.0 - ops.cast(is_visible, "float32")) * HIDDEN_BIAS
 
 
 def gather(x, positions):
@@ -301,11 +301,11 @@ class Embeddings(keras.layers.Layer):
 
 
 class SelfAttention(keras.layers.Layer):
-    """Lets each query position gather from the positions that it may see.
+    """Mixes the values of the visible positions for each query position.
 
     1. query, key and value projections, each split into N heads
     2. context = dropout(softmax(query key^T / sqrt(D) + bias)) value
-    3. the contexts of all heads side by side, projected to H
+    3. the contexts of all heads, concatenated and projected to H
 
     Checkpoint: bert/encoder/layer_N/attention/{self,output/dense}/...
     """
@@ -324,11 +324,11 @@ class SelfAttention(keras.layers.Layer):
         self.built = True
 
     def call(self, x, memory, attention_bias, dropout_seed=None):
-        """Attends.
+        """Computes the output of all heads.
 
         Args:
-            x: float [B, Q, H], the query positions.
-            memory: float [B, S, H], all positions.
+            x: float [B, Q, H], the hidden states of the query positions.
+            memory: float [B, S, H], those of all positions: keys and values.
             attention_bias: float32 [B, 1, 1 or Q, S], added to the scores.
             dropout_seed: int32 [2], or None for inference.
 
@@ -358,7 +358,7 @@ class FeedForward(keras.layers.Layer):
     """
 
     def __init__(self, path: str, config: BertConfig, *, make, dtype=None):
-        """Creates the projections to I and back to H."""
+        """Creates two projections: H -> I and I -> H."""
         super().__init__(name="feed_forward", dtype=dtype, autocast=False)
         hidden, intermediate = config.hidden_size, config.intermediate_size
         options = {"make": make, "dtype": self.dtype_policy}
@@ -394,7 +394,7 @@ class TransformerBlock(keras.layers.Layer):
         make: variables.Maker,
         dtype=None,
     ):
-        """Creates both halves, each with its LayerNorm."""
+        """Creates attention and feed-forward, each with its LayerNorm."""
         super().__init__(name=_name(path), dtype=dtype, autocast=False)
         self.rate = config.hidden_dropout_prob
         size = config.hidden_size
@@ -410,7 +410,7 @@ class TransformerBlock(keras.layers.Layer):
         self.built = True
 
     def call(self, x, memory, attention_bias, dropout_seed=None):
-        """Maps float [B, Q, H] to the same shape; see SelfAttention."""
+        """Maps float [B, Q, H] to the same shape; Args as in SelfAttention."""
         seeds = dropout.split(dropout_seed, 3)
         residual = x
         x = self.attention(x, memory, attention_bias, seeds[0])

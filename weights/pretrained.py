@@ -1,7 +1,11 @@
-"""Pre-trained models: what a run starts from, and the loading of weights.
+"""Pre-trained models: finds a model's files and loads its weights.
 
-Values that no flag gives are read from the files beside --init_checkpoint, or
-from a run's own directory if it holds a trained model.
+    open_start       flags -> Start: config, tokenizer, path of the weights
+    assign           weights of a checkpoint -> a model
+    load_masked_lm   path -> a new model and its tokenizer
+
+What the flags do not give is read from the files beside --init_checkpoint, or,
+without that flag, from the trained model in --output_dir.
 """
 
 import dataclasses
@@ -28,16 +32,17 @@ _PADDING = 128
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a run starts from.
+    """The model that a run starts from.
 
     Attributes:
       config: the model's hyperparameters.
       tokenizer: for the run's texts.
       attention: see modeling.encoder.
       bilstm_size: of the BiLSTM under the head; 0 without one.
-      labels: the classes of the weights, or None.
-      problem_type: transformers' name, or None.
-      init_checkpoint: the weights, or None for random ones.
+      labels: the classes that the weights were trained for, or None if unknown.
+      problem_type: the kind of classification as transformers calls it, or
+        None.
+      init_checkpoint: the path of the weights; None for random weights.
     """
 
     config: BertConfig
@@ -59,16 +64,16 @@ def open_start(
     bilstm_size: int | None = None,
     max_seq_length: int,
 ) -> Start:
-    """Finds and checks what a run starts from.
+    """Finds and checks the model that a run starts from.
 
     Args:
-      output_dir: its model is used if there is no init_checkpoint; may be None.
+      output_dir: its model is used if init_checkpoint is None; may be None.
       init_checkpoint: a model directory or a checkpoint.
       bert_config_file: replaces the config beside the weights.
       vocab_file: replaces the vocabulary beside the weights.
       do_lower_case: replaces the setting beside the weights.
       bilstm_size: replaces the setting beside the weights.
-      max_seq_length: the number of positions that the model must have.
+      max_seq_length: the model must have as many positions.
 
     Raises:
       InputError: something is missing or does not fit.
@@ -160,7 +165,11 @@ def _no_config(
 
 
 def _labels(source: Source) -> list[str] | None:
-    """Returns the classes; transformers does not write LABEL_0 and LABEL_1."""
+    """Returns the classes of the weights, or None if unknown.
+
+    transformers does not write the names of two classes if they are the default
+    ones, LABEL_0 and LABEL_1.
+    """
     settings, weights = source.settings, source.tensors.get("output_weights")
     if (
         settings.labels is None
@@ -210,9 +219,9 @@ def check_vocabulary(vocab_size: int, found: int, where: str) -> None:
 def check_same_tokens(
     tokenizer: wordpiece.Tokenizer, directory: str, where: str
 ) -> None:
-    """Refuses a vocabulary with other tokens than the one beside the weights.
+    """Refuses a vocabulary that does not fit the one beside the weights.
 
-    Further tokens at the end, and words that replace [unusedN], are allowed.
+    It may have more tokens at its end, and may replace [unusedN] by others.
 
     Args:
       tokenizer: with the given vocabulary.
@@ -220,7 +229,7 @@ def check_same_tokens(
       where: the given vocabulary's file or flag, for the message.
 
     Raises:
-      InputError: an id has different tokens.
+      InputError: an id has different tokens in the two vocabularies.
     """
     if not tokenizer_files.has_vocabulary(directory):
         return
@@ -284,12 +293,12 @@ def assign(
     Args:
       model: one of modeling.models.
       init_checkpoint: anything that `checkpoint_sources` reads.
-      tokenizer: of the run; compared with the checkpoint's unless None.
-      reinit_layers: number of top layers that keep their initial values, as
-        the pooler does if it is not 0.
+      tokenizer: of the run; must fit the checkpoint's. None is not compared.
+      reinit_layers: number of top layers that keep their initial values. If it
+        is not 0, the pooler keeps them, too.
 
     Returns:
-      What was assigned.
+      What was assigned; None without a checkpoint.
 
     Raises:
       InputError: the checkpoint cannot be read, or belongs to another model.
@@ -350,11 +359,11 @@ def require_weights(init_checkpoint: str | None) -> None:
 
 
 def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
-    """Returns the factors of layer-wise learning rates, by variable path.
+    """Returns a function: path of a variable -> factor on its learning rate.
 
-    The head and the pooler have the factor 1, the top layer `decay`, the layer
-    below its square, and so on down to the embeddings. Returns None for a decay
-    of 1.
+    The factors are 1 for the head and the pooler, decay for the top layer,
+    decay^2 for the layer below it, ..., decay^(num_layers + 1) for the
+    embeddings. Returns None for a decay of 1.
     """
     if decay == 1.0:
         return None

@@ -521,7 +521,7 @@ class _ChoiceRun:
             ),
             model,
             self._run,
-            finetuning.Epoch(
+            finetuning.TrainingSet(
                 activations.with_activations(
                     make_batches, TRAIN, self.choice.layers
                 ),

@@ -201,7 +201,7 @@ def _modeling(
             num_classes=count,
             forbidden=tagging.forbidden(data.labels, scheme),
         ),
-        "load_beside": load,
+        "load_extra_weights": load,
     }
 
 
