@@ -1,6 +1,7 @@
 """Proves the masking facts of the released code over many instances.
 
-Shares are held to five standard deviations of the binomial, at fixed seeds.
+Fractions are compared within five standard deviations of the binomial, at
+fixed seeds.
 pytest tests/data/pretraining/masking_test.py
 """
 

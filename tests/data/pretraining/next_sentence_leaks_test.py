@@ -14,13 +14,13 @@ from scipy import stats
 
 from data.pretraining import instances
 
-DOCUMENTS, SENTENCES, PIECES = 60, 20, 10
+DOCUMENTS, SENTENCES, TOKENS = 60, 20, 10
 
 
 @pytest.fixture(scope="module")
 def found():
     """The instances of equal documents, in the order of the shards."""
-    sentences = np.arange(DOCUMENTS * SENTENCES + 1) * PIECES
+    sentences = np.arange(DOCUMENTS * SENTENCES + 1) * TOKENS
     corpus = instances.Corpus(
         tokens=np.zeros(sentences[-1], np.uint16),
         sentence_starts=sentences,
@@ -38,7 +38,7 @@ def found():
 
 
 def document(start):
-    return start // (SENTENCES * PIECES)
+    return start // (SENTENCES * TOKENS)
 
 
 def chance(values, labels) -> float:
