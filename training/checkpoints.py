@@ -11,11 +11,12 @@ is replaced; only then are old ones removed. Killed at any moment, the directory
 holds the old checkpoint, or the new one, or both.
 """
 
+import contextlib
 import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -29,6 +30,15 @@ _PREFIX = "model.ckpt"
 _POINTER = "checkpoint"
 _DATA = ".data-00000-of-00001"
 _STATE = "training_state"
+# What TensorFlow's reader raises for damaged files.
+_READER_ERRORS = (
+    tf.errors.OpError,
+    IndexError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class Checkpoints:
@@ -69,11 +79,23 @@ class Checkpoints:
         """Returns the prefix that `checkpoint` names, or the newest one.
 
         Users may edit `checkpoint` to go back to an earlier step.
+
+        Raises:
+            InputError: a data file is missing. A killed run never leaves an
+                index without its data.
         """
-        named = _named(self._directory)
-        if named and _is_complete(named):
-            return named
         found = steps(self._directory)
+        for step in found:
+            prefix = _path(self._directory, step)
+            if not tf.io.gfile.exists(prefix + _DATA):
+                raise errors.InputError(
+                    f"--output_dir: {prefix}{_DATA} is missing; restore it, or "
+                    f"remove {prefix}.index to continue from the checkpoint "
+                    "before"
+                )
+        named = _named(self._directory)
+        if named and tf.io.gfile.exists(named + ".index"):
+            return named
         return _path(self._directory, found[-1]) if found else None
 
     def save(
@@ -130,22 +152,21 @@ class Checkpoints:
         Raises:
             InputError: the checkpoint is of another model or optimizer.
         """
-        try:
+        with _readable(prefix):
             # tf.train.load_checkpoint would take the prefix for a directory in
             # ram://.
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             shapes = reader.get_variable_to_shape_map()
-            _check_same_model(prefix, shapes, variables)
-            for name, variable in variables.items():
-                variable.assign(reader.get_tensor(name))
+        _check_same_model(prefix, shapes, variables)
+        for name, variable in variables.items():
+            with _readable(prefix):
+                value = reader.get_tensor(name)
+            variable.assign(value)
+        with _readable(prefix):
             step = int(reader.get_tensor("global_step"))
             text = reader.get_tensor(_STATE) if _STATE in shapes else b"{}"
-        except (tf.errors.OpError, RuntimeError) as error:
-            raise errors.InputError(
-                f"--output_dir: {prefix} cannot be read, remove it to "
-                f"continue from the one before: {str(error).splitlines()[0]}"
-            ) from error
-        return step, json.loads(text)
+            state = json.loads(text)
+        return step, state
 
     def _point_to(self, step: int) -> None:
         kept = [s for s in steps(self._directory) if s <= step]
@@ -248,21 +269,29 @@ def remove_all(directory: str) -> None:
 
 
 def steps(directory: str) -> list[int]:
-    """Lists the steps of the complete checkpoints, in ascending order."""
+    """Lists the steps of the checkpoints, in ascending order."""
     if not tf.io.gfile.isdir(directory):
         return []
     pattern = re.compile(rf"{re.escape(_PREFIX)}-(\d+)\.index")
     matches = map(pattern.fullmatch, tf.io.gfile.listdir(directory))
-    found = sorted(int(m[1]) for m in matches if m)
-    return [s for s in found if _is_complete(_path(directory, s))]
+    return sorted(int(m[1]) for m in matches if m)
 
 
 def _path(directory: str, step: int) -> str:
     return os.path.join(directory, f"{_PREFIX}-{step}")
 
 
-def _is_complete(prefix: str) -> bool:
-    return all(tf.io.gfile.exists(prefix + s) for s in (".index", _DATA))
+@contextlib.contextmanager
+def _readable(prefix: str) -> Iterator[None]:
+    """Raises InputError if a checkpoint cannot be read in its body."""
+    try:
+        yield
+    except _READER_ERRORS as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise errors.InputError(
+            f"--output_dir: {prefix} cannot be read, remove it to continue "
+            f"from the one before: {reason}"
+        ) from error
 
 
 def _named(directory: str) -> str | None:

@@ -9,6 +9,7 @@ import time
 import pytest
 import tensorflow as tf
 
+from foundation import errors
 from training import checkpoints
 
 
@@ -67,3 +68,34 @@ def test_what_is_not_finite_is_never_the_best(tmp_path, higher, expected):
     assert offer(best, values) == expected
     step = 2 if higher else 4
     assert checkpoints.steps(str(tmp_path / "best")) == [step]
+
+
+DATA = "model.ckpt-2.data-00000-of-00001"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run's checkpoints of steps 1 and 2, with a variable of 40 kB."""
+    saver = checkpoints.Checkpoints(str(tmp_path))
+    variables = {"weight": tf.Variable(tf.range(10_000.0))}
+    for step in (1, 2):
+        saver.save(step, variables, {})
+    return tmp_path, saver, variables
+
+
+@pytest.mark.parametrize("name", [DATA, "model.ckpt-2.index"])
+@pytest.mark.parametrize("length", [0, 30, 1000])
+def test_a_truncated_file_is_named_in_one_line(saved, name, length):
+    folder, saver, variables = saved
+    os.truncate(folder / name, min(length, (folder / name).stat().st_size - 1))
+    with pytest.raises(errors.InputError, match="model.ckpt-2 cannot be read"):
+        saver.restore(saver.latest(), variables)
+
+
+def test_an_index_whose_data_is_missing_is_named(saved):
+    folder, saver, variables = saved
+    (folder / DATA).unlink()
+    with pytest.raises(errors.InputError, match=f"{DATA} is missing"):
+        saver.latest()
+    (folder / "model.ckpt-2.index").unlink()  # As the message says.
+    assert saver.restore(saver.latest(), variables) == (1, {})
