@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 import errors
+from training import unused_gpus
 
 NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
@@ -54,15 +55,12 @@ def create(
         strategy = _tpu(tpu_name or master, tpu_zone, gcp_project)
         _check_cores(strategy, num_tpu_cores)
     else:
-        for gpu in tf.config.list_physical_devices("GPU"):
+        gpus = tf.config.list_physical_devices("GPU")
+        for gpu in gpus:
             _call_early(tf.config.experimental.set_memory_growth, gpu, True)
+        if not gpus:
+            unused_gpus.warn()
         strategy = _on_this_machine(name, num_replicas)
-    logging.info(
-        "strategy %s: %d replica(s), devices %s",
-        type(strategy).__name__,
-        strategy.num_replicas_in_sync,
-        strategy.extended.worker_devices,
-    )
     return strategy
 
 
