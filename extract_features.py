@@ -29,7 +29,6 @@ import errors
 import tensorflow_setup  # noqa: F401
 
 # isort: split
-import tensorflow as tf
 
 from data import length_groups
 from data.features import Features
@@ -45,7 +44,6 @@ from training import (
     config_flags,
     feed,
     finetuning_config,
-    precision,
     prediction,
     run_config,
 )
@@ -149,9 +147,6 @@ def open_model(
     """Returns what maps features to batches of their layers."""
     strategy = assembly.make_strategy(config, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
-    if precision.choose(config.precision) == "float32":
-        # GPUs would multiply in TF32, with the mantissa of float16.
-        tf.config.experimental.enable_tensor_float_32_execution(False)
     with strategy.scope():
         model = feature_extraction.make_encoder(
             start.config,

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.framework import config as tf_config
 
 from training import (
     clock,
@@ -51,8 +52,38 @@ def make_strategy(
     )
     if output_dir is not None:
         shared_folder.check(strategy, output_dir)
-    logging.info("precision %s", precision.choose(config.precision))
+    precision.forbid_tf32()
+    logging.info("%s", describe(config, strategy))
     return strategy
+
+
+def describe(
+    config: run_config.DeviceConfig, strategy: tf.distribute.Strategy
+) -> str:
+    """Returns one line: devices, strategy, precision, XLA, determinism."""
+    name = throughput.device_name()
+    is_deterministic = tf_config.is_op_determinism_enabled()
+    return "; ".join(
+        [
+            f"devices: {', '.join(strategy.extended.worker_devices)}"
+            + (f" ({name})" if name else ""),
+            f"strategy: {type(strategy).__name__}, "
+            f"{strategy.num_replicas_in_sync} replica(s)",
+            f"precision: {precision.choose(config.precision)}",
+            f"XLA: {_xla(config)}",
+            f"deterministic operations: {'yes' if is_deterministic else 'no'}",
+        ]
+    )
+
+
+def _xla(config: run_config.DeviceConfig) -> str:
+    if tf.config.list_logical_devices("TPU"):
+        return "on"
+    if uses_xla(config):
+        return "on"
+    if compiles_parts(config, _LEAST_STEPS):
+        return f"for parts of a step, in runs of {_LEAST_STEPS} steps or more"
+    return "off"
 
 
 def check_batch_sizes(

@@ -36,6 +36,15 @@ def choose(name: str = "auto") -> str:
     return "bfloat16" if _cpu_multiplies_bfloat16() else "float32"
 
 
+def forbid_tf32() -> None:
+    """Makes products of float32 matrices exact to float32 on every GPU.
+
+    From Ampere on TensorFlow would round their factors to TF32, which has
+    float16's mantissa.
+    """
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
 def policy(compute_dtype: str) -> str:
     """Maps a compute dtype to the Keras policy with float32 variables."""
     return "float32" if compute_dtype == "float32" else f"mixed_{compute_dtype}"

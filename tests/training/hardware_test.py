@@ -3,13 +3,20 @@
 pytest tests/training/hardware_test.py
 """
 
+import glob
 import types
 
 import pytest
 import tensorflow as tf
 
 import errors
-from training import assembly, precision, run_config, strategy
+from training import (
+    assembly,
+    precision,
+    run_config,
+    strategy,
+    unused_gpus,
+)
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}}'
 
@@ -155,3 +162,122 @@ def test_xla_is_asked_for_where_it_helps(monkeypatch, devices, flag, expected):
     pretend(monkeypatch, **devices)
     config = types.SimpleNamespace(use_xla=flag)
     assert assembly.uses_xla(config) == expected
+
+
+def test_the_start_is_told_in_one_line(monkeypatch, caplog):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    config = run_config.DeviceConfig(precision="float32", use_xla="true")
+    with caplog.at_level("INFO"):
+        assembly.make_strategy(config, output_dir=None)
+    (line,) = [
+        r.getMessage() for r in caplog.records if "XLA" in r.msg % r.args
+    ]
+    assert line.startswith("devices: ") and "CPU:0" in line
+    for part in (
+        "strategy: OneDeviceStrategy, 1 replica(s)",
+        "precision: float32",
+        "XLA: on",
+        "deterministic operations: no",
+    ):
+        assert part in line.split("; ")
+    # What the line says of float32 is so on GPUs with TF32.
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"precision": "float32"}, "XLA: off"),
+        ({"precision": "bfloat16"}, "XLA: for parts of a step"),
+        ({"precision": "bfloat16", "use_xla": "false"}, "XLA: off"),
+    ],
+    ids=["float32", "bfloat16", "off"],
+)
+def test_the_line_says_what_xla_compiles(flags, expected):
+    config = run_config.DeviceConfig(**flags)
+    line = assembly.describe(config, tf.distribute.OneDeviceStrategy("CPU:0"))
+    assert any(part.startswith(expected) for part in line.split("; "))
+
+
+def test_deterministic_operations_are_told(monkeypatch):
+    monkeypatch.setattr(
+        assembly.tf_config, "is_op_determinism_enabled", lambda: True
+    )
+    line = assembly.describe(
+        run_config.DeviceConfig(), tf.distribute.OneDeviceStrategy("CPU:0")
+    )
+    assert line.endswith("deterministic operations: yes")
+
+
+@pytest.fixture
+def unused(monkeypatch, tmp_path):
+    """A machine with two GPUs, a CUDA 12 build and no library."""
+    for number in range(2):
+        (tmp_path / f"nvidia{number}").touch()
+    (tmp_path / "nvidiactl").touch()
+    monkeypatch.setattr(
+        unused_gpus, "_TRACES", (f"{tmp_path}/nvidia[0-9]*", "/nowhere/*")
+    )
+    build = {"is_cuda_build": True, "cuda_version": "12.5", "cudnn_version": 9}
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: build)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    loadable = {"libcuda.so.1"}
+
+    def load(path):
+        if path not in loadable:
+            raise OSError(path)
+
+    monkeypatch.setattr(unused_gpus.ctypes, "CDLL", load)
+    monkeypatch.setattr(unused_gpus.glob, "glob", _real_paths_in(tmp_path))
+    return types.SimpleNamespace(
+        folder=tmp_path, build=build, loadable=loadable
+    )
+
+
+def _real_paths_in(folder):
+    glob_files = glob.glob
+
+    def search(pattern):
+        return glob_files(pattern) if pattern.startswith(str(folder)) else []
+
+    return search
+
+
+def test_a_gpu_without_libraries_is_reported_in_one_line(unused, caplog):
+    with caplog.at_level("WARNING"):
+        strategy.create()
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert line.startswith(f"{unused.folder}/nvidia0: 2 NVIDIA GPU(s), which")
+    assert "libcudart.so.12, libcublas.so.12" in line
+    assert "libcudnn.so.9 cannot be loaded" in line
+    assert line.endswith("pip install 'tensorflow[and-cuda]'")
+
+
+def test_only_the_missing_libraries_are_named(unused):
+    names = unused_gpus.libraries(unused.build)
+    unused.loadable.update(set(names) - {"libcufft.so.11"})
+    expected = "libcufft.so.11 cannot be loaded; pip install"
+    assert unused_gpus.reason().startswith(expected)
+    unused.loadable.add("libcufft.so.11")
+    assert "TF_CPP_MIN_LOG_LEVEL=0" in unused_gpus.reason()
+
+
+@pytest.mark.parametrize("value", ["", "-1"])
+def test_hidden_gpus_are_said_to_be_hidden(unused, monkeypatch, value):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert unused_gpus.reason() == f"CUDA_VISIBLE_DEVICES={value!r} hides them"
+
+
+def test_a_missing_driver_and_a_build_without_cuda_are_named(unused):
+    unused.loadable.clear()
+    assert "driver's libcuda.so.1" in unused_gpus.reason()
+    unused.build["is_cuda_build"] = False
+    assert "built without CUDA" in unused_gpus.reason()
+
+
+def test_without_a_gpu_nothing_is_reported(monkeypatch, caplog):
+    monkeypatch.setattr(unused_gpus, "_TRACES", ("/nowhere/nvidia[0-9]*",))
+    with caplog.at_level("WARNING"):
+        strategy.create()
+    assert not caplog.records
