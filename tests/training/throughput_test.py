@@ -12,26 +12,27 @@ from training import throughput
 @pytest.mark.parametrize(
     "name, half, single",
     [
-        ("NVIDIA A100-SXM4-80GB", 312e12, 156e12),
-        ("NVIDIA A10", 125e12, 62.5e12),
-        ("NVIDIA A10G", 70e12, 35e12),
-        ("NVIDIA H100 PCIe", 756e12, 378e12),
-        ("NVIDIA H100 80GB HBM3", 989e12, 494e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 19.5e12),
+        ("NVIDIA A10", 125e12, 31.2e12),
+        ("NVIDIA A10G", 70e12, 31.5e12),
+        ("NVIDIA H100 PCIe", 756e12, 51e12),
+        ("NVIDIA H100 80GB HBM3", 989e12, 67e12),
         ("Tesla V100-SXM2-16GB", 125e12, 15.7e12),
         ("Tesla T4", 65e12, 8.1e12),
     ],
 )
 def test_the_peak_is_the_makers(name, half, single, monkeypatch):
-    monkeypatch.setattr(throughput, "_device_name", lambda: name)
+    monkeypatch.setattr(throughput, "device_name", lambda: name)
     strategy = tf.distribute.get_strategy()
     assert throughput.peak(strategy, "bfloat16") == half
     assert throughput.peak(strategy, "float16") == half
     assert throughput.peak(strategy, "float32") == single
+    assert throughput.published("NVIDIA H100 80GB HBM3", "tf32") == 494
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA A1000", "Some CPU"])
 def test_of_unknown_devices_only_the_user_knows(name, monkeypatch):
-    monkeypatch.setattr(throughput, "_device_name", lambda: name)
+    monkeypatch.setattr(throughput, "device_name", lambda: name)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert throughput.peak(two, "bfloat16") is None
     assert throughput.peak(two, "bfloat16", peak_tflops=3.5) == 7e12
