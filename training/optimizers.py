@@ -207,6 +207,33 @@ class Optimizer:
             self._update, args=(list(gradients), rate, step, *wanted)
         )
 
+    def apply_on_one_device(
+        self,
+        gradients: Sequence[tf.Tensor],
+        step: tf.Tensor,
+        is_wanted: tf.Tensor | None = None,
+    ) -> None:
+        """Does what `apply` does, under OneDeviceStrategy.
+
+        It needs no merge_call, so that XLA may compile it with the gradients.
+        """
+        rate = self.schedule(step)
+
+        def apply_all():
+            for variable, slots, gradient in zip(
+                self.variables, self._slots, gradients, strict=True
+            ):
+                path = variable.path
+                own_rate = rate * self._multiplier(path)
+                self._rule.apply(
+                    variable.value, slots, gradient, own_rate, step, path
+                )
+
+        if is_wanted is None:
+            apply_all()
+        else:
+            tf.cond(is_wanted, apply_all, lambda: None)
+
     def _update(self, strategy, gradients, rate, step, *wanted):
         def update(variable, gradient, rate, step, *rest, path):
             *slots, wanted = rest if len(rest) == 3 else (*rest, None)

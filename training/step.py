@@ -93,11 +93,14 @@ class TrainStep:
         # Known once a step has been traced.
         self.global_batch_size = 0
         self._run = tf.function(self._steps, autograph=False)
-        # XLA gets forward and backward. The reduce and the update stay outside:
-        # merge_call cannot be traced inside a nested function, and the fused
-        # Adam op is one pass over memory already. One function a replica,
+        # XLA gets forward and backward, and on one device the update too.
+        # On several, the reduce and the update stay outside: merge_call
+        # cannot be traced inside a nested function. One function a replica,
         # because each captures its own copy of the weights.
         self._jit_compile = jit_compile
+        self._compiles_update = jit_compile and isinstance(
+            strategy, tf.distribute.OneDeviceStrategy
+        )
         self._compiled: dict[int, Callable] = {}
         self._compiler = fused_parts.Compiler() if compile_parts else None
 
@@ -158,6 +161,14 @@ class TrainStep:
         scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         compute = self._function_of_this_replica(context)
+        if self._compiles_update:
+            row, norm, is_applied = compute(
+                features, weights, scale, step, replica
+            )
+            row = self._with_total(row, weights)
+            if self._loss_scale is not None:
+                self._loss_scale.update(is_applied)
+            return row, norm, is_applied
         gradients, row = compute(features, weights, scale, step, replica)
         row = _all_reduce(context, row)
         row = self._with_total(row, weights)
@@ -179,10 +190,33 @@ class TrainStep:
         # Not its device, which a worker other than the first cannot tell.
         key = int(tf.get_static_value(context.replica_id_in_sync_group))
         if key not in self._compiled:
+            compiled = (
+                self._accumulate_and_update
+                if self._compiles_update
+                else self._accumulate
+            )
             self._compiled[key] = tf.function(
-                self._accumulate, jit_compile=True, autograph=False
+                compiled, jit_compile=True, autograph=False
             )
         return self._compiled[key]
+
+    def _accumulate_and_update(self, features, weights, scale, step, replica):
+        """Does all that one replica's step consists of."""
+        gradients, row = self._accumulate(
+            features, weights, scale, step, replica
+        )
+        if self._loss_scale is not None:
+            gradients = [g / scale for g in gradients]
+        gradients, norm = self._optimizer.reduce(gradients)
+        is_applied = tf.constant(True)
+        if self._loss_scale is not None:
+            is_applied = tf.math.is_finite(norm)
+        self._optimizer.apply_on_one_device(
+            gradients,
+            step,
+            None if self._loss_scale is None else is_applied,
+        )
+        return row, norm, is_applied
 
     def _accumulate(self, features, weights, scale, step, replica):
         """Sums gradients and metrics of this replica over its micro-batches."""
