@@ -1,0 +1,426 @@
+"""Measures single configurations of accelerator.py, one after the other.
+
+A process of its own: it reads cases as JSON from its input and writes one JSON
+line for each to its output. A case that raises is one line as well; a case that
+ends the process costs only itself, as accelerator.py starts another process.
+
+    {"name": ..., "work": "train", ...}  ->  {"name": ..., "seconds": 0.05, ...}
+"""
+
+import dataclasses
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+VOCABULARY = 30522
+# Layers, hidden size, heads.
+SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+# Batches that differ, held in memory; steps take them in turn.
+_BATCHES = 4
+_INSTANCES_PER_ROW = 3
+_MEMORY_ERRORS = ("ResourceExhaustedError", "MemoryError")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One configuration.
+
+    Attributes:
+        name: names the row of the table.
+        work: train, predict, losses or profile.
+        task: pretraining, packed, classification or squad.
+        size: of SIZES.
+        length: tokens per sequence.
+        batch: sequences per step, over all micro-batches.
+        precision: float32, tf32, bfloat16 or float16.
+        xla: whether XLA compiles the step.
+        accumulation: micro-batches per step.
+        recompute: whether the backward pass computes blocks again.
+        dropout: rate of hidden states and attention probabilities.
+        seconds: how long to measure, after compilation.
+    """
+
+    name: str
+    work: str = "train"
+    task: str = "pretraining"
+    size: str = "base"
+    length: int = 128
+    batch: int = 32
+    precision: str = "bfloat16"
+    xla: bool = True
+    accumulation: int = 1
+    recompute: bool = False
+    dropout: float = 0.1
+    seconds: float = 3.0
+
+
+def model_config(case: Case):
+    """Returns the released hyperparameters of the case's size."""
+    from modeling.config import BertConfig
+
+    layers, hidden, heads = SIZES[case.size]
+    return BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        hidden_dropout_prob=case.dropout,
+        attention_probs_dropout_prob=case.dropout,
+        type_vocab_size=2,
+    )
+
+
+def num_predictions(length: int) -> int:
+    """Returns the masked positions per sequence, as released: 20 of 128."""
+    return {128: 20, 512: 80}.get(length, max(1, round(0.15 * length)))
+
+
+def arrays(case: Case) -> dict[str, np.ndarray]:
+    """Draws features [_BATCHES * batch, ...] with realistic lengths.
+
+    One sequence in ten is shorter than `length`, as create_pretraining_data.py
+    makes them; packed rows are full and hold three instances each.
+    """
+    draw = np.random.default_rng(0)
+    rows, length = _BATCHES * case.batch, case.length
+    lengths = np.where(
+        draw.random(rows) < 0.1, draw.integers(8, length + 1, rows), length
+    )
+    columns = np.arange(length)
+    mask = columns < lengths[:, None]
+    features = {
+        "input_ids": draw.integers(1000, VOCABULARY, (rows, length)) * mask,
+        "input_mask": mask,
+        "segment_ids": (columns > lengths[:, None] // 2) & mask,
+    }
+    if case.task == "classification":
+        features["label_ids"] = draw.integers(0, 2, (rows, 1))
+    elif case.task == "squad":
+        for name in ("start_positions", "end_positions"):
+            features[name] = draw.integers(0, lengths)[:, None]
+    else:
+        features |= _predictions(draw, lengths, case)
+    if case.task == "packed":
+        features |= _packed(draw, case)
+    return {
+        name: x.astype("f4" if name.endswith("weights") else "i4")
+        for name, x in features.items()
+    }
+
+
+def _predictions(draw, lengths, case: Case) -> dict[str, np.ndarray]:
+    rows, count = len(lengths), num_predictions(case.length)
+    order = np.argsort(draw.random((rows, case.length)), axis=1)
+    return {
+        "masked_lm_positions": np.sort(order[:, :count] % lengths[:, None]),
+        "masked_lm_ids": draw.integers(1000, VOCABULARY, (rows, count)),
+        "masked_lm_weights": np.arange(count) < 0.15 * lengths[:, None],
+        "next_sentence_labels": draw.integers(0, 2, (rows, 1)),
+    }
+
+
+def _packed(draw, case: Case) -> dict[str, np.ndarray]:
+    rows, pairs = _BATCHES * case.batch, _INSTANCES_PER_ROW
+    cuts = np.sort(draw.integers(1, case.length, (rows, pairs - 1)), axis=1)
+    starts = np.concatenate([np.zeros((rows, 1), int), cuts], axis=1)
+    columns = np.arange(case.length)
+    instance = (columns[None, :, None] >= starts[:, None]).sum(-1)
+    begin = np.take_along_axis(starts, instance - 1, axis=1)
+    return {
+        "input_ids": draw.integers(1000, VOCABULARY, (rows, case.length)),
+        "input_mask": instance,
+        "position_ids": columns - begin,
+        "next_sentence_positions": starts,
+        "next_sentence_labels": draw.integers(0, 2, (rows, pairs)),
+        "next_sentence_weights": np.ones((rows, pairs)),
+    }
+
+
+def sequence_flops(case: Case) -> float:
+    """Returns the floating-point operations of one sequence.
+
+    They are those of the matrix products, padding included. Recomputation does
+    not count, and a prediction is a third of a training step.
+    """
+    from tasks import pretraining_cost
+
+    config, length = model_config(case), case.length
+    predictions = pairs = 0
+    if case.task in ("pretraining", "packed"):
+        predictions = num_predictions(length)
+        pairs = _INSTANCES_PER_ROW if case.task == "packed" else 1
+    elif case.task == "classification":
+        pairs = 1
+    flops = pretraining_cost.training_flops(config, length, predictions, pairs)
+    if case.task == "squad":
+        # All positions of the last layer, and two scores instead of a pooler.
+        size = config.hidden_size
+        flops = pretraining_cost.training_flops(config, length, 0, length)
+        flops -= 6.0 * length * size * size
+    return flops / 3.0 if case.work == "predict" else flops
+
+
+def _make(case: Case):
+    """Returns the task, the model, the optimizer's parts and the strategy."""
+    import tensorflow as tf
+
+    from modeling import models
+    from tasks import classification, pretraining, question_answering
+    from training import precision, strategy
+
+    scope = strategy.create("one_device")
+    is_tf32 = case.precision == "tf32"
+    tf.config.experimental.enable_tensor_float_32_execution(is_tf32)
+    dtype = "float32" if is_tf32 else case.precision
+    options: dict[str, Any] = {
+        "recompute": case.recompute,
+        "dtype": precision.policy(dtype),
+    }
+    with scope.scope():
+        config = model_config(case)
+        if case.task == "classification":
+            task: Any = classification.ClassificationTask("classification")
+            model = models.ClassificationModel(config, num_classes=2, **options)
+        elif case.task == "squad":
+            task = question_answering.QuestionAnsweringTask()
+            model = models.QuestionAnsweringModel(config, **options)
+        else:
+            task = pretraining.PretrainingTask()
+            model = models.PretrainingModel(config, **options)
+    return task, model, scope
+
+
+def _make_batches(case: Case, features: Mapping[str, np.ndarray]):
+    import tensorflow as tf
+
+    def make_batches(*, first_batch, part, num_parts):
+        del first_batch, part, num_parts
+        whole = tf.data.Dataset.from_tensor_slices(
+            {
+                name: x.reshape(_BATCHES, case.batch, *x.shape[1:])
+                for name, x in features.items()
+            }
+        )
+        return whole.repeat()
+
+    return make_batches
+
+
+def trainer(case: Case) -> Callable[[int], Any]:
+    """Returns what trains a number of steps and returns their StepResults."""
+    from training import feed, optimizers, precision, schedules
+    from training import step as steps_lib
+
+    task, model, scope = _make(case)
+    with scope.scope():
+        optimizer = optimizers.Optimizer(
+            optimizers.AdamW(),
+            model.trainable_variables,
+            schedules.WarmupDecay(peak=1e-4, num_train_steps=10**6),
+        )
+        loss_scale = None
+        if case.precision == "float16":
+            loss_scale = precision.LossScale()
+    step = steps_lib.TrainStep(
+        task,
+        model,
+        optimizer,
+        strategy=scope,
+        seed=1,
+        loss_scale=loss_scale,
+        jit_compile=case.xla,
+    )
+    batches = feed.distribute(
+        scope,
+        _make_batches(case, arrays(case)),
+        num_accumulation_steps=case.accumulation,
+        is_endless=True,
+    )
+    iterator, done = iter(batches), 0
+
+    def run(number: int):
+        nonlocal done
+        done += number
+        return step(iterator, done - number, number)
+
+    return run
+
+
+def predictor(case: Case) -> Callable[[int], None]:
+    """Returns what predicts a number of batches."""
+    import tensorflow as tf
+
+    from training import prediction
+
+    task, model, scope = _make(case)
+    predict = prediction.Predictor(
+        task, model, strategy=scope, jit_compile=case.xla
+    )
+    features = arrays(case)
+    rows = len(features["input_ids"])
+    features = {k: features[k] for k in _INPUTS}
+    features["example_index"] = np.arange(rows, dtype="i4")
+    features["is_real_example"] = np.ones(rows, "i4")
+    make = _make_batches(case, features)
+
+    def run(number: int) -> None:
+        def make_batches(**options) -> tf.data.Dataset:
+            return make(**options).take(number)
+
+        for _ in predict.batches(make_batches):
+            pass
+
+    return run
+
+
+_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def measure(case: Case, directory: str) -> dict[str, Any]:
+    """Compiles, then times calls of several steps; returns the medians.
+
+    A profile is taken afterwards, so that its times are without the profiler.
+    """
+    started = time.perf_counter()
+    _reset_peak()
+    run = (predictor if case.work == "predict" else trainer)(case)
+    run(1)
+    first = time.perf_counter() - started
+    run(2)
+    started = time.perf_counter()
+    run(4)
+    per_step = (time.perf_counter() - started) / 4
+    # Three calls, each of so many steps that starting one is not noticed.
+    number = min(400, max(2, round(case.seconds / 3 / per_step)))
+    taken = []
+    for _ in range(3):
+        started = time.perf_counter()
+        results = run(number)
+        taken.append((time.perf_counter() - started) / number)
+    seconds = sorted(taken)[1]
+    values = {
+        "seconds": seconds,
+        "spread": (max(taken) - min(taken)) / seconds,
+        "first_call_seconds": first,
+        "sequences_per_second": case.batch / seconds,
+        "tflops": case.batch * sequence_flops(case) / seconds / 1e12,
+        "peak_gib": _peak_gib(),
+    }
+    if case.work != "predict":
+        values["last_loss"] = float(results.sums[-1, 0])
+        values["skipped"] = int((~results.is_applied).sum())
+    if case.work == "profile":
+        values["kinds"] = profile(run, os.path.join(directory, "trace"))
+    return values
+
+
+def first_losses(case: Case, number: int = 10) -> dict[str, Any]:
+    """Returns the losses and gradient norms of the first steps."""
+    results = trainer(case)(number)
+    return {
+        "losses": results.sums[:, 0].tolist(),
+        "gradient_norms": results.gradient_norms.tolist(),
+    }
+
+
+def profile(run: Callable[[int], Any], directory: str) -> dict[str, float]:
+    """Returns milliseconds per step of the largest kinds of kernels."""
+    import trace_table
+
+    steps = 4
+    _, path = trace_table.record(lambda: run(steps), directory)
+    kinds = trace_table.seconds_by_kind(path)
+    return {
+        kind: 1000 * total / steps for kind, total in kinds.most_common(60)
+    }
+
+
+def _gpus() -> list:
+    import tensorflow as tf
+
+    return tf.config.list_logical_devices("GPU")
+
+
+def _reset_peak() -> None:
+    import tensorflow as tf
+
+    if _gpus():
+        tf.config.experimental.reset_memory_stats("GPU:0")
+
+
+def _peak_gib() -> float:
+    """Returns the peak of the GPU's allocator, or of this process's memory."""
+    import tensorflow as tf
+
+    if _gpus():
+        peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        return peak / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def run_case(case: Case, directory: str) -> dict[str, Any]:
+    """Returns the case's result; a failure is its text."""
+    try:
+        if case.work == "losses":
+            values = first_losses(case)
+        else:
+            values = measure(case, directory)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        kind = type(error).__name__
+        is_memory = kind in _MEMORY_ERRORS or "RESOURCE_EXHAUSTED" in lines[0]
+        values = {
+            "failure": "out of memory" if is_memory else kind,
+            "message": " ".join(lines)[:2000],
+        }
+    gc.collect()
+    return {**dataclasses.asdict(case), **values}
+
+
+def device() -> dict[str, Any]:
+    """Returns what the numbers were measured on."""
+    import keras
+    import tensorflow as tf
+
+    from training import throughput
+
+    return {
+        "device": throughput.device_name() or "CPU",
+        "is_gpu": bool(_gpus()),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+
+
+def main() -> None:
+    """Reads cases until the input ends."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # What libraries print is not taken for a result.
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, os.path.dirname(here))
+    import tensorflow_setup  # noqa: F401
+
+    json.dump(device(), out)
+    out.write("\n")
+    for line in sys.stdin:
+        request = json.loads(line)
+        case = Case(**request["case"])
+        json.dump(run_case(case, request["directory"]), out)
+        out.write("\n")
+
+
+if __name__ == "__main__":
+    main()
