@@ -343,9 +343,7 @@ def profile(run: Callable[[int], Any], directory: str) -> dict[str, float]:
     steps = 4
     _, path = trace_table.record(lambda: run(steps), directory)
     kinds = trace_table.seconds_by_kind(path)
-    return {
-        kind: 1000 * total / steps for kind, total in kinds.most_common(60)
-    }
+    return {kind: 1000 * total / steps for kind, total in kinds.most_common(60)}
 
 
 def _gpus() -> list:

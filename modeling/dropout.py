@@ -7,6 +7,8 @@ two places share a mask and no generator holds state:
     dropout_seed --fold_in(layer)--> layer seed --fold_in(place)--> mask
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -39,6 +41,10 @@ def fold_in(seed, data: int):
     Returns:
         int32 [2]; different parts and different seeds give unrelated masks.
     """
+    return fusion.kernel("dropout_fold_in", _fold_in, seed, data=data)
+
+
+def _fold_in(seed, *, data):
     # Mixing before adding: the neighbors of a counted-up seed are then not the
     # seeds of its parts.
     return _random_words((2,), seed) + ops.convert_to_tensor([0, data], "int32")
@@ -58,8 +64,14 @@ def keep(x, rate: float, seed):
     threshold = _threshold(rate)
     if seed is None or threshold == 0:
         return None
-    halves = _random_halves(_size(x), seed)
-    return ops.reshape(halves >= threshold - 2**15, ops.shape(x))
+    options = {"shape": ops.shape(x), "threshold": threshold}
+    return fusion.kernel("dropout_mask", _mask, seed, **options)
+
+
+def _mask(seed, *, shape, threshold):
+    """Draws bool of a shape, False in a share of threshold / 2^16."""
+    halves = _random_halves(math.prod(shape), seed)
+    return ops.reshape(halves >= threshold - 2**15, shape)
 
 
 def apply(x, kept, rate: float):
@@ -111,11 +123,3 @@ def _random_words(shape, seed):
     return keras.random.randint(
         shape, *limits, dtype="int32", seed=_FixedSeed(seed)
     )
-
-
-def _size(x):
-    """Returns the number of elements, a Python int where it is static."""
-    size = 1
-    for dimension in ops.shape(x):
-        size = size * dimension
-    return size

@@ -20,6 +20,7 @@ from training import (
     fused_parts,
     optimizers,
     precision,
+    xla_dropout,
 )
 
 Features = Mapping[str, tf.Tensor]
@@ -93,15 +94,22 @@ class TrainStep:
         # Known once a step has been traced.
         self.global_batch_size = 0
         self._run = tf.function(self._steps, autograph=False)
-        # XLA gets forward and backward, and on one device the update too.
-        # On several, the reduce and the update stay outside: merge_call
-        # cannot be traced inside a nested function. One function a replica,
-        # because each captures its own copy of the weights.
+        # XLA gets forward and backward. On several devices the reduce and the
+        # update stay outside: merge_call cannot be traced inside a nested
+        # function. One function a replica, because each captures its own copy
+        # of the weights.
         self._jit_compile = jit_compile
-        self._compiles_update = jit_compile and isinstance(
-            strategy, tf.distribute.OneDeviceStrategy
-        )
         self._compiled: dict[int, Callable] = {}
+        # On one device XLA gets all of a step. What is left outside of it makes
+        # the host wait for the device in every step: TensorFlow reshapes int32
+        # on the host.
+        self._compiled_step = None
+        if jit_compile and isinstance(
+            strategy, tf.distribute.OneDeviceStrategy
+        ):
+            self._compiled_step = tf.function(
+                self._one_device_step, jit_compile=True, autograph=False
+            )
         self._compiler = fused_parts.Compiler() if compile_parts else None
 
     def __call__(
@@ -153,6 +161,17 @@ class TrainStep:
             float32 [2, M] sums and weights, the gradient norm, and whether the
             update was applied.
         """
+        if self._compiled_step is not None:
+            return self._compiled_step(features, step)
+        context = tf.distribute.get_replica_context()
+        compute = self._function_of_this_replica(context)
+        return self._step(features, step, compute, self._optimizer.apply)
+
+    def _one_device_step(self, features, step):
+        apply = self._optimizer.apply_on_one_device
+        return self._step(features, step, self._accumulate, apply)
+
+    def _step(self, features, step, compute, apply):
         context = tf.distribute.get_replica_context()
         merged = {k: _merge_leading(v) for k, v in features.items()}
         rows = next(iter(merged.values())).shape[0]
@@ -160,27 +179,18 @@ class TrainStep:
         weights = _all_reduce(context, dict(self._task.loss_weights(merged)))
         scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
-        compute = self._function_of_this_replica(context)
-        if self._compiles_update:
-            row, norm, is_applied = compute(
-                features, weights, scale, step, replica
-            )
-            row = self._with_total(row, weights)
-            if self._loss_scale is not None:
-                self._loss_scale.update(is_applied)
-            return row, norm, is_applied
         gradients, row = compute(features, weights, scale, step, replica)
         row = _all_reduce(context, row)
         row = self._with_total(row, weights)
         if self._loss_scale is None:
             gradients, norm = self._optimizer.reduce(gradients)
-            self._optimizer.apply(gradients, step)
+            apply(gradients, step)
             return row, norm, tf.constant(True)
         gradients = [g / scale for g in gradients]
         gradients, norm = self._optimizer.reduce(gradients)
         # The norm of the sum: not finite if any gradient on any replica is.
         is_finite = tf.math.is_finite(norm)
-        self._optimizer.apply(gradients, step, is_finite)
+        apply(gradients, step, is_finite)
         self._loss_scale.update(is_finite)
         return row, norm, is_finite
 
@@ -190,33 +200,10 @@ class TrainStep:
         # Not its device, which a worker other than the first cannot tell.
         key = int(tf.get_static_value(context.replica_id_in_sync_group))
         if key not in self._compiled:
-            compiled = (
-                self._accumulate_and_update
-                if self._compiles_update
-                else self._accumulate
-            )
             self._compiled[key] = tf.function(
-                compiled, jit_compile=True, autograph=False
+                self._accumulate, jit_compile=True, autograph=False
             )
         return self._compiled[key]
-
-    def _accumulate_and_update(self, features, weights, scale, step, replica):
-        """Does all that one replica's step consists of."""
-        gradients, row = self._accumulate(
-            features, weights, scale, step, replica
-        )
-        if self._loss_scale is not None:
-            gradients = [g / scale for g in gradients]
-        gradients, norm = self._optimizer.reduce(gradients)
-        is_applied = tf.constant(True)
-        if self._loss_scale is not None:
-            is_applied = tf.math.is_finite(norm)
-        self._optimizer.apply_on_one_device(
-            gradients,
-            step,
-            None if self._loss_scale is None else is_applied,
-        )
-        return row, norm, is_applied
 
     def _accumulate(self, features, weights, scale, step, replica):
         """Sums gradients and metrics of this replica over its micro-batches."""
@@ -249,9 +236,11 @@ class TrainStep:
     def _gradients(self, features, weights, scale, seed):
         variables = self._optimizer.variables
         # The way back has parts to compile as well; see modeling.attention.
+        kernels = xla_dropout.KERNELS if self._jit_compile else {}
         with (
             custom_gradients.forgotten(),
             fusion.compiled_by(self._compiler),
+            fusion.using(kernels),
         ):
             with tf.GradientTape() as tape:
                 losses, metrics = self._task.forward(
