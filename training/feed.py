@@ -11,7 +11,6 @@ from typing import Protocol
 import tensorflow as tf
 
 import errors
-from training import strategy as strategies
 
 
 class MakeBatches(Protocol):
@@ -36,8 +35,9 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns per-replica features [accumulation steps, micro-batch, ...].
 
-    One CPU reads the batches where they are made; a distributed iterator would
-    hand them over through threads of its own.
+    One device takes the batches from where they are made. A distributed
+    iterator would hand them over through threads of its own; on a GPU it would
+    also wait for the end of each step before it fetches the next batch.
 
     Say `is_endless` where it is so: several workers need not ask each other at
     every step whether one has come to an end, and shapes stay static.
@@ -68,7 +68,7 @@ def distribute(
             )
         return batches.with_options(_options())
 
-    if strategies.is_one_cpu(strategy):
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
         return make_part(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(make_part)
 
