@@ -35,7 +35,6 @@ from training import config_flags  # noqa: E402
 
 Case = cases.Case
 field = config_flags.field
-_FLOAT32_LOSSES = "losses, CPU, float32"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,12 +235,9 @@ def run(
 ) -> Iterator[dict[str, Any]]:
     """Yields the results as they come, the CPU's losses among them."""
     deadline = time.monotonic() + 60 * config.minutes
-    reference = next((c for c in selected if c.work == "losses"), None)
-    if reference is not None:
-        # On the CPU while the GPU is busy; it is asked for at the end.
-        reference = dataclasses.replace(
-            reference, name=_FLOAT32_LOSSES, precision="float32", xla=False
-        )
+    references = _references(selected)
+    for reference in references:
+        # On the CPU while the GPU is busy; received at the end.
         cpu.send(reference, config.output_dir)
     measured = []
     for case in selected:
@@ -261,8 +257,25 @@ def run(
         case = Case(**options)
         device.send(case, config.output_dir)
         yield device.receive(case, config.case_seconds)
-    if reference is not None:
+    for reference in references:
         yield cpu.receive(reference, config.case_seconds)
+
+
+def _references(selected: Sequence[Case]) -> list[Case]:
+    """Returns what the CPU computes for comparison.
+
+    XLA makes dropout's masks in another way than TensorFlow, but the same way
+    on every device: each kind has its own reference.
+    """
+    found = {c.xla: c for c in selected if c.work == "losses"}
+    return [
+        dataclasses.replace(c, name=_reference_name(xla), precision="float32")
+        for xla, c in found.items()
+    ]
+
+
+def _reference_name(xla: bool) -> str:
+    return f"losses, CPU, float32{'' if xla else ', no XLA'}"
 
 
 def _slowest(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -325,7 +338,6 @@ def _row(r: Mapping[str, Any], peak: float | None) -> str:
 
 def _loss_table(results: Sequence[Mapping[str, Any]]) -> list[str]:
     found = {r["name"]: r for r in results}
-    reference = found.get(_FLOAT32_LOSSES, {}).get("losses")
     lines = [
         "",
         "| first ten losses | first | last | largest relative difference "
@@ -337,6 +349,7 @@ def _loss_table(results: Sequence[Mapping[str, Any]]) -> list[str]:
             lines.append(f"| {r['name']} | {r['failure']} | | |")
             continue
         apart = "-"
+        reference = found.get(_reference_name(r["xla"]), {}).get("losses")
         if reference:
             apart = f"{relative_difference(r['losses'], reference):.1e}"
         first, last = r["losses"][0], r["losses"][-1]

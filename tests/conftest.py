@@ -13,7 +13,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 
 import tensorflow_setup  # noqa: F401
+from training import precision
 
+# The tests compare float32, also on GPUs whose default is TF32.
+precision.forbid_tf32()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 

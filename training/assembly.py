@@ -52,7 +52,6 @@ def make_strategy(
     )
     if output_dir is not None:
         shared_folder.check(strategy, output_dir)
-    precision.forbid_tf32()
     logging.info("%s", describe(config, strategy))
     return strategy
 

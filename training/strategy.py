@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 import errors
-from training import unused_gpus
+from training import precision, unused_gpus
 
 NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
@@ -46,6 +46,7 @@ def create(
     """
     if name not in NAMES:
         raise errors.InputError(f"--strategy={name}: not one of {NAMES}")
+    precision.forbid_tf32()
     if use_tpu:
         name = "tpu"
     elif name == "auto" and not one_machine and _num_workers() > 1:

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 # An odd number near 2^32 / 1.618, whose multiples are spread evenly.
 _STRIDE = 0x9E3779B9
-# Chris Wellons' lowbias32: a bijection of uint32 without visible bias.
-_SHIFTS, _FACTORS = (16, 15, 16), (0x7FEB352D, 0x846CA68B)
+# Of Chris Wellons' lowbias32: each word bit depends on each index bit.
+_FACTORS = (0x7FEB352D, 0x846CA68B, 0x7FEB352D)
 
 
 def keep(
@@ -49,15 +49,17 @@ def fold_in(seed: tf.Tensor, *, data: int) -> tf.Tensor:
 def _words(index: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Hashes int32 [n] and a seed to uint32 [n].
 
-    Half of the seed comes in between the two products: otherwise two seeds
-    would give the same words in another order.
+    Half of the seed comes in between the products, with two of them after it:
+    otherwise two seeds would give the same words in another order, or words
+    whose difference is the same everywhere.
     """
     key = tf.bitcast(seed, tf.uint32)
     x = tf.cast(index, tf.uint32) * np.uint32(_STRIDE) + key[0]
-    x = _xor_shift(x, _SHIFTS[0]) * np.uint32(_FACTORS[0])
-    x = _xor_shift(x, _SHIFTS[1]) + key[1]
-    x = _xor_shift(x * np.uint32(_FACTORS[1]), _SHIFTS[2])
-    return x
+    x = _xor_shift(x, 16) * np.uint32(_FACTORS[0])
+    x = tf.bitwise.bitwise_xor(_xor_shift(x, 15), key[1])
+    x = x * np.uint32(_FACTORS[1])
+    x = _xor_shift(x, 16) * np.uint32(_FACTORS[2])
+    return _xor_shift(x, 15)
 
 
 def _xor_shift(x: tf.Tensor, bits: int) -> tf.Tensor:
