@@ -2,9 +2,9 @@
 
 TensorFlow's generators are an operation each, which XLA expands to dozens of
 kernels that write random words to memory. A hash is arithmetic on an index: XLA
-computes it inside the kernel that uses the mask, forward and backward, and
-nothing is stored. It is the same on every device that XLA compiles for;
-TensorFlow chooses its generator by device.
+computes it inside the kernel that uses the mask, or stores a byte per element.
+It is the same on every device that XLA compiles for; TensorFlow chooses its
+generator by device. On one H100 it takes 7 % off a step (docs/LOG.md).
 
     word = mix(index, seed),  kept where word >= rate * 2^32
 """
