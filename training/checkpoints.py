@@ -11,12 +11,12 @@ is replaced; only then are old ones removed. Killed at any moment, the directory
 holds the old checkpoint, or the new one, or both.
 """
 
-import contextlib
+import functools
 import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent import futures
 from typing import Any
 
@@ -30,15 +30,6 @@ _PREFIX = "model.ckpt"
 _POINTER = "checkpoint"
 _DATA = ".data-00000-of-00001"
 _STATE = "training_state"
-# What TensorFlow's reader raises for damaged files.
-_READER_ERRORS = (
-    tf.errors.OpError,
-    IndexError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 class Checkpoints:
@@ -152,17 +143,21 @@ class Checkpoints:
         Raises:
             InputError: the checkpoint is of another model or optimizer.
         """
-        with _readable(prefix):
+        advice = "remove it to continue from the one before"
+        readable = functools.partial(
+            file_system.reading_checkpoint, f"--output_dir: {prefix}", advice
+        )
+        with readable():
             # tf.train.load_checkpoint would take the prefix for a directory in
             # ram://.
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             shapes = reader.get_variable_to_shape_map()
         _check_same_model(prefix, shapes, variables)
         for name, variable in variables.items():
-            with _readable(prefix):
+            with readable():
                 value = reader.get_tensor(name)
             variable.assign(value)
-        with _readable(prefix):
+        with readable():
             step = int(reader.get_tensor("global_step"))
             text = reader.get_tensor(_STATE) if _STATE in shapes else b"{}"
             state = json.loads(text)
@@ -279,19 +274,6 @@ def steps(directory: str) -> list[int]:
 
 def _path(directory: str, step: int) -> str:
     return os.path.join(directory, f"{_PREFIX}-{step}")
-
-
-@contextlib.contextmanager
-def _readable(prefix: str) -> Iterator[None]:
-    """Raises InputError if a checkpoint cannot be read in its body."""
-    try:
-        yield
-    except _READER_ERRORS as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise errors.InputError(
-            f"--output_dir: {prefix} cannot be read, remove it to continue "
-            f"from the one before: {reason}"
-        ) from error
 
 
 def _named(directory: str) -> str | None:

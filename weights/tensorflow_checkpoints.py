@@ -27,7 +27,7 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -41,15 +41,6 @@ _DATA = ".data-00000-of-00001"
 # In every TF2 checkpoint.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-# What TensorFlow's reader raises for damaged files.
-_READER_ERRORS = (
-    tf.errors.OpError,
-    IndexError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 # Optimizer slots and steps in TF1 checkpoints.
 _TRAINING = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|lamb_[mv]|LAMB(_1)?|AdamWeightDecayOptimizer"
@@ -141,17 +132,11 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
     }
 
 
-@contextlib.contextmanager
-def _one_line(where: str) -> Iterator[None]:
+def _one_line(where: str) -> contextlib.AbstractContextManager[None]:
     """Turns the errors of TensorFlow's reader into an InputError."""
-    try:
-        yield
-    except _READER_ERRORS as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise errors.InputError(
-            f"{where} cannot be read, it is damaged or no checkpoint: "
-            f"{reason:.200}"
-        ) from error
+    return file_system.reading_checkpoint(
+        where, "it is damaged or no checkpoint"
+    )
 
 
 def _check_data(prefix: str, needed: int) -> None:
