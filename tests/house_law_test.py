@@ -21,6 +21,8 @@ MAY_IMPORT = {
     "jobs": {"foundation", "modeling", "data", "training", "weights"},
     "tasks": {"foundation", "modeling", "data", "training", "weights", "jobs"},
 }
+for _top in ("export", "paper"):
+    MAY_IMPORT[_top] = {*MAY_IMPORT["tasks"], "tasks"}
 COMMANDS = {path.stem for path in ROOT.glob("*.py")}
 
 
