@@ -41,7 +41,9 @@ _PATIENCE = 4  # Seconds of work before worker processes start.
 class Config:
     """Everything create_pretraining_data.py needs to know."""
 
-    input_file: str = field("Text: comma-separated files or globs, .gz, .bz2.")
+    input_file: str = field(
+        "Text: comma-separated files or globs; also .gz, .bz2, .zst, .parquet."
+    )
     vocab_file: str = field("The vocabulary, one token a line.")
     output_file: str | None = field(
         "Shards, as comma-separated names; .gz compresses.", None
@@ -57,6 +59,9 @@ class Config:
         "sentences (one a line), paragraphs (prose) or jsonl (one document a "
         "line); a blank line between documents.",
         "sentences",
+    )
+    text_column: str = field(
+        "The text of .parquet files, of which a row is a document.", "text"
     )
     do_lower_case: bool = field("False for cased models.", True)
     strip_accents: bool | None = field("None: as do_lower_case.", None)
@@ -227,6 +232,9 @@ def make_recipe(config: Config) -> Recipe:
         # A dry run must not read all of the text.
         input_digests=() if config.dry_run else digest_files(texts),
         input_format=config.input_format,
+        text_column=corpus.column_of_tables(
+            texts, config.text_column, config.input_format
+        ),
         output_files=paths,
         work_dir=_work_dir(config, stem),
         tokenizer=tokenizer,

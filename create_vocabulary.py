@@ -28,12 +28,13 @@ class VocabularyConfig:
     """Everything create_vocabulary.py needs to know."""
 
     input_file: str = field(
-        "Text files or globs, comma-separated; also .gz, .bz2."
+        "Text: comma-separated files or globs; also .gz, .bz2, .zst, .parquet."
     )
     output_file: str = field("The vocab.txt to write.")
     input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
         'Plain text, or JSON lines with a "text" field.', "sentences"
     )
+    text_column: str = field("The text of .parquet files.", "text")
     vocab_size: int = field("Exact number of lines.", 30522)
     do_lower_case: bool = field("False for a cased model.", True)
     strip_accents: bool | None = field("Default: as --do_lower_case.", None)
@@ -94,6 +95,9 @@ def main(config: VocabularyConfig) -> None:
                 tokenize_chinese_chars=config.tokenize_chinese_chars,
             ),
             input_format=config.input_format,
+            text_column=corpus.column_of_tables(
+                paths, config.text_column, config.input_format
+            ),
             progress=bar.update,
         )
     words = counted.counts

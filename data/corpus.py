@@ -1,10 +1,13 @@
-"""Reading text: documents of sentences, from plain, .gz and .bz2 files.
+"""Reading text: documents of sentences, from plain and compressed files.
 
     sentences    one sentence a line, a blank line between documents (the
                  format of google-research/bert)
     paragraphs   prose: a line holds several sentences, a blank line between
                  documents
     jsonl        one document a line: {"text": "..."}
+
+Files may end in .gz, .bz2, .zst, or in .parquet: a row of a text column is one
+document, whose lines are sentences or paragraphs.
 
 Text is read in blocks of complete lines, which can be parsed in any order and
 by any process. The contents of a block depend on the bytes alone. Lines end at
@@ -27,7 +30,7 @@ import collections
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
@@ -38,12 +41,17 @@ from foundation import errors, file_system
 FORMATS = ("sentences", "paragraphs", "jsonl")
 BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 28
+_PARQUET = ".parquet"
+# Rows and bytes read at once: a row group may be larger than the memory.
+_PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 18
 _BYTE_ORDER_MARKS = {
     b"\xff\xfe": "UTF-16 or UTF-32",
     b"\xfe\xff": "UTF-16",
     b"\x00\x00\xfe\xff": "UTF-32",
     b"\x1f\x8b": "gzip, but the name does not end in .gz",
     b"BZh": "bzip2, but the name does not end in .bz2",
+    b"\x28\xb5\x2f\xfd": "zstd, but the name does not end in .zst",
+    b"PAR1": "a Parquet table, which only a corpus can be (*.parquet)",
 }
 
 _CLOSING = "\"'\u201d\u2019\u00bb\u203a)\\]\u300d\u300f\uff09\u3011\u300b"
@@ -177,15 +185,94 @@ def _matches(pattern: str) -> list[str]:
 
 
 def read_blocks(
-    paths: list[str], block_bytes: int = BLOCK_BYTES
+    paths: Sequence[str],
+    block_bytes: int = BLOCK_BYTES,
+    text_column: str | None = None,
 ) -> Iterator[Block]:
-    """Yields the files in order, in blocks of complete lines."""
+    """Yields the files in order, in blocks of complete lines.
+
+    Args:
+      paths: of text, possibly compressed, or of Parquet tables.
+      block_bytes: about the size of a block of plain text.
+      text_column: of Parquet tables; None refuses them.
+
+    Raises:
+      InputError: a file is damaged, or a table has no such column.
+    """
     for path in paths:
-        with (
-            tf.io.gfile.GFile(path, "rb") as raw,
-            file_system.decompressed(path, raw) as reader,
-        ):
-            yield from _file_blocks(path, raw, reader, block_bytes)
+        with file_system.open_binary(path) as raw:
+            if text_column and path.endswith(_PARQUET):
+                yield from _parquet_blocks(path, raw, block_bytes, text_column)
+                continue
+            with file_system.decompressed(path, raw) as reader:
+                yield from _file_blocks(path, raw, reader, block_bytes)
+
+
+def column_of_tables(
+    paths: Iterable[str], text_column: str, input_format: str
+) -> str | None:
+    """Returns the text column, or None if no file is a Parquet table.
+
+    Raises:
+      InputError: tables cannot have this format.
+    """
+    table = next((path for path in paths if path.endswith(_PARQUET)), None)
+    if table is None:
+        return None
+    if input_format == "jsonl":
+        raise errors.InputError(
+            f"--input_format=jsonl: {table} is a Parquet table; its rows are "
+            "documents of sentences or paragraphs"
+        )
+    return text_column
+
+
+def _parquet_blocks(path, raw, block_bytes, text_column):
+    """Yields the rows of a table as text, with a blank line around each."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    size = raw.seek(0, os.SEEK_END)
+    try:
+        table = parquet.ParquetFile(
+            raw, buffer_size=_PARQUET_BYTES, pre_buffer=False
+        )
+        _check_column(path, table.schema_arrow, text_column)
+        lines, line, rows, before = [b"\n"], 1, 0, 0
+        for batch in table.iter_batches(_PARQUET_ROWS, columns=[text_column]):
+            rows += len(batch)
+            for value in batch[0].cast(pa.large_binary()).to_pylist():
+                # Blank lines within a row do not end its document.
+                kept = [x for x in (value or b"").split(b"\n") if x.strip()]
+                lines.append(b"\n".join([*kept, b"\n"]))
+            position = size * rows // table.metadata.num_rows
+            if sum(map(len, lines)) >= block_bytes or position == size:
+                data = b"".join(lines)
+                yield Block(path, line, data, position - before)
+                line, before, lines = line + data.count(b"\n"), position, []
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):
+            raise
+        raise errors.InputError(
+            f"{path}: not Parquet, or damaged: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def _check_column(path, schema, name) -> None:
+    import pyarrow as pa
+
+    if name not in schema.names:
+        raise errors.InputError(
+            f"--text_column={name}: {path} has only the columns "
+            + ", ".join(schema.names)
+        )
+    kind = schema.field(name).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise errors.InputError(
+            f"--text_column={name}: {path} has no text there but {kind}"
+        )
 
 
 def _file_blocks(path, raw, reader, block_bytes):

@@ -18,6 +18,7 @@ import functools
 import glob
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import os
@@ -30,7 +31,7 @@ from typing import Any, BinaryIO
 
 from foundation import errors
 
-COMPRESSED = (".gz", ".bz2")
+COMPRESSED = (".gz", ".bz2", ".zst")
 # Temporary files are called .NAME.0123456789ab.incomplete.
 INCOMPLETE = ".incomplete"
 _DIGITS = 12
@@ -122,8 +123,42 @@ def read(path: str) -> bytes:
     Raises:
       InputError: the compressed file is truncated or damaged.
     """
-    with _open(path) as raw, decompressed(path, raw) as reader:
+    with open_binary(path) as raw, decompressed(path, raw) as reader:
         return reader.read()
+
+
+def open_binary(path: str) -> BinaryIO:
+    """Opens a file to read its bytes as they are."""
+    return _RemoteFile(path) if is_remote(path) else open(path, "rb")
+
+
+class _RemoteFile(io.RawIOBase):
+    """GFile as a file of Python, which decompressors and pyarrow need."""
+
+    def __init__(self, path: str):
+        self._file = _gfile().GFile(path, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 @contextlib.contextmanager
@@ -138,6 +173,10 @@ def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
             yield gzip.GzipFile(fileobj=raw)
         elif path.endswith(".bz2"):
             yield bz2.BZ2File(raw)
+        elif path.endswith(".zst"):
+            import pyarrow as pa  # Python has no zstd before 3.14.
+
+            yield pa.CompressedInputStream(raw, "zstd")
         else:
             yield raw
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
@@ -145,7 +184,7 @@ def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
             f"{path}: the compressed file is cut off or damaged"
         ) from None
     except OSError as error:
-        if error.errno is None:  # bz2 raises "Invalid data stream".
+        if error.errno is None:  # The decompressor's: "Invalid data stream".
             raise errors.InputError(f"{path}: {error}") from None
         raise
 
@@ -205,7 +244,7 @@ def read_json(path: str) -> Any:
 def sha256(path: str) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal digits."""
     digest = hashlib.sha256()
-    with _open(path) as file:
+    with open_binary(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
@@ -376,10 +415,6 @@ def _gfile() -> Any:
     import tensorflow as tf  # Not at the top: it takes seconds.
 
     return tf.io.gfile
-
-
-def _open(path: str) -> BinaryIO:
-    return _gfile().GFile(path, "rb") if is_remote(path) else open(path, "rb")
 
 
 def _flush(path: str) -> None:

@@ -4,6 +4,7 @@ pytest tests/create_pretraining_data_test.py
 """
 
 import hashlib
+import json
 import pathlib
 import random
 import re
@@ -14,8 +15,10 @@ import sys
 import time
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
+from pyarrow import parquet
 
 import create_pretraining_data
 from foundation import config_flags
@@ -110,6 +113,23 @@ def test_the_released_command_line_makes_records(corpus, tmp_path):
     assert len(rows) > 1000
     random_next = np.mean([row["next_sentence_labels"][0] for row in rows])
     assert 0.5 < random_next < 0.62
+
+
+def test_parquet_has_the_documents_of_its_rows(corpus, tmp_path, capfd):
+    documents = (corpus / "text.txt").read_text().split("\n\n")
+    path = tmp_path / "text.parquet"
+    parquet.write_table(pa.table({"body": documents}), path)
+    more = [f"--input_file={path}", "--dupe_factor=1"]
+    in_process(
+        corpus, *more, "--text_column=body", f"--output_prefix={tmp_path}/a"
+    )
+    made = json.loads((tmp_path / "a.manifest.json").read_text())
+    assert made["totals"]["documents"] == len(documents)
+    assert made["job"]["text_column"] == "body"
+    more.append(f"--output_prefix={tmp_path}/b")
+    assert "--text_column=text" in refused(corpus, capfd, *more)
+    line = refused(corpus, capfd, *more, "--input_format=jsonl")
+    assert "--input_format=jsonl" in line
 
 
 def test_flags_default_to_the_released_values(corpus):

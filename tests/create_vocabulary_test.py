@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import create_vocabulary
 from data.tokenization import vocabulary, wordpiece
@@ -73,6 +75,18 @@ def test_json_lines_give_the_words_of_their_text(corpus):
     )
     assert not {"z", "##z"} & set(made.tokens)
     assert any("jump" in token for token in made.tokens)
+
+
+def test_parquet_and_zst_give_the_words_of_their_text(corpus):
+    rows = ["jumping\njumper", None, "jumps"] * 9
+    columns = {"text": rows, "title": ["ignored zebra"] * len(rows)}
+    parquet.write_table(pa.table(columns), corpus / "docs.parquet")
+    with pa.output_stream(corpus / "more.zst", compression="zstd") as file:
+        file.write(b"quoted\n" * 9)
+    paths = f"{corpus}/docs.parquet,{corpus}/more.zst"
+    made = create(corpus, input_file=paths, vocab_size=125)
+    assert not {"z", "##z"} & set(made.tokens)
+    assert {"q", "j"} <= set(made.tokens)
 
 
 def test_a_process_of_its_own_writes_the_same_and_shows_only_its_run(

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -55,7 +55,7 @@ def estimate(recipe: Recipe) -> Estimate:
         # Documents that the sampling cuts off must not be joined.
         taken = 0
         with open(sample, "wb") as file:
-            for block in _sample(recipe.input_files):
+            for block in _sample(recipe):
                 file.write(block.data + b"\n\n")
                 taken += block.file_bytes
         if not taken:
@@ -64,6 +64,7 @@ def estimate(recipe: Recipe) -> Estimate:
             recipe,
             input_files=(sample,),
             input_digests=digest_files([sample]),
+            text_column=None,
             output_files=(os.path.join(folder, "sample.tfrecord"),),
             work_dir=os.path.join(folder, "work"),
         )
@@ -87,12 +88,12 @@ def estimate(recipe: Recipe) -> Estimate:
     )
 
 
-def _sample(paths: Iterable[str]) -> Iterator[corpus.Block]:
-    paths = list(paths)
+def _sample(recipe: Recipe) -> Iterator[corpus.Block]:
+    paths = recipe.input_files
     step = max(1, len(paths) // _FILES)
     chosen = paths[::step][:_FILES]
     for path in chosen:
-        blocks = corpus.read_blocks([path], _BLOCK_BYTES)
+        blocks = corpus.read_blocks([path], _BLOCK_BYTES, recipe.text_column)
         for block, _ in zip(blocks, range(_FILES // len(chosen)), strict=False):
             yield block
 

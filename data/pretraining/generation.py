@@ -235,7 +235,9 @@ def _tokenize(
 
             def missing_blocks():
                 for number, block in enumerate(
-                    corpus.read_blocks(list(recipe.input_files))
+                    corpus.read_blocks(
+                        recipe.input_files, text_column=recipe.text_column
+                    )
                 ):
                     if number < num_complete:
                         update(block.file_bytes, is_new=False)

@@ -31,6 +31,7 @@ class Recipe:
       input_files: the text files, in order.
       input_digests: of their contents, by `digest_files`.
       input_format: one of corpus.FORMATS.
+      text_column: of Parquet tables; None if there are none.
       output_files: the shards, in order.
       work_dir: local directory of intermediate files; the only attribute that
         does not affect the shards' bytes.
@@ -44,6 +45,7 @@ class Recipe:
     input_files: tuple[str, ...]
     input_digests: tuple[str, ...]
     input_format: str
+    text_column: str | None = None
     output_files: tuple[str, ...]
     work_dir: str
     tokenizer: wordpiece.Tokenizer
@@ -74,9 +76,11 @@ class Recipe:
 
     def describe(self) -> dict:
         """Returns everything that determines the shards, as JSON values."""
-        packed = {}
+        optional = {}
         if self.packing is not None:
-            packed = {"pack_sequences": dataclasses.asdict(self.packing)}
+            optional["pack_sequences"] = dataclasses.asdict(self.packing)
+        if self.text_column is not None:
+            optional["text_column"] = self.text_column
         return {
             "format_version": FORMAT_VERSION,
             "input_format": self.input_format,
@@ -91,7 +95,7 @@ class Recipe:
             **self.tokenizer.settings,
             **dataclasses.asdict(self.pairing),
             **dataclasses.asdict(self.masking),
-            **packed,
+            **optional,
             "random_seed": self.random_seed,
         }
 

@@ -103,21 +103,23 @@ def count_words(
     normalization: normalization_lib.Normalization,
     *,
     input_format: str = "sentences",
+    text_column: str | None = None,
     progress: Callable[[int], object] = lambda file_bytes: None,
 ) -> WordCounter:
     """Counts the words of files.
 
     Args:
-      paths: files of text, possibly .gz or .bz2.
+      paths: files of text, possibly compressed, or Parquet tables.
       normalization: how text becomes words.
       input_format: one of corpus.FORMATS.
+      text_column: of the tables; None if there are none.
       progress: is called with numbers of bytes that were read.
     """
     # Words do not depend on sentences.
     if input_format == "paragraphs":
         input_format = "sentences"
     counter = WordCounter(normalization)
-    for block in corpus.read_blocks(paths):
+    for block in corpus.read_blocks(paths, text_column=text_column):
         counter.add(corpus.parse(block, input_format).texts)
         progress(block.file_bytes)
     return counter

@@ -7,7 +7,9 @@ import bz2
 import gzip
 import json
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from data import corpus
 from foundation import errors
@@ -16,14 +18,21 @@ TEXT = "One a.\nTwo b.\n\n\nThree c.\n   \nFour d.\nFive e."
 DOCUMENTS = [["One a.", "Two b."], ["Three c."], ["Four d.", "Five e."]]
 
 
+def zstd(data):
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as file:
+        file.write(data)
+    return packed.getvalue().to_pybytes()
+
+
+COMPRESSIONS = [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", zstd)]
+
+
 def documents(*paths, input_format="sentences"):
     return list(corpus.read_documents([str(x) for x in paths], input_format))
 
 
-@pytest.mark.parametrize(
-    "suffix, pack",
-    [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)],
-)
+@pytest.mark.parametrize("suffix, pack", [("", bytes), *COMPRESSIONS])
 def test_blank_lines_separate_documents(tmp_path, suffix, pack):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(pack(TEXT.encode()))
@@ -119,9 +128,21 @@ def test_a_few_invalid_bytes_are_ignored_and_counted(tmp_path):
         (b"fine.\n" * 50 + bytes(range(256)) * 9, "line 51: .*binary"),
         (gzip.compress(b"One."), "line 1: .*gzip, but the name"),
         (bz2.compress(b"One."), "line 1: .*bzip2, but the name"),
+        (zstd(b"One."), "line 1: .*zstd, but the name"),
+        (b"PAR1One.", "line 1: .*a Parquet table"),
     ],
     # Named: gzip's bytes hold the time, and every worker collects its own.
-    ids=["utf16", "utf32", "utf16le", "latin1", "binary", "gzip", "bzip2"],
+    ids=[
+        "utf16",
+        "utf32",
+        "utf16le",
+        "latin1",
+        "binary",
+        "gzip",
+        "bzip2",
+        "zstd",
+        "par",
+    ],
 )
 def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
     path = tmp_path / "a.txt"
@@ -130,9 +151,7 @@ def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
         documents(path)
 
 
-@pytest.mark.parametrize(
-    "suffix, pack", [(".gz", gzip.compress), (".bz2", bz2.compress)]
-)
+@pytest.mark.parametrize("suffix, pack", COMPRESSIONS)
 def test_damaged_compressed_files_are_named(tmp_path, suffix, pack):
     path = tmp_path / f"a{suffix}"
     whole = pack(b"Some text of a few lines.\n" * 100)
@@ -193,3 +212,70 @@ def test_half_of_a_surrogate_pair_is_left_out(tmp_path):
     path.write_text('{"text": "A \\ud83d b \\ud83d\\ude00."}\n')
     (found,) = corpus.read_documents([str(path)], "jsonl")
     assert found == ["A  b \U0001f600."]
+
+
+def table(path, column, kind=None, **options):
+    array = pa.array(column, kind)
+    parquet.write_table(pa.table({"body": array}), path, **options)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), "utf8")]
+)
+def test_a_row_of_parquet_is_one_document(tmp_path, kind):
+    path = tmp_path / "a.parquet"
+    rows = ["One a.\n\n \nTwo b.", None, "", "Three \u00fc.\r\nFour.\n"]
+    table(path, rows, kind)
+    (tmp_path / "b.txt").write_text("Five.\n")
+    names = [f"{tmp_path}/b.txt", str(path), f"{tmp_path}/b.txt"]
+    texts, starts = [], [0]
+    for block in corpus.read_blocks(names, text_column="body"):
+        parsed = corpus.parse(block, "sentences")
+        starts += [len(texts) + start for start in parsed.starts]
+        texts += parsed.texts
+    assert texts == [
+        "Five.",
+        "One a.",
+        "Two b.",
+        "Three \u00fc.",
+        "Four.",
+        "Five.",
+    ]
+    assert sorted(set(starts)) == [0, 1, 3, 5]
+
+
+def test_blocks_of_parquet_are_small_and_cover_the_file(tmp_path):
+    path = tmp_path / "a.parquet"
+    rows = [f"Row {number} is a document." for number in range(5000)]
+    table(path, rows, row_group_size=5000, compression="zstd")
+    blocks = list(corpus.read_blocks([str(path)], 1 << 12, "body"))
+    assert max(len(block.data) for block in blocks) < 1 << 15
+    assert sum(block.file_bytes for block in blocks) == path.stat().st_size
+    data = b"".join(block.data for block in blocks)
+    assert data.decode().split("\n\n") == ["\n" + rows[0], *rows[1:], ""]
+    lines = [block.data.count(b"\n") for block in blocks]
+    assert [block.first_line for block in blocks] == [
+        1 + sum(lines[:number]) for number in range(len(lines))
+    ]
+
+
+def test_bad_parquet_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+
+    def read():
+        return list(corpus.read_blocks([str(path)], text_column="text"))
+
+    table(path, ["a"])
+    with pytest.raises(errors.InputError, match="--text_column=text: .*body"):
+        read()
+    parquet.write_table(pa.table({"text": [1]}), path)
+    with pytest.raises(errors.InputError, match="a.parquet .*text.* but int64"):
+        read()
+    for end in (0, 50, path.stat().st_size - 9):
+        path.write_bytes(path.read_bytes()[:end])
+        with pytest.raises(errors.InputError, match="a.parquet: not Parquet"):
+            read()
+    with pytest.raises(
+        errors.InputError, match="--input_format=jsonl: .*a.par"
+    ):
+        corpus.column_of_tables([str(path)], "text", "jsonl")

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+import pyarrow
 import pytest
 import tensorflow as tf
 
@@ -187,8 +188,13 @@ def test_the_line_of_the_first_byte_that_is_not_utf8_is_named():
 
 def test_a_compressed_file_beside_the_named_one_is_found(tmp_path):
     path = str(tmp_path / "a.json")
-    for ending, opener in ((".bz2", bz2.open), (".gz", gzip.open)):
-        with opener(path + ending, "wb") as file:
+    for ending, opener in (
+        (".zst", pyarrow.output_stream),
+        (".bz2", bz2.open),
+        (".gz", gzip.open),
+    ):
+        mode = {"compression": "zstd"} if ending == ".zst" else {"mode": "wb"}
+        with opener(path + ending, **mode) as file:
             file.write(b'\xef\xbb\xbf{"a": 1}')
         assert file_system.find(path) == path + ending
         assert file_system.read_json(path + ending) == {"a": 1}
@@ -217,8 +223,10 @@ def test_what_is_no_file_is_named(tmp_path, name):
         ("a.json.gz", b"[]", ": .* cut off or damaged"),
         ("a.json.bz2", bz2.compress(b"[1, 2, 3]")[:-9], ": .* cut off"),
         ("a.json.bz2", b"[]", ": Invalid data stream"),
+        ("a.json.zst", b"\x28\xb5\x2f\xfd", ": Truncated"),
+        ("a.json.zst", b"[]", ": "),
     ],
-    ids=["bytes", "json", "depth", "gz", "no_gz", "bz2", "no_bz2"],
+    ids="bytes json depth gz no_gz bz2 no_bz2 zst no_zst".split(),
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
