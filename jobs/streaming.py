@@ -1,0 +1,375 @@
+r"""Prediction in blocks: the memory of one block, continued after a kill.
+
+    items    any iterator, e.g. the rows of a table
+    encode   items -> features                   in a thread, one block ahead
+    predict  features -> predictions             the model, in the caller's
+    text     items, features, predictions        in a thread, one block behind
+             -> {"predictions.tsv": b"...", ...}
+
+    blocks = streaming.Blocks("out/predict.incomplete", settings)
+    count = streaming.run(read(), encode=..., predict=..., text=..., to=blocks)
+    blocks.write("predictions.tsv", "out/predictions.tsv", head=b"id\tlabel\n")
+    blocks.remove()
+
+A killed prediction leaves its directory:
+
+    settings.json   what the predictions depend on, besides the items
+    block-0000000   a line of JSON (checksum, digests of the settings and of the
+                    items, lengths of the parts), then the parts
+
+The next run reads the items again, compares their digests, and predicts the
+blocks that are missing or damaged. So it writes the same bytes as a run that
+was never killed.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from absl import logging
+
+from foundation import errors, file_system
+
+BLOCK_ITEMS = 4096
+_SETTINGS = "settings.json"
+_SECONDS_BETWEEN_LINES = 20.0
+_Item, _Encoded = TypeVar("_Item"), TypeVar("_Encoded")
+_Predicted, _Value = TypeVar("_Predicted"), TypeVar("_Value")
+
+Parts = Mapping[str, bytes]
+
+
+class Store(Protocol):
+    """Receives the parts of each block, in order."""
+
+    def find(self, number: int, digest: str) -> bool:
+        """Returns whether a block of these items is here already."""
+
+    def add(self, number: int, digest: str, parts: Parts) -> None:
+        """Keeps a block's parts."""
+
+
+class Blocks:
+    """Blocks in a directory on a disk or in a bucket."""
+
+    def __init__(
+        self,
+        directory: str,
+        settings: Mapping[str, Any],
+        *,
+        continues: bool = True,
+    ):
+        """Opens the directory of a killed prediction, or makes a new one.
+
+        Args:
+          directory: beside the outputs, of this prediction alone.
+          settings: JSON values that determine the predictions of an item; names
+            of flags where there is one, for the message.
+          continues: whether to use blocks that are there. Several workers must
+            all predict the same blocks, so they cannot.
+
+        Raises:
+          InputError: the directory is of a prediction with other settings.
+        """
+        self._directory = directory
+        self._continues = continues
+        self._count = 0
+        path = os.path.join(directory, _SETTINGS)
+        text = json.dumps(dict(settings), sort_keys=True)
+        settings = json.loads(text)
+        self._key = hashlib.sha256(text.encode()).hexdigest()
+        if continues and file_system.exists(path):
+            before = file_system.read_json(path)
+            for name in [*settings, *before]:
+                then, now = before.get(name), settings.get(name)
+                if then != now:
+                    raise self._other(f"{name}: {then!r:.60}, now {now!r:.60}")
+        else:
+            file_system.make_folder(directory)
+            file_system.write_json(path, settings)
+
+    def find(self, number: int, digest: str) -> bool:
+        """Returns whether a complete block is here; see Store.
+
+        Raises:
+          InputError: it is of other items.
+        """
+        self._count = number + 1
+        path = self._path(number)
+        if not (self._continues and file_system.exists(path)):
+            return False
+        found = _read(path)
+        if found is None or found.key != self._key:
+            logging.warning("%s: damaged; it is predicted again", path)
+            return False
+        if found.digest != digest:
+            raise self._other("another input, or one that has changed since")
+        return True
+
+    def add(self, number: int, digest: str, parts: Parts) -> None:
+        """Writes a block to the disk; see Store."""
+        data = b"".join(parts.values())
+        head = {
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "settings": self._key,
+            "digest": digest,
+            "parts": {name: len(part) for name, part in parts.items()},
+        }
+        head_line = json.dumps(head).encode() + b"\n"
+        file_system.write_bytes(self._path(number), head_line + data)
+
+    def parts(self, name: str) -> Iterator[bytes]:
+        """Yields a part of all blocks in order.
+
+        Raises:
+          InputError: a block was damaged after it had been written.
+        """
+        for number in range(self._count):
+            found = _read(self._path(number))
+            if found is None:
+                raise errors.InputError(
+                    f"{self._path(number)}: damaged since it was written; the "
+                    "same command predicts it again"
+                )
+            yield found.parts.get(name, b"")
+
+    def write(self, name: str, path: str, *, head: bytes = b"") -> None:
+        """Writes a part of all blocks into a file that appears when complete.
+
+        Args:
+          name: of the part.
+          path: of the file.
+          head: the beginning of the file.
+        """
+        with file_system.replacing(path, on_disk=True) as temporary:
+            with open(temporary, "wb") as file:
+                file.write(head)
+                file.writelines(self.parts(name))
+
+    def remove(self) -> None:
+        """Removes the directory, when the outputs have been written."""
+        if file_system.is_remote(self._directory):
+            import tensorflow as tf
+
+            tf.io.gfile.rmtree(self._directory)
+        else:
+            shutil.rmtree(self._directory)
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._directory, f"block-{number:07d}")
+
+    def _other(self, difference: str) -> errors.InputError:
+        return errors.InputError(
+            f"{self._directory}: a prediction that was not finished, of "
+            f"{difference}; finish it with its own command, or remove the "
+            "directory"
+        )
+
+
+class StandardOutput:
+    """Writes one part of each block to standard output, at once."""
+
+    def __init__(self, name: str, head: bytes = b""):
+        """Writes the head.
+
+        Args:
+          name: of the part.
+          head: the beginning of the output.
+        """
+        self._name = name
+        self._write(head)
+
+    def find(self, number: int, digest: str) -> bool:
+        """Returns False: nothing is kept."""
+        del number, digest
+        return False
+
+    def add(self, number: int, digest: str, parts: Parts) -> None:
+        """Writes a block's part."""
+        del number, digest
+        self._write(parts[self._name])
+
+    def _write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+class _Block(NamedTuple):
+    number: int
+    items: list
+    digest: str
+    encoded: Any  # None if the store has the block.
+    fraction: float | None
+
+
+def run(
+    items: Iterable[_Item],
+    *,
+    encode: Callable[[list[_Item]], _Encoded],
+    predict: Callable[[_Encoded], _Predicted],
+    text: Callable[[list[_Item], _Encoded, _Predicted], Parts],
+    to: Store | None,
+    block_items: int = BLOCK_ITEMS,
+    fraction: Callable[[], float | None] = lambda: None,
+    unit: str = "rows",
+) -> int:
+    """Predicts all items block by block; returns their number.
+
+    Three blocks at most are in memory: one is encoded, one predicted, one
+    written.
+
+    Args:
+      items: what is predicted. Their repr() shows all of their content: its
+        digest is how a continued run recognizes them.
+      encode: does what needs no model, e.g. tokenization.
+      predict: calls the model; on several workers, on all of them.
+      text: returns the block's part of every output.
+      to: receives the blocks; None on workers that write nothing.
+      block_items: the number of items in a block.
+      fraction: returns the fraction of the input that has been read, or None if
+        its size is unknown; shows how much time is left.
+      unit: names the items, in messages.
+
+    Raises:
+      InputError: see Blocks.find; or whatever the functions raise.
+    """
+
+    def read() -> Iterator[_Block]:
+        source = iter(items)
+        for number in itertools.count():
+            block = list(itertools.islice(source, block_items))
+            if not block:
+                return
+            digest = _digest(block)
+            has_block = to is not None and to.find(number, digest)
+            encoded = None if has_block else encode(block)
+            yield _Block(number, block, digest, encoded, fraction())
+
+    def write(block: _Block, predicted: _Predicted) -> None:
+        parts = text(block.items, block.encoded, predicted)
+        to.add(block.number, block.digest, parts)
+
+    progress = _Progress(unit)
+    with futures.ThreadPoolExecutor(1) as writer:
+        written = None
+        for block in _ahead(read()):
+            if block.encoded is not None:
+                predicted = predict(block.encoded)
+                if written is not None:
+                    written.result()  # Raises what the thread raised.
+                if to is not None:
+                    written = writer.submit(write, block, predicted)
+            progress.add(
+                len(block.items),
+                block.fraction,
+                is_new=block.encoded is not None,
+            )
+        if written is not None:
+            written.result()
+    progress.end()
+    return progress.count
+
+
+def _digest(items: list) -> str:
+    text = repr(items).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()
+
+
+class _Read(NamedTuple):
+    key: str
+    digest: str
+    parts: dict[str, bytes]
+
+
+def _read(path: str) -> _Read | None:
+    """Returns a block, None if it is damaged."""
+    head_line, _, data = file_system.read(path).partition(b"\n")
+    try:
+        head = json.loads(head_line)
+        if hashlib.sha256(data).hexdigest() != head["sha256"]:
+            return None
+    except (ValueError, TypeError, KeyError):
+        return None
+    parts, begin = {}, 0
+    for name, length in head["parts"].items():
+        parts[name] = data[begin : begin + length]
+        begin += length
+    return _Read(head["settings"], head["digest"], parts)
+
+
+def _ahead(values: Iterator[_Value]) -> Iterator[_Value]:
+    """Yields the values; a thread computes the next one meanwhile."""
+    with futures.ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, values, None)
+        while (value := pending.result()) is not None:
+            pending = pool.submit(next, values, None)
+            yield value
+
+
+class _Progress:
+    """Shows rate and time left: a bar at a terminal, else lines of the log."""
+
+    def __init__(self, unit: str):
+        self.count = 0
+        self._unit = unit
+        self._new = 0
+        self._first: float | None = None  # Fraction before the first new item.
+        self._last: float | None = None
+        self._start = self._shown = time.monotonic()
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            import tqdm
+
+            self._bar = tqdm.tqdm(unit=f" {unit}", unit_scale=True)
+
+    def add(self, count: int, fraction: float | None, *, is_new: bool) -> None:
+        """Counts a block; `fraction` of the input ends with it."""
+        self.count += count
+        if is_new:
+            self._new += count
+            self._first = self._last if self._new == count else self._first
+        else:  # Was predicted by a run that was killed.
+            self._start = time.monotonic()
+        self._last = fraction
+        if self._bar is not None:
+            self._bar.initial = self.count - self._new
+            if fraction:
+                self._bar.total = max(round(self.count / fraction), self.count)
+            self._bar.update(count)
+        elif time.monotonic() - self._shown > _SECONDS_BETWEEN_LINES:
+            self._shown = time.monotonic()
+            logging.info("%s", self._line())
+
+    def end(self) -> None:
+        """Shows the last line."""
+        if self._bar is not None:
+            self._bar.close()
+        logging.info("%s", self._line(is_end=True))
+
+    def _line(self, *, is_end: bool = False) -> str:
+        seconds = time.monotonic() - self._start
+        rate = self._new / max(seconds, 1e-9)
+        line = f"{self.count:,} {self._unit} predicted"
+        if self._new < self.count:
+            line += f", {self.count - self._new:,} of them by an earlier run"
+        line += f", {rate:,.4g} per second"
+        done, before = self._last, self._first or 0.0
+        if not is_end and done and done > before:
+            left = seconds * (1 - done) / (done - before)
+            line += f", {_duration(left)} left"
+        return line
+
+
+def _duration(seconds: float) -> str:
+    """Returns a duration in the largest unit of which there are two."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,247 @@
+"""Proves that predictions in blocks are complete, ordered and continued.
+
+python -m pytest tests/jobs/streaming_test.py
+"""
+
+import collections
+import io
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import pytest
+
+from foundation import errors
+from jobs import streaming
+
+SETTINGS = {"max_seq_length": 8}
+# Predicts 40 items slowly, and counts the calls of the model.
+SCRIPT = """
+import sys, time
+from jobs import streaming
+
+def predict(encoded):
+    with open(sys.argv[2], "a") as file:
+        file.write("x")
+    time.sleep(0.2)
+    return [x * 2 for x in encoded]
+
+def text(items, encoded, predicted):
+    lines = [f"{a} {b}\\n" for a, b in zip(items, predicted)]
+    return {"a": "".join(lines).encode(), "b": b"."}
+
+blocks = streaming.Blocks(sys.argv[1] + ".incomplete", {"flag": 1})
+streaming.run(range(40), encode=list, predict=predict, text=text, to=blocks,
+              block_items=4)
+blocks.write("a", sys.argv[1], head=b"head\\n")
+blocks.remove()
+"""
+
+
+def text(items, encoded, predicted):
+    assert items == encoded
+    lines = [f"{value}\n" for value in predicted]
+    return {"values": "".join(lines).encode(), "count": b"%d," % len(items)}
+
+
+def run(folder, items, *, settings=SETTINGS, block_items=3, **changes):
+    """Squares the items; returns the blocks and the predicted ones."""
+    predicted = []
+
+    def predict(encoded):
+        predicted.append(list(encoded))
+        return [x * x for x in encoded]
+
+    blocks = streaming.Blocks(str(folder / "work"), settings)
+    functions = {"encode": list, "predict": predict, "text": text} | changes
+    streaming.run(items, to=blocks, block_items=block_items, **functions)
+    return blocks, predicted
+
+
+def fail(encoded):
+    if 6 in encoded:
+        raise KeyboardInterrupt
+    return [x * x for x in encoded]
+
+
+def test_outputs_are_in_the_order_of_the_items(tmp_path):
+    blocks, predicted = run(tmp_path, iter(range(8)))
+    assert predicted == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    blocks.write("values", str(tmp_path / "values"), head=b"value\n")
+    lines = (tmp_path / "values").read_text().splitlines()
+    assert lines == ["value", "0", "1", "4", "9", "16", "25", "36", "49"]
+    assert b"".join(blocks.parts("count")) == b"3,3,2,"
+    blocks.remove()
+    assert os.listdir(tmp_path) == ["values"]
+
+
+def test_only_what_is_missing_or_damaged_is_predicted_again(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, range(8), predict=fail)
+    path = tmp_path / "work" / "block-0000000"
+    path.write_bytes(path.read_bytes()[:-1])
+    blocks, predicted = run(tmp_path, range(8))
+    assert predicted == [[0, 1, 2], [6, 7]]
+    values = b"".join(blocks.parts("values")).split()
+    assert list(map(int, values)) == [x * x for x in range(8)]
+
+
+def test_a_block_of_other_settings_is_never_used(tmp_path):
+    """Not even if settings.json was lost."""
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, range(8), predict=fail)
+    (tmp_path / "work" / "settings.json").unlink()
+    _, predicted = run(tmp_path, range(8), settings={"max_seq_length": 9})
+    assert predicted == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("items", "settings", "message"),
+    [
+        (range(8), {"max_seq_length": 9}, "max_seq_length: 8, now 9"),
+        (range(8), {}, "max_seq_length: 8, now None"),
+        (range(1, 8), SETTINGS, "another input, or one that has changed"),
+        ([0, 1, 2, 3, 4, 5.0], SETTINGS, "another input"),
+    ],
+)
+def test_a_changed_input_or_setting_is_refused(
+    tmp_path, items, settings, message
+):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, range(8), predict=fail)
+    with pytest.raises(errors.InputError, match=message) as caught:
+        run(tmp_path, items, settings=settings)
+    assert str(caught.value).startswith(f"{tmp_path}/work: ")
+
+
+def test_a_prediction_that_starts_again_uses_no_blocks(tmp_path):
+    run(tmp_path, range(8))
+    blocks = streaming.Blocks(str(tmp_path / "work"), {}, continues=False)
+    assert not blocks.find(0, "")
+
+
+@pytest.mark.parametrize("failing", ["items", "encode", "predict", "text"])
+def test_an_error_of_any_thread_ends_the_run(tmp_path, failing):
+    def fails(*arguments):
+        raise errors.InputError("line 7: bad")
+
+    def items():
+        yield from range(6)
+        fails()
+
+    changes = {} if failing == "items" else {failing: fails}
+    given = items() if failing == "items" else range(8)
+    with pytest.raises(errors.InputError, match="line 7"):
+        run(tmp_path, given, **changes)
+    count = len(list((tmp_path / "work").glob("block-*")))
+    assert count == (2 if failing == "items" else 0)
+
+
+def test_few_blocks_are_in_memory(tmp_path):
+    """However fast they are read, and however slowly they are written."""
+    alive, most = collections.Counter(), 0
+    lock = threading.Lock()
+
+    def encode(items):
+        nonlocal most
+        with lock:
+            alive["blocks"] += 1
+            most = max(most, alive["blocks"])
+        return items
+
+    def slow_text(items, encoded, predicted):
+        time.sleep(0.02)
+        with lock:
+            alive["blocks"] -= 1
+        return text(items, encoded, predicted)
+
+    run(tmp_path, range(30), encode=encode, text=slow_text)
+    assert alive["blocks"] == 0 and most <= 4
+
+
+def test_standard_output_gets_each_block_at_once(monkeypatch):
+    output = io.BytesIO()
+    seen = []
+    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(buffer=output))
+
+    def items():
+        for i in itertools.count():
+            # The block before the last complete one has been written.
+            seen.append(output.getvalue().count(b"\n"))
+            if i == 12:
+                return
+            yield i
+
+    streaming.run(
+        items(),
+        encode=list,
+        predict=lambda encoded: encoded,
+        text=text,
+        to=streaming.StandardOutput("values", b"head\n"),
+        block_items=3,
+    )
+    expected = ["head", *map(str, range(12))]
+    assert output.getvalue().decode().split() == expected
+    assert seen[-1] >= 1 + 3
+
+
+def test_lines_of_progress_show_rate_and_time_left(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(streaming, "_SECONDS_BETWEEN_LINES", 0)
+    read = []
+
+    def items():
+        for i in range(9):
+            read.append(i)
+            yield i
+
+    with caplog.at_level("INFO", logger="absl"):
+        run(tmp_path, items(), fraction=lambda: len(read) / 9)
+    lines = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(
+        r"3 rows predicted, \S+ per second, \d+ seconds left", lines[0]
+    )
+    assert re.fullmatch(r"9 rows predicted, \S+ per second", lines[-1])
+
+
+def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    run(tmp_path, range(9), fraction=lambda: 1.0)
+    assert "9.00/9.00" in terminal.getvalue()
+
+
+def test_a_killed_process_continues_after_its_last_block(tmp_path, repository):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(repository)}
+
+    def command(name):
+        names = [tmp_path / name, tmp_path / f"{name}.calls"]
+        return [sys.executable, tmp_path / "script.py", *names]
+
+    subprocess.run(command("calm"), env=environment, check=True)
+    process = subprocess.Popen(command("out"), env=environment)
+    work = tmp_path / "out.incomplete"
+    while not (work / "block-0000002").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "out").exists()
+    kept = len(list(work.glob("block-*")))
+    before = len((tmp_path / "out.calls").read_text())
+    subprocess.run(command("out"), env=environment, check=True)
+    assert not work.exists()
+    calm = (tmp_path / "calm").read_bytes()
+    assert (tmp_path / "out").read_bytes() == calm
+    assert calm.count(b"\n") == 41
+    after = len((tmp_path / "out.calls").read_text())
+    assert after - before == 10 - kept < 10
