@@ -149,6 +149,28 @@ class Normalized(NamedTuple):
     decoded_splits: tf.Tensor
 
 
+class TokensWithOffsets(NamedTuple):
+    """The T tokens of a batch of N texts.
+
+    Attributes:
+      ids: int32 [T].
+      row_splits: int64 [N + 1]; where each text begins.
+      starts: int64 [T]; the first character of each token in its text.
+      ends: int64 [T]; the character after its last.
+      first_codes: int64 [T]; the index of its first code in `normalized`.
+      end_codes: int64 [T]; the index after that of its last.
+      normalized: the texts.
+    """
+
+    ids: tf.Tensor
+    row_splits: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    first_codes: tf.Tensor
+    end_codes: tf.Tensor
+    normalized: Normalized
+
+
 class _PagedTable:
     """A look-up table of all code points that stores equal pages once."""
 
@@ -385,6 +407,10 @@ class GraphTokenizer:
                 token_out_type=tf.int32,
             )
             self._ids = tf.constant(ids, tf.int32)
+            self._is_mark = None
+            if normalization.strip_accents:
+                marks = normalization_lib.unicode_properties().nonspacing_mark
+                self._is_mark = _PagedTable(marks)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of each text's tokens: int32 [N, None].
@@ -422,20 +448,57 @@ class GraphTokenizer:
             lambda: prepared,
         )
 
-    def with_offsets(self, texts: tf.Tensor):
-        """Returns tokens and their positions in the rewritten texts.
+    def with_offsets(self, texts: tf.Tensor) -> TokensWithOffsets:
+        """Returns the tokens of each text and their characters.
 
-        Returns:
-          The Normalized texts; the ids, int32 [N, None]; and the first byte of
-          each token and the byte after its last, int64 [N, None] each.
+        A token covers its characters and the accents that were stripped from
+        the last of them; [UNK] covers its word.
+
+        Args:
+          texts: string [N], UTF-8; invalid bytes are ignored.
         """
         with tf.device("CPU:0"):
             normalized = self._normalize(texts)
             tokens, starts, ends = self._wordpiece.tokenize_with_offsets(
                 _strings(normalized)
             )
-            ids = tokens.with_values(tf.gather(self._ids, tokens.values))
-            return normalized, ids, starts, ends
+            rows = tokens.value_rowids()
+            # From bytes of a rewritten text to codes of all texts.
+            sizes = tf.ones_like(normalized.codes, tf.int64)
+            for first in (0x80, 0x800, 0x10000):
+                sizes += tf.cast(normalized.codes >= first, tf.int64)
+            bytes_before = tf.pad(tf.cumsum(sizes), [[1, 0]])
+            row_byte = tf.gather(bytes_before, normalized.row_splits)
+            row_byte = tf.gather(row_byte, rows)
+            first = _search(bytes_before, starts.values + row_byte)
+            after = _search(bytes_before, ends.values + row_byte)
+            # From codes to characters. Marks may have been reordered.
+            covered = tf.ragged.range(first, after)
+            source = tf.gather(normalized.source, covered.values)
+            owners = covered.value_rowids()
+            starts = tf.math.segment_min(source, owners)
+            ends = tf.math.segment_max(source, owners) + 1
+            if self._is_mark is not None:
+                is_stop = tf.equal(self._is_mark(normalized.decoded), 0)
+                stops = tf.concat(
+                    [tf.where(is_stop)[:, 0], normalized.decoded_splits], 0
+                )
+                stops = tf.sort(stops)
+                ends = tf.gather(stops, _search(stops, ends))
+            row_start = tf.gather(normalized.decoded_splits, rows)
+            return TokensWithOffsets(
+                tf.gather(self._ids, tokens.values),
+                tokens.row_splits,
+                starts - row_start,
+                ends - row_start,
+                first,
+                after,
+                normalized,
+            )
+
+
+def _search(values: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+    return tf.searchsorted(values, wanted, out_type=tf.int64)
 
 
 def _strings(normalized: Normalized) -> tf.Tensor:

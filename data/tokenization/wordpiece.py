@@ -100,6 +100,14 @@ class Tokenizer:
             autograph=False,  # Nothing to convert, and that takes a second.
         )
 
+    @functools.cached_property
+    def _encode_batch_with_offsets(self):
+        return tf.function(
+            self._graph.with_offsets,
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,
+        )
+
     def encode_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts inside a graph (tf.data, a SavedModel).
 
@@ -110,6 +118,12 @@ class Tokenizer:
           int32 [N, None], the ids of each text's tokens.
         """
         return self._graph(texts)
+
+    def encode_graph_with_offsets(
+        self, texts: tf.Tensor
+    ) -> graph_tokenization.TokensWithOffsets:
+        """Encodes texts inside a graph and finds each token's characters."""
+        return self._graph.with_offsets(texts)
 
     def encode(self, texts: Sequence[str | bytes]) -> Encoding:
         """Encodes texts outside of a graph."""
@@ -135,25 +149,8 @@ class Tokenizer:
         A token covers its characters and the accents that were stripped from
         the last of them; [UNK] covers its word.
         """
-        normalized, ids, starts, ends = self._graph.with_offsets(
-            _string_tensor(texts)
-        )
-        row_splits = ids.row_splits.numpy()
-        starts, ends = _source_characters(
-            graph_tokenization.Normalized(*(x.numpy() for x in normalized)),
-            row_splits,
-            starts.values.numpy(),
-            ends.values.numpy(),
-            strips_accents=self._strips_accents,
-        )
-        return EncodingWithOffsets(ids.values.numpy(), row_splits, starts, ends)
-
-    @property
-    def _strips_accents(self) -> bool:
-        strip_accents = self._switches["strip_accents"]
-        if strip_accents is None:
-            return self._switches["do_lower_case"]
-        return strip_accents
+        encoded = self._encode_batch_with_offsets(_string_tensor(texts))
+        return EncodingWithOffsets(*(x.numpy() for x in encoded[:4]))
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
         """Returns the tokens of each text."""
@@ -187,44 +184,3 @@ def _utf8(text: str) -> bytes:
             "\U0010ffff" if "\ud800" <= char <= "\udfff" else char
             for char in text
         ).encode("utf-8")
-
-
-def _source_characters(
-    normalized: graph_tokenization.Normalized,
-    row_splits: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    *,
-    strips_accents: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    r"""Maps bytes of the rewritten texts to characters of the original ones.
-
-    "  \u00cfna\u00efve"   tokens "ina", "##ive"   characters 2-6 and 6-10
-    """
-    codes = normalized.codes
-    sizes = 1 + sum((codes >= first) for first in (0x80, 0x800, 0x10000))
-    bytes_before = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    rows = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
-    row_byte = bytes_before[normalized.row_splits[:-1]][rows]
-    first = np.searchsorted(bytes_before, starts + row_byte)
-    after = np.searchsorted(bytes_before, ends + row_byte)
-    if not len(first):
-        return starts, ends
-    # Tokens are never empty, so [first, after) are ranges; every other range of
-    # reduceat is between tokens and is dropped.
-    bounds = np.stack([first, after], 1).reshape(-1)
-    source = np.append(normalized.source, normalized.source[-1])
-    starts = np.minimum.reduceat(source, bounds)[::2]
-    ends = np.maximum.reduceat(source, bounds)[::2] + 1
-    if strips_accents:
-        decoded = normalized.decoded
-        positions = np.arange(len(decoded) + 1)
-        is_mark = normalization_lib.unicode_properties().nonspacing_mark[
-            decoded
-        ]
-        positions[:-1][is_mark] = len(decoded)
-        positions[normalized.decoded_splits] = normalized.decoded_splits
-        next_base = np.minimum.accumulate(positions[::-1])[::-1]
-        ends = next_base[ends]
-    row_start = normalized.decoded_splits[:-1][rows]
-    return starts - row_start, ends - row_start
