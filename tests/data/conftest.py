@@ -24,5 +24,5 @@ def small_tasks(monkeypatch):
     monkeypatch.setattr(
         generation.corpus,
         "read_blocks",
-        lambda paths: blocks(paths, 2000),
+        lambda paths, text_column: blocks(paths, 2000),
     )
