@@ -231,7 +231,6 @@ def main(config: NerConfig) -> None:
         task_model, step = finetuning.train_grid(
             job, files.results, writer.save_model
         )
-        writer.save_true_case()
     else:
         task_model, step = finetuning.load(job)
     if config.do_eval:

@@ -56,7 +56,7 @@ def test_the_predictions_are_what_was_scored(trained, root, split):
     scores = conlleval.score(
         true.split(true.tags),
         again.split(again.tags),
-        boundaries=conll.count_boundaries(source),
+        boundaries=source.num_boundaries,
     )
     assert (trained / f"scores_{split}.txt").read_text() == scores.text()
     if split == "dev":
@@ -91,8 +91,8 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, root):
     first = conll.read(str(trained / "predictions_test.txt"))
     assert list(again.words) == list(first.words)
     # A file without tags gets those that begin every span by B-.
-    theirs = [list(conlleval.phrases(t)) for t in again.split(again.tags)]
-    ours = [list(conlleval.phrases(t)) for t in first.split(first.tags)]
+    theirs = [list(conll.spans(t)) for t in again.split(again.tags)]
+    ours = [list(conll.spans(t)) for t in first.split(first.tags)]
     assert list(map(sorted, theirs)) == list(map(sorted, ours))
     assert (trained / "metrics.jsonl").read_bytes() == before
 

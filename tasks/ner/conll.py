@@ -24,13 +24,14 @@ does not allow, such as an I- after O, begins a span, as in conlleval.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from data import corpus
+from data import text_tables
 from foundation import errors, file_system
 
 IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
@@ -38,8 +39,6 @@ SCHEMES = (IOB1, BIO2, IOBES, PLAIN)
 OUTSIDE = "O"
 _ALIASES = {"L": "E", "U": "S", "M": "I"}
 _PREFIXES = frozenset("BIESLUM")
-
-
 DOCUMENT = "-DOCSTART-"
 # Text may follow that is not in columns: "-DOCSTART- (1 EU)".
 _OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
@@ -83,19 +82,31 @@ class Sentences:
         """Returns N."""
         return len(self.row_splits) - 1
 
+    @property
+    def num_boundaries(self) -> int:
+        """The number of -DOCSTART- lines that `write` yields."""
+        return len(self.documents) - 1 if self.has_documents else 0
+
     def where(self, word: int) -> str:
         """Returns the file and the line of a word for a message."""
         return f"{self.path}:{self.lines[word]}"
 
     def split(self, values: Sequence) -> Iterator[Sequence]:
         """Yields the values of each sentence."""
-        ends = self.row_splits.tolist()
-        for start, end in zip(ends, ends[1:], strict=False):
+        for start, end in itertools.pairwise(self.row_splits.tolist()):
             yield values[start:end]
 
 
+class _Layout(NamedTuple):
+    """The form of a file's lines; a separator of None is spaces."""
+
+    separator: str | None
+    width: int
+    has_documents: bool
+
+
 class _Line(NamedTuple):
-    """A line that is not empty."""
+    """A line that is neither empty nor a comment."""
 
     number: int
     cells: list[str]
@@ -106,50 +117,63 @@ class _Line(NamedTuple):
 def read(
     path: str, *, word_column: int = 0, tag_column: int | None = -1
 ) -> Sentences:
-    """Reads a file.
+    """Reads a file; see `read_blocks`."""
+    (found,) = read_blocks(path, word_column=word_column, tag_column=tag_column)
+    return found
+
+
+def read_blocks(
+    path: str,
+    *,
+    word_column: int = 0,
+    tag_column: int | None = -1,
+    block_words: int | None = None,
+) -> Iterator[Sentences]:
+    """Yields the sentences of a file in blocks of complete documents.
 
     Args:
       path: a UTF-8 file, which may be compressed.
       word_column: the column of words, from 0, or from the end with -1.
       tag_column: the column of tags; None if there is none.
+      block_words: a block ends with the document in which it reaches this
+        number of words, or with the sentence if the file has no documents; None
+        for a single block.
 
     Raises:
       InputError: names the line of the file.
     """
     path = file_system.find(path)
-    data = b"".join(block.data for block in corpus.read_blocks([path]))
-    texts = file_system.decode(data, path).split("\n")
-    # The first line with a word; one that begins with # may be a comment.
-    words = [x for x in texts if x.strip() and not x.startswith(DOCUMENT)]
-    first = next((x for x in words if not x.startswith("#")), "")
-    separator = "\t" if "\t" in (first or "".join(words[:1])) else None
-    width = len(_cells(first.rstrip("\r"), separator)) if first else 0
-    lines = list(_lines(texts, separator, width))
-    rows = [line for line in lines if not line.begins_document]
-    if not rows:
-        raise errors.InputError(f"{path}: holds no words")
-    word, tag = _columns(path, rows[0], word_column, tag_column)
-    for line in rows:
-        if len(line.cells) != len(rows[0].cells):
+    layout = _layout(path)
+    block: list[_Line] = []
+    first, columns, words = None, (0, None), 0
+    for line in _lines(path, layout):
+        ends = line.begins_document or (
+            line.begins_sentence and not layout.has_documents
+        )
+        if ends and block_words is not None and words >= block_words:
+            yield _sentences(path, layout, block, *columns)
+            block, words = [], 0
+        block.append(line)
+        if line.begins_document:
+            continue
+        words += 1
+        if first is None:
+            first = line
+            columns = _columns(path, first, word_column, tag_column)
+        if len(line.cells) != len(first.cells):
             raise errors.InputError(
                 f"{path}:{line.number}: {len(line.cells)} column(s), but line "
-                f"{rows[0].number} has {len(rows[0].cells)}"
+                f"{first.number} has {len(first.cells)}"
             )
+        tag = columns[1]
         if tag is not None and not line.cells[tag].strip():
             raise errors.InputError(
                 f"{path}:{line.number}: column --tag_column={tag} is empty"
             )
-    sentences, documents = _bounds(lines)
-    return Sentences(
-        path=path,
-        words=[line.cells[word] for line in rows],
-        lines=np.array([line.number for line in rows]),
-        tags=None if tag is None else [line.cells[tag] for line in rows],
-        row_splits=sentences,
-        documents=documents,
-        has_documents=len(rows) < len(lines),
-        separator=separator or " ",
-    )
+    if first is None:
+        raise errors.InputError(f"{path}: holds no words")
+    if words:
+        yield _sentences(path, layout, block, *columns)
 
 
 def write(
@@ -174,11 +198,6 @@ def write(
         yield "".join(f"{separator.join(row)}\n" for row in part) + "\n"
 
 
-def count_boundaries(sentences: Sentences) -> int:
-    """Returns the number of -DOCSTART- lines that `write` yields."""
-    return len(sentences.documents) - 1 if sentences.has_documents else 0
-
-
 def scheme(sentences: Sentences) -> str:
     """Returns the scheme of the tags."""
     return recognize(sentences.split(_tags(sentences)))
@@ -196,23 +215,18 @@ def types(sentences: Sentences, scheme: str) -> list[str]:
     result = set()
     for tag, i in found.items():
         try:
-            kind = type_of(tag, scheme)
+            result.add(type_of(tag, scheme))
         except errors.InputError as error:
             raise errors.InputError(f"{sentences.where(i)}: {error}") from error
-        if kind is not None:
-            result.add(kind)
-    return sorted(result)
+    return sorted(result - {None})
 
 
 def convert(
     sentences: Sentences, tags: Sequence[str], scheme: str
 ) -> list[str]:
     """Returns W tags of sentences in another scheme."""
-    return [
-        tag
-        for part in sentences.split(tags)
-        for tag in convert_tags(part, scheme)
-    ]
+    parts = sentences.split(tags)
+    return [tag for part in parts for tag in convert_tags(part, scheme)]
 
 
 def encode_tags(
@@ -233,23 +247,18 @@ def encode_tags(
     types(sentences, scheme)  # Checks the tags.
     converted = convert(sentences, _tags(sentences), ours)
     for i, tag in enumerate(converted):
-        if tag not in numbers:
-            raise errors.InputError(
-                f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} "
-                + _unknown(tag, labels, ours)
-            )
+        if tag in numbers:
+            continue
+        kinds, kind = {type_of(x, ours) for x in labels}, type_of(tag, ours)
+        problem = f"needs label {tag!r}, but the model has {', '.join(labels)}"
+        if kind is not None and kind not in kinds:
+            known = ", ".join(sorted(kind for kind in kinds if kind))
+            name = "tags" if ours == PLAIN else "types"
+            problem = f"is none of the model's {name}: {known}"
+        raise errors.InputError(
+            f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} {problem}"
+        )
     return np.array([numbers[tag] for tag in converted])
-
-
-def _unknown(tag, labels, scheme) -> str:
-    """Explains why a model has no label for a tag."""
-    kinds = {type_of(label, scheme) for label in labels}
-    kind = type_of(tag, scheme)
-    if kind is None or kind in kinds:
-        return f"needs label {tag!r}, but the model has {', '.join(labels)}"
-    known = ", ".join(sorted(kind for kind in kinds if kind))
-    name = "tags" if scheme == PLAIN else "types"
-    return f"is none of the model's {name}: {known}"
 
 
 def _tags(sentences: Sentences) -> Sequence[str]:
@@ -258,21 +267,38 @@ def _tags(sentences: Sentences) -> Sequence[str]:
     return sentences.tags
 
 
-def _lines(
-    texts: Iterable[str], separator: str | None, width: int
-) -> Iterator[_Line]:
+def _layout(path: str) -> _Layout:
+    """Finds the layout by the first line of a word, and all documents."""
+    first = comment = ""  # A line that begins with # may be a comment.
+    has_documents = False
+    for _, line in text_tables.lines(path):
+        if _OPENING.match(line):
+            has_documents = True
+        elif line.startswith("#"):
+            comment = comment or line
+        elif line.strip(" \t\r"):
+            first = first or line.rstrip("\r")
+        if has_documents and first:
+            break
+    separator = "\t" if "\t" in (first or comment) else None
+    width = len(_cells(first, separator)) if first else 0
+    return _Layout(separator, width, has_documents)
+
+
+def _lines(path: str, layout: _Layout) -> Iterator[_Line]:
     """Yields the lines that are neither empty nor comments."""
     begins = True
-    for number, line in enumerate(texts, 1):
+    for number, line in text_tables.lines(path):
         line = line.rstrip("\r")
         if not line.strip(" \t"):
             begins = True
             continue
-        cells = _cells(line, separator)
-        if separator and line.startswith("#") and len(cells) == 1:
+        cells = _cells(line, layout.separator)
+        if layout.separator and line.startswith("#") and len(cells) == 1:
             continue
-        if line.startswith(("# ", "#\t")) and width not in (0, len(cells)):
-            continue
+        if line.startswith(("# ", "#\t")):
+            if layout.width not in (0, len(cells)):
+                continue
         opens = _OPENING.match(line) is not None
         yield _Line(number, cells, opens, begins or opens)
         begins = opens
@@ -285,19 +311,9 @@ def _cells(line: str, separator: str | None) -> list[str]:
     return [cell for cell in line.split(" ") if cell]
 
 
-def _bounds(lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns row_splits and documents; empty ones are left out."""
-    words, sentences, documents = 0, [0], [0]
-    for line in [*lines, _Line(0, [], True, True)]:
-        if line.begins_sentence and sentences[-1] != words:
-            sentences.append(words)
-        if line.begins_document and documents[-1] != len(sentences) - 1:
-            documents.append(len(sentences) - 1)
-        words += not line.begins_document
-    return np.array(sentences), np.array(documents)
-
-
-def _columns(path, line, word, tag) -> tuple[int, int | None]:
+def _columns(
+    path: str, line: _Line, word: int, tag: int | None
+) -> tuple[int, int | None]:
     """Returns the columns after checking them on the first line of a word."""
     count = len(line.cells)
     if count == 1 and tag == -1:
@@ -314,6 +330,30 @@ def _columns(path, line, word, tag) -> tuple[int, int | None]:
             f"--tag_column={tag} are the same"
         )
     return word, tag
+
+
+def _sentences(
+    path: str, layout: _Layout, lines: list[_Line], word: int, tag: int | None
+) -> Sentences:
+    """Returns the words of lines; leaves out empty sentences and documents."""
+    words, row_splits, documents = 0, [0], [0]
+    for line in [*lines, _Line(0, [], True, True)]:
+        if line.begins_sentence and row_splits[-1] != words:
+            row_splits.append(words)
+        if line.begins_document and documents[-1] != len(row_splits) - 1:
+            documents.append(len(row_splits) - 1)
+        words += not line.begins_document
+    rows = [line for line in lines if not line.begins_document]
+    return Sentences(
+        path=path,
+        words=[line.cells[word] for line in rows],
+        lines=np.array([line.number for line in rows]),
+        tags=None if tag is None else [line.cells[tag] for line in rows],
+        row_splits=np.array(row_splits),
+        documents=np.array(documents),
+        has_documents=layout.has_documents,
+        separator=layout.separator or " ",
+    )
 
 
 def split_tag(tag: str) -> tuple[str, str]:
@@ -350,31 +390,23 @@ def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
     return found
 
 
-def encode(found: Iterable[Span], length: int, scheme: str) -> list[str]:
-    """Returns the tags of a sentence with the given spans, in order."""
-    tags = [OUTSIDE] * length
-    before = None
-    for span in found:
-        inside = range(span.start, span.end)
-        for i in inside:
-            tags[i] = f"I-{span.type}"
-        is_neighbor = before is not None and (
-            before.end == span.start and before.type == span.type
-        )
-        if scheme != IOB1 or is_neighbor:
-            tags[span.start] = f"B-{span.type}"
-        if scheme == IOBES:
-            prefix = "E" if len(inside) > 1 else "S"
-            tags[span.end - 1] = f"{prefix}-{span.type}"
-        before = span
-    return tags
-
-
 def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
     """Returns the tags of a sentence in another scheme."""
     if scheme == PLAIN:
         return list(tags)
-    return encode(spans(tags), len(tags), scheme)
+    converted = [OUTSIDE] * len(tags)
+    before = Span(0, 0, "")
+    for span in spans(tags):
+        size = span.end - span.start
+        converted[span.start : span.end] = [f"I-{span.type}"] * size
+        is_neighbor = (before.end, before.type) == (span.start, span.type)
+        if scheme != IOB1 or is_neighbor:
+            converted[span.start] = f"B-{span.type}"
+        if scheme == IOBES:
+            prefix = "E" if size > 1 else "S"
+            converted[span.end - 1] = f"{prefix}-{span.type}"
+        before = span
+    return converted
 
 
 def recognize(sentences: Iterable[Sequence[str]]) -> str:

@@ -5,8 +5,8 @@
                   LOC: precision:  88.23%; recall:  97.93%; FB1:  92.83  2039
 
 A phrase is correct if its first word, its last word and its type are. Where
-phrases begin and end follows conlleval's rules for B-, I- and E-, also for tags
-that no scheme allows.
+phrases begin and end follows conlleval's rules for O, B- and I-, also for tags
+that no scheme allows; see conll.spans.
 """
 
 import dataclasses
@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 import sklearn.metrics
 
-_OUTSIDE = ("O", "")
-# Prefixes of two neighboring words between which a phrase ends.
-_BOUNDARIES = (("B", "B"), ("I", "B"), ("E", "E"), ("E", "I"))
+from tasks.ner import conll
 
 
 class Score(NamedTuple):
@@ -72,12 +70,13 @@ class Scores:
         Args:
           types: types to report even if they are neither true nor predicted.
         """
-        values = {"accuracy": self.accuracy, **_values(self.total)}
+        values = {"accuracy": self.accuracy}
+        scores = {"": self.total}
         for kind in sorted({*self.by_type, *types}):
-            score = self.by_type.get(kind, Score(0, 0, 0))
-            values |= {
-                f"{name}_{kind}": x for name, x in _values(score).items()
-            }
+            scores[f"_{kind}"] = self.by_type.get(kind, Score(0, 0, 0))
+        for suffix, score in scores.items():
+            for name in ("precision", "recall", "f1"):
+                values[name + suffix] = getattr(score, name)
         return values
 
     def text(self) -> str:
@@ -110,41 +109,24 @@ def score(
         with the correct tag.
     """
     tokens = right = boundaries
-    counts: dict[str, Counter] = {"true": Counter(), "found": Counter()}
-    correct: Counter = Counter()
+    counts: list[Counter] = [Counter(), Counter(), Counter()]
     for gold, guess in zip(true, predicted, strict=True):
         if len(gold) != len(guess):
             raise ValueError(f"{len(gold)} tags against {len(guess)}")
         tokens += len(gold)
         right += sum(a == b for a, b in zip(gold, guess, strict=True))
-        theirs, ours = phrases(gold), phrases(guess)
-        counts["true"].update(kind for *_, kind in theirs)
-        counts["found"].update(kind for *_, kind in ours)
-        correct.update(kind for *_, kind in theirs & ours)
-    kinds = sorted({*counts["true"], *counts["found"]})
+        theirs, ours = set(conll.spans(gold)), set(conll.spans(guess))
+        for count, part in zip(
+            counts, (theirs, ours, theirs & ours), strict=True
+        ):
+            count.update(span.type for span in part)
     by_type = {
-        kind: Score(counts["true"][kind], counts["found"][kind], correct[kind])
-        for kind in kinds
+        kind: Score(*(count[kind] for count in counts))
+        for kind in sorted({*counts[0], *counts[1]})
     }
     columns = zip(*by_type.values(), strict=True) if by_type else ([],) * 3
     total = Score(*map(sum, columns))
     return Scores(tokens=tokens, right=right, total=total, by_type=by_type)
-
-
-def phrases(tags: Sequence[str]) -> set[tuple[int, int, str]]:
-    """Returns (first word, word after the last, type) of each phrase."""
-    found = set()
-    begin, before = None, _OUTSIDE
-    for i, tag in enumerate([*tags, "O"]):
-        prefix, hyphen, kind = tag.partition("-")
-        now = (prefix, kind) if hyphen else (tag, "")
-        if begin is not None and _ends(before, now):
-            found.add((begin, i, before[1]))
-            begin = None
-        if _starts(before, now):
-            begin = i
-        before = now
-    return found
 
 
 def plain(
@@ -157,29 +139,6 @@ def plain(
     return {
         "accuracy": float(sklearn.metrics.accuracy_score(gold, guess)),
         "f1_macro": float(f1),
-    }
-
-
-def _starts(before: tuple[str, str], now: tuple[str, str]) -> bool:
-    prefix, kind = now
-    starts = (*_BOUNDARIES, ("O", "B"), ("O", "I"), ("O", "E"))
-    if (before[0], prefix) in starts:
-        return True
-    return prefix not in ("O", ".") and kind != before[1]
-
-
-def _ends(before: tuple[str, str], now: tuple[str, str]) -> bool:
-    prefix, kind = before
-    if (prefix, now[0]) in (*_BOUNDARIES, ("B", "O"), ("I", "O"), ("E", "O")):
-        return True
-    return prefix not in ("O", ".") and kind != now[1]
-
-
-def _values(score: Score) -> dict[str, float]:
-    return {
-        "precision": score.precision,
-        "recall": score.recall,
-        "f1": score.f1,
     }
 
 

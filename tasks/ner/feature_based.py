@@ -163,10 +163,9 @@ def _read_result(folder: str, settings: Mapping[str, Any]) -> Result | None:
     values = file_system.read_json(path)
     if TRAIN not in values.get("made_from", {}):  # Of an early version.
         return None
-    result = Result(**values)
-    before = result.made_from[TRAIN]
+    before = values["made_from"][TRAIN]
     for flag, now in _as_json(settings).items():
-        if flag in before and before[flag] != now:
+        if before.get(flag, now) != now:
             changed = f"--{flag} was {before[flag]}, is {now}"
             if isinstance(now, dict) or len(str(now)) > 60:
                 changed = f"--{flag} is another"
@@ -174,7 +173,7 @@ def _read_result(folder: str, settings: Mapping[str, Any]) -> Result | None:
                 f"{changed}: {folder} contains a trained tagger; choose "
                 "another --output_dir, or remove it"
             )
-    return result
+    return Result(**values)
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,18 +198,16 @@ def write_table(
             has_spans = any("f1" in row for row in values)
             names = _SPAN_METRICS if has_spans else _PLAIN_METRICS
             columns += [(split, name) for name in names]
-    rows = []
+    rows, record = [], {}
     for choice, result in results.items():
         values = [result.values.get(s, {}).get(n) for s, n in columns]
         cells = ["-" if x is None else f"{100 * x:.2f}" for x in values]
         rows.append([choice, *cells, f"{result.seconds:.0f}"])
+        record[choice] = dataclasses.asdict(result)
+        del record[choice]["made_from"]
     header = ["features", *(f"{s} {n}" for s, n in columns), "seconds"]
     text = grid.format_table(header, rows)
     path = os.path.join(output_dir, _TABLE)
-    record = {}
-    for choice, result in results.items():
-        record[choice] = dataclasses.asdict(result)
-        del record[choice]["made_from"]
     file_system.write_text(f"{path}.txt", text + "\n")
     file_system.write_json(f"{path}.json", record)
     return text
@@ -235,12 +232,9 @@ class ActivationData:
     job: finetuning.Job
     splits: Sequence[str]
     layers: Sequence[int]
-
-    def __post_init__(self):
-        """Caches what is expensive and used by all choices."""
-        for name in ("_store", "sentences"):
-            cached = functools.cache(getattr(self, name))
-            object.__setattr__(self, name, cached)
+    _stores: dict[str, activation_store.Store] = dataclasses.field(
+        default_factory=dict, init=False
+    )
 
     @functools.cached_property
     def _encoder(self) -> finetuning.TaskModel:
@@ -257,9 +251,7 @@ class ActivationData:
         job = dataclasses.replace(self.job, task=task, make_model=make)
         task_model = job.build(self.config.random_seed)
         pretrained.assign(
-            task_model.model,
-            start.init_checkpoint,
-            tokenizer=start.tokenizer,
+            task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
         )
         return task_model
 
@@ -325,21 +317,23 @@ class ActivationData:
 
     def _store(self, split: str) -> activation_store.Store:
         """Returns the activations of a split."""
-        features = self.job.features(split)
-        size = self.config.predict_batch_size
-        tokenizer = self.job.start.tokenizer
-        return activation_store.prepare(
-            os.path.join(self.config.output_dir, "activations", split),
-            self.layers,
-            {
-                "tokenizer": features_lib.tokenizer_recipe(tokenizer),
-                "weights": self._weights,
-                **self._inputs_of(split),
-            },
-            features=features,
-            hidden_size=self.job.start.config.hidden_size,
-            compute=lambda _: self._encoder.predictions(features, size),
-        )
+        if split not in self._stores:
+            features = self.job.features(split)
+            size = self.config.predict_batch_size
+            tokenizer = self.job.start.tokenizer
+            self._stores[split] = activation_store.prepare(
+                os.path.join(self.config.output_dir, "activations", split),
+                self.layers,
+                {
+                    "tokenizer": features_lib.tokenizer_recipe(tokenizer),
+                    "weights": self._weights,
+                    **self._inputs_of(split),
+                },
+                features=features,
+                hidden_size=self.job.start.config.hidden_size,
+                compute=lambda _: self._encoder.predictions(features, size),
+            )
+        return self._stores[split]
 
     def with_activations(
         self,
@@ -399,15 +393,14 @@ def run(
     if config.do_train:
         assembly.write_run_config(config, job.strategy)
     os.makedirs(folder, exist_ok=True)
-    is_chief = assembly.is_chief(job.strategy)
-    if is_chief:
+    if job.is_chief:
         text = json.dumps(list(data.labels)) + "\n"
         file_system.write_text(os.path.join(folder, _LABELS), text)
     results = {
         run.choice.name: run.finish(result)
         for run, result in zip(runs, before, strict=True)
     }
-    if is_chief:
+    if job.is_chief:
         text = write_table(config.output_dir, results, (DEV, TEST))
         sys.stdout.write(text + "\n")
         if config.do_train:
@@ -429,7 +422,7 @@ class _ChoiceRun:
           before: the result of an earlier command, if there is one.
         """
         activations, config = self.activations, self.activations.config
-        strategy = activations.job.strategy
+        job, tagger = activations.job, activations.options.tagger
         made_from = {
             split: activations.made_from(split)
             for split in activations.splits
@@ -440,59 +433,52 @@ class _ChoiceRun:
                 return before
         os.makedirs(self.folder, exist_ok=True)
         gc.collect()  # Frees the model of the choice before.
-        model = self._make_model()
+        with job.strategy.scope():
+            model = lstm.BiLstmTagger(
+                num_layers=len(self.choice.layers),
+                hidden_size=job.start.config.hidden_size,
+                is_mixed=self.choice.is_mixed,
+                num_classes=len(activations.data.labels),
+                size=tagger.size,
+                rate=tagger.dropout,
+                seed=config.random_seed,
+            )
         result = self._train_or_load(model, before)
-        is_kept = assembly.is_chief(strategy) and (
-            config.do_train or result is before
-        )
+        is_kept = job.is_chief and (config.do_train or result is before)
         if is_kept:
             result.write(self.folder)
         is_new = config.do_train and result is not before
         writer = self._open_writer(result, is_new=is_new)
         predictor = inference.Predictor(
-            tagging.TaggingTask(), model, strategy=strategy
+            tagging.TaggingTask(), model, strategy=job.strategy
         )
         for split, origin in made_from.items():
             if result.has(split, origin):
                 continue
-            logits = self._predict(predictor, split)
-            values = self._evaluate(logits, split, writer, result.step)
+            values = self._evaluate(predictor, split, writer, result.step)
             result = result.add(split, values, origin)
             if is_kept:
                 result.write(self.folder)
         return result
 
-    def _make_model(self) -> lstm.BiLstmTagger:
-        job = self.activations.job
-        with job.strategy.scope():
-            return lstm.BiLstmTagger(
-                num_layers=len(self.choice.layers),
-                hidden_size=job.start.config.hidden_size,
-                is_mixed=self.choice.is_mixed,
-                num_classes=len(self.activations.data.labels),
-                size=self.activations.options.tagger.size,
-                rate=self.activations.options.tagger.dropout,
-                seed=self.activations.config.random_seed,
-            )
-
     def _train_or_load(
         self, model: lstm.BiLstmTagger, before: Result | None
     ) -> Result:
-        config = self.activations.config
+        """Returns `before` if it is of the checkpoint, else a new result."""
+        config, settings = self.activations.config, self.activations.settings
         if before is not None or not config.do_train:
             step = finetuning.restore(config, model, self.folder)
             if before is not None and step == before.step:
                 return before
             if step is not None and not config.do_train:
-                return trained(step, 0.0, self.activations.settings)
+                return trained(step, 0.0, settings)
         if not config.do_train:
             raise errors.InputError(
                 f"--features={self.choice.name}: {self.folder} has no "
                 "checkpoint, and --do_train is not given"
             )
         step = self._train(model)
-        seconds = loop.training_seconds(self.folder)
-        return trained(step, seconds, self.activations.settings)
+        return trained(step, loop.training_seconds(self.folder), settings)
 
     @property
     def _run(self) -> grid.Run:
@@ -505,7 +491,6 @@ class _ChoiceRun:
     def _train(self, model: lstm.BiLstmTagger) -> int:
         """Trains, from the last checkpoint if any; returns the last step."""
         activations, config = self.activations, self.activations.config
-        rate = self.activations.options.tagger.learning_rate
         sentences = activations.sentences(TRAIN)
         make_batches = length_groups.endless_batches(
             sentences,
@@ -513,20 +498,18 @@ class _ChoiceRun:
             seed=config.random_seed,
             lengths=activations.lengths,
         )
+        make_batches = activations.with_activations(
+            make_batches, TRAIN, self.choice.layers
+        )
+        rate = self._run.learning_rate
         return finetuning.train_epochs(
             dataclasses.replace(
                 activations.job,
                 config=dataclasses.replace(config, precision="float32"),
-                task=tagging.TaggingTask(),
             ),
             model,
             self._run,
-            finetuning.TrainingSet(
-                activations.with_activations(
-                    make_batches, TRAIN, self.choice.layers
-                ),
-                len(sentences),
-            ),
+            finetuning.TrainingSet(make_batches, len(sentences)),
             settings=assembly.settings_of(
                 config,
                 {**activations.settings, "learning_rate": rate},
@@ -534,11 +517,15 @@ class _ChoiceRun:
             ),
         )
 
-    def _predict(
-        self, predictor: inference.Predictor, split: str
-    ) -> np.ndarray:
-        """Returns the logits of a split, float32 [W, C]."""
-        activations = self.activations
+    def _evaluate(
+        self,
+        predictor: inference.Predictor,
+        split: str,
+        writer: outputs.OutputWriter,
+        step: int,
+    ) -> dict[str, float]:
+        """Writes the predictions of a split; returns its metrics, if any."""
+        activations, data = self.activations, self.activations.data
         sentences = activations.sentences(split)
         make_batches = length_groups.ordered_batches(
             sentences,
@@ -548,22 +535,10 @@ class _ChoiceRun:
         make_batches = activations.with_activations(
             make_batches, split, self.choice.layers
         )
-        return tagging.word_logits(
-            sentences,
-            len(activations.data.labels),
-            predictor.batches(make_batches),
+        logits = tagging.word_logits(
+            sentences, len(data.labels), predictor.batches(make_batches)
         )
-
-    def _evaluate(
-        self,
-        logits: np.ndarray,
-        split: str,
-        writer: outputs.OutputWriter,
-        step: int,
-    ) -> dict[str, float]:
-        """Writes the predictions of a split; returns its metrics, if any."""
-        data = self.activations.data
-        tags = tagging.best_tags(logits, data.labels)
+        tags = [data.labels[i] for i in logits.argmax(axis=1)]
         if data.split(split).sentences.tags is None:
             writer.write_predictions(split, tags)
             return {}
@@ -581,8 +556,7 @@ class _ChoiceRun:
         results = grid.Results(self.folder)
         if is_new:  # Otherwise there is a model card.
             results.add(self._run, dataclasses.asdict(result))
-        rate = activations.options.tagger.learning_rate
-        given = card_flags(config, rate)
+        given = card_flags(config, self._run.learning_rate)
         files = dataclasses.replace(
             finetuning.open_files(config, activations.job),
             output_dir=self.folder,

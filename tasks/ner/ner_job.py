@@ -74,6 +74,7 @@ def open_job(
         config=config,
         start=start,
         strategy=strategy,
+        task=tagging.TaggingTask(),
         features=features,
         evaluate=evaluate,
         data_settings=settings,
@@ -179,30 +180,25 @@ def _open_true_case(
 def _modeling(
     start: pretrained.Start, data: ner_data.NerData, *, has_crf: bool
 ) -> dict[str, Any]:
-    """Returns the task and the model as arguments of finetuning.Job."""
+    """Returns the model as arguments of finetuning.Job."""
     count = len(data.labels)
     if not has_crf:
-        return {
-            "task": tagging.TaggingTask(),
-            "make_model": functools.partial(
-                models.TaggingModel, start.config, num_classes=count
-            ),
-        }
+        make_model = functools.partial(
+            models.TaggingModel, start.config, num_classes=count
+        )
+        return {"make_model": make_model}
     scheme = conll.PLAIN if data.is_plain else conll.scheme_of(data.labels)
 
     def load(model: crf.CrfTaggingModel, directory: str) -> list[str]:
         return tagging.load_crf(model, data.labels, directory)
 
-    return {
-        "task": tagging.CrfTask(),
-        "make_model": functools.partial(
-            crf.CrfTaggingModel,
-            start.config,
-            num_classes=count,
-            forbidden=tagging.forbidden(data.labels, scheme),
-        ),
-        "load_extra_weights": load,
-    }
+    make_model = functools.partial(
+        crf.CrfTaggingModel,
+        start.config,
+        num_classes=count,
+        forbidden=tagging.forbidden(data.labels, scheme),
+    )
+    return {"make_model": make_model, "load_extra_weights": load}
 
 
 def _tag(
@@ -216,12 +212,9 @@ def _tag(
     logits = tagging.word_logits(
         features, len(data.labels), task_model.predictions(features, batch_size)
     )
-    if isinstance(task_model.model, crf.CrfTaggingModel):
-        tags = tagging.best_sequences(
-            task_model.model, logits, sentences.row_splits, data.labels
-        )
-        return logits, tags
-    return logits, tagging.best_tags(logits, data.labels)
+    return logits, tagging.best_tags(
+        task_model.model, logits, sentences.row_splits, data.labels
+    )
 
 
 def predict(

@@ -15,7 +15,7 @@ import hashlib
 import html
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from foundation import file_system
 from jobs import report, run_files
 from modeling import crf
 from tasks.ner import conll, conlleval, ner_data, raw_text, tagging
-from weights import task_files
 
 SCORES = "scores_{}.txt"
 PREDICTIONS = "predictions_{}.txt"
@@ -38,8 +37,10 @@ _PANELS = (
 _NUM_WORST = 25  # Sentences.
 _NUM_GROUPS = 5  # Of sentences by their length.
 _OUTSIDE = "\n"  # The type of words outside of entities: no file contains it.
-_SPAN = '<span style="background:hsl({},70%,85%);padding:0 .2em">{}</span>'
-_TYPE = "<sub>{}</sub>"
+_SPAN = (
+    '<span style="background:hsl({},70%,85%);padding:0 .2em">{}<sub>{}</sub>'
+    "</span>"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +90,7 @@ def evaluate(
         text = "".join(f"{k}: {100 * v:.2f}%\n" for k, v in values.items())
         values["score"] = values["accuracy"]
     else:
-        boundaries = conll.count_boundaries(sentences)
+        boundaries = sentences.num_boundaries
         scores = conlleval.score(*sides, boundaries=boundaries)
         # All types of the model, so that all runs have the same metrics.
         values, text = scores.values(data.types), scores.text()
@@ -117,13 +118,10 @@ class OutputWriter:
     def save_model(self, model: Any) -> None:
         """Writes the model directory into output_dir, and begins its card."""
         labels = list(self._data.labels)
-        is_crf = isinstance(model, crf.CrfTaggingModel)
         if self._files.is_chief:
-            path = os.path.join(self._files.output_dir, task_files.CRF)
-            file_system.discard(path)
-            if is_crf:
-                tagging.save_crf(model, labels, self._files.output_dir)
-        if is_crf:
+            tagging.save_crf(model, labels, self._files.output_dir)
+            ner_data.save_true_case(self._files.output_dir, self._data)
+        if isinstance(model, crf.CrfTaggingModel):
             model = model.tagger
         weights = self._files.save_model(model, labels=labels)
         self._has_card = True
@@ -134,11 +132,6 @@ class OutputWriter:
         if done["values"]:  # The runs of a grid are evaluated before.
             values = run_files.eval_results(done["values"], done["step"])
             self._add_scores(ner_data.DEV, values)
-
-    def save_true_case(self) -> None:
-        """Writes the usual forms of words beside the trained model."""
-        if self._files.is_chief:
-            ner_data.save_true_case(self._files.output_dir, self._data)
 
     def write_dev(self, evaluation: Evaluation, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
@@ -242,26 +235,17 @@ class OutputWriter:
 
 def sections(evaluation: Evaluation) -> list[report.Section]:
     """Returns the task's sections of report.html."""
-    by_type, by_length = [], []
+    found = [report.Section("Confusions of words", _confusions(evaluation))]
     if not evaluation.is_plain:
-        by_type = [report.Section("By type", _by_type(evaluation))]
-        by_length = [report.Section("By length", _by_length(evaluation))]
-    return [
-        *by_type,
-        report.Section("Confusions of words", _confusions(evaluation)),
-        *by_length,
-        report.Section("Worst sentences", _worst(evaluation)),
-    ]
-
-
-def _by_type(evaluation: Evaluation) -> str:
-    scores = _score(evaluation, range(len(evaluation.sentences)))
-    rows = [
-        [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
-        for kind, s in [*scores.by_type.items(), ("all", scores.total)]
-    ]
-    header = "type true predicted correct precision recall F1".split()
-    return report.table(header, rows)
+        header = "type true predicted correct precision recall F1".split()
+        scores = _score(evaluation, range(len(evaluation.sentences)))
+        rows = [
+            [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
+            for kind, s in [*scores.by_type.items(), ("all", scores.total)]
+        ]
+        found.insert(0, report.Section("By type", report.table(header, rows)))
+        found.append(report.Section("By length", _by_length(evaluation)))
+    return [*found, report.Section("Worst sentences", _worst(evaluation))]
 
 
 def _by_length(evaluation: Evaluation) -> str:
@@ -276,7 +260,8 @@ def _by_length(evaluation: Evaluation) -> str:
     return report.table(["words", "sentences", "accuracy", "F1"], rows)
 
 
-def _score(evaluation: Evaluation, numbers) -> conlleval.Scores:
+def _score(evaluation: Evaluation, numbers: Iterable[int]) -> conlleval.Scores:
+    """Returns the scores of the sentences with these numbers."""
     sides = [
         list(evaluation.sentences.split(side))
         for side in (evaluation.sentences.tags, evaluation.predicted)
@@ -330,6 +315,7 @@ def _colored(evaluation: Evaluation, tags, words: slice, hues) -> str:
     parts = [html.escape(word) for word in text]
     for span in reversed(found):
         inside = " ".join(parts[span.start : span.end])
-        inside += _TYPE.format(html.escape(span.type))
-        parts[span.start : span.end] = [_SPAN.format(hues[span.type], inside)]
+        name = html.escape(span.type)
+        colored = _SPAN.format(hues[span.type], inside, name)
+        parts[span.start : span.end] = [colored]
     return " ".join(parts)

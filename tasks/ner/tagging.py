@@ -8,6 +8,7 @@ classifiers of other programs have no variables for them.
 """
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,10 @@ _BOUNDARIES = "boundaries"
 
 
 class TaggingTask:
-    """The loss, the metric and the predictions of tagging."""
+    """The loss, the metric and the predictions of tagging.
+
+    The loss is the cross entropy of single words, or that of the model's CRF.
+    """
 
     def loss_weights(self, features: dict) -> dict[str, Any]:
         """Returns the number of words."""
@@ -38,11 +42,14 @@ class TaggingTask:
     def forward(
         self, model: Any, features: dict, dropout_seed: Any = None
     ) -> tuple[dict, dict]:
-        """Returns the loss and the accuracy over words."""
+        """Returns the loss, and the accuracy of each word by itself."""
         logits = model(features, dropout_seed=dropout_seed)
         labels = features["label_ids"]
-        loss = losses.tagging(logits, labels)
         accuracy = losses.tagging_accuracy(logits, labels)
+        if isinstance(model, crf.CrfTaggingModel):
+            loss = model.sequence_loss(logits, labels, features[_BOUNDARIES])
+        else:
+            loss = losses.tagging(logits, labels)
         return {_LOSS: loss}, {"accuracy": accuracy}
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
@@ -50,22 +57,8 @@ class TaggingTask:
         return {"logits": model(features)}
 
 
-class CrfTask(TaggingTask):
-    """Uses the CRF's loss instead of the cross entropy of single words."""
-
-    def forward(
-        self, model: Any, features: dict, dropout_seed: Any = None
-    ) -> tuple[dict, dict]:
-        """Returns the loss and the accuracy of each word by itself."""
-        logits = model(features, dropout_seed=dropout_seed)
-        labels = features["label_ids"]
-        accuracy = losses.tagging_accuracy(logits, labels)
-        loss = model.sequence_loss(logits, labels, features[_BOUNDARIES])
-        return {_LOSS: loss}, {"accuracy": accuracy}
-
-
 def with_boundaries(features: Features, sentences: conll.Sentences) -> Features:
-    """Adds to features where sentences begin and end, for CrfTask."""
+    """Adds to features where sentences begin and end, for a CRF's loss."""
     positions = windowing.word_positions(features)
     rows = sentences.row_splits
     boundaries = np.zeros(features.row_splits[-1], np.int32)
@@ -107,7 +100,7 @@ def word_logits(
     Args:
       features: of windowing.encode.
       num_classes: C.
-      batches: logits [B, S, C] and example_index [B].
+      batches: see `of_words`; the values are logits [B, S, C].
     """
     count = len(windowing.word_positions(features))
     result = np.zeros((count, num_classes), np.float32)
@@ -122,28 +115,27 @@ def word_losses(logits: np.ndarray, label_ids: np.ndarray) -> np.ndarray:
     return -log_probs[np.arange(len(logits)), label_ids]
 
 
-def best_tags(logits: np.ndarray, labels: Sequence[str]) -> list[str]:
-    """Returns the most probable tag of each word by itself."""
-    return [labels[i] for i in logits.argmax(axis=1)]
-
-
-def best_sequences(
-    model: crf.CrfTaggingModel,
+def best_tags(
+    model: Any,
     logits: np.ndarray,
     row_splits: np.ndarray,
     labels: Sequence[str],
 ) -> list[str]:
-    """Returns the most probable sequence of tags of each sentence.
+    """Returns the most probable tag of each word.
+
+    With a CRF, these are the tags of each sentence's most probable sequence.
 
     Args:
-      model: has the scores of one tag after another.
+      model: may have a CRF.
       logits: float [W, C].
       row_splits: int [N + 1], of the sentences.
       labels: C names.
     """
+    if not isinstance(model, crf.CrfTaggingModel):
+        return [labels[i] for i in logits.argmax(axis=1)]
     scores = model.scores
     tags: list[str] = []
-    for start, end in zip(row_splits[:-1], row_splits[1:], strict=True):
+    for start, end in itertools.pairwise(row_splits):
         tags += [labels[i] for i in viterbi(logits[start:end], *scores)]
     return tags
 
@@ -162,8 +154,7 @@ def viterbi(
       start: float [C], of the first word.
       end: float [C], of the last word.
     """
-    score = start + logits[0]
-    before = []
+    score, before = start + logits[0], []
     for row in logits[1:]:
         paths = score[:, None] + transitions
         before.append(paths.argmax(axis=0))
@@ -208,13 +199,15 @@ def has_crf(directory: str | None) -> bool:
     )
 
 
-def save_crf(
-    model: crf.CrfTaggingModel, labels: Sequence[str], directory: str
-) -> None:
-    """Writes crf.json."""
+def save_crf(model: Any, labels: Sequence[str], directory: str) -> None:
+    """Writes crf.json, or removes it if the model has no CRF."""
+    path = os.path.join(directory, task_files.CRF)
+    if not isinstance(model, crf.CrfTaggingModel):
+        file_system.discard(path)
+        return
     values = {k: v.tolist() for k, v in model.scores._asdict().items()}
     text = json.dumps({"labels": list(labels), **values})
-    file_system.write_text(os.path.join(directory, task_files.CRF), text + "\n")
+    file_system.write_text(path, text + "\n")
 
 
 def load_crf(

@@ -89,7 +89,7 @@ def test_documents_sentences_and_lines(read):
     assert found.row_splits.tolist() == [0, 2, 3, 4]
     assert found.documents.tolist() == [0, 2, 3]
     assert found.has_documents
-    assert conll.count_boundaries(found) == 2
+    assert found.num_boundaries == 2
 
 
 def test_what_is_written_is_read_again(read):

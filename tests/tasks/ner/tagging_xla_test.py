@@ -45,8 +45,8 @@ def make_reader_of_activations():
 
 
 TAGGERS = {
-    "crf": (make_crf, tagging.CrfTask),
-    "features": (make_reader_of_activations, tagging.TaggingTask),
+    "crf": make_crf,
+    "features": make_reader_of_activations,
 }
 
 
@@ -85,17 +85,16 @@ def make_batches(*, first_batch, part, num_parts):
 
 def train(tagger, *, accumulation, jit_compile):
     """Makes a step of each length; returns what they report, and weights."""
-    make_model, make_task = TAGGERS[tagger]
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
-        model = make_model()
+        model = TAGGERS[tagger]()
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(),
             model.trainable_variables,
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        step.Learner(make_task(), model, optimizer),
+        step.Learner(tagging.TaggingTask(), model, optimizer),
         strategy=strategy,
         seed=1,
         jit_compile=jit_compile,
