@@ -10,6 +10,7 @@ keeps those whose answer is found in the paragraph.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -84,6 +85,21 @@ class QuestionSet:
         """The files that were read, with the ending of a compressed one."""
         return [file_system.find(path) for path in self.path.split(",")]
 
+    @functools.cached_property
+    def digests(self) -> list[str]:
+        """The SHA-256 of each file."""
+        return [file_system.sha256(path) for path in self.paths]
+
+    @property
+    def description(self) -> str:
+        """The size and the files of the set, for a model card."""
+        names = [path.rpartition("/")[2] for path in self.paths]
+        files = ", ".join(
+            f"{name}, SHA-256 {digest}"
+            for name, digest in zip(names, self.digests, strict=True)
+        )
+        return f"{len(self)} questions of {files}"
+
     @property
     def has_answers(self) -> bool:
         """Whether predictions can be scored."""
@@ -152,18 +168,17 @@ def check_version(
         reason = "--version_2_with_negative"
         if not is_given:
             reason = (
-                "the model was trained with --version_2_with_negative, and "
-                "--version_2_with_negative=False is not given"
+                f"the model was trained with {reason}, and {reason}=False is "
+                "not given"
             )
         raise errors.InputError(
             f"{reason}: no question of --{flag}={path} has the key "
             "is_impossible, which all questions of SQuAD 2.0 have"
         )
-    impossible = (q for q in question_set.questions if q.is_impossible)
-    first = next(impossible, None)
-    if first is not None and not with_negative:
+    impossible = [q.id for q in question_set.questions if q.is_impossible]
+    if impossible and not with_negative:
         raise errors.InputError(
-            f"--{flag}={path}: question {first.id!r} has no answer, as in "
+            f"--{flag}={path}: question {impossible[0]!r} has no answer, as in "
             "SQuAD 2.0; --version_2_with_negative is needed"
         )
 
@@ -196,31 +211,50 @@ def for_training(
         span = find_answer(question_set.contexts[question.paragraph], answer)
         if span is not None:
             kept.append(dataclasses.replace(question, span=span))
-        elif answer.start is None:
-            reason = f"{answer.text!r} has no answer_start"
-            left_out.append((question.id, reason))
-        else:
-            reason = f"{answer.text!r} is not at character {answer.start}"
-            left_out.append((question.id, reason))
+            continue
+        reason = f"is not at character {answer.start}"
+        if answer.start is None:
+            reason = "has no answer_start"
+        left_out.append((question.id, f"{answer.text!r} {reason}"))
     if num_several:
         logging.warning(
             "%s: %d questions have several answers; the first is trained on",
             path,
             num_several,
         )
-    if left_out:
-        logging.warning(
-            "%s: %d questions are left out because their answer is not in the "
-            "text: %s",
-            path,
-            len(left_out),
-            listing(left_out, list_all=list_all),
-        )
+    warn(
+        question_set,
+        "%d questions are left out because their answer is not in the text",
+        left_out,
+        list_all=list_all,
+    )
     if not kept:
         raise errors.InputError(
             f"--train_file={path}: no answer is found in the text"
         )
     return dataclasses.replace(question_set, questions=kept, left_out=left_out)
+
+
+def warn(
+    question_set: QuestionSet,
+    message: str,
+    rows: Sequence[tuple[str, str]],
+    *,
+    list_all: bool = False,
+) -> None:
+    """Logs a message with the number of rows, and these, if there are any.
+
+    Args:
+      question_set: its path begins the message.
+      message: with %d for the number of rows.
+      rows: (id, reason) of questions.
+      list_all: whether to list all rows, not only the first ones.
+    """
+    if rows:
+        rows_text = listing(rows, list_all=list_all)
+        logging.warning(
+            f"%s: {message}: %s", question_set.path, len(rows), rows_text
+        )
 
 
 def listing(rows: Sequence[tuple[str, str]], *, list_all: bool) -> str:
@@ -275,11 +309,6 @@ def _paragraphs(
 
 
 def _question(where: str, row: Any, paragraph: int) -> Question:
-    answers = row.get("answers") if isinstance(row, dict) else None
-    if answers is None:  # Sets to predict may lack the key or have null.
-        answers = []
-    if not isinstance(answers, list):
-        raise errors.InputError(f"{where}: answers must be a list")
     number = row.get("id") if isinstance(row, dict) else None
     if isinstance(number, int) and not isinstance(number, bool):
         number = str(number)  # Some sets number their questions.
@@ -289,20 +318,21 @@ def _question(where: str, row: Any, paragraph: int) -> Question:
     is_impossible = row.get("is_impossible", False)
     if not isinstance(is_impossible, bool):
         raise errors.InputError(f"{where}: is_impossible must be true or false")
+    answers = []
+    # Sets to predict may lack the answers or have null.
+    if row.get("answers") is not None:
+        for answer in _get(where, row, "answers", list):
+            text, start = _get(where, answer, "text", str), None
+            if answer.get("answer_start") is not None:
+                start = _get(where, answer, "answer_start", int)
+            answers.append(Answer(text, start))
     return Question(
         id=number,
         text=_get(where, row, "question", str),
         paragraph=paragraph,
-        answers=[_answer(where, answer) for answer in answers],
+        answers=answers,
         is_impossible=is_impossible,
     )
-
-
-def _answer(where: str, row: Any) -> Answer:
-    text = _get(where, row, "text", str)
-    if row.get("answer_start") is None:
-        return Answer(text, None)
-    return Answer(text, _get(where, row, "answer_start", int))
 
 
 def _get(where: str, values: Any, name: str, kind: type) -> Any:

@@ -4,8 +4,8 @@
         -> spans: the 20 best starts x the 20 best ends of each window, without
            those that are outside of the paragraph, start at a token with more
            context in another window, end before they start or are too long
-        -> texts of a question's spans, in the order of their scores, each once
-        -> 20 texts with probabilities
+        -> the 20 best texts of a question's spans, each once, and their
+           probabilities
 
 The score of a span is the sum of its start logit and its end logit. In SQuAD
 2.0 the score of "no answer" is the sum of both logits of [CLS], the lowest of
@@ -16,16 +16,18 @@ or ends, so that answers do not depend on the batches. A question without any
 span, which crashes the released program, gets "no answer" with NO_ANSWER_ODDS.
 """
 
+import bisect
 import dataclasses
 import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from data import features
 from data.tokenization import normalization, wordpiece
 from tasks.squad import dataset, windowing
 from tasks.squad.windowing import Windows
@@ -34,6 +36,7 @@ from tasks.squad.windowing import Windows
 NO_ANSWER_ODDS = 1e6
 NOTHING = "empty"  # The released answer to a 1.1 question without a span.
 _CHUNK = 128  # Questions that are decoded together.
+_NO_WINDOW = -1  # Of "no answer" among spans.
 
 
 class SpanLogits(NamedTuple):
@@ -45,20 +48,11 @@ class SpanLogits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerRules:
-    """How answers are made from logits; the names are those of the flags.
+    """How answers are made from logits; the names are those of the flags."""
 
-    Attributes:
-      exact_answers: whether an answer is the characters of its tokens instead
-        of complete words; see `_projector`.
-      n_best_size: number of starts and of ends per window, and of answers per
-        question.
-      max_answer_length: in tokens.
-      version_2_with_negative: whether "no answer" is an answer (SQuAD 2.0).
-    """
-
-    exact_answers: bool = False
-    n_best_size: int = 20
-    max_answer_length: int = 30
+    exact_answers: bool = False  # See `_projector`.
+    n_best_size: int = 20  # Starts and ends of a window; answers of a question.
+    max_answer_length: int = 30  # In tokens.
     version_2_with_negative: bool = False
 
 
@@ -111,13 +105,8 @@ class AnswerList(NamedTuple):
 class Spans(NamedTuple):
     """C spans in the order of their questions, the best of a question first.
 
-    Attributes:
-      questions: int64 [C]; index of the question.
-      windows: int64 [C]; index of the window.
-      starts: int64 [C]; position of the first token in the window.
-      ends: int64 [C]; position of the last token in the window.
-      start_logits: float64 [C].
-      end_logits: float64 [C].
+    `starts` and `ends` are the positions of the first and the last token in the
+    window. Indices are int64 [C], logits float64 [C].
     """
 
     questions: np.ndarray
@@ -128,9 +117,8 @@ class Spans(NamedTuple):
     end_logits: np.ndarray
 
 
-_NullLogits = tuple[float, float]  # Start and end logit of [CLS].
-# (question, window, start, end) -> text and characters of the span.
-_Project = Callable[[int, int, int, int], tuple[str, tuple[int, int]]]
+# (window, start, end) -> text and characters of the span.
+_Project = Callable[[int, int, int], tuple[str, tuple[int, int]]]
 
 
 def collect_logits(
@@ -162,36 +150,29 @@ def decode(
     tokenizer: wordpiece.Tokenizer,
     rules: AnswerRules,
 ) -> list[AnswerList]:
-    """Returns one list of answers per question, in the questions' order.
-
-    Args:
-      question_set: the questions.
-      windows: the windows of the questions.
-      logits: the logits of the windows.
-      tokenizer: the model's tokenizer.
-      rules: how answers are made.
-    """
+    """Returns one list of answers per question, in the questions' order."""
     nulls = _null_logits(len(question_set), windows, logits)
     is_start = may_start(windows)
     project = _projector(question_set, windows, tokenizer, rules)
     result: list[AnswerList] = []
     for first in range(0, len(question_set), _CHUNK):
-        numbers = range(first, min(first + _CHUNK, len(question_set)))
-        rows = np.searchsorted(windows.questions, [numbers.start, numbers.stop])
+        numbers = np.arange(first, min(first + _CHUNK, len(question_set)) + 1)
+        rows = np.searchsorted(windows.questions, numbers[[0, -1]])
         spans = best_spans(windows, logits, is_start, slice(*rows), rules)
-        bounds = np.searchsorted(
-            spans.questions, range(numbers.start, numbers.stop + 1)
-        )
-        for number, bound in zip(
-            numbers, itertools.pairwise(bounds), strict=True
+        bounds = np.searchsorted(spans.questions, numbers)
+        for null, bound in zip(
+            nulls[first:], itertools.pairwise(bounds), strict=False
         ):
-            columns = [column[slice(*bound)].tolist() for column in spans]
-            null = None  # In 1.1, and for a question without a window.
-            is_finite = np.isfinite(nulls[number]).all()
-            if rules.version_2_with_negative and is_finite:
-                null = tuple(nulls[number].tolist())
-            candidates = _candidates(zip(*columns, strict=True), null, project)
-            result.append(_answer_list(candidates, null, rules))
+            columns = [column[slice(*bound)].tolist() for column in spans[1:]]
+            may_be_null = rules.version_2_with_negative and np.isfinite(null[0])
+            result.append(
+                _answer_list(
+                    list(zip(*columns, strict=True)),
+                    tuple(null.tolist()) if may_be_null else None,
+                    project,
+                    rules,
+                )
+            )
     return result
 
 
@@ -200,11 +181,9 @@ def may_start(windows: Windows) -> np.ndarray:
 
     It may at the paragraph's tokens, each in the window with most context.
     """
-    first = windows.features.row_splits[:-1] + windows.offsets
-    ends = np.cumsum(windows.lengths)
-    positions = np.arange(int(windows.lengths.sum()))
-    positions += np.repeat(first - ends + windows.lengths, windows.lengths)
-    result = np.zeros(windows.features.row_splits[-1], bool)
+    splits = windows.features.row_splits
+    result = np.zeros(splits[-1], bool)
+    positions = features.ranges(splits[:-1] + windows.offsets, windows.lengths)
     result[positions] = windowing.max_context(
         windows.questions, windows.starts, windows.lengths
     )
@@ -278,75 +257,61 @@ def _null_logits(
       float64 [count, 2]; infinite for a question without a window.
     """
     first = windows.features.row_splits[:-1]
-    start = logits.start[first].astype(np.float64)
-    end = logits.end[first].astype(np.float64)
-    order = np.lexsort((start + end, windows.questions))
+    pairs = np.stack([x[first] for x in logits], axis=1).astype(np.float64)
+    order = np.lexsort((pairs.sum(axis=1), windows.questions))
     questions, rows = np.unique(windows.questions[order], return_index=True)
     result = np.full((count, 2), math.inf)
-    result[questions, 0] = start[order[rows]]
-    result[questions, 1] = end[order[rows]]
+    result[questions] = pairs[order[rows]]
     return result
 
 
-def _candidates(
-    spans: Iterable[tuple], null: _NullLogits | None, project: _Project
-) -> Iterator[Answer]:
-    """Yields the answers to a question, the best first, with probability 0.
-
-    A text may occur several times.
-
-    Args:
-      spans: rows of Spans, the best first.
-      null: the logits of "no answer"; None if that may not be an answer.
-      project: returns the text and the characters of a span.
-    """
-    for question, window, start, end, start_logit, end_logit in spans:
-        if null is not None and start_logit + end_logit < null[0] + null[1]:
-            yield Answer("", 0.0, *null, None)
-            null = None
-        text, characters = project(question, window, start, end)
-        yield Answer(text, 0.0, start_logit, end_logit, characters)
-    if null is not None:
-        yield Answer("", 0.0, *null, None)
-
-
 def _answer_list(
-    candidates: Iterable[Answer], null: _NullLogits | None, rules: AnswerRules
+    spans: list[tuple[int, int, int, float, float]],
+    null: tuple[float, float] | None,
+    project: _Project,
+    rules: AnswerRules,
 ) -> AnswerList:
     """Returns the n_best_size best different texts with probabilities.
 
     In 2.0 it adds "" as one more answer if that is not among them.
+
+    Args:
+      spans: rows of Spans without the question, the best first.
+      null: the logits of "no answer"; None if that may not be an answer.
+      project: returns the text and the characters of a span.
+      rules: of the answers.
     """
-    rows: list[Answer] = []
-    seen: set[str] = set()
-    for row in candidates:
-        if len(rows) >= rules.n_best_size:
+    if null is not None:
+        scores = [-(start + end) for *_, start, end in spans]
+        rank = bisect.bisect_right(scores, -(null[0] + null[1]))
+        spans.insert(rank, (_NO_WINDOW, 0, 0, *null))
+    found: dict[str, Answer] = {}
+    for window, start, end, *logits in spans:
+        if len(found) >= rules.n_best_size:
             break
-        if row.text not in seen or not row.text:  # Always keeps "".
-            seen.add(row.text)
-            rows.append(row)
-    if rules.version_2_with_negative and "" not in seen:
-        rows.append(Answer("", 0.0, *(null or (0.0, 0.0)), None))
-    if not rows:
-        rows.append(Answer(NOTHING, 0.0, 0.0, 0.0, None))
-    probabilities = _softmax([row.start_logit + row.end_logit for row in rows])
-    entries = [
-        row._replace(probability=probability)
-        for row, probability in zip(rows, probabilities, strict=True)
-    ]
-    best = next((row for row in rows if row.text), None)
-    odds = NO_ANSWER_ODDS
-    if best is not None and null is not None:
-        odds = null[0] + null[1] - best.start_logit - best.end_logit
-    return AnswerList(entries, odds)
-
-
-def _softmax(scores: Sequence[float]) -> list[float]:
+        text, characters = "", None
+        if window != _NO_WINDOW:
+            text, characters = project(window, start, end)
+        found.setdefault(text, Answer(text, 0.0, *logits, characters))
+    if rules.version_2_with_negative:
+        nothing = Answer("", 0.0, *(null or (0.0, 0.0)), None)
+        found.setdefault("", nothing)
+    if not found:
+        found[NOTHING] = Answer(NOTHING, 0.0, 0.0, 0.0, None)
+    scores = [row.start_logit + row.end_logit for row in found.values()]
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]
     # Not sum(), which rounds differently since Python 3.12.
     total = functools.reduce(operator.add, exponentials, 0.0)
-    return [x / total for x in exponentials]
+    entries = [
+        row._replace(probability=exponential / total)
+        for row, exponential in zip(found.values(), exponentials, strict=True)
+    ]
+    best = next((row for row in entries if row.text), None)
+    odds = NO_ANSWER_ODDS
+    if best is not None and null is not None:
+        odds = null[0] + null[1] - best.start_logit - best.end_logit
+    return AnswerList(entries, odds)
 
 
 def _projector(
@@ -378,9 +343,10 @@ def _projector(
     words_of = functools.lru_cache(4)(lambda i: dataset.words(contexts[i]))
 
     def project(
-        question: int, window: int, start: int, end: int
+        window: int, start: int, end: int
     ) -> tuple[str, tuple[int, int]]:
-        paragraph = question_set.questions[question].paragraph
+        question = question_set.questions[windows.questions[window]]
+        paragraph = question.paragraph
         # From a position in the window to a token in windows.documents.
         shift = documents.row_splits[paragraph] + windows.starts[window]
         shift -= windows.offsets[window]
@@ -389,9 +355,8 @@ def _projector(
         if rules.exact_answers:
             return contexts[paragraph][slice(*span)], span
         ids = documents.ids[first : last + 1].tolist()
-        words = words_of(paragraph)[
-            documents.words[first] : documents.words[last] + 1
-        ]
+        numbers = slice(documents.words[first], documents.words[last] + 1)
+        words = words_of(paragraph)[numbers]
         answer = join_tokens([tokens[i] for i in ids])
         return final_text(answer, words, list(map(normalize, words))), span
 
@@ -419,10 +384,9 @@ def final_text(
     original = " ".join(words)
     text = " ".join(filter(None, normalized))
     start = text.find(answer)
-    if start < 0 or not answer:
-        return original
     letters = [i for i, char in enumerate(original) if char != " "]
-    if len(letters) != len(text) - text.count(" "):
+    is_alike = len(letters) == len(text) - text.count(" ")
+    if start < 0 or not answer or not is_alike:
         return original
     first = start - text.count(" ", 0, start)
     last = first + len(answer) - answer.count(" ") - 1

@@ -66,26 +66,27 @@ def open_members(
 
     A run that has not stored the sizes of its windows has `sizes`.
     """
-    return [_open_member(directory, sizes) for directory in directories]
-
-
-def _open_member(directory: str, sizes: windowing.WindowSizes) -> Member:
-    settings = task_files.read_settings(directory)
-    if settings is None:  # A run of google-research/bert.
-        path = os.path.join(directory, outputs.NULL_ODDS)
-        settings = task_files.SquadSettings(
-            version_2_with_negative=file_system.exists(path)
+    members = []
+    for directory in directories:
+        settings = task_files.read_settings(directory)
+        if settings is None:  # A run of google-research/bert.
+            path = os.path.join(directory, outputs.NULL_ODDS)
+            settings = task_files.SquadSettings(
+                version_2_with_negative=file_system.exists(path)
+            )
+        tokenizer = None
+        if tokenizer_files.has_vocabulary(directory):
+            tokenizer = tokenizer_files.load(directory)
+        members.append(
+            Member(
+                directory=directory,
+                sizes=_read_sizes(directory, sizes),
+                with_negative=settings.version_2_with_negative,
+                threshold=settings.null_score_diff_threshold,
+                tokenizer=tokenizer,
+            )
         )
-    tokenizer = None
-    if tokenizer_files.has_vocabulary(directory):
-        tokenizer = tokenizer_files.load(directory)
-    return Member(
-        directory=directory,
-        sizes=_read_sizes(directory, sizes),
-        with_negative=settings.version_2_with_negative,
-        threshold=settings.null_score_diff_threshold,
-        tokenizer=tokenizer,
-    )
+    return members
 
 
 def _read_sizes(
@@ -95,11 +96,10 @@ def _read_sizes(
     if stored is not None:
         return stored
     # Earlier versions did not store the sizes with the logits.
-    names = [field.name for field in dataclasses.fields(sizes)]
+    names = list(dataclasses.asdict(sizes))
     values = run_files.flags(directory)
-    found = {n: values[n] for n in names if isinstance(values.get(n), int)}
-    if len(found) == len(names):
-        return windowing.WindowSizes(**found)
+    if all(isinstance(values.get(name), int) for name in names):
+        return windowing.WindowSizes(**{name: values[name] for name in names})
     logging.warning(
         "%s lacks sizes of windows: this command's %s are used",
         os.path.join(directory, run_files.RUN_CONFIG),
@@ -214,25 +214,22 @@ def combine_lists(
       InputError: a run lacks a file or a question.
     """
     with_negative = rules.version_2_with_negative
-    lists = [_read(d, outputs.N_BEST, list) for d in directories]
-    odds: list[Mapping[str, Any]] = []
+    lists = [_read(d, outputs.N_BEST, list, question_set) for d in directories]
+    odds: list[Mapping[str, float]] = []
     if with_negative:
-        name = outputs.NULL_ODDS
-        odds = [_read(d, name, (int, float)) for d in directories]
+        odds = [
+            _read(d, outputs.NULL_ODDS, (int, float), question_set)
+            for d in directories
+        ]
     result = []
     for question in question_set.questions:
         parts = [
-            _rows(question.id, values, directory)
+            _rows(question.id, values[question.id], directory)
             for values, directory in zip(lists, directories, strict=True)
         ]
         null_odds = NO_ANSWER_ODDS
         if with_negative:
-            null_odds = mean_odds(
-                [
-                    _value_of(question.id, values, directory)
-                    for values, directory in zip(odds, directories, strict=True)
-                ]
-            )
+            null_odds = mean_odds([values[question.id] for values in odds])
         else:
             parts = [rows for rows in map(_without_null, parts) if rows]
             parts = parts or [[(NOTHING, 1.0, 0.0, 0.0)]]
@@ -252,44 +249,44 @@ def mean_odds(odds: Sequence[float]) -> float:
     return float(np.mean(np.minimum(odds, max(others))))
 
 
-def _read(directory: str, name: str, kind: Any) -> dict[str, Any]:
+def _read(
+    directory: str, name: str, kind: Any, question_set: dataset.QuestionSet
+) -> dict[str, Any]:
+    """Reads a file of a run, which has a value for every question."""
     path = os.path.join(directory, name)
     if not file_system.exists(path):
         raise errors.InputError(
             f"--ensemble_dirs: {path} is missing: run it with --do_predict"
         )
-    return metrics.read_json(path, kind)
-
-
-def _value_of(number: str, values: Mapping[str, Any], directory: str) -> Any:
-    if number not in values:
+    values = metrics.read_json(path, kind)
+    missing = [q.id for q in question_set.questions if q.id not in values]
+    if missing:
         raise errors.InputError(
             f"--ensemble_dirs: {directory} has no answer to question "
-            f"{number!r}: it predicted another file"
+            f"{missing[0]!r}: it predicted another file"
         )
-    return values[number]
+    return values
 
 
-def _rows(number: str, values: Mapping[str, Any], directory: str) -> list[_Row]:
+def _rows(number: str, entries: list[Any], directory: str) -> list[_Row]:
     """Returns the entries of a question's list after checking them."""
+    what = f"--ensemble_dirs: {os.path.join(directory, outputs.N_BEST)}"
     rows = []
-    for i, entry in enumerate(_value_of(number, values, directory), 1):
+    for i, entry in enumerate(entries, 1):
         entry = entry if isinstance(entry, dict) else {}
         numbers = [entry.get(name) for name in _NUMBERS]
         is_row = isinstance(entry.get("text"), str) and all(
             isinstance(value, (int, float)) for value in numbers
         )
         if not is_row:
-            path = os.path.join(directory, outputs.N_BEST)
             raise errors.InputError(
-                f"--ensemble_dirs: {path}: question {number!r}: entry {i} "
-                f"lacks text or one of the numbers {', '.join(_NUMBERS)}"
+                f"{what}: question {number!r}: entry {i} lacks text or one of "
+                f"the numbers {', '.join(_NUMBERS)}"
             )
         rows.append((entry["text"], *map(float, numbers)))
     if not rows:
         raise errors.InputError(
-            f"--ensemble_dirs: {directory}: the list of question {number!r} is "
-            "empty"
+            f"{what}: the list of question {number!r} is empty"
         )
     return rows
 
@@ -319,9 +316,9 @@ def _merge(parts: Sequence[Sequence[_Row]], n_best_size: int) -> list[Answer]:
             texts.setdefault(text, []).append(tuple(numbers))
     merged = []
     for text, values in texts.items():
-        probabilities, starts, ends = zip(*values, strict=True)
+        probabilities, *logits = zip(*values, strict=True)
+        start, end = (float(np.mean(x)) for x in logits)
         probability = sum(probabilities) / len(parts)
-        start, end = float(np.mean(starts)), float(np.mean(ends))
         merged.append(Answer(text, probability, start, end, None))
     merged.sort(key=lambda entry: -entry.probability)
     # As in every list of 2.0, "no answer" always remains.

@@ -10,6 +10,7 @@ exceed the threshold (default 1, as of the official --na-prob-thresh), and the
 best thresholds are computed. The program does not import TensorFlow.
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -109,17 +110,13 @@ def score_all(
                 f"{question_set.path}: question {question.id!r} has no answer "
                 "to compare with"
             )
-        if question.id not in predictions:
+        text = predictions.get(question.id)
+        if text is None:
             missing.append(question.id)
             result.append(Scores(0.0, 0.0))
-            continue
-        result.append(
-            score(
-                predictions[question.id],
-                answers,
-                empty_matches=question_set.has_impossible,
-            )
-        )
+        else:
+            matches = question_set.has_impossible
+            result.append(score(text, answers, empty_matches=matches))
     if missing:
         logging.warning(
             "%d questions have no prediction and score 0, e.g. %s",
@@ -272,13 +269,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(threshold: str) -> float:
-    try:
-        value = float(threshold)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
-        raise errors.InputError(f"THRESHOLD: {threshold!r} is no number")
-    return value
+    with contextlib.suppress(ValueError):
+        if not math.isnan(value := float(threshold)):
+            return value
+    raise errors.InputError(f"THRESHOLD: {threshold!r} is no number")
 
 
 if __name__ == "__main__":

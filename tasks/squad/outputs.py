@@ -328,7 +328,7 @@ class OutputWriter:
         self._store(self._threshold)
         if weights is None:
             return
-        data = {"train": windowing.describe(self._trained_on)}
+        data = {"train": self._trained_on.description}
         self._files.begin_card(_TITLE, data=data, weights=weights)
         best = self._files.results.best
         if best["values"]:  # The runs of a grid are evaluated before.
@@ -355,7 +355,7 @@ class OutputWriter:
             *_PREDICTION_FILES,
             *(_SCORE_FILES if evaluation.values else ()),
         )
-        digests = windowing.digests(evaluation.question_set)
+        digests = evaluation.question_set.digests
         set_name = run_files.set_name(evaluation.question_set.paths)
         run_files.keep_other_sets(
             output_dir, names, name=set_name, digest=" ".join(digests)
@@ -388,7 +388,7 @@ class OutputWriter:
         values: Mapping[str, float],
     ) -> None:
         """Adds scores to the model card, beside those of another set."""
-        described = windowing.describe(question_set)
+        described = question_set.description
         dev = model_card.data_of(self._files.output_dir, "dev")
         if dev in (None, described):
             name, metrics = "dev", values

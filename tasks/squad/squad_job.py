@@ -218,14 +218,14 @@ def open_job(
 
     def evaluation_settings() -> dict[str, Any]:
         return {
-            "predict_file": windowing.digests(data.predict),
+            "predict_file": data.predict.digests,
             "null_score_diff_threshold": data.threshold,
             **dataclasses.asdict(data.rules),
         }
 
     data_settings = {}
     if data.train is not None:
-        data_settings = {"train_file": windowing.digests(data.train)}
+        data_settings = {"train_file": data.train.digests}
     return finetuning.Job(
         config=config,
         start=start,

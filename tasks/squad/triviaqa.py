@@ -10,6 +10,7 @@ with at least one of the provided answers.
 """
 
 import functools
+import itertools
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from absl import logging
 from foundation import errors, file_system
 from tasks.squad import dataset
 
-_SPACE = re.compile(r"\S+")
+_WORD = re.compile(r"\S+")
 # Letters that match s and i with re.IGNORECASE, but not after lower().
 _ALIKE = str.maketrans("ſıİ", "sii")
 _FIELDS = {
@@ -65,7 +66,7 @@ def convert(
     if not isinstance(questions, list):
         raise errors.InputError(f"{path}: has no list 'Data', as TriviaQA has")
     evidence = _Evidence(evidence_dir)
-    paragraphs: dict[str, dict[str, Any]] = {}
+    articles: dict[str, dict[str, Any]] = {}
     missing: list[tuple[str, str]] = []
     seen: set[str] = set()
     pages = without = 0
@@ -86,10 +87,11 @@ def convert(
             if number in seen:
                 raise errors.InputError(f"{where}: {number} occurs twice")
             seen.add(number)
-            paragraph = paragraphs.setdefault(
-                page, {"context": context, "qas": []}
-            )
-            paragraph["qas"].append(
+            title = page.removesuffix(".txt").replace("_", " ")
+            paragraph = {"context": context, "qas": []}
+            article = {"title": title, "paragraphs": [paragraph]}
+            article = articles.setdefault(page, article)
+            article["paragraphs"][0]["qas"].append(
                 {
                     "id": number,
                     "question": question["Question"],
@@ -112,15 +114,9 @@ def convert(
         logging.warning(
             "missing pages: %s", dataset.listing(missing, list_all=False)
         )
-    articles = [
-        {
-            "title": page.removesuffix(".txt").replace("_", " "),
-            "paragraphs": [paragraph],
-        }
-        for page, paragraph in paragraphs.items()
-    ]
     counts = Counts(len(questions), pages, len(missing), without, len(seen))
-    return {"version": "TriviaQA", "data": articles}, counts
+    made = {"version": "TriviaQA", "data": list(articles.values())}
+    return made, counts
 
 
 def to_json(made: dict[str, Any]) -> str:
@@ -134,10 +130,8 @@ def to_json(made: dict[str, Any]) -> str:
 def first_words(text: str, count: int) -> str:
     """Returns the text up to the end of its count-th word."""
     end = 0
-    for number, match in enumerate(_SPACE.finditer(text), 1):
+    for match in itertools.islice(_WORD.finditer(text), count):
         end = match.end()
-        if number == count:
-            break
     return text[:end]
 
 
@@ -163,34 +157,29 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
     The search ignores case, matches complete words, and allows any punctuation
     and white space between two words: "Jay Z" is found in "Jay-Z".
     """
-    best: tuple[int, int] | None = None
+    found: list[tuple[int, int]] = []
     folded = context.translate(_ALIKE).lower()
     for alias in aliases:
         alias = unicodedata.normalize("NFC", alias).strip()
         # Skips most aliases: compiling a pattern takes a millisecond.
-        words = re.findall(r"[a-z0-9]+", alias.translate(_ALIKE).lower())
-        if not all(word in folded for word in words):
+        ascii_words = re.findall(r"[a-z0-9]+", alias.translate(_ALIKE).lower())
+        words = re.findall(r"\w+", alias)
+        if not words or not all(word in folded for word in ascii_words):
             continue
-        pattern = _pattern(alias)
-        if pattern is None:
-            continue
-        match = re.search(pattern, context, re.IGNORECASE)
+        begin = alias[: alias.index(words[0])]
+        end = alias[alias.rindex(words[-1]) + len(words[-1]) :]
+        inner = r"(?:\s+|\W{1,3})".join(words)
+        match = re.search(
+            rf"(?<!\w){re.escape(begin)}{inner}{re.escape(end)}(?!\w)",
+            context,
+            re.IGNORECASE,
+        )
         if match is not None:
-            found = (match.start(), -match.end())
-            best = found if best is None else min(best, found)
-    if best is None:
+            found.append((match.start(), -match.end()))
+    if not found:
         return None
-    return dataset.Answer(context[best[0] : -best[1]], best[0])
-
-
-def _pattern(alias: str) -> str | None:
-    words = re.findall(r"\w+", alias)
-    if not words:
-        return None
-    begin, end = alias.index(words[0]), alias.rindex(words[-1]) + len(words[-1])
-    inner = r"(?:\s+|\W{1,3})".join(words)
-    around = re.escape(alias[:begin]), re.escape(alias[end:])
-    return rf"(?<!\w){around[0]}{inner}{around[1]}(?!\w)"
+    start, end = min(found)
+    return dataset.Answer(context[start:-end], start)
 
 
 def _pages(where: str, question: Any) -> Iterator[str | None]:
@@ -226,12 +215,11 @@ class _Evidence:
         """Returns a page's text in NFC, None if there is no such file."""
         path = os.path.join(self._folder, page)
         if not file_system.is_file(path):
-            other = self._names.get(_folded(page))
-            path = os.path.join(self._folder, other or page)
+            other = self._names.get(_folded(page), page)
+            path = os.path.join(self._folder, other)
         if not file_system.is_file(path):
             return None
-        with tf.io.gfile.GFile(path, "rb") as file:
-            text = file.read().decode("utf-8", "ignore")
+        text = file_system.read(path).decode("utf-8", "ignore")
         return unicodedata.normalize("NFC", text)
 
     @functools.cached_property

@@ -12,6 +12,7 @@ paragraph, so that answers are found in any script and with any white space.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -38,16 +39,11 @@ class WindowSizes:
     max_query_length: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Documents:
-    """The tokens of M paragraphs, T in all.
+class Documents(NamedTuple):
+    """The T tokens of M paragraphs: int32 ids, int64 [M + 1] row_splits.
 
-    Attributes:
-      ids: int32 [T].
-      row_splits: int64 [M + 1].
-      starts: int64 [T]; the first character of each token in its paragraph.
-      ends: int64 [T]; the character after its last.
-      words: int64 [T]; index of the token's word in the paragraph.
+    `starts` is the first character of each token in its paragraph, `ends` the
+    one after its last, `words` the index of its word: int64 [T] each.
     """
 
     ids: np.ndarray
@@ -105,14 +101,12 @@ def training_features(
 
     def encode() -> Features:
         windows = make_windows(question_set, tokenizer, sizes, is_training=True)
-        lost = answers_in_no_window(question_set, windows)
-        if lost:
-            logging.warning(
-                "%s: the answers to %d questions cannot be learned: %s",
-                question_set.path,
-                len(lost),
-                dataset.listing(lost, list_all=list_all),
-            )
+        dataset.warn(
+            question_set,
+            "the answers to %d questions cannot be learned",
+            answers_in_no_window(question_set, windows),
+            list_all=list_all,
+        )
         return windows.features
 
     if records_dir is None:
@@ -120,7 +114,7 @@ def training_features(
     else:
         job = {
             "task": "squad",
-            "texts": digests(question_set),
+            "texts": question_set.digests,
             "questions": len(question_set),
             "tokenizer": features_lib.tokenizer_recipe(tokenizer),
             **dataclasses.asdict(sizes),
@@ -136,21 +130,6 @@ def training_features(
             f"--train_file={question_set.path}: no paragraph has a token"
         )
     return features
-
-
-def digests(question_set: dataset.QuestionSet) -> list[str]:
-    """Returns the SHA-256 of each file of a set."""
-    return [file_system.sha256(path) for path in question_set.paths]
-
-
-def describe(question_set: dataset.QuestionSet) -> str:
-    """Returns the size and the files of a set for a model card."""
-    names = [path.rpartition("/")[2] for path in question_set.paths]
-    files = ", ".join(
-        f"{name}, SHA-256 {digest}"
-        for name, digest in zip(names, digests(question_set), strict=True)
-    )
-    return f"{len(question_set)} questions of {files}"
 
 
 def make_windows(
@@ -236,37 +215,20 @@ def encode_documents(
         chunk = contexts[first : first + _CHUNK]
         encoded = tokenizer.encode_with_offsets(chunk)
         counts = np.diff(encoded.row_splits)
-        numbers, texts = _word_numbers(chunk)
-        before, base = np.repeat(texts, counts, axis=1)
-        words = numbers[base + encoded.starts] - before - 1
-        parts.append((encoded, words, counts))
-    return Documents(
-        ids=np.concatenate([p[0].ids for p in parts]),
-        row_splits=_splits(np.concatenate([p[2] for p in parts])),
-        starts=np.concatenate([p[0].starts for p in parts]),
-        ends=np.concatenate([p[0].ends for p in parts]),
-        words=np.concatenate([p[1] for p in parts]),
-    )
-
-
-def _word_numbers(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers the words of all texts, joined with a space before each text.
-
-    Returns:
-      int64 [sum of lengths + 1]; the word of each character, counted from 1.
-      int64 [2, N]; the number of words before each text, and the index of its
-        first character.
-    """
-    joined = "".join(f" {text}" for text in texts) + " "
-    codes = np.frombuffer(
-        joined.encode("utf-32-le", "surrogatepass"), np.uint32
-    )
-    is_space = np.isin(codes, [ord(char) for char in dataset.WHITESPACE])
-    numbers = np.cumsum(~is_space[1:] & is_space[:-1])
-    lengths = np.array([len(text) + 1 for text in texts], np.int64)
-    bases = np.cumsum(lengths) - lengths
-    before = np.concatenate([[0], numbers])[bases]
-    return numbers, np.stack([before, bases])
+        # The word of each character of all texts, counted from 1.
+        joined = "".join(f" {text}" for text in chunk) + " "
+        codes = np.frombuffer(
+            joined.encode("utf-32-le", "surrogatepass"), np.uint32
+        )
+        is_space = np.isin(codes, [ord(char) for char in dataset.WHITESPACE])
+        numbers = np.cumsum(~is_space[1:] & is_space[:-1])
+        bases = _splits([len(text) + 1 for text in chunk])[:-1]
+        before = np.concatenate([[0], numbers])[bases]
+        words = numbers[np.repeat(bases, counts) + encoded.starts]
+        words -= np.repeat(before, counts) + 1
+        parts.append((encoded.ids, counts, encoded.starts, encoded.ends, words))
+    ids, counts, *rest = map(np.concatenate, zip(*parts, strict=True))
+    return Documents(ids, _splits(counts), *rest)
 
 
 def cut(
@@ -330,9 +292,8 @@ def answer_tokens(
     An answer's tokens are all that have a character of it; -1 if there are
     none.
     """
-    lengths = [len(text) + 1 for text in question_set.contexts]
-    bases = np.cumsum(lengths) - lengths
-    shift = np.repeat(bases, np.diff(documents.row_splits))
+    bases = _splits([len(text) + 1 for text in question_set.contexts])
+    shift = np.repeat(bases[:-1], np.diff(documents.row_splits))
     questions = question_set.questions
     paragraphs = np.array([q.paragraph for q in questions])
     spans = np.array([q.span or (0, 0) for q in questions], np.int64)
@@ -341,23 +302,17 @@ def answer_tokens(
     first = np.searchsorted(documents.ends + shift, spans[:, 0], "right")
     last = np.searchsorted(documents.starts + shift, spans[:, 1], "left") - 1
     is_none = (spans[:, 0] == spans[:, 1]) | (last < first)
-    return (
-        np.where(is_none, -1, first - begin),
-        np.where(is_none, -1, last - begin),
-    )
+    first, last = np.where(is_none, -1, [first - begin, last - begin])
+    return first, last
 
 
 def answers_in_no_window(
     question_set: dataset.QuestionSet, windows: Windows
 ) -> list[tuple[str, str]]:
-    """Returns (id, reason) of questions whose answer is in no window.
+    """Returns (id, reason) of training questions whose answer is in no window.
 
     As in the released code, their windows are trained on nevertheless, as if
     the answer were elsewhere in the paragraph.
-
-    Args:
-      question_set: the training set.
-      windows: its windows, made for training.
     """
     is_inside = windows.features.dense["start_positions"][:, 0] > 0
     has_window, has_answer = np.zeros((2, len(question_set)), bool)
@@ -367,14 +322,12 @@ def answers_in_no_window(
     rows = []
     for number in np.flatnonzero(~has_answer).tolist():
         question = question_set.questions[number]
-        reason = "no window has all of its answer"
         if not has_window[number]:
-            reason = "its paragraph has no token"
-        elif question.is_impossible:
-            continue
-        elif first[number] < 0:
-            reason = "its answer has no token"
-        rows.append((question.id, reason))
+            rows.append((question.id, "its paragraph has no token"))
+        elif first[number] < 0 and not question.is_impossible:
+            rows.append((question.id, "its answer has no token"))
+        elif not question.is_impossible:
+            rows.append((question.id, "no window has all of its answer"))
     return rows
 
 
@@ -383,5 +336,5 @@ def _count_up(counts: np.ndarray) -> np.ndarray:
     return features_lib.ranges(np.zeros_like(counts), counts)
 
 
-def _splits(lengths: np.ndarray) -> np.ndarray:
+def _splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
