@@ -76,19 +76,14 @@ class ConversionConfig:
         """Refuses flags that contradict each other or have no effect."""
         if self.output is None and self.check is None and not self.list:
             raise ValueError("--output, --check or --list must be given")
-        if self.output is None:
-            self._refuse("--output", *_OPERATIONS)
-        if self.check is None:
-            self._refuse("--check", "tolerance")
+        needed = {"tolerance": "check"} | dict.fromkeys(_OPERATIONS, "output")
+        for name in config_flags.given(self):
+            if name in needed and getattr(self, needed[name]) is None:
+                raise ValueError(f"--{name} needs --{needed[name]}")
         if not self.slim and self.output_format != "tf1":
             raise ValueError("--noslim needs --output_format=tf1")
         if not self.tolerance >= 0:
             raise ValueError(f"--tolerance={self.tolerance}: must be 0 or more")
-
-    def _refuse(self, needed: str, *names: str) -> None:
-        for name in config_flags.given(self):
-            if name in names:
-                raise ValueError(f"--{name} needs {needed}")
 
 
 config_flags.parse_early(ConversionConfig, __name__)
@@ -112,9 +107,11 @@ def main(config: ConversionConfig) -> int:
     code = 0
     if config.check is not None:
         other = checkpoint_sources.read(config.check)
-        result = checkpoint_sources.compare(source, other, config.tolerance)
-        print("\n".join(result.lines))
-        code = 0 if result.is_equal else 1
+        lines, is_equal = checkpoint_sources.compare(
+            source, other, config.tolerance
+        )
+        print("\n".join(lines))
+        code = 0 if is_equal else 1
     if config.output is not None:
         bert_config = config.bert_config_file and BertConfig.from_json_file(
             file_system.local(config.bert_config_file)
@@ -126,7 +123,16 @@ def main(config: ConversionConfig) -> int:
             drop_heads=config.drop_heads,
             keep_training_state=not config.slim,
         )
-        checkpoint = _change(checkpoint, config)
+        if config.new_words_file is not None:
+            path = file_system.find(config.new_words_file)
+            words = [line for _, line in text_tables.lines(path)]
+            checkpoint = conversion.add_words(
+                checkpoint, words, path, config.new_words_at
+            )
+        if config.max_position_embeddings is not None:
+            checkpoint = conversion.extend_positions(
+                checkpoint, config.max_position_embeddings
+            )
         written = conversion.write(
             checkpoint, config.output, config.output_format
         )
@@ -137,23 +143,6 @@ def main(config: ConversionConfig) -> int:
             f"({checkpoint.settings.architecture}){files}; left over: {left}"
         )
     return code
-
-
-def _change(
-    checkpoint: conversion.Checkpoint, config: ConversionConfig
-) -> conversion.Checkpoint:
-    """Adds words and positions, as far as the flags say so."""
-    if config.new_words_file is not None:
-        path = file_system.find(config.new_words_file)
-        words = [line for _, line in text_tables.lines(path)]
-        checkpoint = conversion.add_words(
-            checkpoint, words, path, config.new_words_at
-        )
-    if config.max_position_embeddings is not None:
-        checkpoint = conversion.extend_positions(
-            checkpoint, config.max_position_embeddings
-        )
-    return checkpoint
 
 
 if __name__ == "__main__":

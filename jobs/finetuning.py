@@ -92,11 +92,6 @@ class Job:
         """Returns the lengths of batches for examples of up to `longest`."""
         return assembly.batch_lengths(self.config, self.strategy, longest)
 
-    @property
-    def lengths(self) -> list[int]:
-        """The lengths of batches, up to --max_seq_length."""
-        return self.lengths_up_to(self.config.max_seq_length)
-
     def resolved_settings(self, *, evaluates: bool) -> dict[str, Any]:
         """Returns, by flag, values that replace the flag's own.
 
@@ -190,8 +185,9 @@ class TaskModel:
         self, features: Features, batch_size: int
     ) -> dict[str, np.ndarray]:
         """Returns the task's predictions, [N, ...] in the examples' order."""
-        make_batches = self._batches(features, batch_size)
-        return self.predictor(make_batches, len(features))
+        return self.predictor(
+            self._batches(features, batch_size), len(features)
+        )
 
     def predictions(
         self, features: Features, batch_size: int
@@ -201,7 +197,9 @@ class TaskModel:
 
     def _batches(self, features: Features, batch_size: int) -> Callable:
         return length_groups.ordered_batches(
-            features, batch_size=batch_size, lengths=self.job.lengths
+            features,
+            batch_size=batch_size,
+            lengths=self.job.lengths_up_to(self.job.config.max_seq_length),
         )
 
     def evaluate(self) -> Evaluation:
@@ -223,7 +221,7 @@ class TaskModel:
                     features,
                     batch_size=config.train_batch_size,
                     seed=run.random_seed,
-                    lengths=job.lengths,
+                    lengths=job.lengths_up_to(config.max_seq_length),
                 ),
                 job.num_examples or len(features),
             ),
@@ -475,8 +473,7 @@ def train_grid(
     Args:
       job: what is trained.
       results: receives the results of every run.
-      save_model: writes a model into output_dir; called after every run that is
-        the best so far.
+      save_model: writes the best model so far into output_dir.
 
     Raises:
       InputError: an earlier run of the grid had other settings, or all runs
@@ -485,15 +482,27 @@ def train_grid(
     config = job.config
     runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
     for run in runs:
-        _reuse(job, run, results)
+        finished = run.result()
+        if finished is not None:
+            run.check(finished, job.settings)
+            if config.is_grid:
+                results.add(run, finished)
+        elif config.is_grid:
+            run.check(run.begun() or {}, job.settings)
+        # The only run of a job still has its checkpoints, and is resumed.
     assembly.write_run_config(config, job.strategy)
     # Read now: the chief replaces both files when the first run ends.
     kept = grid.kept(config.output_dir)
-    has_model = model_directory.has_model(config.output_dir)
     reused = {run for run in runs if run in results}
     # The run whose model is in output_dir, if it is one of this grid's: an
     # earlier grid may have saved the model of another run there.
-    saved = {run for run in reused if has_model and run.matches(kept)}
+    saved = set()
+    if model_directory.has_model(config.output_dir):
+        saved = {
+            run
+            for run in reused
+            if kept is None or run.settings.items() <= kept.items()
+        }
     task_model, last = None, None
     for run in runs:
         if run not in reused:
@@ -510,30 +519,19 @@ def train_grid(
         task_model, last = _train_run(job, best, results, save_model), best
         results.check(best)
         saved = {best} if results.is_best(best) else saved
-    if config.is_grid:
-        _show(job, results)
+    if config.is_grid and job.is_chief:
+        sys.stdout.write(results.write() + "\n")
+        model_card.end(
+            config.output_dir,
+            seconds=results.seconds,
+            flags=config_flags.given(config),
+        )
     if task_model is None or last != best:
         task_model = None
-        task_model = _build_alone(job, config.random_seed)
+        gc.collect()
+        task_model = job.build(config.random_seed)
         task_model.assign(config.output_dir)
     return task_model, results.best["step"]
-
-
-def _reuse(job: Job, run: grid.Run, results: grid.Results) -> None:
-    """Adds the results of a grid's run that an earlier command has finished.
-
-    The only run of a job still has its checkpoints, and is resumed instead.
-
-    Raises:
-      InputError: the earlier run had other settings.
-    """
-    finished = run.result()
-    if finished is not None:
-        run.check(finished, job.settings)
-        if job.config.is_grid:
-            results.add(run, finished)
-    elif job.config.is_grid:
-        run.check(run.begun() or {}, job.settings)
 
 
 def _train_run(
@@ -550,7 +548,10 @@ def _train_run(
     is_grid = job.config.is_grid
     if is_grid and job.is_chief:
         run.begin(job.settings)
-    task_model = _build_alone(job, run.random_seed)
+    # The step of the previous model refers to the model and to itself, so that
+    # only the garbage collector frees their memory.
+    gc.collect()
+    task_model = job.build(run.random_seed)
     finished: dict[str, Any] = {"values": {}}
     try:
         finished["step"] = task_model.train(run)
@@ -582,27 +583,3 @@ def _train_run(
             checkpoints.remove_all(run.directory)
             checkpoints.remove_all(os.path.join(run.directory, _BEST))
     return task_model
-
-
-def _build_alone(job: Job, seed: int) -> TaskModel:
-    """Builds a model after freeing the memory of the previous one.
-
-    A compiled step and its bound method refer to each other and to the weights
-    and slots of the previous model; only the garbage collector frees them.
-    """
-    gc.collect()
-    return job.build(seed)
-
-
-def _show(job: Job, results: grid.Results) -> None:
-    """Prints the table of a grid, and writes it beside the kept model."""
-    if job.is_chief:
-        table = results.write()
-        model_card.end(
-            job.config.output_dir,
-            seconds=results.seconds,
-            flags=config_flags.given(job.config),
-        )
-    else:
-        table = results.text()
-    sys.stdout.write(table + "\n")

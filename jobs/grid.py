@@ -52,14 +52,6 @@ class Run:
             "random_seed": self.random_seed,
         }
 
-    def matches(self, kept: Mapping[str, Any] | None) -> bool:
-        """Returns whether this run may be the one recorded in kept.json.
-
-        Args:
-          kept: contents of the file; None if it does not exist.
-        """
-        return kept is None or self.settings.items() <= kept.items()
-
     def result(self) -> dict | None:
         """Returns the results of the run, None if it has not finished."""
         return _read(os.path.join(self.directory, RESULT))
@@ -80,12 +72,17 @@ class Run:
         Raises:
           InputError: one differs.
         """
+
+        def key(name: str, value: Any) -> Any:
+            is_path = name == "init_checkpoint" and value is not None
+            return file_system.real(value) if is_path else value
+
         old = recorded.get("settings", {})
         settings = {**settings, **self.settings}
         changed = [
             f"--{name} was {old[name]}, is {value}"
             for name, value in json.loads(json.dumps(settings)).items()
-            if name in old and not _is_same(name, old[name], value)
+            if name in old and key(name, old[name]) != key(name, value)
         ]
         if changed:
             state = (
@@ -147,8 +144,7 @@ class Results:
         for row in (*record.get("runs", ()), *record.get(_FAILED, ())):
             rate, seed = row["learning_rate"], row["random_seed"]
             run = _run(rate, seed, self._output_dir)
-            result = run.result()
-            if result is not None:
+            if (result := run.result()) is not None:
                 self._finished[run] = result
         found = kept(self._output_dir)
         if not self.values or found not in (None, self._record(self.best_run)):
@@ -243,25 +239,47 @@ class Results:
                 file_system.discard(path)
 
     def table(self) -> tuple[list[str], list[list]] | None:
-        """Returns header and rows of all runs; None for a single run."""
-        return self._table() if len(self) > 1 else None
+        """Returns header and rows of all runs, with statistics by rate.
+
+        A failed run has a row with its reason and is not part of the
+        statistics. Returns None for a single run.
+        """
+        if len(self) < 2:
+            return None
+        names = list(_summary(self.values))
+        rows: list[list] = []
+
+        def add_statistics(rate: str, some: Mapping) -> None:
+            summary = _summary(some)
+            for kind in ("best", "mean", "median", "std"):
+                rows.append([rate, kind, *(summary[n][kind] for n in names)])
+
+        ordered = self.values | self.failures
+        for rate in dict.fromkeys(run.learning_rate for run in ordered):
+            same = {r: x for r, x in ordered.items() if r.learning_rate == rate}
+            for run, result in list(same.items()):
+                if _FAILED in result:
+                    del same[run]
+                    reason = f"diverged at step {result['step']}"
+                    cells = [reason, *[""] * (len(names) - 1)]
+                else:
+                    cells = [result[name] for name in names]
+                rows.append([f"{rate:g}", str(run.random_seed), *cells])
+            if len(same) > 1:
+                add_statistics(f"{rate:g}", same)
+        if len({run.learning_rate for run in self.values}) > 1:
+            add_statistics("all", self.values)
+        return ["learning rate", "seed", *names], rows
 
     def text(self) -> str:
-        """Returns the table of all runs as text."""
-        return format_table(*self._table())
-
-    def _table(self) -> tuple[list[str], list[list]]:
-        failures = {
-            run: f"diverged at step {result['step']}"
-            for run, result in self.failures.items()
-        }
-        return table(self.values, failures)
+        """Returns the table of several runs as text."""
+        return format_table(*self.table())
 
     def write(self) -> str:
         """Writes grid_results.json and .txt; returns the text of the latter."""
         record = {
             "best": self.best_run.name,
-            "summary": summarize(self.values),
+            "summary": _summary(self.values),
             "runs": [
                 {**run.settings, **values}
                 for run, values in self.values.items()
@@ -291,17 +309,18 @@ def best_run(results: Mapping[Run, Mapping[str, float]]) -> Run:
     return max(results, key=rank)
 
 
-def summarize(
+def _summary(
     results: Mapping[Run, Mapping[str, float]],
 ) -> dict[str, dict[str, float]]:
-    """Returns best, mean, median and std of every metric over all runs.
+    """Returns best, mean, median and std of the metrics that all runs have.
 
     "best" is the value of the best run; "std" is that of a sample.
     """
     chosen = results[best_run(results)]
     columns = {
         name: [values[name] for values in results.values()]
-        for name in _common_names(results)
+        for name in chosen
+        if all(name in values for values in results.values())
     }
     return {
         name: {
@@ -312,48 +331,6 @@ def summarize(
         }
         for name, values in columns.items()
     }
-
-
-def table(
-    results: Mapping[Run, Mapping[str, float]],
-    failures: Mapping[Run, str] | None = None,
-) -> tuple[list[str], list[list]]:
-    """Returns header and rows of all runs, with statistics by rate.
-
-    A failed run has a row with its reason and is not part of the statistics.
-    """
-    failures = failures or {}
-    names = _common_names(results)
-    rows: list[list] = []
-
-    def add_statistics(rate: str, some: Mapping) -> None:
-        summary = summarize(some)
-        for kind in ("best", "mean", "median", "std"):
-            rows.append([rate, kind, *(summary[n][kind] for n in names)])
-
-    for rate in dict.fromkeys(run.learning_rate for run in results | failures):
-        same = {r: v for r, v in results.items() if r.learning_rate == rate}
-        for run, values in same.items():
-            cells = [values[name] for name in names]
-            rows.append([f"{rate:g}", str(run.random_seed), *cells])
-        for run, reason in failures.items():
-            if run.learning_rate == rate:
-                cells = [reason, *[""] * (len(names) - 1)]
-                rows.append([f"{rate:g}", str(run.random_seed), *cells])
-        if len(same) > 1:
-            add_statistics(f"{rate:g}", same)
-    if len({run.learning_rate for run in results}) > 1:
-        add_statistics("all", results)
-    return ["learning rate", "seed", *names], rows
-
-
-def _common_names(results: Mapping[Run, Mapping[str, float]]) -> list[str]:
-    """Returns the metrics that all runs have, in the order of the best run."""
-    return [
-        name
-        for name in results[best_run(results)]
-        if all(name in values for values in results.values())
-    ]
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
@@ -378,14 +355,5 @@ def _run(rate: float, seed: int, output_dir: str) -> Run:
     )
 
 
-def _is_same(flag: str, old: Any, new: Any) -> bool:
-    """Compares two values of a flag; a path has several spellings."""
-    if flag == "init_checkpoint" and None not in (old, new):
-        old, new = map(file_system.real, (old, new))
-    return old == new
-
-
 def _read(path: str) -> dict[str, Any] | None:
-    if not file_system.exists(path):
-        return None
-    return file_system.read_json(path)
+    return file_system.read_json(path) if file_system.exists(path) else None

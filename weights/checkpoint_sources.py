@@ -16,7 +16,6 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -104,17 +103,19 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     path = path.rstrip("/") or path
     if tf.io.gfile.isdir(path):
         path = _in_directory(_snapshot(path))
-    if path.endswith((".safetensors", hugging_face.INDEX)):
-        matched = hugging_face.match(path, _read_safetensors(path))
-        return _source(path, SAFETENSORS, matched)
-    if path.endswith((".bin", ".pt", ".pth")):
-        if not file_system.exists(path):
-            raise errors.InputError(f"{path}: no such file")
-        stored = hugging_face.read_torch_file(file_system.local(path))
-        return _source(path, TORCH, hugging_face.match(path, stored))
+    for endings, kind, read_file in (
+        ((".safetensors",), SAFETENSORS, hugging_face.read_file),
+        ((hugging_face.INDEX,), SAFETENSORS, hugging_face.read_index),
+        ((".bin", ".pt", ".pth"), TORCH, hugging_face.read_torch_file),
+    ):
+        if path.endswith(endings):
+            if not file_system.exists(path):
+                raise errors.InputError(f"{path}: no such file")
+            stored = read_file(path)
+            return _source(path, kind, hugging_face.match(path, stored))
     prefix = _prefix(path)
     stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
-    if tensorflow_checkpoints.is_model_garden(stored):
+    if tensorflow_checkpoints.OBJECT_GRAPH in stored:
         matched = tensorflow_checkpoints.match_model_garden(prefix, stored)
         return _source(prefix, TENSORFLOW_2, matched)
     return _source(prefix, TENSORFLOW, tensorflow_checkpoints.match_tf1(stored))
@@ -132,10 +133,8 @@ def _snapshot(directory: str) -> str:
     found = sorted(os.listdir(snapshots))
     main = os.path.join(directory, "refs", "main")
     if os.path.isfile(main):
-        with open(main, encoding="utf-8") as file:
-            revision = file.read(200).strip()
-        if revision in found:
-            return os.path.join(snapshots, revision)
+        revision = file_system.read_text(main).strip()
+        found = [revision] if revision in found else found
     if len(found) != 1:
         raise errors.InputError(
             f"{directory}: {len(found)} snapshots and no refs/main that names "
@@ -181,19 +180,6 @@ def _prefix(path: str) -> str:
             f"hf download {path} --local-dir {os.path.basename(path)}"
         )
     raise errors.InputError(f"{path}: no such checkpoint or directory{hint}")
-
-
-def _read_safetensors(path: str) -> dict[str, StoredTensor]:
-    """Lists the tensors of one file, or of those in an index."""
-    if not file_system.exists(path):
-        raise errors.InputError(f"{path}: no such file")
-    if path.endswith(hugging_face.INDEX):
-        folder, name = os.path.split(path)
-        files = tf.io.gfile.glob(os.path.join(folder, "*.safetensors"))
-        names = [name, *map(os.path.basename, files)]
-        folder = file_system.local_folder(folder, names)
-        return hugging_face.read_index(os.path.join(folder, name))
-    return hugging_face.read_file(file_system.local(path))
 
 
 def _source(path: str, kind: str, matched: Matched) -> Source:
@@ -269,41 +255,27 @@ def _line(name: str, tensor: StoredTensor) -> str:
     return f"{name}  {tensor.dtype} [{shape}]  {math.prod(tensor.shape):,}"
 
 
-class Comparison(NamedTuple):
-    """The differences between two checkpoints.
-
-    lines: One for each variable that differs, and a summary.
-    is_equal: Whether nothing differs by more than the tolerance.
-    """
-
-    lines: list[str]
-    is_equal: bool
-
-
-def compare(one: Source, other: Source, tolerance: float) -> Comparison:
+def compare(
+    one: Source, other: Source, tolerance: float
+) -> tuple[list[str], bool]:
     """Compares the values of two checkpoints of any kinds.
 
-    Args:
-      one: a checkpoint.
-      other: another one.
-      tolerance: the largest absolute difference of equal values.
+    Returns:
+      Lines on the variables that differ, with a summary at the end; whether
+      no value differs by more than the tolerance.
     """
     lines, largest, is_equal = [], 0.0, True
     for path in sorted(one.tensors.keys() | other.tensors.keys()):
-        if path not in one.tensors or path not in other.tensors:
-            where = one if path in one.tensors else other
-            lines.append(f"{path}  only in {where.path}")
+        found = [x for x in (one, other) if path in x.tensors]
+        a, *b = (stored_weights.values(x.path, x.tensors[path]) for x in found)
+        if not b:
+            lines.append(f"{path}  only in {found[0].path}")
             is_equal = False
-            continue
-        a = stored_weights.values(one.path, one.tensors[path])
-        b = stored_weights.values(other.path, other.tensors[path])
-        if a.shape != b.shape:
-            lines.append(f"{path}  {list(a.shape)} and {list(b.shape)}")
+        elif a.shape != b[0].shape:
+            lines.append(f"{path}  {list(a.shape)} and {list(b[0].shape)}")
             is_equal = False
-            continue
-        difference = float(np.max(np.abs(a - b), initial=0.0))
-        largest = max(largest, difference)
-        if difference > 0:
+        elif difference := float(np.max(np.abs(a - b[0]), initial=0.0)):
+            largest = max(largest, difference)
             lines.append(f"{path}  max |difference| {difference:.3g}")
     if one.config is not None and other.config is not None:
         for key in _MUST_AGREE:
@@ -322,4 +294,4 @@ def compare(one: Source, other: Source, tolerance: float) -> Comparison:
     lines.append(
         f"{verdict}: {common} variables in both, max |difference| {largest:.3g}"
     )
-    return Comparison(lines, is_equal)
+    return lines, is_equal

@@ -135,7 +135,15 @@ def load(
         tokenizer = tokenizer_files.load(
             source.directory, do_lower_case=do_lower_case
         )
-    found = _read_task_files(os.path.dirname(source.path))
+    files = {
+        name: os.path.join(os.path.dirname(source.path), name)
+        for name in TASK_FILES
+    }
+    found = {
+        name: file_system.read(path)
+        for name, path in files.items()
+        if file_system.exists(path)
+    }
     state = source.matched.training_state if keep_training_state else {}
     return Checkpoint(
         config=config,
@@ -157,7 +165,16 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     Raises:
       InputError: the directory has files of another checkpoint.
     """
-    _refuse_another(directory, checkpoint)
+    for name in (
+        model_directory.WEIGHTS,
+        f"{tensorflow_checkpoints.PREFIX}.index",
+        *(name for name in TASK_FILES if name not in checkpoint.task_files),
+    ):
+        if os.path.exists(os.path.join(directory, name)):
+            raise errors.InputError(
+                f"--output={directory}: {name} is there already; remove it or "
+                "choose another directory"
+            )
     os.makedirs(directory, exist_ok=True)
     # Before the weights, so that weights never exist without them.
     for name, data in checkpoint.task_files.items():
@@ -227,71 +244,49 @@ def _settings(
     source: Source, heads: set[str], bilstm_size: int, tensors: dict
 ) -> Settings:
     """Returns the source's settings as far as they apply to these weights."""
-    architecture = _architecture(source.settings, heads, bilstm_size)
-    labels = problem_type = None
-    if "classifier" in heads:
-        problem_type = source.settings.problem_type
-    if "classifier" in heads and architecture != "BertForMultipleChoice":
-        labels = source.settings.labels
-        count = tensors["output_weights"].shape[0]
-        if architecture == "BertForSequenceClassification" and count == 1:
-            problem_type = problem_type or "regression"
-        if labels is not None and len(labels) != count:
-            logging.warning(
-                "%s names %d labels, but the classifier has %d",
-                source.directory,
-                len(labels),
-                count,
-            )
-            labels = None
-        labels = labels or examples.unnamed(count)
-    return Settings(
-        architecture=architecture,
-        attention=source.settings.attention,
+    settings = dataclasses.replace(
+        source.settings,
+        architecture=_architecture(source.settings, heads, bilstm_size),
         bilstm_size=bilstm_size,
-        labels=labels,
+    )
+    if "classifier" not in heads:
+        return dataclasses.replace(settings, labels=None, problem_type=None)
+    if settings.architecture == "BertForMultipleChoice":
+        return dataclasses.replace(settings, labels=None)
+    count = tensors["output_weights"].shape[0]
+    labels, problem_type = settings.labels, settings.problem_type
+    if settings.architecture == "BertForSequenceClassification" and count == 1:
+        problem_type = problem_type or "regression"
+    if labels is not None and len(labels) != count:
+        logging.warning(
+            "%s names %d labels, but the classifier has %d",
+            source.directory,
+            len(labels),
+            count,
+        )
+        labels = None
+    return dataclasses.replace(
+        settings,
+        labels=labels or examples.unnamed(count),
         problem_type=problem_type,
     )
 
 
 def _architecture(settings: Settings, heads: set[str], bilstm_size: int) -> str:
     """Chooses the class of transformers: the declared one, if it fits."""
-    declared = settings.architecture
     if bilstm_size:
         return "BertModel"  # The file has more weights than this class.
-    if _ARCHITECTURES.get(declared) == heads:
+    declared = settings.architecture
+    fitting = [name for name, has in _ARCHITECTURES.items() if has == heads]
+    if declared in fitting:
         return declared
     if settings.attention == "left_to_right" and heads == {"masked_lm"}:
         return "BertLMHeadModel"
-    for name, theirs in _ARCHITECTURES.items():
-        if theirs == heads:
-            return name
+    if fitting:
+        return fitting[0]
     if declared in _ARCHITECTURES and _ARCHITECTURES[declared] <= heads:
         return declared
     return "BertForPreTraining"
-
-
-def _read_task_files(directory: str) -> dict[str, bytes]:
-    found = {}
-    for name in TASK_FILES:
-        path = os.path.join(directory, name)
-        if file_system.exists(path):
-            found[name] = file_system.read(path)
-    return found
-
-
-def _refuse_another(directory: str, checkpoint: Checkpoint) -> None:
-    """Refuses a directory with files of another checkpoint."""
-    for name in (
-        model_directory.WEIGHTS,
-        f"{tensorflow_checkpoints.PREFIX}.index",
-        *(name for name in TASK_FILES if name not in checkpoint.task_files),
-    ):
-        if os.path.exists(os.path.join(directory, name)):
-            raise errors.InputError(
-                f"--output={directory}: {name} is there already; remove it or "
-                "choose another directory"
-            )
 
 
 def add_words(
@@ -313,7 +308,17 @@ def add_words(
     old = checkpoint.tokenizer
     if old is None:
         raise errors.InputError(f"{where}: the model has no vocabulary")
-    words = _new_words(words, old.vocabulary, where)
+    given = dict.fromkeys(word.strip() for word in words)
+    given.pop("", None)
+    words = [word for word in given if word not in old.vocabulary.ids]
+    if len(words) < len(given):
+        logging.warning(
+            "%s: the vocabulary has %d of the %d words already, e.g. %s",
+            where,
+            len(given) - len(words),
+            len(given),
+            next(word for word in given if word in old.vocabulary.ids),
+        )
     if not words:
         return checkpoint
     tokens = list(old.vocabulary.tokens)
@@ -334,47 +339,21 @@ def add_words(
             )
     encoding = old.encode(words)
     values = dict(checkpoint.values)
-    for path in (_WORDS, _BIAS):
-        if path in values:
-            values[path] = _with_means(values[path], encoding, ids)
+    for path in {_WORDS, _BIAS} & values.keys():
+        table = values[path]
+        rows = max(len(table), ids[-1] + 1)
+        values[path] = np.zeros((rows, *table.shape[1:]), np.float32)
+        values[path][: len(table)] = table
+        for word, index in enumerate(ids):
+            begin, end = encoding.row_splits[word : word + 2]
+            tokens = table[encoding.ids[begin:end]]
+            values[path][index] = tokens.mean(0, dtype=np.float64)
     config = dataclasses.replace(
         checkpoint.config, vocab_size=len(values[_WORDS])
     )
     return dataclasses.replace(
         checkpoint, config=config, values=values, tokenizer=new
     )
-
-
-def _new_words(
-    words: list[str], known: vocabulary.Vocabulary, where: str
-) -> list[str]:
-    """Removes empty lines, repetitions and words of the vocabulary."""
-    found = dict.fromkeys(word.strip() for word in words)
-    found.pop("", None)
-    old = [word for word in found if word in known.ids]
-    if old:
-        logging.warning(
-            "%s: the vocabulary has %d of the %d words already, e.g. %s",
-            where,
-            len(old),
-            len(found),
-            old[0],
-        )
-    return [word for word in found if word not in known.ids]
-
-
-def _with_means(
-    table: np.ndarray, encoding: wordpiece.Encoding, ids: list[int]
-) -> np.ndarray:
-    """Sets the rows `ids` to the means of the rows of each word's tokens."""
-    rows = max(len(table), ids[-1] + 1)
-    grown = np.zeros((rows, *table.shape[1:]), np.float32)
-    grown[: len(table)] = table
-    for word, index in enumerate(ids):
-        begin, end = encoding.row_splits[word : word + 2]
-        tokens = table[encoding.ids[begin:end]]
-        grown[index] = tokens.mean(0, dtype=np.float64)
-    return grown
 
 
 def extend_positions(checkpoint: Checkpoint, count: int) -> Checkpoint:

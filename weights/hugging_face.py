@@ -55,7 +55,7 @@ def read_index(index: str) -> dict[str, StoredTensor]:
             raise errors.InputError(f"{index}: {file!r} is no file name")
         if file not in files:
             path = os.path.join(directory, file)
-            if not os.path.exists(path):
+            if not file_system.exists(path):
                 raise errors.InputError(f"{directory}: {file} is missing")
             files[file] = read_file(path)
         if name not in files[file]:
@@ -70,36 +70,36 @@ def read_file(path: str) -> dict[str, StoredTensor]:
     Raises:
         InputError: the file is truncated or damaged.
     """
+    copy = file_system.local(path)
+
+    def read(name: str, dtype: str) -> np.ndarray:
+        if dtype not in _FLOATS:
+            raise errors.InputError(
+                f"{path}: {name} is {dtype}; weights must be floats: "
+                f"{', '.join(_FLOATS)}"
+            )
+        # A mapped file must not change, so it is opened for one tensor only.
+        with safetensors.safe_open(copy, framework="np") as file:
+            value = file.get_tensor(name)
+        return value.astype(np.float32) if dtype == "BF16" else value
+
     try:
-        with safetensors.safe_open(path, framework="np") as file:
+        with safetensors.safe_open(copy, framework="np") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}
-            return {
-                name: StoredTensor(
-                    name,
-                    tuple(found.get_shape()),
-                    found.get_dtype(),
-                    functools.partial(
-                        _read_tensor, path, name, found.get_dtype()
-                    ),
-                )
+            kinds = {
+                name: (tuple(found.get_shape()), found.get_dtype())
                 for name, found in slices.items()
             }
     except safetensors.SafetensorError as error:
         raise errors.InputError(
             f"{path}: truncated, or not a safetensors file ({error!s:.150})"
         ) from error
-
-
-def _read_tensor(path: str, name: str, dtype: str) -> np.ndarray:
-    if dtype not in _FLOATS:
-        raise errors.InputError(
-            f"{path}: {name} is {dtype}; weights must be floats: "
-            f"{', '.join(_FLOATS)}"
+    return {
+        name: StoredTensor(
+            name, shape, dtype, functools.partial(read, name, dtype)
         )
-    # A mapped file must not change, so it is opened for one tensor only.
-    with safetensors.safe_open(path, framework="np") as file:
-        value = file.get_tensor(name)
-    return value.astype(np.float32) if dtype == "BF16" else value
+        for name, (shape, dtype) in kinds.items()
+    }
 
 
 def read_torch_file(path: str) -> dict[str, StoredTensor]:
@@ -115,7 +115,9 @@ def read_torch_file(path: str) -> dict[str, StoredTensor]:
         )
     torch = importlib.import_module("torch")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(
+            file_system.local(path), map_location="cpu", weights_only=True
+        )
     except OSError:
         raise
     except Exception as error:  # The unpickler raises many types.
@@ -129,7 +131,7 @@ def read_torch_file(path: str) -> dict[str, StoredTensor]:
     ):
         raise errors.InputError(f"{path}: not a mapping of names to tensors")
 
-    def to_numpy(value: Any) -> np.ndarray:
+    def read(value: Any) -> np.ndarray:
         wide = value.to(torch.float32) if value.is_floating_point() else value
         return wide.numpy()
 
@@ -138,7 +140,7 @@ def read_torch_file(path: str) -> dict[str, StoredTensor]:
             name,
             tuple(value.shape),
             str(value.dtype).removeprefix("torch."),
-            functools.partial(to_numpy, value),
+            functools.partial(read, value),
         )
         for name, value in state.items()
     }
@@ -167,21 +169,13 @@ def match(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
                 f"{where}: {tensors[row.path].name} and {name} are the same "
                 "weight"
             )
-        if row.is_transposed:
-            tensor = _transposed(tensor)
-        tensors[row.path] = tensor
+        tensors[row.path] = tensor.transposed() if row.is_transposed else tensor
     decoder = stored.get(_DECODER)
     words = tensors.get("bert/embeddings/word_embeddings")
-    if decoder and words and not _is_equal(decoder, words):
-        others[_DECODER] = decoder  # This model does not tie them.
+    if decoder and words:
+        is_tied = decoder.shape == words.shape and np.array_equal(
+            decoder.read(), words.read()
+        )
+        if not is_tied:
+            others[_DECODER] = decoder
     return Matched(tensors, others)
-
-
-def _transposed(tensor: StoredTensor) -> StoredTensor:
-    return tensor._replace(
-        shape=tuple(tensor.shape[::-1]), read=lambda: tensor.read().T
-    )
-
-
-def _is_equal(one: StoredTensor, other: StoredTensor) -> bool:
-    return one.shape == other.shape and np.array_equal(one.read(), other.read())

@@ -30,15 +30,12 @@ CONFIG = "config.json"
 _CONFIGS = (RELEASED_CONFIG, CONFIG)
 # TensorFlow writes it beside checkpoints; it names the latest one.
 _CHECKPOINT = "checkpoint"
-# Classes of transformers with a head for one task.
+# Model with a head for one task -> the class of transformers.
 _TASKS = {
-    f"BertFor{name}"
-    for name in (
-        "SequenceClassification",
-        "MultipleChoice",
-        "QuestionAnswering",
-        "TokenClassification",
-    )
+    models.ClassificationModel: "BertForSequenceClassification",
+    models.MultipleChoiceModel: "BertForMultipleChoice",
+    models.QuestionAnsweringModel: "BertForQuestionAnswering",
+    models.TaggingModel: "BertForTokenClassification",
 }
 
 
@@ -117,12 +114,7 @@ def architecture(model: keras.Model) -> str:
         return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
     if model.bilstm_size:
         return "BertModel"  # The file has more weights than this class.
-    return {
-        models.ClassificationModel: "BertForSequenceClassification",
-        models.MultipleChoiceModel: "BertForMultipleChoice",
-        models.QuestionAnsweringModel: "BertForQuestionAnswering",
-        models.TaggingModel: "BertForTokenClassification",
-    }[type(model)]
+    return _TASKS[type(model)]
 
 
 def write(
@@ -165,12 +157,11 @@ def write_configs(
     if settings.attention == "left_to_right":
         values["is_decoder"] = True
     if settings.labels is not None:
-        values["id2label"] = {
-            str(i): label for i, label in enumerate(settings.labels)
-        }
-        values["label2id"] = {
-            label: i for i, label in enumerate(settings.labels)
-        }
+        ids = range(len(settings.labels))
+        values["id2label"] = dict(
+            zip(map(str, ids), settings.labels, strict=True)
+        )
+        values["label2id"] = dict(zip(settings.labels, ids, strict=True))
     if settings.problem_type is not None:
         values["problem_type"] = settings.problem_type
     if settings.bilstm_size:
@@ -216,11 +207,10 @@ def read_settings(directory: str) -> Settings:
         ) from error
     names = values.get("architectures")
     is_list = isinstance(names, list) and names and isinstance(names[0], str)
+    is_causal = values.get("is_decoder")
     return Settings(
         architecture=names[0] if is_list else None,
-        attention="left_to_right"
-        if values.get("is_decoder")
-        else "bidirectional",
+        attention="left_to_right" if is_causal else "bidirectional",
         bilstm_size=bilstm_size,
         labels=labels,
         problem_type=values.get("problem_type"),
@@ -249,7 +239,7 @@ def check_task(model: Any, weights: str) -> None:
     )
     own = architecture(model)
     found = read_settings(directory).architecture
-    if found != own and {found, own} <= _TASKS:
+    if found != own and {found, own} <= {*_TASKS.values()}:
         raise errors.InputError(
             f"{weights} has been trained for another task: it is a {found}, "
             f"not a {own}"

@@ -68,17 +68,22 @@ def open_start(
 
     Args:
       output_dir: its model is used if init_checkpoint is None; may be None.
-      init_checkpoint: a model directory or a checkpoint.
-      bert_config_file: replaces the config beside the weights.
-      vocab_file: replaces the vocabulary beside the weights.
-      do_lower_case: replaces the setting beside the weights.
-      bilstm_size: replaces the setting beside the weights.
+      init_checkpoint: a model directory or a checkpoint. The other arguments
+        replace what is beside it.
+      bert_config_file: a config.
+      vocab_file: a vocabulary.
+      do_lower_case: of the tokenizer.
+      bilstm_size: see Start.
       max_seq_length: the model must have as many positions.
 
     Raises:
       InputError: something is missing or does not fit.
     """
-    source = _open_source(init_checkpoint, output_dir)
+    source = None
+    if init_checkpoint is not None:
+        source = _read_flag("init_checkpoint", init_checkpoint)
+    elif output_dir and model_directory.has_model(output_dir):
+        source = _read_flag("output_dir", output_dir)
     if bert_config_file is not None:
         config = read_config(bert_config_file)
     elif source is not None and source.config is not None:
@@ -111,34 +116,35 @@ def open_start(
             f"--init_checkpoint={init_checkpoint}"
         )
     check_vocabulary(config.vocab_size, len(tokenizer.vocabulary), where)
-    settings = model_directory.Settings()
-    if source is not None:
-        settings = source.settings
+    settings = source.settings if source else model_directory.Settings()
     if bilstm_size is None:
         bilstm_size = settings.bilstm_size
+    labels = settings.labels
+    scores = source.tensors.get("output_weights") if source else None
+    if (
+        labels is None
+        and settings.architecture == "BertForSequenceClassification"
+        and scores is not None
+        and scores.shape[0] == 2
+    ):  # transformers does not write these default names of two classes.
+        labels = ["LABEL_0", "LABEL_1"]
     return Start(
         config=config,
         tokenizer=tokenizer,
         attention=settings.attention,
         bilstm_size=bilstm_size,
-        labels=_labels(source) if source is not None else None,
+        labels=labels,
         problem_type=settings.problem_type,
-        init_checkpoint=source.path if source is not None else None,
+        init_checkpoint=source.path if source else None,
     )
 
 
-def _open_source(
-    init_checkpoint: str | None, output_dir: str | None
-) -> Source | None:
-    flag = "--init_checkpoint"
-    if init_checkpoint is None:
-        if not output_dir or not model_directory.has_model(output_dir):
-            return None
-        init_checkpoint, flag = output_dir, "--output_dir"
+def _read_flag(flag: str, path: str) -> Source:
+    """Opens the checkpoint that a flag names; its errors name the flag."""
     try:
-        return checkpoint_sources.read(init_checkpoint)
+        return checkpoint_sources.read(path)
     except errors.InputError as error:
-        raise errors.InputError(f"{flag}: {error}") from error
+        raise errors.InputError(f"--{flag}: {error}") from error
 
 
 def _no_config(
@@ -149,36 +155,16 @@ def _no_config(
             "--bert_config_file is required: there is no config beside "
             f"--init_checkpoint={init_checkpoint}"
         )
-    if not output_dir:
-        return errors.InputError(
-            "neither --init_checkpoint nor --bert_config_file is given"
-        )
-    if model_directory.has_checkpoints(output_dir):
+    if output_dir and model_directory.has_checkpoints(output_dir):
         return errors.InputError(
             f"--output_dir={output_dir}: its training has not ended; run the "
             "same command again to finish it, which writes the model"
         )
+    where = f"there is no trained model in --output_dir={output_dir}, and "
     return errors.InputError(
-        f"there is no trained model in --output_dir={output_dir}, and neither "
-        "--init_checkpoint nor --bert_config_file is given"
+        f"{where if output_dir else ''}neither --init_checkpoint nor "
+        "--bert_config_file is given"
     )
-
-
-def _labels(source: Source) -> list[str] | None:
-    """Returns the classes of the weights, or None if unknown.
-
-    transformers does not write the names of two classes if they are the default
-    ones, LABEL_0 and LABEL_1.
-    """
-    settings, weights = source.settings, source.tensors.get("output_weights")
-    if (
-        settings.labels is None
-        and settings.architecture == "BertForSequenceClassification"
-        and weights is not None
-        and weights.shape[0] == 2
-    ):
-        return ["LABEL_0", "LABEL_1"]
-    return settings.labels
 
 
 def read_config(path: str) -> BertConfig:
@@ -194,7 +180,7 @@ def check_vocabulary(vocab_size: int, found: int, where: str) -> None:
     Args:
       vocab_size: of the model.
       found: the vocabulary's number of tokens.
-      where: the vocabulary's file or flag, for messages.
+      where: the vocabulary's file or flag.
 
     Raises:
       InputError: the vocabulary is larger.
@@ -219,14 +205,9 @@ def check_vocabulary(vocab_size: int, found: int, where: str) -> None:
 def check_same_tokens(
     tokenizer: wordpiece.Tokenizer, directory: str, where: str
 ) -> None:
-    """Refuses a vocabulary that does not fit the one beside the weights.
+    """Refuses a vocabulary that contradicts the one beside the weights.
 
     It may have more tokens at its end, and may replace [unusedN] by others.
-
-    Args:
-      tokenizer: with the given vocabulary.
-      directory: of the weights; may have no vocabulary.
-      where: the given vocabulary's file or flag, for the message.
 
     Raises:
       InputError: an id has different tokens in the two vocabularies.
@@ -318,10 +299,7 @@ def assign(
         for variable in model.weights
         if reinit_layers and variable.path.startswith(initial)
     }
-    try:
-        source = checkpoint_sources.read(init_checkpoint)
-    except errors.InputError as error:
-        raise errors.InputError(f"--init_checkpoint: {error}") from error
+    source = _read_flag("init_checkpoint", init_checkpoint)
     if tokenizer is not None:
         tokenizer_files.check_case(
             init_checkpoint,

@@ -28,6 +28,10 @@ class StoredTensor(NamedTuple):
     dtype: str
     read: Callable[[], np.ndarray]
 
+    def transposed(self) -> "StoredTensor":
+        """Returns the transposed tensor."""
+        return self._replace(shape=self.shape[::-1], read=lambda: self.read().T)
+
 
 class Matched(NamedTuple):
     """The tensors of a checkpoint, sorted by purpose.
@@ -125,20 +129,11 @@ def assign(
 
 
 def check_encoder(where: str, tensors: Mapping, wanted: Mapping) -> None:
-    """Raises InputError unless the file's encoder has exactly the wanted paths.
-
-    Args:
-        where: The file, for the message.
-        tensors: Our path -> the file's tensor.
-        wanted: Mapping with the paths of the model.
-    """
+    """Raises InputError unless both have the same variables of an encoder."""
     ours = [path for path in wanted if weight_names.is_encoder(path)]
+    theirs = [path for path in tensors if weight_names.is_encoder(path)]
     missing = [path for path in ours if path not in tensors]
-    surplus = [
-        path
-        for path in tensors
-        if weight_names.is_encoder(path) and path not in wanted
-    ]
+    surplus = [path for path in theirs if path not in wanted]
     if ours and len(missing) == len(ours):
         raise errors.InputError(
             f"{where}: none of its weights belongs to a BERT encoder"

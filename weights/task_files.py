@@ -54,8 +54,8 @@ class Known:
     @property
     def kind(self) -> str | None:
         """The kind of task, see data.examples; None if it is unknown."""
-        kinds = {name: kind for kind, name in PROBLEM_TYPES.items()}
-        return kinds.get(self.problem_type) if self.problem_type else None
+        kinds = {name: kind for kind, name in PROBLEM_TYPES.items() if name}
+        return kinds.get(self.problem_type)
 
     def with_names(self, names: Sequence[str] | None) -> "Known":
         """Returns the classes with the names in --label_names.
@@ -130,10 +130,8 @@ class Known:
         For training, which can change the classes: labels of another task keep
         their order, and so do those of a model without names.
         """
-        if self.names is None or not labels:
-            return labels
         try:
-            return self._named_order(self.names, labels)
+            return self.in_order(labels) if self.names else labels
         except errors.InputError:
             return labels
 
@@ -190,16 +188,13 @@ def read_settings(directory: str) -> SquadSettings | None:
     path = os.path.join(directory, SQUAD_SETTINGS)
     if not file_system.is_file(path):
         return None
-    values = file_system.read_json(path)
     try:
-        settings = SquadSettings(**values)
+        settings = SquadSettings(**file_system.read_json(path))
+        is_valid = isinstance(settings.version_2_with_negative, bool)
+        is_valid &= math.isfinite(settings.null_score_diff_threshold or 0.0)
     except TypeError:
-        settings = SquadSettings(version_2_with_negative=None)
-    threshold = settings.null_score_diff_threshold
-    if not isinstance(settings.version_2_with_negative, bool) or not (
-        threshold is None
-        or (isinstance(threshold, (int, float)) and math.isfinite(threshold))
-    ):
+        is_valid = False
+    if not is_valid:
         raise errors.InputError(
             f"{path}: not the settings of a question answering model"
         )

@@ -21,7 +21,6 @@ Their attention has kernels [H, N, D], biases [N, D] and an output kernel
 heads are transposed. The shapes contain the number of heads N.
 """
 
-import contextlib
 import functools
 import math
 import os
@@ -38,8 +37,7 @@ from weights.stored_weights import Matched, StoredTensor
 
 PREFIX = "bert_model.ckpt"
 _DATA = ".data-00000-of-00001"
-# In every TF2 checkpoint.
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # In every TF2 checkpoint.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Optimizer slots and steps in TF1 checkpoints.
 _TRAINING = re.compile(
@@ -106,21 +104,36 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
     Raises:
       InputError: the index is damaged, or data is missing.
     """
-    with _one_line(f"{prefix}.index"):
+    readable = functools.partial(
+        file_system.reading_checkpoint, advice="it is damaged or no checkpoint"
+    )
+    with readable(f"{prefix}.index"):
         # tf.train.load_checkpoint takes a prefix in ram:// for a directory.
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
 
     def load(name: str) -> np.ndarray:
-        with _one_line(f"{prefix}: {name}"):
+        with readable(f"{prefix}: {name}"):
             return reader.get_tensor(name)
 
     if needs_data:
         floats = {name for name, dtype in dtypes.items() if dtype.is_floating}
-        _check_data(
-            prefix, sum(math.prod(shapes[n]) * dtypes[n].size for n in floats)
-        )
+        needed = sum(math.prod(shapes[n]) * dtypes[n].size for n in floats)
+        folder, start = os.path.split(f"{prefix}.data-")
+        sizes = [
+            tf.io.gfile.stat(os.path.join(folder, file)).length
+            for file in tf.io.gfile.listdir(folder or ".")
+            if file.startswith(start)
+        ]
+        if not sizes:
+            raise errors.InputError(f"{prefix}{_DATA} is missing")
+        if sum(sizes) < needed:
+            raise errors.InputError(
+                f"{prefix}.data-*: truncated, or a file is missing: the index "
+                f"lists {needed:,} bytes of weights, but there are "
+                f"{sum(sizes):,}"
+            )
     return {
         name: StoredTensor(
             name,
@@ -130,35 +143,6 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
         )
         for name in sorted(shapes)
     }
-
-
-def _one_line(where: str) -> contextlib.AbstractContextManager[None]:
-    """Turns the errors of TensorFlow's reader into an InputError."""
-    return file_system.reading_checkpoint(
-        where, "it is damaged or no checkpoint"
-    )
-
-
-def _check_data(prefix: str, needed: int) -> None:
-    """Raises InputError if the data files have fewer bytes than needed."""
-    folder, name = os.path.split(prefix)
-    sizes = [
-        tf.io.gfile.stat(os.path.join(folder, file)).length
-        for file in tf.io.gfile.listdir(folder or ".")
-        if file.startswith(f"{name}.data-")
-    ]
-    if not sizes:
-        raise errors.InputError(f"{prefix}{_DATA} is missing")
-    if sum(sizes) < needed:
-        raise errors.InputError(
-            f"{prefix}.data-*: truncated, or a file is missing: the index "
-            f"lists {needed:,} bytes of weights, but there are {sum(sizes):,}"
-        )
-
-
-def is_model_garden(stored: Mapping[str, StoredTensor]) -> bool:
-    """Returns whether a checkpoint names objects, as TF2 does."""
-    return _OBJECT_GRAPH in stored
 
 
 def match_tf1(stored: Mapping[str, StoredTensor]) -> Matched:
@@ -236,28 +220,23 @@ def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
                 f"{where}: {len(tables)} embeddings before the first of "
                 f"{len(blocks)} transformer layers, where BERT has 3"
             )
-        return {
-            name: _numbered_layer(number, rest, tables, blocks)
-            for name, (number, rest) in layers.items()
-        }
+        found = {}
+        for name, (number, rest) in layers.items():
+            if number in blocks:
+                # Before 2.3, the attention layer lacked its output projection.
+                rest = rest.replace(
+                    "_attention_output_dense", "_attention_layer/_output_dense"
+                )
+                layer = f"_transformer_layers/{blocks.index(number)}"
+                found[name] = f"{layer}/{rest}"
+            elif number in tables:
+                found[name] = _EMBEDDINGS[tables.index(number)]
+            elif number < blocks[0]:
+                found[name] = f"_embedding_norm_layer/{rest}"
+            else:
+                found[name] = f"_pooler_layer/{rest}"
+        return found
     return {}
-
-
-def _numbered_layer(
-    number: int, rest: str, tables: list[int], blocks: list[int]
-) -> str:
-    """Returns the attribute name of `rest`, a variable of a numbered layer."""
-    if number in blocks:
-        # Before 2.3, the output projection was not inside the attention layer.
-        rest = rest.replace(
-            "_attention_output_dense", "_attention_layer/_output_dense"
-        )
-        return f"_transformer_layers/{blocks.index(number)}/{rest}"
-    if number in tables:
-        return _EMBEDDINGS[tables.index(number)]
-    if number < blocks[0]:
-        return f"_embedding_norm_layer/{rest}"
-    return f"_pooler_layer/{rest}"
 
 
 def _attribute_name(name: str, head: str) -> str | None:
@@ -277,20 +256,20 @@ def _attribute_name(name: str, head: str) -> str | None:
 
 def _in_our_layout(path: str, tensor: StoredTensor) -> StoredTensor:
     """Merges the axes of attention heads; transposes score heads."""
-    shape = tuple(tensor.shape)
+    shape = tensor.shape
     if path.endswith("output_weights"):
-        return tensor._replace(shape=shape[::-1], read=lambda: tensor.read().T)
-    if "/attention/" in path and path.endswith(("/kernel", "/bias")):
-        if path.endswith("/bias"):
-            wanted = (math.prod(shape),)
-        elif "/attention/output/" in path:
-            wanted = (math.prod(shape[:-1]), shape[-1])
-        else:
-            wanted = (shape[0], math.prod(shape[1:]))
-        return tensor._replace(
-            shape=wanted, read=lambda: tensor.read().reshape(wanted)
-        )
-    return tensor
+        return tensor.transposed()
+    if "/attention/" not in path or not path.endswith(("/kernel", "/bias")):
+        return tensor
+    if path.endswith("/bias"):
+        wanted = (math.prod(shape),)
+    elif "/attention/output/" in path:
+        wanted = (math.prod(shape[:-1]), shape[-1])
+    else:
+        wanted = (shape[0], math.prod(shape[1:]))
+    return tensor._replace(
+        shape=wanted, read=lambda: tensor.read().reshape(wanted)
+    )
 
 
 def write(prefix: str, values: Mapping[str, np.ndarray]) -> None:

@@ -54,8 +54,7 @@ def load(
       InputError: there is no vocabulary, or a file is unusable.
     """
     words = read_vocabulary(directory)
-    settings = read_settings(directory)
-    return _make(words, settings, do_lower_case, directory)
+    return _make(words, read_settings(directory), do_lower_case, directory)
 
 
 def with_vocabulary(
@@ -90,8 +89,20 @@ def _make(
 ) -> wordpiece.Tokenizer:
     if do_lower_case is not None:
         settings["do_lower_case"] = do_lower_case
+    known = case_of_release(os.path.abspath(path))
+    if known is not None:
+        settings.setdefault("do_lower_case", known)
     if "do_lower_case" not in settings:
-        settings["do_lower_case"] = _guess_case(path, words)
+        # Latin capitals outside of [UNK] and <S>. Rarer scripts prove nothing:
+        # uncased vocabularies contain some of their capitals.
+        is_cased = any(re.match(r"(##)?[A-Z]", token) for token in words.tokens)
+        logging.info(
+            "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
+            path,
+            not is_cased,
+            "" if is_cased else "no",
+        )
+        settings["do_lower_case"] = not is_cased
     return wordpiece.Tokenizer(words, **settings)
 
 
@@ -109,12 +120,9 @@ def read_settings(directory: str) -> dict[str, bool]:
     Raises:
       InputError: a file is no JSON object, or a setting is not supported.
     """
-    normalizer = _read_object(directory, FAST).get("normalizer") or {}
-    settings = {}
-    if isinstance(normalizer, dict):
-        settings = {
-            ours: normalizer.get(theirs) for ours, theirs in _NORMALIZER.items()
-        }
+    normalizer = _read_object(directory, FAST).get("normalizer")
+    if not isinstance(normalizer, dict):
+        normalizer = {}
     given = _read_object(directory, SETTINGS)
     for name, ours in _ALGORITHMS.items():
         if (given.get(name) or ours) != ours:
@@ -123,17 +131,18 @@ def read_settings(directory: str) -> dict[str, bool]:
                 f"{ours!r} is supported. Split the text into words first and "
                 f"change {SETTINGS} to {ours!r}"
             )
-    settings |= {
-        name: value
-        for name, value in given.items()
-        if name in _NORMALIZER and value is not None
-    }
-    for name, value in settings.items():
-        if value is not None and not isinstance(value, bool):
+    settings = {}
+    for name, theirs in _NORMALIZER.items():
+        value = given.get(name)
+        if value is None:
+            value = normalizer.get(theirs)
+        if value is not None:
+            settings[name] = value
+        if not isinstance(value, bool | None):
             raise errors.InputError(
                 f"{directory}: the tokenizer's {name} is {value!r}"
             )
-    return {k: v for k, v in settings.items() if v is not None}
+    return settings
 
 
 def case_of_release(path: str) -> bool | None:
@@ -153,12 +162,11 @@ def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
       directory: of tokenizer settings, if there are any.
       given: --do_lower_case.
     """
-    wanted = case_of_release(init_checkpoint)
-    because = "its name says so"
+    wanted, because = case_of_release(init_checkpoint), "its name says so"
     if wanted is None:
-        wanted = read_settings(directory).get("do_lower_case")
+        wanted = read_settings(directory).get("do_lower_case", given)
         because = f"its {SETTINGS} or {FAST} says so"
-    if wanted is not None and wanted != given:
+    if wanted != given:
         raise errors.InputError(
             f"--do_lower_case={given}, but --init_checkpoint={init_checkpoint} "
             f"was trained with --do_lower_case={wanted}: {because}"
@@ -215,23 +223,6 @@ def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
     if sorted(ids.values()) != list(range(len(ids))):
         raise errors.InputError(f"{path}: its ids are not 0, 1, 2, ...")
     return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), path)
-
-
-def _guess_case(path: str, words: vocabulary.Vocabulary) -> bool:
-    """Guesses do_lower_case from a release's name, or from the vocabulary."""
-    known = case_of_release(os.path.abspath(path))
-    if known is not None:
-        return known
-    # Latin capitals outside of [UNK] and <S>. Rarer scripts prove nothing:
-    # uncased vocabularies contain some of their capitals.
-    is_cased = any(re.match(r"(##)?[A-Z]", token) for token in words.tokens)
-    logging.info(
-        "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
-        path,
-        not is_cased,
-        "" if is_cased else "no",
-    )
-    return not is_cased
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any]:

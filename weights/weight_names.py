@@ -13,6 +13,7 @@ Hugging Face's decoder.weight and decoder.bias are copies of tied tensors and
 have no row.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,8 +26,7 @@ class Row(NamedTuple):
 
     path: Our path, which is the TF1 name.
     hugging_face: The name in a transformers checkpoint.
-    model_garden: The object's name below the encoder or a head in a TF2
-        checkpoint. tensorflow_checkpoints translates the older names.
+    model_garden: The object's name below the encoder or a head.
     shape: Letters, see `shapes`.
     is_transposed: Whether Hugging Face stores the transposed matrix.
     """
@@ -38,63 +38,44 @@ class Row(NamedTuple):
     is_transposed: bool = False
 
 
-def _dense(
-    path: str,
-    hugging_face: str,
-    model_garden: str,
-    inputs: str = "H",
-    outputs: str = "H",
-) -> list[Row]:
+def _rows(names: tuple[str, str, str], *endings: tuple) -> list[Row]:
+    """Adds endings to a layer's names, both in the order of Row's columns."""
     return [
         Row(
-            f"{path}/kernel",
-            f"{hugging_face}.weight",
-            f"{model_garden}/kernel",
-            (inputs, outputs),
-            True,
-        ),
-        Row(
-            f"{path}/bias",
-            f"{hugging_face}.bias",
-            f"{model_garden}/bias",
-            (outputs,),
-        ),
-    ]
-
-
-def _norm(path: str, hugging_face: str, model_garden: str) -> list[Row]:
-    return [
-        Row(
-            f"{path}/{ours}",
-            f"{hugging_face}.{theirs}",
-            f"{model_garden}/{ours}",
-            ("H",),
+            *(
+                f"{name}{end}"
+                for name, end in zip(names, ending[:3], strict=True)
+            ),
+            *ending[3:],
         )
-        for ours, theirs in (("gamma", "weight"), ("beta", "bias"))
+        for ending in endings
     ]
 
 
-def _scores(
-    scope: str, hugging_face: str, model_garden: str, outputs: str
-) -> list[Row]:
-    return [
-        Row(
-            f"{scope}output_weights",
-            f"{hugging_face}.weight",
-            f"{model_garden}/kernel",
-            (outputs, "F"),
-        ),
-        Row(
-            f"{scope}output_bias",
-            f"{hugging_face}.bias",
-            f"{model_garden}/bias",
-            (outputs,),
-        ),
-    ]
+def _dense(*names: str, inputs: str = "H", outputs: str = "H") -> list[Row]:
+    return _rows(
+        names,
+        ("/kernel", ".weight", "/kernel", (inputs, outputs), True),
+        ("/bias", ".bias", "/bias", (outputs,)),
+    )
 
 
-_LAYER, _HF_LAYER = "bert/encoder/layer_N", "bert.encoder.layer.N"
-_MG_LAYER = "_transformer_layers/N"
+def _norm(*names: str) -> list[Row]:
+    return _rows(
+        names,
+        ("/gamma", ".weight", "/gamma", ("H",)),
+        ("/beta", ".bias", "/beta", ("H",)),
+    )
+
+
+def _scores(*names: str, outputs: str) -> list[Row]:
+    return _rows(
+        names,
+        ("output_weights", ".weight", "/kernel", (outputs, "F")),
+        ("output_bias", ".bias", "/bias", (outputs,)),
+    )
+
+
 _TRANSFORM = "cls/predictions/transform"
 _HF_TRANSFORM = "cls.predictions.transform"
 
@@ -116,42 +97,30 @@ EMBEDDINGS = [
     "_embedding_norm_layer",
 )
 LAYER = [
-    *(
-        row
-        for name in ("query", "key", "value")
-        for row in _dense(
-            f"{_LAYER}/attention/self/{name}",
-            f"{_HF_LAYER}.attention.self.{name}",
-            f"{_MG_LAYER}/_attention_layer/_{name}_dense",
-        )
-    ),
-    *_dense(
-        f"{_LAYER}/attention/output/dense",
-        f"{_HF_LAYER}.attention.output.dense",
-        f"{_MG_LAYER}/_attention_layer/_output_dense",
-    ),
-    *_norm(
-        f"{_LAYER}/attention/output/LayerNorm",
-        f"{_HF_LAYER}.attention.output.LayerNorm",
-        f"{_MG_LAYER}/_attention_layer_norm",
-    ),
-    *_dense(
-        f"{_LAYER}/intermediate/dense",
-        f"{_HF_LAYER}.intermediate.dense",
-        f"{_MG_LAYER}/_intermediate_dense",
-        outputs="I",
-    ),
-    *_dense(
-        f"{_LAYER}/output/dense",
-        f"{_HF_LAYER}.output.dense",
-        f"{_MG_LAYER}/_output_dense",
-        inputs="I",
-    ),
-    *_norm(
-        f"{_LAYER}/output/LayerNorm",
-        f"{_HF_LAYER}.output.LayerNorm",
-        f"{_MG_LAYER}/_output_layer_norm",
-    ),
+    row
+    for make, name, model_garden in (
+        (_dense, "attention/self/query", "_attention_layer/_query_dense"),
+        (_dense, "attention/self/key", "_attention_layer/_key_dense"),
+        (_dense, "attention/self/value", "_attention_layer/_value_dense"),
+        (_dense, "attention/output/dense", "_attention_layer/_output_dense"),
+        (_norm, "attention/output/LayerNorm", "_attention_layer_norm"),
+        (
+            functools.partial(_dense, outputs="I"),
+            "intermediate/dense",
+            "_intermediate_dense",
+        ),
+        (
+            functools.partial(_dense, inputs="I"),
+            "output/dense",
+            "_output_dense",
+        ),
+        (_norm, "output/LayerNorm", "_output_layer_norm"),
+    )
+    for row in make(
+        f"bert/encoder/layer_N/{name}",
+        f"bert.encoder.layer.N.{name.replace('/', '.')}",
+        f"_transformer_layers/N/{model_garden}",
+    )
 ]
 POOLER = _dense("bert/pooler/dense", "bert.pooler.dense", "_pooler_layer")
 MASKED_LM = [
@@ -169,10 +138,13 @@ MASKED_LM = [
     ),
 ]
 NEXT_SENTENCE = _scores(
-    "cls/seq_relationship/", "cls.seq_relationship", "next_sentence", "2"
+    "cls/seq_relationship/",
+    "cls.seq_relationship",
+    "next_sentence",
+    outputs="2",
 )
-CLASSIFIER = _scores("", "classifier", "sentence_prediction", "C")
-SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", "2")
+CLASSIFIER = _scores("", "classifier", "sentence_prediction", outputs="C")
+SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", outputs="2")
 # Only this project has a BiLSTM between the encoder and the head.
 BILSTM = [
     Row(
@@ -199,9 +171,6 @@ TABLE = [
     *SPAN,
     *BILSTM,
 ]
-_BY_PATH = {row.path: row for row in TABLE}
-_BY_HUGGING_FACE = {row.hugging_face: row for row in TABLE}
-_BY_MODEL_GARDEN = {row.model_garden: row for row in TABLE}
 # A layer's number in any of the three columns.
 _NUMBER = re.compile(
     r"(?<=/layer_)\d+(?=/)|(?<=\.layer\.)\d+(?=\.)"
@@ -216,7 +185,7 @@ _DERIVED = re.compile(
 
 def by_path(path: str) -> Row | None:
     """Returns the row of one of our paths, with the layer's number, or None."""
-    return _find(_BY_PATH, path)
+    return _find("path", path)
 
 
 def by_hugging_face(name: str) -> Row | None:
@@ -229,12 +198,12 @@ def by_hugging_face(name: str) -> Row | None:
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
     if name.startswith(("embeddings.", "encoder.", "pooler.")):
         name = f"bert.{name}"
-    return _find(_BY_HUGGING_FACE, name)
+    return _find("hugging_face", name)
 
 
 def by_model_garden(name: str) -> Row | None:
     """Returns the row of a Model Garden name of the table, or None."""
-    return _find(_BY_MODEL_GARDEN, name)
+    return _find("model_garden", name)
 
 
 def is_encoder(path: str) -> bool:
@@ -255,12 +224,8 @@ def shapes(
 ) -> dict[str, tuple]:
     """Returns path -> shape of the encoder, the pooler and the given heads.
 
-    Args:
-        config: The sizes.
-        *heads: MASKED_LM, NEXT_SENTENCE, CLASSIFIER, SPAN or BILSTM.
-        num_classes: C, of a classifier.
-        bilstm_size: U, of BILSTM. A score head above it reads F = 2 U
-            features, otherwise F = H.
+    C is `num_classes`; U is `bilstm_size`. A score head above a BiLSTM reads
+    F = 2 U features, otherwise F = H.
     """
     sizes = {
         "V": config.vocab_size,
@@ -282,12 +247,15 @@ def shapes(
     return {row.path: tuple(sizes[x] for x in row.shape) for row in rows}
 
 
-def _find(column: dict[str, Row], name: str) -> Row | None:
+@functools.cache
+def _column(column: str) -> dict[str, Row]:
+    return {getattr(row, column): row for row in TABLE}
+
+
+def _find(column: str, name: str) -> Row | None:
     number = _NUMBER.search(name)
-    if number is None:
-        return column.get(name)
-    row = column.get(f"{name[: number.start()]}N{name[number.end() :]}")
-    return row and _with_number(row, number.group())
+    row = _column(column).get(_NUMBER.sub("N", name))
+    return _with_number(row, number[0]) if row and number else row
 
 
 def _with_number(row: Row, number: str) -> Row:
