@@ -246,11 +246,11 @@ class Results:
         """
         if len(self) < 2:
             return None
-        names = list(_summary(self.values))
+        names = list(summarize(self.values))
         rows: list[list] = []
 
         def add_statistics(rate: str, some: Mapping) -> None:
-            summary = _summary(some)
+            summary = summarize(some)
             for kind in ("best", "mean", "median", "std"):
                 rows.append([rate, kind, *(summary[n][kind] for n in names)])
 
@@ -279,7 +279,7 @@ class Results:
         """Writes grid_results.json and .txt; returns the text of the latter."""
         record = {
             "best": self.best_run.name,
-            "summary": _summary(self.values),
+            "summary": summarize(self.values),
             "runs": [
                 {**run.settings, **values}
                 for run, values in self.values.items()
@@ -309,7 +309,7 @@ def best_run(results: Mapping[Run, Mapping[str, float]]) -> Run:
     return max(results, key=rank)
 
 
-def _summary(
+def summarize(
     results: Mapping[Run, Mapping[str, float]],
 ) -> dict[str, dict[str, float]]:
     """Returns best, mean, median and std of the metrics that all runs have.

@@ -150,6 +150,9 @@ def test_a_summary_by_hand():
     assert found["score"]["median"] == 0.7
     assert found["score"]["std"] == pytest.approx(0.2)
     assert found["loss"]["best"] == pytest.approx(0.1)
-    header, rows = grid.table(results)
+    table = grid.Results("out")
+    for run, values in results.items():
+        table.add(run, {"values": values})
+    header, rows = table.table()
     assert header == ["learning rate", "seed", "score", "loss"]
     assert len(rows) == 3 + 4
