@@ -204,6 +204,7 @@ class StandardOutput:
 class _Block(NamedTuple):
     number: int
     items: list
+    rows: int
     digest: str
     encoded: Any  # None if the store has the block.
     fraction: float | None
@@ -217,10 +218,11 @@ def run(
     text: Callable[[list[_Item], _Encoded, _Predicted], Parts],
     to: Store | None,
     block_items: int = BLOCK_ITEMS,
+    rows_of: Callable[[_Item], int] = lambda item: 1,
     fraction: Callable[[], float | None] = lambda: None,
     unit: str = "rows",
 ) -> int:
-    """Predicts all items block by block; returns their number.
+    """Predicts all items block by block; returns the number of rows.
 
     Three blocks at most are in memory: one is encoded, one predicted, one
     written.
@@ -232,10 +234,13 @@ def run(
       predict: calls the model; on several workers, on all of them.
       text: returns the block's part of every output.
       to: receives the blocks; None on workers that write nothing.
-      block_items: the number of items in a block.
+      block_items: a block ends with the item in which it reaches this number
+        of rows.
+      rows_of: returns the number of rows of an item, e.g. the sentences of a
+        document.
       fraction: returns the fraction of the input that has been read, or None if
         its size is unknown; shows how much time is left.
-      unit: names the items, in messages.
+      unit: names the rows, in messages.
 
     Raises:
       InputError: see Blocks.find; or whatever the functions raise.
@@ -244,13 +249,18 @@ def run(
     def read() -> Iterator[_Block]:
         source = iter(items)
         for number in itertools.count():
-            block = list(itertools.islice(source, block_items))
+            block, rows = [], 0
+            while rows < block_items:
+                if (item := next(source, None)) is None:
+                    break
+                block.append(item)
+                rows += rows_of(item)
             if not block:
                 return
             digest = _digest(block)
             has_block = to is not None and to.find(number, digest)
             encoded = None if has_block else encode(block)
-            yield _Block(number, block, digest, encoded, fraction())
+            yield _Block(number, block, rows, digest, encoded, fraction())
 
     def write(block: _Block, predicted: _Predicted) -> None:
         parts = text(block.items, block.encoded, predicted)
@@ -267,7 +277,7 @@ def run(
                 if to is not None:
                     written = writer.submit(write, block, predicted)
             progress.add(
-                len(block.items),
+                block.rows,
                 block.fraction,
                 is_new=block.encoded is not None,
             )

@@ -70,6 +70,27 @@ def fail(encoded):
     return [x * x for x in encoded]
 
 
+def test_a_block_ends_with_the_item_that_fills_it(tmp_path):
+    """Items may be documents of several sentences."""
+    predicted = []
+
+    def predict(encoded):
+        predicted.append(list(encoded))
+        return encoded
+
+    count = streaming.run(
+        iter(["aa", "bb", "c", "dddd", "e"]),
+        encode=list,
+        predict=predict,
+        text=lambda items, encoded, predicted: {"": b""},
+        to=streaming.Blocks(str(tmp_path / "work"), SETTINGS),
+        block_items=3,
+        rows_of=len,
+    )
+    assert predicted == [["aa", "bb"], ["c", "dddd"], ["e"]]
+    assert count == 10
+
+
 def test_outputs_are_in_the_order_of_the_items(tmp_path):
     blocks, predicted = run(tmp_path, iter(range(8)))
     assert predicted == [[0, 1, 2], [3, 4, 5], [6, 7]]
