@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ FORMAT_VERSION = 1
 SUFFIX = ".json"
 _RECORDS_AT_ONCE = 2048
 _TEXTS_AT_ONCE = 1 << 16
+_MUCH_UNKNOWN = 0.05  # Of text that fits the vocabulary, less than 0.02.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
 _IS_REAL = "is_real_example"
@@ -97,6 +98,43 @@ class Features:
         return result
 
 
+class Losses:
+    """Counts what a model does not see of the texts of a set."""
+
+    def __init__(self):
+        """Begins with nothing."""
+        self._texts = self._truncated = self._tokens = self._unknown = 0
+
+    def add_truncated(self, is_truncated: np.ndarray) -> None:
+        """Counts texts; takes bool [N]."""
+        self._texts += len(is_truncated)
+        self._truncated += np.count_nonzero(is_truncated)
+
+    def add_tokens(self, ids: np.ndarray, unk_id: int) -> None:
+        """Counts tokens; takes int [T]."""
+        self._tokens += len(ids)
+        self._unknown += np.count_nonzero(ids == unk_id)
+
+    def warn(self, name: str, max_seq_length: int | None = None) -> None:
+        """Logs a line for what is lost of a set; `name` names the set."""
+        if self._truncated:
+            text = "%s: %d of %d texts have more than %s tokens and are "
+            logging.warning(
+                text + "truncated",
+                name,
+                self._truncated,
+                self._texts,
+                max_seq_length,
+            )
+        if self._unknown > _MUCH_UNKNOWN * self._tokens:
+            logging.warning(
+                "%s: %.3g %% of its tokens are [UNK]: is the vocabulary of "
+                "another language?",
+                name,
+                100 * self._unknown / self._tokens,
+            )
+
+
 def encode(
     tokenizer: wordpiece.Tokenizer,
     first: Sequence[str],
@@ -106,11 +144,7 @@ def encode(
     num_choices: int = 0,
     name: str | None = None,
 ) -> Features:
-    """Returns the input_ids and segment_ids of N sequences.
-
-    Pairs that are too long lose tokens from the end of the longer text, one at
-    a time; of the second text if both are equally long. A second text without
-    tokens gets no [SEP], as released.
+    """Returns the input_ids and segment_ids of N sequences; see encode_blocks.
 
     Args:
       tokenizer: of the model.
@@ -118,25 +152,61 @@ def encode(
       second: N texts, or None for single sentences.
       max_seq_length: the longest sequence, including the special tokens.
       num_choices: number of sequences of an example; see Features.
-      name: of the set; if given, the number of truncated texts is logged.
+      name: of the set; if given, what is lost of the texts is logged.
+    """
+    blocks = []
+    for i in range(0, len(first), _TEXTS_AT_ONCE):
+        rows = slice(i, i + _TEXTS_AT_ONCE)
+        blocks.append((first[rows], second and second[rows]))
+    losses = Losses()
+    found = encode_blocks(
+        tokenizer,
+        blocks,
+        max_seq_length=max_seq_length,
+        num_choices=num_choices,
+        losses=losses,
+    )
+    if name:
+        losses.warn(name, max_seq_length)
+    return found
+
+
+def encode_blocks(
+    tokenizer: wordpiece.Tokenizer,
+    blocks: Iterable[tuple[Sequence[str], Sequence[str] | None]],
+    *,
+    max_seq_length: int,
+    num_choices: int = 0,
+    losses: Losses,
+) -> Features:
+    """Returns the features of blocks of texts; only their tokens are kept.
+
+    Pairs that are too long lose tokens from the end of the longer text, one at
+    a time; of the second text if both are equally long. A second text without
+    tokens gets no [SEP], as released.
+
+    Args:
+      tokenizer: of the model.
+      blocks: first texts, and second texts or None, as in `encode`.
+      max_seq_length: the longest sequence, including the special tokens.
+      num_choices: number of sequences of an example; see Features.
+      losses: counts what is lost of the texts.
     """
     ids, segments, totals = [], [], []
-    num_cut = 0
-    for start in range(0, len(first), _TEXTS_AT_ONCE):
-        end = start + _TEXTS_AT_ONCE
-        a = tokenizer.encode(first[start:end])
+    vocabulary = tokenizer.vocabulary
+    for first, second in blocks:
+        a = tokenizer.encode(first)
         if second is None:
             empty = np.zeros(len(a.row_splits), np.int64)
             b = wordpiece.Encoding(np.zeros(0, np.int32), empty)
         else:
-            b = tokenizer.encode(second[start:end])
-        *joined, is_cut = _join(tokenizer.vocabulary, a, b, max_seq_length)
-        num_cut += np.count_nonzero(is_cut)
+            b = tokenizer.encode(second)
+        *joined, is_cut = _join(vocabulary, a, b, max_seq_length)
+        losses.add_truncated(is_cut)
+        for encoding in (a, b):
+            losses.add_tokens(encoding.ids, vocabulary.unk_id)
         for arrays, array in zip((ids, segments, totals), joined, strict=True):
             arrays.append(array)
-    if name and num_cut:
-        text = "%s: %d of %d texts have more than %d tokens and are truncated"
-        logging.warning(text, name, num_cut, len(first), max_seq_length)
     return Features(
         row_splits=np.concatenate([[0], np.cumsum(np.concatenate(totals))]),
         ragged={
