@@ -225,13 +225,14 @@ def check_same_tokens(
 
 
 def load_masked_lm(
-    path: str,
+    path: str, dtype: str | None = None
 ) -> tuple[models.PretrainingModel, wordpiece.Tokenizer]:
     """Loads a model with a masked-LM head, and its tokenizer.
 
     Args:
       path: a model directory, or any other checkpoint with its config and its
         vocabulary beside it.
+      dtype: a Keras dtype policy.
 
     Raises:
       InputError: a file is missing, or the head is.
@@ -245,7 +246,10 @@ def load_masked_lm(
     tokenizer = tokenizer_files.load(source.directory)
     check_vocabulary(source.config.vocab_size, len(tokenizer.vocabulary), path)
     model = models.PretrainingModel(
-        source.config, attention=source.settings.attention, next_sentence=False
+        source.config,
+        attention=source.settings.attention,
+        next_sentence=False,
+        dtype=dtype,
     )
     report = stored_weights.assign(model, source.tensors, where=source.path)
     untied = [x for x in source.others if x.endswith(".decoder.weight")]

@@ -1,0 +1,142 @@
+"""Arranges tokens as input of a model, inside a graph.
+
+    ids of texts (and of second texts)    [[a, b], [c]]   [[d], []]
+    sequences                             [[CLS, a, b, SEP, d, SEP],
+                                           [CLS, c, SEP]]
+    features, padded to the longest       input_ids, input_mask, segment_ids
+
+The same as `data.features.encode` and `Features.batch`, which do this with
+NumPy.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from data.tokenization import vocabulary as vocabulary_lib
+
+# Names of the model's features -> names of TensorFlow Hub's encoders.
+HUB_NAMES = {
+    "input_ids": "input_word_ids",
+    "input_mask": "input_mask",
+    "segment_ids": "input_type_ids",
+}
+
+
+class Sequences(NamedTuple):
+    """N sequences without padding.
+
+    Attributes:
+      input_ids: int32 [N, None], ragged.
+      segment_ids: int32 [N, None], ragged.
+    """
+
+    input_ids: tf.RaggedTensor
+    segment_ids: tf.RaggedTensor
+
+    def features(self) -> dict[str, tf.Tensor]:
+        """Returns the model's features, int32 [N, S], S the longest length."""
+        lengths = self.input_ids.row_lengths()
+        return {
+            "input_ids": self.input_ids.to_tensor(),
+            "input_mask": tf.sequence_mask(lengths, dtype=tf.int32),
+            "segment_ids": self.segment_ids.to_tensor(),
+        }
+
+
+def join(
+    vocabulary: vocabulary_lib.Vocabulary,
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
+    max_seq_length: int | tf.Tensor,
+) -> Sequences:
+    """Joins texts, or pairs of texts, to sequences with special tokens.
+
+    Pairs that are too long lose tokens from the end of the longer text, one at
+    a time; of the second text if both are equally long. A second text without
+    tokens gets no [SEP].
+
+    Args:
+      vocabulary: of the model.
+      first: int32 [N, None], the ids of the texts.
+      second: the ids of the second texts, or None for single texts.
+      max_seq_length: the longest sequence, special tokens included.
+    """
+    longest = tf.cast(max_seq_length, tf.int64)
+    rows = first.nrows()
+    sep = tf.fill([rows, 1], vocabulary.sep_id)
+    cls = tf.fill([rows, 1], vocabulary.cls_id)
+    if second is None:
+        first = take(first, tf.minimum(first.row_lengths(), longest - 2))
+        ids = tf.concat([cls, first, sep], axis=1)
+        return Sequences(ids, tf.zeros_like(ids))
+    a, b = first.row_lengths(), second.row_lengths()
+    room = longest - 2 - tf.cast(b > 0, tf.int64)
+    a, b = truncated_lengths(a, b, room)
+    first, second = take(first, a), take(second, b)
+    has_second = tf.cast(b > 0, tf.int64)
+    last = tf.RaggedTensor.from_row_lengths(
+        tf.fill([tf.reduce_sum(has_second)], vocabulary.sep_id), has_second
+    )
+    before = tf.concat([cls, first, sep], axis=1)
+    after = tf.concat([second, last], axis=1)
+    return Sequences(
+        tf.concat([before, after], axis=1),
+        tf.concat([tf.zeros_like(before), tf.ones_like(after)], axis=1),
+    )
+
+
+def truncated_lengths(
+    a: tf.Tensor, b: tf.Tensor, room: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns how many tokens of each text remain, `room` together: int64 [N].
+
+    The formula is that of `data.features.truncated_lengths`.
+    """
+    excess = tf.maximum(a + b - room, 0)
+    from_a = tf.minimum(tf.maximum(a - b, 0), excess)
+    from_b = tf.minimum(tf.maximum(b - a, 0), excess)
+    rest = excess - from_a - from_b
+    return a - from_a - rest // 2, b - from_b - (rest + 1) // 2
+
+
+def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the first `lengths` int64 [N] values of each row."""
+    starts = values.row_starts()
+    return gather_ranges(values.values, starts, starts + lengths)
+
+
+def gather_ranges(
+    values: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tf.RaggedTensor:
+    """Returns values[starts[i] : ends[i]] as row i."""
+    positions = tf.ragged.range(starts, ends)
+    return positions.with_values(tf.gather(values, positions.values))
+
+
+def for_any_count(
+    function: Callable[..., dict[str, tf.Tensor]],
+) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns the function for batches of any size, 0 included.
+
+    It calls the function with one empty row if there is none, because a model
+    cannot reshape tensors without elements.
+
+    Args:
+      function: maps tensors [B, ...], given by name, to tensors [B, ...].
+    """
+
+    def call(**tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        count = tf.shape(next(iter(tensors.values())))[0]
+        missing = tf.maximum(1 - count, 0)
+        padded = {}
+        for name, tensor in tensors.items():
+            shape = tf.concat([[missing], tf.shape(tensor)[1:]], 0)
+            empty = tf.zeros([], tensor.dtype)
+            padded[name] = tf.concat([tensor, tf.fill(shape, empty)], 0)
+            padded[name].set_shape(tensor.shape)
+        outputs = function(**padded)
+        return {name: value[:count] for name, value in outputs.items()}
+
+    return call

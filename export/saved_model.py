@@ -1,0 +1,369 @@
+"""Writes a model and its tokenizer as one SavedModel.
+
+    saved_model.pb, variables/   the graph and the weights
+    assets/vocab.txt             the vocabulary
+    export.json                  what the model is; see `describe`
+    README.md                    how to use it
+
+Signatures, whose first dimension B is any number, 0 included:
+
+    serving_default      the task's strings -> its answers
+    serve                input_word_ids, input_mask, input_type_ids int32 [B, S]
+                         ([B, K, S] of multiple choice) -> logits
+    serve_examples       serialized tf.Examples [B] with input_ids, input_mask
+                         and segment_ids, as in TFRecord shards -> logits
+    serve_text_examples  serialized tf.Examples [B] with the strings -> answers
+
+The loaded object is also a preprocessor with TensorFlow Hub's text interface:
+
+    model.tokenize(texts)                          int32 [B, None], ragged
+    model.tokenize.get_special_tokens_dict()
+    model.bert_pack_inputs([ids, pair_ids], seq_length=128)
+    model(texts)                                   packed to length 128
+    model.vocab_file, model.do_lower_case
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import tensorflow as tf
+from absl import logging
+
+from data.tokenization import wordpiece
+from export import model_inputs
+from foundation import errors, file_system
+
+DESCRIPTION = "export.json"
+FORMAT_VERSION = 1
+_VOCABULARY = "vocab.txt"
+_HUB_LENGTH = 128  # The default of TensorFlow Hub's preprocessors.
+
+
+class TextGraph(Protocol):
+    """A task as TensorFlow operations.
+
+    Attributes:
+      task: the name in export.json.
+      inputs: names of the text inputs -> their specification, batch first.
+      labels: names of the classes, or None.
+      model: the Keras model.
+    """
+
+    task: str
+    inputs: Mapping[str, tf.TensorSpec]
+    labels: list[str] | None
+    model: Any
+
+    def predict(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Maps B > 0 texts to the task's outputs, each [B, ...]."""
+
+    def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Maps the model's features to its outputs."""
+
+
+class _Tokenize(tf.Module):
+    """TensorFlow Hub's `.tokenize`."""
+
+    def __init__(self, tokenizer: wordpiece.Tokenizer):
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+    )
+    def __call__(self, text):
+        return self._tokenizer.encode_graph(text)
+
+    @tf.function(input_signature=[], autograph=False)
+    def get_special_tokens_dict(self):
+        vocabulary = self._tokenizer.vocabulary
+        values = {
+            "vocab_size": len(vocabulary),
+            "padding_id": vocabulary.pad_id,
+            "start_of_sequence_id": vocabulary.cls_id,
+            "end_of_segment_id": vocabulary.sep_id,
+            "mask_id": vocabulary.mask_id,
+            "unknown_id": vocabulary.unk_id,
+        }
+        return {k: tf.constant(v, tf.int32) for k, v in values.items()}
+
+
+class _PackInputs(tf.Module):
+    """TensorFlow Hub's `.bert_pack_inputs` for one and two segments."""
+
+    def __init__(self, tokenizer: wordpiece.Tokenizer):
+        super().__init__()
+        self._tokenizer = tokenizer
+        segment = tf.RaggedTensorSpec([None, None], tf.int32)
+        for segments in ([segment], [segment, segment]):
+            self.__call__.get_concrete_function(segments)
+            self.__call__.get_concrete_function(
+                segments, tf.TensorSpec([], tf.int32)
+            )
+
+    @tf.function(autograph=False)
+    def __call__(self, inputs, seq_length=_HUB_LENGTH):
+        first, *others = inputs
+        sequences = model_inputs.join(
+            self._tokenizer.vocabulary,
+            first,
+            others[0] if others else None,
+            seq_length,
+        )
+        return {
+            hub_name: tf.pad(x, [[0, 0], [0, seq_length - tf.shape(x)[1]]])
+            for name, x in sequences.features().items()
+            for hub_name in [model_inputs.HUB_NAMES[name]]
+        }
+
+
+class _ExportedModel(tf.Module):
+    """All that a SavedModel contains."""
+
+    def __init__(
+        self,
+        graph: TextGraph,
+        tokenizer: wordpiece.Tokenizer,
+        vocab_file: str,
+        max_seq_length: int,
+    ):
+        super().__init__()
+        self.weights = [variable.value for variable in graph.model.weights]
+        self.vocab_file = tf.saved_model.Asset(vocab_file)
+        lowers = tokenizer.settings["do_lower_case"]
+        self.do_lower_case = tf.Variable(lowers, trainable=False)
+        self.tokenize = _Tokenize(tokenizer)
+        self.bert_pack_inputs = _PackInputs(tokenizer)
+        self._graph = graph
+        self._max_seq_length = max_seq_length
+        self._predict = tf.function(
+            model_inputs.for_any_count(graph.predict), autograph=False
+        )
+        self._logits = tf.function(
+            model_inputs.for_any_count(lambda **x: graph.logits(x)),
+            autograph=False,
+        )
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+    )
+    def __call__(self, text):
+        return self.bert_pack_inputs([self.tokenize(text)])
+
+    def signatures(self) -> dict[str, Any]:
+        """Returns the signatures by name."""
+        # Multiple choice has an axis of choices.
+        self._has_choices = any(
+            spec.shape.rank == 2 for spec in self._graph.inputs.values()
+        )
+        shape = [None] * (3 if self._has_choices else 2)
+        ids = tf.TensorSpec(shape, tf.int32)
+        hub_inputs = dict.fromkeys(model_inputs.HUB_NAMES.values(), ids)
+        examples = {"examples": tf.TensorSpec([None], tf.string)}
+        return {
+            "serving_default": _concrete(self._serve_texts, self._graph.inputs),
+            "serve": _concrete(self._serve, hub_inputs),
+            "serve_examples": _concrete(self._serve_examples, examples),
+            "serve_text_examples": _concrete(
+                self._serve_text_examples, examples
+            ),
+        }
+
+    def _serve_texts(self, **texts):
+        return self._predict(**texts)
+
+    def _serve(self, **hub_inputs):
+        names = model_inputs.HUB_NAMES.items()
+        return self._logits(**{name: hub_inputs[hub] for name, hub in names})
+
+    def _serve_examples(self, examples):
+        spec = {
+            name: tf.io.RaggedFeature(tf.int64)
+            for name in model_inputs.HUB_NAMES
+        }
+        features = {
+            name: tf.cast(x.to_tensor(), tf.int32)
+            for name, x in tf.io.parse_example(examples, spec).items()
+        }
+        if self._has_choices:  # Records are padded to the longest sequence.
+            count = tf.shape(examples)[0]
+            length = self._max_seq_length
+            choices = tf.shape(features["input_ids"])[1] // length
+            shape = tf.stack([count, choices, length])
+            features = {k: tf.reshape(x, shape) for k, x in features.items()}
+        return self._logits(**features)
+
+    def _serve_text_examples(self, examples):
+        spec = {
+            name: tf.io.FixedLenFeature([], tf.string)
+            if tensor.shape.rank == 1
+            else tf.io.RaggedFeature(tf.string)
+            for name, tensor in self._graph.inputs.items()
+        }
+        texts = {
+            name: x.to_tensor() if isinstance(x, tf.RaggedTensor) else x
+            for name, x in tf.io.parse_example(examples, spec).items()
+        }
+        return self._predict(**texts)
+
+
+def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
+    """Traces a function of named tensors."""
+    named = {k: tf.TensorSpec(s.shape, s.dtype, k) for k, s in specs.items()}
+    traced = tf.function(function, autograph=False)
+    return traced.get_concrete_function(**named)
+
+
+def save(
+    graph: TextGraph,
+    tokenizer: wordpiece.Tokenizer,
+    directory: str,
+    *,
+    max_seq_length: int,
+    precision: str,
+    source: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> None:
+    """Writes the SavedModel; an earlier export in the directory is replaced.
+
+    Args:
+      graph: the task.
+      tokenizer: of the model.
+      directory: on a disk.
+      max_seq_length: in tokens.
+      precision: "float32" or "bfloat16".
+      source: describes the model that was exported, for export.json.
+      settings: of the task, for export.json.
+
+    Raises:
+      InputError: the directory holds something else.
+    """
+    description = {
+        "format_version": FORMAT_VERSION,
+        "task": graph.task,
+        "inputs": list(graph.inputs),
+        "labels": graph.labels,
+        "max_seq_length": max_seq_length,
+        "do_lower_case": tokenizer.settings["do_lower_case"],
+        "precision": precision,
+        "settings": dict(settings),
+        "source": dict(source),
+        "tensorflow": tf.__version__,
+    }
+    check_directory(directory)
+    with _replacing_folder(directory) as temporary:
+        with tempfile.TemporaryDirectory() as scratch:
+            vocab_file = os.path.join(scratch, _VOCABULARY)
+            tokenizer.vocabulary.to_file(vocab_file)
+            module = _ExportedModel(
+                graph, tokenizer, vocab_file, max_seq_length
+            )
+            signatures = module.signatures()
+            with _without_notices():
+                tf.saved_model.save(module, temporary, signatures=signatures)
+        path = os.path.join(temporary, "README.md")
+        file_system.write_text(path, readme(description))
+        file_system.write_json(
+            os.path.join(temporary, DESCRIPTION), description
+        )
+    logging.info("%s: exported", directory)
+
+
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
+    """Hides what TensorFlow logs about the names of captured tensors."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def check_directory(directory: str) -> None:
+    """Raises InputError if an export would overwrite something else."""
+    file_system.refuse_remote(
+        directory, "output_dir", "copy the complete directory afterwards"
+    )
+    is_export = os.path.exists(os.path.join(directory, DESCRIPTION))
+    if (
+        os.path.exists(directory)
+        and not is_export
+        and (not os.path.isdir(directory) or os.listdir(directory))
+    ):
+        raise errors.InputError(
+            f"--output_dir={directory}: exists and is no exported model"
+        )
+
+
+@contextlib.contextmanager
+def _replacing_folder(directory: str) -> Iterator[str]:
+    """Yields a new folder, which then replaces `directory`."""
+    parent = os.path.dirname(os.path.abspath(directory))
+    os.makedirs(parent, exist_ok=True)
+    name = os.path.basename(os.path.abspath(directory))
+    with tempfile.TemporaryDirectory(
+        dir=parent, prefix=f".{name}."
+    ) as temporary:
+        made = os.path.join(temporary, "new")
+        yield made
+        if os.path.exists(directory):
+            os.rename(directory, os.path.join(temporary, "old"))
+        os.rename(made, directory)
+
+
+_OUTPUTS = {
+    "classification": "label, score, labels, probabilities",
+    "regression": "score",
+    "multilabel": "labels, probabilities",
+    "multiple_choice": "choice, probabilities",
+    "question_answering": "answer, start, end, score, answers, scores",
+    "token_classification": "entity, entity_type, start, end, score",
+    "fill_mask": "words, probabilities",
+    "sentence_embedding": "embedding",
+}
+_README = """\
+# BERT for {task}
+
+A SavedModel that takes text. Its tokenizer is part of the graph.
+
+    import tensorflow as tf
+    import tensorflow_text  # Registers the tokenizer's operations.
+
+    model = tf.saved_model.load("path/of/this/directory")
+    predict = model.signatures["serving_default"]
+    outputs = predict({call})
+
+Inputs: {inputs}. Outputs: {outputs}.
+{labels}
+Longer texts than {max_seq_length} tokens are {cut}. Precision: {precision}.
+
+`export.json` describes the model. Other signatures: `serve` (token ids),
+`serve_examples` and `serve_text_examples` (serialized tf.Examples). The loaded
+model is also a preprocessor with TensorFlow Hub's text interface:
+`model.tokenize`, `model.bert_pack_inputs`.
+"""
+
+
+def readme(description: Mapping[str, Any]) -> str:
+    """Returns the README of an exported model."""
+    inputs, labels = description["inputs"], description["labels"]
+    values = {
+        name: '[["...", "..."]]' if name == "endings" else '["..."]'
+        for name in inputs
+    }
+    has_windows = ("question_answering", "token_classification")
+    task = description["task"]
+    return _README.format(
+        task=task.replace("_", " "),
+        call=", ".join(f"{k}=tf.constant({v})" for k, v in values.items()),
+        inputs=", ".join(inputs),
+        outputs=_OUTPUTS[task],
+        labels=f"Labels: {', '.join(labels)}.\n" if labels else "",
+        max_seq_length=description["max_seq_length"],
+        cut="split into windows" if task in has_windows else "cut",
+        precision=description["precision"],
+    )

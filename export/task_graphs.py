@@ -1,0 +1,309 @@
+"""Opens a model directory or a released checkpoint as a task's graph.
+
+What the flags do not give is what the model was trained with: run_config.json
+beside the weights holds the flags of its training. Without it, the defaults of
+the training commands apply.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from data import examples
+from data.tokenization import wordpiece
+from export import masked_words, saved_model, sentences
+from foundation import errors, file_system
+from jobs import run_files
+from modeling import encoder, models
+from tasks.classification import sentence_files, sentence_tasks
+from tasks.features import feature_extraction
+from training import precision
+from weights import (
+    checkpoint_sources,
+    model_directory,
+    pretrained,
+    task_files,
+)
+
+_BY_ARCHITECTURE = {
+    "BertForSequenceClassification": "classification",
+    "BertForMultipleChoice": "multiple_choice",
+    "BertForQuestionAnswering": "question_answering",
+    "BertForTokenClassification": "token_classification",
+    "BertForMaskedLM": "fill_mask",
+    "BertForPreTraining": "fill_mask",
+    "BertLMHeadModel": "fill_mask",
+}
+TASKS = (*dict.fromkeys(_BY_ARCHITECTURE.values()), "sentence_embedding")
+_SENTENCE_TASKS = {
+    "classification": examples.CLASSIFICATION,
+    "regression": examples.REGRESSION,
+    "multilabel": examples.MULTI_LABEL,
+}
+_MASKED_LM = "cls/predictions/transform/dense/kernel"
+_SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
+_MAX_SEQ_LENGTH = {"question_answering": 384}  # As in run_squad.py.
+_USUAL_LENGTH = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """The flags of an export; None if they are not given.
+
+    Attributes:
+      task: one of TASKS.
+      max_seq_length: in tokens.
+      precision: "float32" or "bfloat16".
+      text_pair: whether a sentence task has pairs of texts.
+      label_names: the classes in the order of the model's outputs.
+      top_k: words for each mask.
+      pooling: how token vectors become the vector of a text.
+      layer: the layer of the vectors; -1 is the last.
+      normalize: whether vectors have length 1.
+    """
+
+    task: str | None
+    max_seq_length: int | None
+    precision: str
+    text_pair: bool | None
+    label_names: list[str] | None
+    top_k: int
+    pooling: str
+    layer: int
+    normalize: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A task's graph, and what is written about it.
+
+    Attributes:
+      graph: the task.
+      tokenizer: of the model.
+      max_seq_length: in tokens.
+      settings: of the task.
+      source: describes the model.
+    """
+
+    graph: saved_model.TextGraph
+    tokenizer: wordpiece.Tokenizer
+    max_seq_length: int
+    settings: Mapping[str, Any]
+    source: Mapping[str, Any]
+
+
+def open_graph(model_dir: str, options: Options) -> Opened:
+    """Loads a model with its weights as the graph of its task.
+
+    Args:
+      model_dir: a model directory or a released checkpoint.
+      options: the flags.
+
+    Raises:
+      InputError: there is no model, or it is of another task.
+    """
+    source = checkpoint_sources.read(model_dir)
+    trained = run_files.flags(file_system.folder_of(model_dir))
+    task = options.task or _task(model_dir, source)
+    if source.config is None:
+        raise errors.InputError(
+            f"--model_dir={model_dir}: no {model_directory.CONFIG} or "
+            f"{model_directory.RELEASED_CONFIG} beside the weights"
+        )
+    length = _max_seq_length(task, options, trained, source)
+    start = pretrained.open_start(
+        output_dir=None, init_checkpoint=model_dir, max_seq_length=length
+    )
+    loader = _Loader(model_dir, source, start, options, trained, length)
+    graph, settings = getattr(loader, task)()
+    logging.info("%s: %s of up to %d tokens", model_dir, task, length)
+    return Opened(
+        graph=graph,
+        tokenizer=start.tokenizer,
+        max_seq_length=length,
+        settings=settings,
+        source={
+            "model": os.path.basename(os.path.abspath(model_dir)),
+            "weights": os.path.basename(source.path),
+            "vocabulary_sha256": start.tokenizer.vocabulary.sha256,
+        },
+    )
+
+
+def _task(model_dir: str, source: checkpoint_sources.Source) -> str:
+    """Returns the task of a model's head."""
+    architecture = source.settings.architecture
+    if architecture in _BY_ARCHITECTURE:
+        return _BY_ARCHITECTURE[architecture]
+    if _SPANS in source.tensors:
+        return "question_answering"
+    if _SCORES in source.tensors:
+        raise errors.InputError(
+            f"--model_dir={model_dir}: has a head of an unknown task; --task "
+            "names it"
+        )
+    is_language_model = _MASKED_LM in source.tensors
+    return "fill_mask" if is_language_model else "sentence_embedding"
+
+
+def _max_seq_length(
+    task: str,
+    options: Options,
+    trained: Mapping[str, Any],
+    source: checkpoint_sources.Source,
+) -> int:
+    """Returns the flag, or what the model was trained with, or the default."""
+    positions = source.config.max_position_embeddings
+    if options.max_seq_length is not None:
+        return options.max_seq_length
+    if task == "fill_mask":  # fill_mask.py uses all positions.
+        return positions
+    usual = _MAX_SEQ_LENGTH.get(task, _USUAL_LENGTH)
+    return min(trained.get("max_seq_length", usual), positions)
+
+
+class _Loader:
+    """Builds the graph of each task; the methods have the tasks' names."""
+
+    def __init__(
+        self,
+        model_dir: str,
+        source: checkpoint_sources.Source,
+        start: pretrained.Start,
+        options: Options,
+        trained: Mapping[str, Any],
+        max_seq_length: int,
+    ):
+        self._model_dir = model_dir
+        self._source = source
+        self._start = start
+        self._options = options
+        self._trained = trained
+        self._length = max_seq_length
+        self._dtype = precision.policy(options.precision)
+
+    def classification(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
+        """Returns the graph of the kind of task that the model is for."""
+        known = task_files.Known(
+            labels=self._start.labels, problem_type=self._start.problem_type
+        ).with_names(self._options.label_names)
+        given = _SENTENCE_TASKS.get(self._options.task or "")
+        kind = task_files.kind(given, known)
+        if _SCORES not in self._source.tensors:
+            raise self._wrong_task()
+        count = self._source.tensors[_SCORES].shape[0]
+        labels = known.labels or examples.unnamed(count)
+        if len(labels) != count:
+            raise errors.InputError(
+                f"--model_dir={self._model_dir}: the model has {count} "
+                f"outputs, but {len(labels)} labels"
+            )
+        has_pairs = self._options.text_pair
+        if has_pairs is None:
+            has_pairs = _has_pairs(self._trained)
+        graph = sentences.SentenceGraph(
+            kind,
+            self._load(models.ClassificationModel, num_classes=count),
+            self._start.tokenizer,
+            labels=labels,
+            has_pairs=has_pairs,
+            max_seq_length=self._length,
+        )
+        return graph, {}
+
+    regression = multilabel = classification
+
+    def multiple_choice(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
+        """Returns the graph of multiple choice."""
+        graph = sentences.MultipleChoiceGraph(
+            self._load(models.MultipleChoiceModel),
+            self._start.tokenizer,
+            max_seq_length=self._length,
+        )
+        return graph, {}
+
+    def fill_mask(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
+        """Returns the graph of the masked-LM head."""
+        model, _ = pretrained.load_masked_lm(self._model_dir, self._dtype)
+        graph = masked_words.FillMaskGraph(
+            model,
+            self._start.tokenizer,
+            top_k=self._options.top_k,
+            max_seq_length=self._length,
+        )
+        return graph, {"top_k": self._options.top_k}
+
+    def sentence_embedding(
+        self,
+    ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
+        """Returns the graph of the encoder's vectors."""
+        options, start = self._options, self._start
+        model = encoder.make_encoder(
+            start.config, attention=start.attention, dtype=self._dtype
+        )
+        pretrained.assign(
+            model, start.init_checkpoint, tokenizer=start.tokenizer
+        )
+        settings = {
+            "layer": options.layer,
+            "pooling": options.pooling,
+            "normalize": options.normalize,
+        }
+        graph = sentences.EmbeddingGraph(
+            feature_extraction.ExtractionTask(
+                feature_extraction.parse_layers(
+                    str(options.layer), start.config
+                ),
+                pooling=options.pooling,
+                normalize=options.normalize,
+            ),
+            model,
+            start.tokenizer,
+            max_seq_length=self._length,
+        )
+        return graph, settings
+
+    def _load(self, make_model: Any, **arguments: Any) -> Any:
+        """Makes a model of a task and assigns its weights.
+
+        Raises:
+          InputError: the weights were not trained for the task.
+        """
+        start = self._start
+        model = make_model(
+            start.config,
+            attention=start.attention,
+            bilstm_size=start.bilstm_size,
+            dtype=self._dtype,
+            **arguments,
+        )
+        model_directory.check_task(model, start.init_checkpoint)
+        report = pretrained.assign(
+            model, start.init_checkpoint, tokenizer=start.tokenizer
+        )
+        if report.initialized:
+            raise self._wrong_task(report.initialized[0])
+        return model
+
+    def _wrong_task(self, missing: str = _SCORES) -> errors.InputError:
+        return errors.InputError(
+            f"--model_dir={self._model_dir}: has not been trained for "
+            f"this task ({missing} is missing)"
+        )
+
+
+def _has_pairs(trained: Mapping[str, Any]) -> bool:
+    """Returns whether a sentence model was trained on pairs of texts."""
+    if trained.get("text_pair_column"):
+        return True
+    name = sentence_tasks.name_of(trained.get("task_name", ""))
+    spec = sentence_tasks.TASKS.get(name)
+    file_format = spec.format if spec is not None else None
+    if isinstance(file_format, sentence_files.NumberedColumns):
+        return file_format.test.second is not None
+    if isinstance(file_format, sentence_files.NamedColumns):
+        return file_format.text_pair is not None
+    return False

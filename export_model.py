@@ -1,0 +1,125 @@
+r"""Exports a model as a SavedModel that takes text.
+
+The tokenizer is part of the graph. A program needs only tensorflow and
+tensorflow_text to load it; serve.py and TensorFlow Serving serve it.
+
+    python export_model.py --model_dir=mrpc --output_dir=exported/mrpc
+
+    import tensorflow as tf
+    import tensorflow_text
+
+    model = tf.saved_model.load("exported/mrpc")
+    model.signatures["serving_default"](
+        text=tf.constant(["He left."]), text_pair=tf.constant(["He went."]))
+
+--model_dir is a model directory of any task, or a released checkpoint, of which
+the masked-LM head or, with --task=sentence_embedding, the encoder is exported:
+
+    python export_model.py --model_dir=all-MiniLM-L6-v2 --pooling=mean \
+        --normalize --task=sentence_embedding --output_dir=exported/minilm
+"""
+
+import dataclasses
+from typing import Literal
+
+from foundation import config_flags
+from jobs import run_config
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Everything export_model.py needs to know."""
+
+    model_dir: str = field("A model directory or a released checkpoint.")
+    output_dir: str = field("Directory of the SavedModel.")
+    task: (
+        Literal[
+            "classification",
+            "regression",
+            "multilabel",
+            "multiple_choice",
+            "question_answering",
+            "token_classification",
+            "fill_mask",
+            "sentence_embedding",
+        ]
+        | None
+    ) = field("By default, the task of the model's head.", None)
+    max_seq_length: int | None = field(
+        "Maximum number of tokens; by default, as the model was trained. "
+        "fill_mask uses all positions of the model.",
+        None,
+    )
+    precision: Literal["float32", "bfloat16"] = field(
+        "bfloat16 is faster on hardware that multiplies it.", "float32"
+    )
+    text_pair: bool | None = field(
+        "Whether the input is a pair of texts; by default, as the model was "
+        "trained.",
+        None,
+    )
+    label_names: str | None = field(
+        "Comma-separated labels in the order of the model's outputs, if its "
+        "classes have no names.",
+        None,
+    )
+    top_k: int = field("Number of words for each mask.", 5)
+    pooling: Literal["cls", "mean", "max"] = field(
+        "How sentence embeddings are made from the vectors of tokens.", "mean"
+    )
+    layer: int = field("Layer of sentence embeddings; -1 is the last.", -1)
+    normalize: bool = field(
+        "Scale every sentence embedding to length 1.", False
+    )
+
+    def __post_init__(self):
+        """Refuses impossible numbers."""
+        run_config.require(self, "max_seq_length", minimum=3)
+        run_config.require(self, "top_k", minimum=1)
+
+    @property
+    def names_of_labels(self) -> list[str] | None:
+        """The labels in --label_names."""
+        if self.label_names is None:
+            return None
+        return [name.strip() for name in self.label_names.split(",")]
+
+
+config_flags.parse_early(ExportConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from export import saved_model, task_graphs
+
+
+def main(config: ExportConfig) -> None:
+    """Loads the model, and writes it with its tokenizer."""
+    saved_model.check_directory(config.output_dir)
+    opened = task_graphs.open_graph(
+        config.model_dir,
+        task_graphs.Options(
+            task=config.task,
+            max_seq_length=config.max_seq_length,
+            precision=config.precision,
+            text_pair=config.text_pair,
+            label_names=config.names_of_labels,
+            top_k=config.top_k,
+            pooling=config.pooling,
+            layer=config.layer,
+            normalize=config.normalize,
+        ),
+    )
+    saved_model.save(
+        opened.graph,
+        opened.tokenizer,
+        config.output_dir,
+        max_seq_length=opened.max_seq_length,
+        precision=config.precision,
+        source=opened.source,
+        settings=opened.settings,
+    )
+
+
+if __name__ == "__main__":
+    config_flags.run(ExportConfig, main)

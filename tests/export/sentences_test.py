@@ -1,0 +1,338 @@
+"""Exported sentence tasks give the results of the commands.
+
+python -m pytest tests/export/sentences_test.py
+"""
+
+import csv
+import json
+
+import exports
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_runs
+
+import extract_features
+import run_classifier
+from modeling import models
+from tasks.fill_mask import masked_words
+from weights import pretrained
+
+LABELS = ["bad", "good", "so-so"]
+TOLERANCE = 1e-5
+
+
+def predict(loaded, batch_size, **texts):
+    """Calls the default signature in batches; returns lists by output."""
+    function = loaded.signatures["serving_default"]
+    found = []
+    count = len(next(iter(texts.values())))
+    for start in range(0, count, batch_size):
+        rows = slice(start, start + batch_size)
+        inputs = {k: tf.constant(v[rows]) for k, v in texts.items()}
+        outputs = function(**inputs)
+        found.append({k: v.numpy() for k, v in outputs.items()})
+    return found
+
+
+def joined(batches, name):
+    return np.concatenate([batch[name] for batch in batches])
+
+
+def run_command(folder, model_dir, rows, *switches, **flags):
+    """Predicts rows with run_classifier.py; returns test_results.tsv."""
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (folder / "test.jsonl").write_text("".join(lines))
+    flags = {
+        "task_name": "jsonl",
+        "test_file": folder / "test.jsonl",
+        "init_checkpoint": model_dir,
+        "output_dir": folder / "predicted",
+        "max_seq_length": 24,
+        "precision": "float32",
+    } | flags
+    tiny_runs.run(
+        run_classifier,
+        run_classifier.ClassifierConfig,
+        "--do_predict",
+        *switches,
+        **flags,
+    )
+    path = folder / "predicted" / "test_results.tsv"
+    return np.loadtxt(path, delimiter="\t", ndmin=2)
+
+
+@pytest.fixture(scope="module")
+def pair_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    return exports.save_model(
+        folder / "model", exports.CLASSIFIER, num_classes=3, labels=LABELS
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs(pair_model):
+    """A classifier of pairs, exported."""
+    return exports.export(
+        pair_model,
+        pair_model.parent / "exported",
+        text_pair="true",
+        max_seq_length=24,
+    )
+
+
+def test_labels_of_pairs_are_those_of_the_command(pairs, pair_model, tmp_path):
+    first, second = exports.TEXTS, exports.TEXTS[3:] + exports.TEXTS[:3]
+    expected = run_command(
+        tmp_path,
+        pair_model,
+        [{"a": a, "b": b} for a, b in zip(first, second, strict=True)],
+        text_column="a",
+        text_pair_column="b",
+    )
+    assert np.ptp(expected, axis=0).min() > 0.1  # The texts differ.
+    loaded = tf.saved_model.load(str(pairs))
+    for batch_size in (1, 32):
+        found = predict(loaded, batch_size, text=first, text_pair=second)
+        probabilities = joined(found, "probabilities")
+        np.testing.assert_allclose(probabilities, expected, atol=TOLERANCE)
+        labels = [x.decode() for x in joined(found, "label")]
+        assert labels == [LABELS[i] for i in expected.argmax(axis=1)]
+        np.testing.assert_allclose(
+            joined(found, "score"), expected.max(axis=1), atol=TOLERANCE
+        )
+        assert [x.decode() for x in joined(found, "labels")[0]] == LABELS
+
+
+def test_every_batch_size_and_signature(pairs):
+    loaded = tf.saved_model.load(str(pairs))
+    empty = tf.constant([], tf.string)
+    outputs = loaded.signatures["serving_default"](text=empty, text_pair=empty)
+    assert outputs["label"].shape == [0]
+    assert outputs["probabilities"].shape == [0, 3]
+    first, second = ["The cat", "dogs"], ["sat on the mat", ""]
+    (expected,) = predict(loaded, 2, text=first, text_pair=second)
+    packed = loaded.bert_pack_inputs(
+        [loaded.tokenize(tf.constant(x)) for x in (first, second)],
+        seq_length=24,
+    )
+    assert packed["input_word_ids"].shape == [2, 24]
+    logits = loaded.signatures["serve"](**packed)["logits"]
+    np.testing.assert_allclose(
+        tf.nn.softmax(logits), expected["probabilities"], atol=TOLERANCE
+    )
+    records = [
+        example(
+            {
+                "input_ids": row[0],
+                "input_mask": row[1],
+                "segment_ids": row[2],
+            }
+        )
+        for row in zip(
+            packed["input_word_ids"].numpy().tolist(),
+            packed["input_mask"].numpy().tolist(),
+            packed["input_type_ids"].numpy().tolist(),
+            strict=True,
+        )
+    ]
+    found = loaded.signatures["serve_examples"](examples=tf.constant(records))
+    np.testing.assert_allclose(found["logits"], logits, atol=TOLERANCE)
+    texts = [
+        example({"text": [a.encode()], "text_pair": [b.encode()]})
+        for a, b in zip(first, second, strict=True)
+    ]
+    found = loaded.signatures["serve_text_examples"](
+        examples=tf.constant(texts)
+    )
+    np.testing.assert_array_equal(found["label"], expected["label"])
+
+
+def example(values):
+    """Serializes lists of ints or bytes as a tf.Example."""
+    features = {}
+    for name, found in values.items():
+        if isinstance(found[0], bytes):
+            value = tf.train.Feature(bytes_list=tf.train.BytesList(value=found))
+        else:
+            value = tf.train.Feature(int64_list=tf.train.Int64List(value=found))
+        features[name] = value
+    features = tf.train.Features(feature=features)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def test_the_preprocessor_has_the_interface_of_tensorflow_hub(pairs):
+    loaded = tf.saved_model.load(str(pairs))
+    special = loaded.tokenize.get_special_tokens_dict()
+    assert int(special["vocab_size"]) == len(exports.WORDS)
+    assert int(special["start_of_sequence_id"]) == 2
+    packed = loaded(tf.constant(["the cat"]))
+    assert packed["input_word_ids"].shape == [1, 128]
+    assert packed["input_mask"].numpy().sum() == 4
+    words = exports.WORDS
+    assert packed["input_word_ids"][0, :4].numpy().tolist() == [
+        words.index(x) for x in ("[CLS]", "the", "cat", "[SEP]")
+    ]
+    assert loaded.vocab_file.asset_path.numpy().endswith(b"vocab.txt")
+    assert bool(loaded.do_lower_case)
+
+
+def test_the_description_names_the_task(pairs):
+    found = json.loads((pairs / "export.json").read_text())
+    assert found["task"] == "classification"
+    assert found["inputs"] == ["text", "text_pair"]
+    assert found["labels"] == LABELS
+    assert (found["max_seq_length"], found["precision"]) == (24, "float32")
+    assert "serving_default" in (pairs / "README.md").read_text()
+
+
+@pytest.mark.parametrize("problem_type", ["regression", "multi_label"])
+def test_values_and_several_labels_are_those_of_the_command(
+    problem_type, tmp_path
+):
+    is_regression = problem_type == "regression"
+    model_dir = exports.save_model(
+        tmp_path / "model",
+        exports.CLASSIFIER,
+        num_classes=1 if is_regression else 3,
+        labels=None if is_regression else LABELS,
+        problem_type="regression"
+        if is_regression
+        else "multi_label_classification",
+    )
+    rows = [{"text": text} for text in exports.TEXTS]
+    expected = run_command(tmp_path, model_dir, rows, problem_type=problem_type)
+    exported = exports.export(
+        model_dir, tmp_path / "exported", max_seq_length=24
+    )
+    loaded = tf.saved_model.load(str(exported))
+    found = predict(loaded, 32, text=exports.TEXTS)
+    if is_regression:
+        assert list(found[0]) == ["score"]
+        score = joined(found, "score")
+        np.testing.assert_allclose(score, expected[:, 0], atol=TOLERANCE)
+    else:
+        assert sorted(found[0]) == ["labels", "probabilities"]
+        probabilities = joined(found, "probabilities")
+        np.testing.assert_allclose(probabilities, expected, atol=TOLERANCE)
+
+
+def test_choices_are_those_of_the_command(tmp_path):
+    model_dir = exports.save_model(
+        tmp_path / "model", models.MultipleChoiceModel
+    )
+    texts = exports.TEXTS
+    endings = [
+        [texts[(i + j) % len(texts)] for j in range(4)]
+        for i in range(len(texts))
+    ]
+    # The command joins "sent2" and an ending with a space.
+    with open(tmp_path / "swag.csv", "w", newline="") as file:
+        names = [f"ending{i}" for i in range(4)]
+        writer = csv.DictWriter(file, ["sent1", "sent2", *names, "label"])
+        writer.writeheader()
+        for text, row in zip(texts, endings, strict=True):
+            cells = dict(zip(names, row, strict=True))
+            writer.writerow(
+                {"sent1": text.replace("\0", ""), "sent2": "the"}
+                | {k: v.replace("\0", "") for k, v in cells.items()}
+                | {"label": 0}
+            )
+    expected = run_command(
+        tmp_path,
+        model_dir,
+        [],
+        task_name="swag",
+        test_file=tmp_path / "swag.csv",
+    )
+    exported = exports.export(
+        model_dir, tmp_path / "exported", max_seq_length=24
+    )
+    loaded = tf.saved_model.load(str(exported))
+    joined_endings = [[f"the {ending}" for ending in row] for row in endings]
+    for batch_size in (1, 32):
+        found = predict(
+            loaded, batch_size, context=texts, endings=joined_endings
+        )
+        probabilities = joined(found, "probabilities")
+        np.testing.assert_allclose(probabilities, expected, atol=TOLERANCE)
+        choice = joined(found, "choice")
+        assert choice.tolist() == expected.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("attention", ["bidirectional", "left_to_right"])
+def test_words_of_masks_are_those_of_the_command(attention, tmp_path):
+    model_dir = exports.save_model(
+        tmp_path / "model",
+        models.PretrainingModel,
+        positions=24,
+        attention=attention,
+    )
+    texts = [
+        "the cat [MASK] on the [MASK].",
+        "[MASK]",
+        "\U0001f600[MASK][MASK] \u05e9\u05dc\u05d5\u05dd",
+    ]
+    model, tokenizer = pretrained.load_masked_lm(str(model_dir))
+    filler = masked_words.MaskFiller(
+        model, tokenizer, left_to_right=attention == "left_to_right"
+    )
+    expected = filler.fill(texts, top_k=4)
+    exported = exports.export(model_dir, tmp_path / "exported", top_k=4)
+    loaded = tf.saved_model.load(str(exported))
+    # A text without masks, and one whose second mask is cut off.
+    others = ["the cat", "", "[MASK] " + "the " * 30 + "[MASK]"]
+    for batch_size in (1, 32):
+        found = predict(loaded, batch_size, text=texts + others)
+        words = [row for batch in found for row in batch["words"]]
+        values = [row for batch in found for row in batch["probabilities"]]
+        for row, value, masks in zip(words, values, expected, strict=False):
+            for mask, candidates in enumerate(masks):
+                assert [x.decode() for x in row[mask]] == [
+                    c.token for c in candidates
+                ]
+                np.testing.assert_allclose(
+                    value[mask],
+                    [c.probability for c in candidates],
+                    atol=TOLERANCE,
+                )
+            assert set(row[len(masks) :].ravel()) <= {b""}
+        assert set(words[3].ravel()) | set(words[4].ravel()) <= {b""}
+        assert words[5].shape[0] >= 2
+        assert words[5][0, 0] != b"" and words[5][1, 0] == b""
+        assert values[5][1, 0] == 0
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_embeddings_are_those_of_extract_features(pooling, tmp_path):
+    model_dir = exports.save_model(tmp_path / "model", models.PretrainingModel)
+    texts = [" ".join(text.split()) for text in exports.TEXTS]
+    (tmp_path / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
+    tiny_runs.run(
+        extract_features,
+        extract_features.ExtractConfig,
+        "--normalize",
+        input_file=tmp_path / "texts.txt",
+        output_file=tmp_path / "vectors.npz",
+        output_format="npz",
+        init_checkpoint=model_dir,
+        pooling=pooling,
+        layers=-2,
+        max_seq_length=24,
+    )
+    exported = exports.export(
+        model_dir,
+        tmp_path / "exported",
+        task="sentence_embedding",
+        pooling=pooling,
+        normalize="true",
+        layer=-2,
+        max_seq_length=24,
+    )
+    loaded = tf.saved_model.load(str(exported))
+    with np.load(tmp_path / "vectors.npz") as arrays:
+        (expected,) = [x for x in arrays.values() if x.dtype.kind == "f"]
+    for batch_size in (1, 32):
+        found = predict(loaded, batch_size, text=texts)
+        vectors = joined(found, "embedding")
+        np.testing.assert_allclose(vectors, expected, atol=TOLERANCE)
