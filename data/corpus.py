@@ -54,25 +54,23 @@ _BYTE_ORDER_MARKS = {
     b"PAR1": "a Parquet table, which only a corpus can be (*.parquet)",
 }
 
-_CLOSING = "\"'\u201d\u2019\u00bb\u203a)\\]\u300d\u300f\uff09\u3011\u300b"
-_OPENING = "\"'\u201c\u2018\u00ab\u2039(\\[\u300c\u300e\uff08\u201e\u00bf\u00a1"
+CLOSING = "\"'\u201d\u2019\u00bb\u203a)\\]\u300d\u300f\uff09\u3011\u300b"
+OPENING = "\"'\u201c\u2018\u00ab\u2039(\\[\u300c\u300e\uff08\u201e\u00bf\u00a1"
 # CJK full stop, full-width ! and ?, half-width CJK full stop, full-width stop.
-_WIDE = "\u3002\uff01\uff1f\uff61\uff0e"
+WIDE = "\u3002\uff01\uff1f\uff61\uff0e"
 # . ! ? ellipsis; Arabic ?, Urdu full stop; danda, double danda; Ethiopic,
 # Armenian, Khmer and Burmese full stops.
-_NARROW = (
-    ".!?\u2026\u203c\u2047\u061f\u06d4\u0964\u0965\u1362\u0589\u17d4\u104b"
-)
+NARROW = ".!?\u2026\u203c\u2047\u061f\u06d4\u0964\u0965\u1362\u0589\u17d4\u104b"
 _END = re.compile(
-    f"(?:[{_WIDE}][{_WIDE}{_NARROW}]*[{_CLOSING}]*"
-    f"|(?<![{_NARROW}])([{_NARROW}]+)[{_CLOSING}]*(?:\\[\\w+\\])*(?=\\s))\\s*"
+    f"(?:[{WIDE}][{WIDE}{NARROW}]*[{CLOSING}]*"
+    f"|(?<![{NARROW}])([{NARROW}]+)[{CLOSING}]*(?:\\[\\w+\\])*(?=\\s))\\s*"
 )
 _WORD_BEFORE = re.compile(r"[^\s\"'(\[\u201c\u2018\u00ab\u201e\u2014]*$")
-_LONGEST_WORD = 64  # Far longer than any below.
-_WORD_AFTER = re.compile(f"[{_OPENING}\\s\u2013\u2014-]*(\\w+)?")
+LONGEST_WORD = 64  # Far longer than any below.
+_WORD_AFTER = re.compile(f"[{OPENING}\\s\u2013\u2014-]*(\\w+)?")
 
 # Never the end of a sentence.
-_PREFIXES = frozenset(
+PREFIXES = frozenset(
     """
     mr mrs ms messrs mme mlle dr prof rev fr st ste gen col maj capt cpt lt
     sgt cmdr adm brig gov sen rep hon pres supt insp sir vs v cf viz al ca
@@ -86,7 +84,7 @@ _PREFIXES = frozenset(
     """.split()
 )
 # The end of a sentence only where a typical first word follows.
-_SUFFIXES = frozenset(
+SUFFIXES = frozenset(
     """
     etc inc ltd co corp jr sr bros esq a.m p.m b.c a.d b.c.e c.e ph.d m.a b.a
     m.d d.c u.s u.k u.n e.u usw jh jhs chr v.chr n.chr min max mio mrd
@@ -96,7 +94,7 @@ _SUFFIXES = frozenset(
     \u0442\u044b\u0441 \u0447\u0435\u043b \u043d.\u044d
     """.split()
 )
-_FIRST_WORDS = frozenset(
+FIRST_WORDS = frozenset(
     """
     the a an this that these those it its he she they we you his her their our
     my in on at by for from with as after before during since until when
@@ -416,14 +414,14 @@ def _ends(text, begin, match) -> bool:
     if match[1] != ".":
         return True
     # The end of the word suffices; a text may have no space at all.
-    begin = max(begin, match.start() - _LONGEST_WORD)
+    begin = max(begin, match.start() - LONGEST_WORD)
     before = _WORD_BEFORE.search(text, begin, match.start())[0]
     word = before.lower()
     is_initial = text.startswith(".", after.end()) and len(following) == 1
-    is_first = following.lower() in _FIRST_WORDS and not is_initial
-    if word in _PREFIXES:
+    is_first = following.lower() in FIRST_WORDS and not is_initial
+    if word in PREFIXES:
         return False
-    if word in _SUFFIXES:
+    if word in SUFFIXES:
         return is_first
     if len(before) == 1 and before.isalpha():  # An initial, "z. B.", "c. 5".
         return is_first and before.isupper()

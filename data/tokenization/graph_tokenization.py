@@ -171,10 +171,11 @@ class TokensWithOffsets(NamedTuple):
     normalized: Normalized
 
 
-class _PagedTable:
+class PagedTable:
     """A look-up table of all code points that stores equal pages once."""
 
     def __init__(self, values: np.ndarray):
+        """Takes the value of each code point, int [CODE_POINTS]."""
         pages, numbers = {}, []
         for page in values.astype(np.int32).reshape(-1, _PAGE):
             numbers.append(pages.setdefault(page.tobytes(), len(pages)))
@@ -183,6 +184,7 @@ class _PagedTable:
         self._content = tf.constant(content)
 
     def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Maps code points int32 [...] to their values, int32 [...]."""
         start = tf.gather(self._starts, code_points // _PAGE)
         return tf.gather(self._content, start + code_points % _PAGE)
 
@@ -204,17 +206,17 @@ class GraphNormalizer:
             code_point, points = item
             table[code_point] = -2 - number
             expansions[number, : len(points)] = codes[list(points)]
-        self._codes = _PagedTable(table)
+        self._codes = PagedTable(table)
         self._expansions = tf.constant(expansions, tf.int32)
         self._has_several = bool(normalization.several)
         self._final_sigma = int(codes[normalization_lib.FINAL_SIGMA])
         self._sigma_context = None
         if normalization.do_lower_case:
-            self._sigma_context = _PagedTable(_sigma_context())
+            self._sigma_context = PagedTable(_sigma_context())
         self._marks = None
         if _order_matters(normalization, codes):
             self._build_mark_tables(normalization, codes)
-        self._separator = _PagedTable(alphabet.separator)
+        self._separator = PagedTable(alphabet.separator)
 
     def __call__(self, texts: tf.Tensor) -> Normalized:
         """Normalizes a batch.
@@ -331,7 +333,7 @@ class GraphNormalizer:
         expansion_marks = np.full(shape, _TRANSPARENT, np.int32)
         for number, points in enumerate(normalization.several.values()):
             expansion_marks[number, : len(points)] = marks[list(points)]
-        self._marks = _PagedTable(marks)
+        self._marks = PagedTable(marks)
         self._expansion_marks = tf.constant(expansion_marks)
 
     def _mark_long_words(self, codes, row_splits):
@@ -410,7 +412,7 @@ class GraphTokenizer:
             self._is_mark = None
             if normalization.strip_accents:
                 marks = normalization_lib.unicode_properties().nonspacing_mark
-                self._is_mark = _PagedTable(marks)
+                self._is_mark = PagedTable(marks)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of each text's tokens: int32 [N, None].

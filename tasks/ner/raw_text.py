@@ -26,17 +26,18 @@ from data.tokenization import normalization
 from foundation import errors, file_system
 from tasks.ner import conll
 
-_ABBREVIATION = re.compile(r"(?:\w\.)+|(?:Mr|Mrs|Ms|Dr|St|Prof|Inc|Co|Corp)\.")
+ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
+_ABBREVIATION = re.compile(rf"(?:\w\.)+|(?:{'|'.join(ABBREVIATIONS)})\.")
 _CLITIC = re.compile("(?:n['\u2019]t|['\u2019](?:s|d|m|re|ve|ll))$", re.I)
 _CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in normalization.CJK_BLOCKS)
 # Punctuation that never joins words; a comma joins digits.
-_BREAKS = (
+BREAKS = (
     '"()\\[\\]{};\u2014\u2026\u201c\u201d\u201e\u00ab\u00bb'
     "\u3001\u3002\uff0c\uff01\uff1f\uff1b\uff1a\uff08\uff09"
     "\u300a\u300b\u300c\u300d\u300e\u300f"
 )
 _LETTER = rf"[^\W{_CHINESE}]"
-_JOINT = rf"(?:[^\w\s{_BREAKS},]|(?<=\d),(?=\d))*"
+_JOINT = rf"(?:[^\w\s{BREAKS},]|(?<=\d),(?=\d))*"
 _PARTS = re.compile(
     rf"[{_CHINESE}]|{_LETTER}(?:{_JOINT}{_LETTER})*|[^\w\s]", re.DOTALL
 )
