@@ -1,0 +1,241 @@
+"""The JSON of TensorFlow Serving's REST API.
+
+By row:     {"instances": [{"text": "a"}, {"text": "b"}]}
+            {"predictions": [{"label": ..., "score": ...}, {...}]}
+By column:  {"inputs": {"text": ["a", "b"]}}
+            {"outputs": {"label": [...], "score": [...]}}
+
+A signature with one input also takes values without its name, and a signature
+with one output returns values without its name. Bytes that are not UTF-8 are
+written as {"b64": "..."} in both directions.
+
+Results by row have no padding; results by column are padded to the longest row
+of the request, with "", 0 or -1 as in the exported model.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from export import servable
+from foundation import errors
+
+_KEYS = {"signature_name", "instances", "inputs"}
+# Task -> an output, and its value in padding, which is always at the end.
+_PADDING = {"token_classification": ("start", -1), "fill_mask": ("words", b"")}
+_FILL = {"start": -1, "end": -1}
+
+
+class Request(NamedTuple):
+    """A parsed request.
+
+    Attributes:
+      signature_name: of the function to call.
+      inputs: name -> array [N, ...]; texts are bytes in an array of objects.
+      by_row: whether the response is by row.
+    """
+
+    signature_name: str
+    inputs: dict[str, np.ndarray]
+    by_row: bool
+
+
+def parse(body: bytes, signatures: Mapping[str, servable.Signature]) -> Request:
+    """Parses the body of a request.
+
+    Raises:
+      InputError: the body does not fit the signature.
+    """
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise errors.InputError(f"the request is not JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise errors.InputError("the request is not a JSON object")
+    unknown = sorted(request.keys() - _KEYS)
+    if unknown:
+        raise errors.InputError(f"{unknown[0]!r} is unknown in a request")
+    if ("instances" in request) == ("inputs" in request):
+        raise errors.InputError(
+            'the request needs either "instances" or "inputs"'
+        )
+    name = request.get("signature_name") or servable.DEFAULT_SIGNATURE
+    if not isinstance(name, str) or name not in signatures:
+        raise errors.InputError(
+            f"signature_name must be one of {', '.join(sorted(signatures))}"
+        )
+    specs = signatures[name].inputs
+    by_row = "instances" in request
+    if by_row:
+        columns = _columns(request["instances"], list(specs))
+    else:
+        columns = request["inputs"]
+        if len(specs) == 1 and not _is_named(columns):
+            columns = {next(iter(specs)): columns}
+    if not isinstance(columns, dict) or columns.keys() != specs.keys():
+        raise _wrong_names("inputs", specs)
+    inputs = {k: _array(k, columns[k], specs[k]) for k in specs}
+    counts = {len(values) for values in inputs.values()}
+    if len(counts) > 1:
+        raise errors.InputError("the inputs differ in their number of rows")
+    if counts == {0}:
+        raise errors.InputError("the request has no rows")
+    return Request(name, inputs, by_row)
+
+
+def _columns(instances: Any, names: Sequence[str]) -> dict[str, list]:
+    if not isinstance(instances, list):
+        raise errors.InputError('"instances" is not a list')
+    if len(names) == 1 and not any(map(_is_named, instances)):
+        return {names[0]: instances}
+    for number, row in enumerate(instances):
+        if not isinstance(row, dict) or row.keys() != set(names):
+            raise _wrong_names(f"instances[{number}]", names)
+    return {name: [row[name] for row in instances] for name in names}
+
+
+def _is_named(value: Any) -> bool:
+    """Returns whether a value is an object with names of inputs."""
+    return isinstance(value, dict) and value.keys() != {"b64"}
+
+
+def _wrong_names(where: str, names) -> errors.InputError:
+    names = ", ".join(f'"{name}"' for name in names)
+    return errors.InputError(f"{where}: must be an object with {names}")
+
+
+def _array(name: str, values: Any, spec: tf.TensorSpec) -> np.ndarray:
+    """Converts nested lists to an array of the shape of an input."""
+    shape, cells = [], [values]
+    for depth in range(spec.shape.rank):
+        if not all(isinstance(x, list) for x in cells):
+            raise errors.InputError(
+                f"{name}: needs lists nested {spec.shape.rank} deep, one "
+                "value for each row"
+                if depth
+                else f"{name}: must be a list of rows"
+            )
+        sizes = {len(x) for x in cells}
+        if len(sizes) > 1:
+            raise errors.InputError(f"{name}: the lists differ in length")
+        shape.append(max(sizes, default=0))
+        cells = [x for values in cells for x in values]
+    if not spec.shape.is_compatible_with(shape):
+        raise errors.InputError(
+            f"{name}: has the shape {shape}, not {spec.shape.as_list()}"
+        )
+    if spec.dtype == tf.string:
+        array = np.empty(len(cells), object)
+        array[:] = [_bytes(name, x) for x in cells]
+        return array.reshape(shape)
+    return _numbers(name, cells, spec.dtype).reshape(shape)
+
+
+def _numbers(name: str, cells: Sequence[Any], dtype: tf.DType) -> np.ndarray:
+    kinds = (int, float) if dtype.is_floating else int
+    if dtype.is_bool:
+        kinds = bool
+    for x in cells:
+        if not isinstance(x, kinds) or isinstance(x, bool) != dtype.is_bool:
+            raise errors.InputError(f"{name}: {_shown(x)} is no {dtype.name}")
+    try:
+        return np.array(cells, dtype.as_numpy_dtype)
+    except OverflowError as error:
+        raise errors.InputError(
+            f"{name}: a number is too large for {dtype.name}"
+        ) from error
+
+
+def _bytes(name: str, value: Any) -> bytes:
+    if isinstance(value, str):
+        try:
+            return value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise errors.InputError(
+                f"{name}: has half of a surrogate pair"
+            ) from error
+    if isinstance(value, dict) and isinstance(value.get("b64"), str):
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise errors.InputError(f"{name}: is not base64") from error
+    raise errors.InputError(f"{name}: {_shown(value)} is no text")
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def response(
+    rows: Mapping[str, Sequence[np.ndarray]],
+    *,
+    by_row: bool,
+    task: str | None = None,
+) -> bytes:
+    """Returns the body of a response.
+
+    Args:
+      rows: of `servable.join`.
+      by_row: whether the request was by row.
+      task: of the model, whose outputs may be padded.
+    """
+    count = len(next(iter(rows.values())))
+    if task in _PADDING:
+        name, padding = _PADDING[task]
+        sizes = [_num_real(rows[name][i] != padding) for i in range(count)]
+        rows = {
+            key: [values[i][: sizes[i]] for i in range(count)]
+            for key, values in rows.items()
+        }
+    if by_row:
+        columns = {key: [*map(_json, x)] for key, x in rows.items()}
+        result = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
+        if len(columns) == 1:
+            (result,) = columns.values()
+        return json.dumps({"predictions": result}).encode("ascii")
+    outputs = {key: _json(_stack(key, x)) for key, x in rows.items()}
+    if len(outputs) == 1:
+        (outputs,) = outputs.values()
+    return json.dumps({"outputs": outputs}).encode("ascii")
+
+
+def _num_real(is_real: np.ndarray) -> int:
+    """Returns the number of entries before padding, along the first axis."""
+    return int(is_real.any(axis=tuple(range(1, is_real.ndim))).sum())
+
+
+def _stack(name: str, rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins rows to one array; the shorter ones are padded."""
+    shape = np.max([row.shape for row in rows], axis=0).astype(int)
+    fill = _FILL.get(name, 0)
+    if rows[0].dtype == object:
+        fill = b""
+    stacked = np.full([len(rows), *shape], fill, rows[0].dtype)
+    for number, row in enumerate(rows):
+        stacked[(number, *map(slice, row.shape))] = row
+    return stacked
+
+
+def _json(values: np.ndarray) -> Any:
+    """Returns numbers and texts in nested lists."""
+    if values.dtype != object:
+        return values.tolist()
+    return _texts(values.tolist())
+
+
+def _texts(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_texts(x) for x in values]
+    try:
+        return values.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(values).decode("ascii")}

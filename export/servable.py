@@ -1,0 +1,401 @@
+"""Loads an exported model and calls it with batches of several requests.
+
+    rows of one request
+        -> parts of rows of similar length (`Servable.split`)
+        -> a batch with the parts of other requests (`Servable.run`)
+        -> one result for each row, in the request's order (`join`)
+
+TensorFlow's batch function makes the batches: a call waits until its batch has
+max_batch_size rows or the timeout has passed and a thread is idle. Each class
+of lengths has batches of its own, because the graph pads a batch to its longest
+row.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow.python.saved_model import loader_impl
+
+from foundation import errors, file_system
+
+DEFAULT_SIGNATURE = "serving_default"
+EXPORT_FILE = "export.json"
+_SAVED_MODEL = "saved_model.pb"
+_NAME = re.compile(r"[\w.-]+")
+# Upper bounds of the length classes in bytes of UTF-8. A token of English text
+# has about 4.5 bytes, of Chinese 3.
+_LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
+# Inputs with further dimensions, such as the number of endings, are batched
+# with inputs of the same dimensions. More shapes than these are not batched.
+_MAX_SHAPES = 16
+_THREADS = 2  # Batches of one class that are computed at the same time.
+# Names of BatchFunction operations; those with the same name have one queue.
+_numbers = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchSettings:
+    """How the rows of concurrent requests are batched.
+
+    Attributes:
+      max_batch_size: rows of a batch; 0 computes every request by itself.
+      timeout_ms: the longest time that a row waits for others while the model
+        is idle.
+      max_queued: the most calls that wait at the same time.
+    """
+
+    max_batch_size: int = 32
+    timeout_ms: float = 1.0
+    max_queued: int = 256
+
+
+class Part(NamedTuple):
+    """Some rows of a request.
+
+    Attributes:
+      rows: int [n], their numbers in the request.
+      inputs: name -> array [n, ...].
+      length_class: of their longest row.
+    """
+
+    rows: np.ndarray
+    inputs: dict[str, np.ndarray]
+    length_class: int
+
+
+class Servable:
+    """An exported model, called by any number of threads.
+
+    Attributes:
+      name: in the addresses of the server.
+      version: number of the version's directory; 1 without one.
+      description: the contents of export.json; {} without that file.
+    """
+
+    def __init__(
+        self, name: str, directory: str, settings: BatchSettings | None = None
+    ):
+        """Loads a SavedModel.
+
+        Args:
+          name: in the addresses of the server.
+          directory: of the SavedModel, or of numbered directories, of which the
+            highest is loaded, as TensorFlow Serving does.
+          settings: of the batches.
+
+        Raises:
+          InputError: there is no SavedModel, or it has no signature.
+        """
+        # Registers the operations of the tokenizer.
+        import tensorflow_text  # noqa: F401
+
+        self.name = name
+        self.version, self._directory = _find_version(directory)
+        self.description = _read_description(self._directory)
+        self._settings = settings or BatchSettings()
+        try:
+            self._model = tf.saved_model.load(self._directory)
+        except (tf.errors.OpError, ValueError, OSError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise errors.InputError(
+                f"{self._directory}: cannot be loaded: {line}"
+            ) from error
+        self.signatures = {
+            key: Signature(self._model.signatures[key])
+            for key in self._model.signatures
+        }
+        if DEFAULT_SIGNATURE not in self.signatures:
+            raise errors.InputError(
+                f"{self._directory}: has no signature {DEFAULT_SIGNATURE}"
+            )
+        with tf.device("CPU"):
+            self._num_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._batched: dict[Any, Callable] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def task(self) -> str | None:
+        """The task in export.json; None without that file."""
+        return self.description.get("task")
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches that were computed."""
+        return int(self._num_batches.numpy())
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The signatures in the JSON form of TensorFlow Serving."""
+        graph = loader_impl.parse_saved_model(self._directory).meta_graphs[0]
+        return {
+            key: json_format.MessageToDict(
+                signature,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+            )
+            for key, signature in graph.signature_def.items()
+        }
+
+    def warm_up(self) -> None:
+        """Makes the graphs and predicts a row, which takes longer at first.
+
+        Raises:
+          InputError: the model cannot predict it.
+        """
+        signature = self.signatures[DEFAULT_SIGNATURE]
+        inputs = {
+            name: np.full(
+                [1, *(n or 2 for n in spec.shape[1:])],
+                b"[MASK]" if spec.dtype == tf.string else 1,
+                spec.dtype.as_numpy_dtype,
+            )
+            for name, spec in signature.inputs.items()
+        }
+        (part,) = self.split(inputs)
+        for length_class in range(len(_LENGTH_CLASSES) + 1):
+            self._batch_function(
+                DEFAULT_SIGNATURE, part._replace(length_class=length_class)
+            )
+        self.run(DEFAULT_SIGNATURE, part)
+
+    def split(self, inputs: Mapping[str, np.ndarray]) -> list[Part]:
+        """Cuts the rows of a request into parts of similar length.
+
+        Args:
+          inputs: name -> array [N, ...]; N is not 0.
+        """
+        lengths = sum(_row_lengths(values) for values in inputs.values())
+        classes = np.searchsorted(_LENGTH_CLASSES, lengths)
+        order = np.argsort(lengths, kind="stable")
+        size = self._settings.max_batch_size or len(order)
+        parts = []
+        # np.split of the sorted rows where the class changes.
+        changes = np.flatnonzero(np.diff(classes[order])) + 1
+        for rows in np.split(order, changes):
+            for first in range(0, len(rows), size):
+                chosen = rows[first : first + size]
+                values = {name: x[chosen] for name, x in inputs.items()}
+                parts.append(Part(chosen, values, int(classes[chosen[0]])))
+        return parts
+
+    def run(self, signature_name: str, part: Part) -> dict[str, np.ndarray]:
+        """Computes a part, together with parts of other threads.
+
+        Returns:
+          Output's name -> array [n, ...].
+
+        Raises:
+          InputError: the model refuses the inputs.
+        """
+        signature = self.signatures[signature_name]
+        with tf.device("CPU"):
+            tensors = [
+                tf.constant(part.inputs[name], spec.dtype)
+                for name, spec in signature.inputs.items()
+            ]
+        batched = self._batch_function(signature_name, part)
+        if batched is not None:
+            try:
+                return _to_numpy(signature, batched(*tensors))
+            except tf.errors.OpError:
+                # A row of another request may be the cause.
+                pass
+        try:
+            return _to_numpy(signature, self._call(signature, *tensors))
+        except tf.errors.InvalidArgumentError as error:
+            raise errors.InputError(_reason(error)) from error
+
+    def _call(self, signature: "Signature", *tensors: tf.Tensor) -> list:
+        self._num_batches.assign_add(1)
+        return signature(*tensors)
+
+    def _batch_function(
+        self, signature_name: str, part: Part
+    ) -> Callable | None:
+        """Returns the function that batches such parts; None for no batches."""
+        if not self._settings.max_batch_size:
+            return None
+        names = self.signatures[signature_name].inputs
+        shapes = tuple(part.inputs[name].shape[1:] for name in names)
+        key = signature_name, part.length_class, shapes
+        if key in self._batched:
+            return self._batched[key]
+        with self._lock:
+            known = {k[2] for k in self._batched if k[0] == signature_name}
+            if len(known - {shapes}) >= _MAX_SHAPES:
+                return None
+            if key not in self._batched:
+                self._batched[key] = self._make_batch_function(
+                    self.signatures[signature_name], shapes
+                )
+            return self._batched[key]
+
+    def _make_batch_function(
+        self, signature: "Signature", shapes: Sequence[tuple[int, ...]]
+    ) -> Callable:
+        batch = tf.nondifferentiable_batch_function(
+            num_batch_threads=_THREADS,
+            max_batch_size=self._settings.max_batch_size,
+            batch_timeout_micros=int(1000 * self._settings.timeout_ms),
+            max_enqueued_batches=self._settings.max_queued,
+            autograph=False,
+        )(functools.partial(self._call, signature))
+
+        def call(*tensors):
+            with tf.name_scope(f"batched_{next(_numbers)}"):
+                return batch(*tensors)
+
+        specs = [
+            tf.TensorSpec([None, *shape], spec.dtype)
+            for shape, spec in zip(
+                shapes, signature.inputs.values(), strict=True
+            )
+        ]
+        function = tf.function(call, input_signature=specs, autograph=False)
+        return function.get_concrete_function()
+
+
+class Signature:
+    """A function of a SavedModel that maps batches to batches.
+
+    Attributes:
+      inputs: name -> TensorSpec [None, ...].
+      outputs: name -> TensorSpec [None, ...].
+    """
+
+    def __init__(self, function: Any):
+        """Wraps one of the signatures of a loaded SavedModel."""
+        self._function = function
+        specs = function.structured_input_signature[1]
+        self.inputs = {name: specs[name] for name in sorted(specs)}
+        self.outputs = dict(sorted(function.structured_outputs.items()))
+
+    def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        """Maps the inputs to the outputs, both in the order of their names."""
+        found = self._function(**dict(zip(self.inputs, tensors, strict=True)))
+        return [found[name] for name in self.outputs]
+
+
+def join(
+    parts: Sequence[Part], results: Sequence[Mapping[str, np.ndarray]]
+) -> dict[str, list[np.ndarray]]:
+    """Returns output's name -> one array for each row of the request.
+
+    Args:
+      parts: of `Servable.split`.
+      results: of `Servable.run`, for each part.
+    """
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows)
+    joined = {}
+    for name in results[0]:
+        # With "...", the row of a vector is an array, too.
+        values = [
+            result[name][i, ...]
+            for part, result in zip(parts, results, strict=True)
+            for i in range(len(part.rows))
+        ]
+        joined[name] = [values[i] for i in order]
+    return joined
+
+
+def open_all(
+    models: str, settings: BatchSettings | None = None
+) -> dict[str, Servable]:
+    """Loads the models that a flag names.
+
+    Args:
+      models: comma-separated directories, each optionally with its name as in
+        "sentiment=exports/sst2"; by default the name is that of the directory.
+      settings: of the batches.
+
+    Raises:
+      InputError: a model cannot be loaded, or two have one name.
+    """
+    found: dict[str, str] = {}
+    for item in models.split(","):
+        name, _, directory = item.strip().rpartition("=")
+        name = name or os.path.basename(directory.rstrip("/"))
+        if not _NAME.fullmatch(name):
+            raise errors.InputError(
+                f"--models={models}: {name!r} is no name of a model; write "
+                "NAME=DIRECTORY with letters, digits, _, - and ."
+            )
+        if name in found:
+            raise errors.InputError(
+                f"--models={models}: two models are named {name}; write "
+                "NAME=DIRECTORY"
+            )
+        found[name] = directory
+    return {
+        name: Servable(name, directory, settings)
+        for name, directory in found.items()
+    }
+
+
+def _find_version(directory: str) -> tuple[int, str]:
+    """Returns the version and the directory of the SavedModel."""
+    if file_system.is_file(os.path.join(directory, _SAVED_MODEL)):
+        return 1, directory
+    versions = []
+    if file_system.is_folder(directory):
+        names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory))
+        versions = [int(name) for name in names if name.isdecimal()]
+    for version in sorted(versions, reverse=True):
+        path = os.path.join(directory, str(version))
+        if file_system.is_file(os.path.join(path, _SAVED_MODEL)):
+            return version, path
+    raise errors.InputError(
+        f"--models: there is no {_SAVED_MODEL} in {directory}; export_model.py "
+        "writes one"
+    )
+
+
+def _read_description(directory: str) -> dict[str, Any]:
+    path = os.path.join(directory, EXPORT_FILE)
+    if not file_system.is_file(path):
+        return {}
+    values = file_system.read_json(path)
+    if not isinstance(values, dict):
+        raise errors.InputError(f"{path}: not a JSON object")
+    return values
+
+
+def _row_lengths(values: np.ndarray) -> np.ndarray:
+    """Returns the bytes of each row's texts, int [N]; 0 for numbers."""
+    count = len(values)
+    if values.dtype != object:
+        return np.zeros(count, np.int64)
+    lengths = np.fromiter(map(len, values.ravel()), np.int64, values.size)
+    return lengths.reshape(count, -1).sum(axis=1)
+
+
+def _to_numpy(
+    signature: Signature, tensors: Sequence[tf.Tensor]
+) -> dict[str, np.ndarray]:
+    return {
+        name: tensor.numpy()
+        for name, tensor in zip(signature.outputs, tensors, strict=True)
+    }
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """Returns the line of an error in the graph that says what is wrong."""
+    text = str(error.message)
+    found = re.search(r"assertion failed: \[(.*?)\](\s|$)", text, re.DOTALL)
+    if found:
+        return found[1]
+    lines = [line for line in text.splitlines() if line.strip()]
+    # TensorFlow's trace of the graph comes first.
+    known = ("Graph execution error", "Detected at", "node ")
+    lines = [line for line in lines if not line.strip().startswith(known)]
+    return lines[0].strip() if lines else "the model refuses the request"

@@ -1,0 +1,341 @@
+"""Serves exported models over HTTP, with TensorFlow Serving's REST API.
+
+    POST /v1/models/NAME:predict        predictions; see rest_format
+    GET  /v1/models/NAME                status
+    GET  /v1/models/NAME/metadata       signatures
+    GET  /                              a page on which to try the models
+    GET  /healthz                       200, or 503 while the server ends
+    GET  /metrics                       in the format of Prometheus
+
+NAME may be followed by /versions/N. An error is {"error": "one line"}.
+
+On SIGTERM the server answers the requests that it has accepted: it stops
+listening, its responses close their connections, and it ends when no request is
+left and open connections had time to send one more.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import pathlib
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent import futures
+from typing import Any
+
+import jinja2
+import prometheus_client
+from absl import logging
+from aiohttp import web
+
+from export import rest_format, servable
+from foundation import errors
+
+_PAGE = pathlib.Path(__file__).with_name("page.html")
+_VERSIONS = r"/v1/models/{name:[\w.-]+}{version:(/versions/\d+)?}"
+# The page contains its style and script, and reads only from this server.
+_PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
+    " connect-src 'self'; img-src data:"
+)
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the server accepts.
+
+    Attributes:
+      max_request_bytes: of a request's body.
+      timeout_seconds: for the body of a request, and for its answer.
+      max_pending_requests: requests that are answered at the same time; a
+        further one gets status 503.
+      shutdown_seconds: for the requests that are left after SIGTERM.
+    """
+
+    max_request_bytes: int = 1 << 20
+    timeout_seconds: float = 60.0
+    max_pending_requests: int = 256
+    shutdown_seconds: float = 30.0
+
+
+class Server:
+    """The HTTP side of loaded models."""
+
+    def __init__(
+        self,
+        servables: Mapping[str, servable.Servable],
+        limits: Limits | None = None,
+    ):
+        """Makes the application, which does not listen yet.
+
+        Args:
+          servables: by name.
+          limits: of requests.
+        """
+        self._servables = servables
+        self._limits = limits or Limits()
+        self._is_ending = False
+        self._num_pending = 0
+        self._pool = futures.ThreadPoolExecutor(
+            self._limits.max_pending_requests, thread_name_prefix="predict"
+        )
+        self._metrics = _Metrics(servables, lambda: self._num_pending)
+        self._page = _render_page(servables)
+        self.app = web.Application(
+            middlewares=[self._answer],
+            client_max_size=self._limits.max_request_bytes,
+        )
+        self.app.add_routes(
+            [
+                web.get("/", self._get_page),
+                web.get("/healthz", self._get_health),
+                web.get("/metrics", self._get_metrics),
+                web.post(_VERSIONS + ":predict", self._predict),
+                web.get(_VERSIONS, self._get_status),
+                web.get(_VERSIONS + "/metadata", self._get_metadata),
+            ]
+        )
+
+    async def run(self, host: str, port: int) -> None:
+        """Serves until SIGTERM or SIGINT.
+
+        Args:
+          host: address to listen on.
+          port: 0 for any free one, which is logged.
+
+        Raises:
+          InputError: the address cannot be used.
+        """
+        loop, ends = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ends.set)
+        runner = web.AppRunner(self.app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, host, port, backlog=1024)
+        try:
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            raise errors.InputError(
+                f"--host={host} --port={port}: {error.strerror}"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        for name, model in self._servables.items():
+            logging.info("%s: %s", name, model.task or "a SavedModel")
+        logging.info("serving at http://%s:%d/", shown, runner.addresses[0][1])
+        await ends.wait()
+        logging.info("ending: %d requests are pending", self._num_pending)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)  # The next one ends at once.
+        self._is_ending = True
+        await site.stop()
+        await self._answer_last_requests(runner)
+        await runner.cleanup()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        logging.info("ended: %d requests are pending", self._num_pending)
+
+    async def _answer_last_requests(self, runner: web.AppRunner) -> None:
+        """Waits until no request is left and open connections had time."""
+        started = time.monotonic()
+        while (waited := time.monotonic() - started) < (
+            self._limits.shutdown_seconds
+        ):
+            is_open = bool(runner.server.connections)
+            if not self._num_pending and (
+                not is_open or waited > _LAST_REQUESTS_SECONDS
+            ):
+                return
+            await asyncio.sleep(0.02)
+
+    @web.middleware
+    async def _answer(
+        self, request: web.Request, handler: _Handler
+    ) -> web.StreamResponse:
+        """Answers every request, errors in TensorFlow Serving's form."""
+        started = time.monotonic()
+        self._num_pending += 1
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = _error(error.status, error.reason, error.headers)
+        except errors.InputError as error:
+            response = _error(400, str(error))
+        except asyncio.TimeoutError:
+            seconds = self._limits.timeout_seconds
+            response = _error(504, f"not answered within {seconds:g} seconds")
+        except Exception:
+            logging.exception("%s %s", request.method, request.path)
+            response = _error(500, "internal error; see the server's log")
+        finally:
+            self._num_pending -= 1
+        if self._is_ending:
+            response.force_close()
+        name = request.match_info.get("name", "")
+        self._metrics.count(
+            name if name in self._servables else "",
+            response.status,
+            time.monotonic() - started,
+        )
+        return response
+
+    def _servable(self, request: web.Request) -> servable.Servable:
+        name = request.match_info["name"]
+        found = self._servables.get(name)
+        version = request.match_info["version"].rpartition("/")[2]
+        if found is None or (version and int(version) != found.version):
+            wanted = f"{name}, version {version}" if version else name
+            raise _http_error(web.HTTPNotFound, f"there is no model {wanted}")
+        return found
+
+    async def _predict(self, request: web.Request) -> web.Response:
+        model = self._servable(request)
+        if self._num_pending > self._limits.max_pending_requests:
+            raise _http_error(
+                web.HTTPServiceUnavailable,
+                f"{self._limits.max_pending_requests} requests are pending",
+            )
+        return await asyncio.wait_for(
+            self._predictions(request, model), self._limits.timeout_seconds
+        )
+
+    async def _predictions(
+        self, request: web.Request, model: servable.Servable
+    ) -> web.Response:
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise _http_error(
+                web.HTTPRequestEntityTooLarge,
+                f"the request has more than {self._limits.max_request_bytes} "
+                "bytes",
+                max_size=self._limits.max_request_bytes,
+                actual_size=self._limits.max_request_bytes + 1,
+            ) from error
+        parsed = rest_format.parse(body, model.signatures)
+        parts = model.split(parsed.inputs)
+        run = functools.partial(model.run, parsed.signature_name)
+        loop = asyncio.get_running_loop()
+        results = await asyncio.gather(
+            *(loop.run_in_executor(self._pool, run, part) for part in parts)
+        )
+        self._metrics.rows.labels(model.name).inc(
+            sum(len(part.rows) for part in parts)
+        )
+        rows = servable.join(parts, results)
+        body = rest_format.response(rows, by_row=parsed.by_row, task=model.task)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _get_status(self, request: web.Request) -> web.Response:
+        status = {
+            "version": str(self._servable(request).version),
+            "state": "AVAILABLE",
+            "status": {"error_code": "OK", "error_message": ""},
+        }
+        return web.json_response({"model_version_status": [status]})
+
+    async def _get_metadata(self, request: web.Request) -> web.Response:
+        model = self._servable(request)
+        spec = {
+            "name": model.name,
+            "signature_name": "",
+            "version": str(model.version),
+        }
+        signatures = {"signature_def": {"signature_def": model.metadata}}
+        return web.json_response({"model_spec": spec, "metadata": signatures})
+
+    async def _get_health(self, request: web.Request) -> web.Response:
+        if self._is_ending:
+            raise _http_error(web.HTTPServiceUnavailable, "ending")
+        return web.Response(text="ok\n")
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(
+            body=prometheus_client.generate_latest(self._metrics.registry),
+            headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST},
+        )
+
+    async def _get_page(self, request: web.Request) -> web.Response:
+        return web.Response(
+            text=self._page,
+            content_type="text/html",
+            headers={"Content-Security-Policy": _PAGE_POLICY},
+        )
+
+
+class _Metrics:
+    """What /metrics shows."""
+
+    def __init__(
+        self,
+        servables: Mapping[str, servable.Servable],
+        num_pending: Callable[[], int],
+    ):
+        self.registry = prometheus_client.CollectorRegistry()
+        kinds = {"registry": self.registry}
+        self._requests = prometheus_client.Counter(
+            "bert_requests", "Requests.", ["model", "status"], **kinds
+        )
+        self._seconds = prometheus_client.Histogram(
+            "bert_request_seconds",
+            "Time from a request's headers to its answer.",
+            ["model"],
+            buckets=_SECONDS,
+            **kinds,
+        )
+        self.rows = prometheus_client.Counter(
+            "bert_rows", "Rows that were predicted.", ["model"], **kinds
+        )
+        batches = prometheus_client.Gauge(
+            "bert_batches_total",
+            "Batches that were computed; rows per batch show how well requests "
+            "are batched.",
+            ["model"],
+            **kinds,
+        )
+        for name, model in servables.items():
+            batches.labels(name).set_function(lambda m=model: m.num_batches)
+        prometheus_client.Gauge(
+            "bert_pending_requests", "Requests without an answer.", **kinds
+        ).set_function(num_pending)
+        prometheus_client.ProcessCollector(**kinds)
+
+    def count(self, model: str, status: int, seconds: float) -> None:
+        """Counts a request; `model` is "" if there is no such model."""
+        self._requests.labels(model, str(status)).inc()
+        self._seconds.labels(model).observe(seconds)
+
+
+def _http_error(
+    kind: type[web.HTTPException], reason: str, **values: Any
+) -> web.HTTPException:
+    """Makes an error of aiohttp with a reason, which must be one line."""
+    return kind(reason=" ".join(reason.split()), **values)
+
+
+def _error(
+    status: int, reason: str, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Returns an error in TensorFlow Serving's form, on one line."""
+    line = " ".join(str(reason).split())
+    # Of a 405, the methods that are allowed.
+    kept = {k: v for k, v in (headers or {}).items() if k == "Allow"}
+    return web.json_response({"error": line}, status=status, headers=kept)
+
+
+def _render_page(servables: Mapping[str, servable.Servable]) -> str:
+    """Returns the page with what it needs to know of the models."""
+    models = [
+        {
+            "name": name,
+            "task": model.task,
+            "inputs": list(model.signatures[servable.DEFAULT_SIGNATURE].inputs),
+        }
+        for name, model in servables.items()
+    ]
+    environment = jinja2.Environment(autoescape=True)
+    template = environment.from_string(_PAGE.read_text(encoding="utf-8"))
+    return template.render(models=models)

@@ -1,0 +1,107 @@
+r"""Serves exported models over HTTP, with a page on which to try them.
+
+    python serve.py --models=exports/mrpc
+    python serve.py --models=sentiment=exports/sst2,answers=exports/squad
+
+Then open http://127.0.0.1:8501/, or send requests as to TensorFlow Serving:
+
+    curl -d '{"instances": [{"text": "a fine film"}]}' \
+        http://127.0.0.1:8501/v1/models/sentiment:predict
+
+Concurrent requests are computed in batches. SIGTERM or Ctrl-C ends the server
+after it has answered the requests that it accepted.
+"""
+
+import asyncio
+import dataclasses
+
+from foundation import config_flags
+
+field = config_flags.field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """The flags of serve.py."""
+
+    models: str = field(
+        "Comma-separated directories of exported models, or NAME=DIRECTORY; "
+        "the name is part of the address."
+    )
+    host: str = field(
+        "Address to listen on; 0.0.0.0 is reached from other machines.",
+        "127.0.0.1",
+    )
+    port: int = field("Port to listen on; 0 for any free one.", 8501)
+    max_batch_size: int = field(
+        "Texts that are computed together; 0 computes each request by itself.",
+        32,
+    )
+    batch_timeout_ms: float = field(
+        "Longest time that a request waits for others to make a batch.", 1.0
+    )
+    max_request_bytes: int = field("Longer requests get status 413.", 1 << 20)
+    max_pending_requests: int = field(
+        "Requests that are answered at the same time; further ones get status "
+        "503.",
+        256,
+    )
+    request_timeout: float = field(
+        "Seconds after which a request gets status 504.", 60.0
+    )
+    shutdown_timeout: float = field(
+        "Seconds in which accepted requests are answered after SIGTERM.", 30.0
+    )
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        for name, low in (
+            ("port", 0),
+            ("max_batch_size", 0),
+            ("batch_timeout_ms", 0),
+            ("max_request_bytes", 1),
+            ("max_pending_requests", 1),
+            ("shutdown_timeout", 0),
+        ):
+            if not getattr(self, name) >= low:
+                raise ValueError(
+                    f"--{name}={getattr(self, name)}: must be at least {low}"
+                )
+        if self.port > 65535:
+            raise ValueError(f"--port={self.port}: must be at most 65535")
+        if not self.request_timeout > 0:
+            raise ValueError(
+                f"--request_timeout={self.request_timeout}: must be above 0"
+            )
+
+
+config_flags.parse_early(ServeConfig, __name__)
+
+import foundation.tensorflow_setup  # noqa: F401
+from export import servable, server
+
+
+def main(config: ServeConfig) -> None:
+    """Loads the models and serves them until SIGTERM."""
+    servables = servable.open_all(
+        config.models,
+        servable.BatchSettings(
+            max_batch_size=config.max_batch_size,
+            timeout_ms=config.batch_timeout_ms,
+            max_queued=config.max_pending_requests,
+        ),
+    )
+    for model in servables.values():
+        model.warm_up()
+    limits = server.Limits(
+        max_request_bytes=config.max_request_bytes,
+        timeout_seconds=config.request_timeout,
+        max_pending_requests=config.max_pending_requests,
+        shutdown_seconds=config.shutdown_timeout,
+    )
+    serving = server.Server(servables, limits)
+    asyncio.run(serving.run(config.host, config.port))
+
+
+if __name__ == "__main__":
+    config_flags.run(ServeConfig, main)

@@ -1,0 +1,159 @@
+"""Tests that requests are parsed and answered as TensorFlow Serving does.
+
+python -m pytest tests/export/rest_format_test.py
+"""
+
+import json
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from export import rest_format
+from foundation import errors
+
+TEXT = {"text": tf.TensorSpec([None], tf.string)}
+PAIR = {**TEXT, "text_pair": tf.TensorSpec([None], tf.string)}
+ENDINGS = {
+    "context": tf.TensorSpec([None], tf.string),
+    "endings": tf.TensorSpec([None, None], tf.string),
+}
+NUMBERS = {
+    "a": tf.TensorSpec([None, 2], tf.int32),
+    "b": tf.TensorSpec([None], tf.float32),
+}
+
+
+def parse(request, inputs, name="serving_default"):
+    body = request if isinstance(request, str) else json.dumps(request)
+    signature = types.SimpleNamespace(inputs=inputs)
+    return rest_format.parse(body.encode(), {name: signature})
+
+
+@pytest.mark.parametrize(
+    "request_, inputs",
+    [
+        ({"instances": ["a", "b\u00e9"]}, TEXT),
+        ({"instances": [{"text": "a"}, {"text": "b\u00e9"}]}, TEXT),
+        ({"inputs": ["a", "b\u00e9"]}, TEXT),
+        ({"inputs": {"text": ["a", "b\u00e9"]}}, TEXT),
+        ({"inputs": ["a", {"b64": "YsOp"}]}, TEXT),
+        ({"instances": ["a", {"b64": "YsOp"}]}, TEXT),
+    ],
+)
+def test_one_input_has_a_name_or_none(request_, inputs):
+    parsed = parse(request_, inputs)
+    assert parsed.inputs["text"].tolist() == [b"a", b"b\xc3\xa9"]
+    assert parsed.by_row == ("instances" in request_)
+
+
+def test_several_inputs_are_given_by_row_or_by_column():
+    rows = [{"context": "c", "endings": ["x", "y"]}] * 3
+    columns = {"context": ["c"] * 3, "endings": [["x", "y"]] * 3}
+    for request in ({"instances": rows}, {"inputs": columns}):
+        inputs = parse(request, ENDINGS).inputs
+        assert inputs["context"].tolist() == [b"c"] * 3
+        assert inputs["endings"].tolist() == [[b"x", b"y"]] * 3
+    row = {"a": [1, 2], "b": 0.5}
+    inputs = parse({"instances": [row]}, NUMBERS).inputs
+    assert inputs["a"].dtype == np.int32 and inputs["b"].dtype == np.float32
+
+
+def test_another_signature_is_called_by_its_name():
+    request = {"signature_name": "serve", "instances": ["a"]}
+    assert parse(request, TEXT, "serve").signature_name == "serve"
+    with pytest.raises(errors.InputError, match="signature_name"):
+        parse(request, TEXT)
+
+
+@pytest.mark.parametrize(
+    "request_, inputs, message",
+    [
+        ("{bad", TEXT, "not JSON"),
+        ("[" * 100000, TEXT, "not JSON"),
+        ("1" * 10000, TEXT, "not JSON"),
+        ([1], TEXT, "not a JSON object"),
+        ({}, TEXT, 'either "instances" or "inputs"'),
+        ({"instances": [], "inputs": []}, TEXT, "either"),
+        ({"instances": ["a"], "more": 1}, TEXT, "'more' is unknown"),
+        ({"instances": "a"}, TEXT, "not a list"),
+        ({"instances": []}, TEXT, "no rows"),
+        ({"instances": [1]}, TEXT, "text: 1 is no text"),
+        ({"instances": [None]}, TEXT, "text: null is no text"),
+        ({"instances": [["a"]]}, TEXT, "is no text"),
+        ({"instances": ["\ud800"]}, TEXT, "surrogate"),
+        ({"instances": [{"b64": "%"}]}, TEXT, "base64"),
+        ({"inputs": "a"}, TEXT, "text: must be a list of rows"),
+        ({"instances": ["a"]}, PAIR, r"instances\[0\]: .*text_pair"),
+        ({"instances": [{"text": "a"}]}, PAIR, "text_pair"),
+        ({"inputs": ["a"]}, PAIR, "text_pair"),
+        ({"inputs": {"text": ["a"], "text_pair": []}}, PAIR, "differ"),
+        (
+            {"inputs": {"context": ["a"], "endings": ["x"]}},
+            ENDINGS,
+            "endings: needs lists nested 2 deep",
+        ),
+        (
+            {"inputs": {"context": ["a"] * 2, "endings": [["x"], []]}},
+            ENDINGS,
+            "endings: the lists differ in length",
+        ),
+        ({"inputs": {"a": [[1, 2.5]], "b": [1]}}, NUMBERS, "2.5 is no int32"),
+        ({"inputs": {"a": [[1, True]], "b": [1]}}, NUMBERS, "true is no int32"),
+        ({"inputs": {"a": [[1, 9**30]], "b": [1]}}, NUMBERS, "too large"),
+        ({"inputs": {"a": [[1, 2, 3]], "b": [1]}}, NUMBERS, "shape"),
+        ({"inputs": {"a": [[1, 2]], "b": ["1"]}}, NUMBERS, "is no float32"),
+    ],
+)
+def test_a_request_that_does_not_fit_gets_one_line(request_, inputs, message):
+    with pytest.raises(errors.InputError, match=message) as caught:
+        parse(request_, inputs)
+    assert "\n" not in str(caught.value)
+
+
+def answer(rows, **options):
+    return json.loads(rest_format.response(rows, **options))
+
+
+def objects(*values):
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def test_one_output_has_no_name():
+    rows = {"score": [np.float32(0.5), np.float32(2)]}
+    assert answer(rows, by_row=True) == {"predictions": [0.5, 2]}
+    assert answer(rows, by_row=False) == {"outputs": [0.5, 2]}
+
+
+def test_padding_depends_only_on_the_request():
+    rows = {
+        "entity": [objects(b"Jim", b""), objects(b"", b"")],
+        "start": [np.array([3, -1]), np.array([-1, -1])],
+    }
+    task = "token_classification"
+    assert answer(rows, by_row=True, task=task)["predictions"] == [
+        {"entity": ["Jim"], "start": [3]},
+        {"entity": [], "start": []},
+    ]
+    assert answer(rows, by_row=False, task=task)["outputs"] == {
+        "entity": [["Jim"], [""]],
+        "start": [[3], [-1]],
+    }
+
+
+def test_rows_of_different_batches_are_padded_to_the_longest():
+    words = [objects(b"a", b"b")[None], np.empty([0, 2], object)]
+    probabilities = [np.array([[0.75, 0.25]]), np.zeros([0, 2])]
+    rows = {"words": words, "probabilities": probabilities}
+    assert answer(rows, by_row=False, task="fill_mask")["outputs"] == {
+        "words": [[["a", "b"]], [["", ""]]],
+        "probabilities": [[[0.75, 0.25]], [[0, 0]]],
+    }
+
+
+def test_bytes_that_are_not_utf8_are_base64():
+    rows = {"text": [np.array(b"\xff", object)]}
+    assert answer(rows, by_row=True) == {"predictions": [{"b64": "/w=="}]}

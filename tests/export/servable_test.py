@@ -1,0 +1,143 @@
+"""Tests that exported models are loaded, and computed in correct batches.
+
+python -m pytest tests/export/servable_test.py
+"""
+
+import shutil
+from concurrent import futures
+
+import numpy as np
+import pytest
+
+from export import servable
+from foundation import errors
+
+SETTINGS = servable.BatchSettings(max_batch_size=8, timeout_ms=20)
+
+
+def texts(*values):
+    array = np.empty(len(values), object)
+    array[:] = [value.encode() for value in values]
+    return {"text": array}
+
+
+def predict(model, inputs):
+    parts = model.split(inputs)
+    results = [model.run(servable.DEFAULT_SIGNATURE, part) for part in parts]
+    return servable.join(parts, results)
+
+
+def test_results_are_in_the_order_of_the_request(toys):
+    model = servable.Servable("x", str(toys / "embedding"), SETTINGS)
+    lengths = [3, 5000, 1, 100, 40, 7, 0, 900, *range(30)]
+    given = texts(*("\u00e9" * n for n in lengths))
+    parts = model.split(given)
+    assert max(len(part.rows) for part in parts) == 8
+    assert len({part.length_class for part in parts}) > 3
+    found = predict(model, given)["embedding"]
+    assert np.stack(found).tolist() == [[n, 2 * n] for n in lengths]
+
+
+def test_concurrent_requests_have_common_batches(toys):
+    model = servable.Servable("x", str(toys / "embedding"), SETTINGS)
+    model.warm_up()
+    before = model.num_batches
+    with futures.ThreadPoolExecutor(32) as pool:
+        found = pool.map(lambda n: predict(model, texts("a" * n)), range(32))
+    assert [int(x["embedding"][0][0]) for x in found] == list(range(32))
+    assert 4 <= model.num_batches - before < 20
+
+
+def test_without_batches_each_request_is_computed_by_itself(toys):
+    settings = servable.BatchSettings(max_batch_size=0)
+    model = servable.Servable("x", str(toys / "embedding"), settings)
+    with futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: predict(model, texts("a" * n)), range(8)))
+    assert model.num_batches == 8
+
+
+def test_a_refused_row_does_not_fail_the_others_of_its_batch(toys):
+    model = servable.Servable("x", str(toys / "tagging"), SETTINGS)
+
+    def entities(text):
+        try:
+            return predict(model, texts(text))["entity"][0].tolist()
+        except errors.InputError as error:
+            return str(error)
+
+    given = ["Jim is", "refused", "no", "Ann Berg"] * 4
+    with futures.ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(entities, given))
+    for one, other in zip(given, found, strict=True):
+        names = [word for word in one.split() if word[0].isupper()]
+        if one == "refused":
+            assert other == "a text is refused"
+        else:
+            # Padding depends on the other rows of the batch.
+            assert [x.decode() for x in other if x] == names
+
+
+def test_models_do_not_get_rows_of_each_other(toys):
+    models = servable.open_all(
+        f"a={toys / 'embedding'},b={toys / 'classification'}", SETTINGS
+    )
+
+    def call(n):
+        name = "ab"[n % 2]
+        return set(predict(models[name], texts("x")))
+
+    with futures.ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(call, range(16)))
+    assert all(x == {"embedding"} for x in found[::2])
+    assert all("label" in x for x in found[1::2])
+
+
+def test_numbers_of_endings_may_differ_between_requests(toys):
+    model = servable.Servable("x", str(toys / "multiple_choice"), SETTINGS)
+
+    def choose(count):
+        endings = np.array([[b"a" * (i + 1) for i in range(count)]], object)
+        inputs = {"endings": endings, "context": texts("c")["text"]}
+        return int(predict(model, inputs)["choice"][0])
+
+    counts = [2, 3, 4, 5] * 4 + list(range(2, 40))
+    with futures.ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(choose, counts))
+    assert found == [count - 1 for count in counts]
+
+
+def test_the_highest_version_is_served(toys, tmp_path):
+    for version in ("1", "12", "9"):
+        shutil.copytree(toys / "numbers", tmp_path / "sums" / version)
+    (tmp_path / "sums" / "13").mkdir()  # Not complete.
+    model = servable.Servable("x", str(tmp_path / "sums"))
+    assert (model.version, model.task) == (12, None)
+    inputs = model.metadata["serving_default"]["inputs"]
+    assert inputs["a"]["dtype"] == "DT_INT32"
+
+
+def test_models_are_named_by_their_directories_or_by_the_flag(toys):
+    given = f"{toys}/numbers/, sums={toys}/numbers"
+    assert list(servable.open_all(given)) == ["numbers", "sums"]
+
+
+@pytest.mark.parametrize(
+    "models, message",
+    [
+        ("{0}/numbers,{0}/numbers", "two models are named numbers"),
+        ("a b={0}/numbers", "'a b' is no name"),
+        ("", "no name of a model"),
+        ("{0}/missing", "no saved_model.pb in .*missing"),
+        ("{0}/broken", "broken: cannot be loaded"),
+        ("{0}/export", "export.json"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(toys, tmp_path, models, message):
+    (tmp_path / "numbers").symlink_to(toys / "numbers")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "saved_model.pb").write_bytes(b"no model")
+    shutil.copytree(toys / "numbers", tmp_path / "export")
+    (tmp_path / "export" / "export.json").write_text("[]")
+    with pytest.raises(errors.InputError, match=message) as caught:
+        servable.open_all(models.format(tmp_path))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,212 @@
+"""Tests the server: addresses, errors, limits, metrics and the page.
+
+python -m pytest tests/export/server_test.py
+"""
+
+import asyncio
+import threading
+
+import pytest
+from aiohttp import test_utils
+
+from export import servable, server
+
+LIMITS = server.Limits(
+    max_request_bytes=2000, timeout_seconds=0.5, max_pending_requests=3
+)
+NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
+
+
+@pytest.fixture(scope="module")
+def servables(toys):
+    models = ",".join(str(toys / name) for name in NAMES)
+    opened = servable.open_all(models, servable.BatchSettings(timeout_ms=0))
+    for model in opened.values():
+        model.warm_up()
+    return opened
+
+
+def run(servables, use, limits=LIMITS):
+    """Calls an asynchronous function with a client of a server."""
+
+    async def main():
+        made = server.Server(servables, limits)
+        async with test_utils.TestClient(
+            test_utils.TestServer(made.app)
+        ) as client:
+            return await use(client)
+
+    return asyncio.run(main())
+
+
+def get(servables, path, method="GET", **options):
+    """Returns status and text of one request."""
+
+    async def use(client):
+        response = await client.request(method, path, **options)
+        return response.status, await response.text()
+
+    return run(servables, use)
+
+
+def predict(servables, name, request):
+    async def use(client):
+        path = f"/v1/models/{name}:predict"
+        response = await client.post(path, json=request)
+        assert response.content_type == "application/json"
+        return response.status, await response.json()
+
+    return run(servables, use)
+
+
+def test_predictions_are_returned_by_row_and_by_column(servables):
+    status, found = predict(servables, "embedding", {"instances": ["ab", ""]})
+    assert (status, found) == (200, {"predictions": [[2, 2], [0, 0]]})
+    row = {"context": "c", "endings": ["a", "abc", "ab"]}
+    status, found = predict(servables, "multiple_choice", {"instances": [row]})
+    assert found["predictions"][0]["choice"] == 1
+    status, found = predict(servables, "tagging", {"inputs": ["Ann is", "no"]})
+    assert found["outputs"]["entity"] == [["Ann"], [""]]
+    assert found["outputs"]["end"] == [[3], [-1]]
+    row = {"a": 1, "b": 0.5}
+    path = "numbers/versions/1"
+    assert predict(servables, path, {"instances": [row] * 2}) == (
+        200,
+        {"predictions": [1.5, 1.5]},
+    )
+
+
+@pytest.mark.parametrize(
+    "path, method, body, status, message",
+    [
+        ("/v1/models/embedding:predict", "POST", b"{", 400, "not JSON"),
+        ("/v1/models/tagging:predict", "POST", None, 400, "refused"),
+        ("/v1/models/none:predict", "POST", b"{}", 404, "no model none"),
+        ("/v1/models/none", "GET", None, 404, "no model none"),
+        ("/v1/models/none/metadata", "GET", None, 404, "no model none"),
+        ("/v1/models/numbers/versions/2", "GET", None, 404, "version 2"),
+        ("/v1/models/embedding:predict", "GET", None, 405, "Not Allowed"),
+        ("/v1/models/embedding:classify", "POST", b"{}", 404, "Not Found"),
+        ("/v2", "GET", None, 404, "Not Found"),
+        ("/v1/models/embedding:predict", "POST", b" " * 2001, 413, "2000"),
+    ],
+)
+def test_errors_are_one_line(servables, path, method, body, status, message):
+    if "tagging" in path:
+        body = b'{"instances": ["refused"]}'
+    found, text = get(servables, path, method, data=body)
+    assert found == status
+    assert text.startswith('{"error": "') and message in text
+    assert "\\n" not in text
+
+
+def test_status_and_metadata_are_those_of_tensorflow_serving(servables):
+    status, text = get(servables, "/v1/models/embedding")
+    assert status == 200 and '"state": "AVAILABLE"' in text
+
+    async def use(client):
+        response = await client.get("/v1/models/embedding/metadata")
+        return await response.json()
+
+    found = run(servables, use)
+    assert found["model_spec"] == {
+        "name": "embedding",
+        "signature_name": "",
+        "version": "1",
+    }
+    signatures = found["metadata"]["signature_def"]["signature_def"]
+    text = signatures["serving_default"]["inputs"]["text"]
+    assert text["dtype"] == "DT_STRING"
+    assert text["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
+
+
+class Waiting:
+    """A model that answers when the test lets it."""
+
+    name, version, task, num_batches = "slow", 1, None, 0
+
+    def __init__(self, model):
+        """Wraps a model."""
+        self._model = model
+        self.signatures = model.signatures
+        self.may_answer = threading.Event()
+
+    def split(self, inputs):
+        return self._model.split(inputs)
+
+    def run(self, signature_name, part):
+        self.may_answer.wait(10)
+        return self._model.run(signature_name, part)
+
+
+def test_slow_and_too_many_requests_are_refused(servables):
+    model = Waiting(servables["embedding"])
+
+    async def use(client):
+        path, request = "/v1/models/slow:predict", {"instances": ["a"]}
+        pending = [client.post(path, json=request) for _ in range(5)]
+        found = await asyncio.gather(*pending)
+        statuses = sorted(response.status for response in found)
+        model.may_answer.set()
+        return statuses, (await client.post(path, json=request)).status
+
+    statuses, later = run({"slow": model}, use)
+    # 503: too many at the same time; 504: not answered in time.
+    assert statuses == [503, 503, 504, 504, 504]
+    assert later == 200
+
+
+def test_a_body_that_does_not_arrive_ends_in_a_timeout(servables):
+    async def use(client):
+        async def body():
+            yield b'{"instances":'
+            await asyncio.sleep(2)
+
+        path = "/v1/models/embedding:predict"
+        return (await client.post(path, data=body())).status
+
+    assert run(servables, use) == 504
+
+
+def test_metrics_count_requests_rows_and_batches(servables):
+    async def use(client):
+        path = "/v1/models/classification:predict"
+        await client.post(path, json={"instances": ["a", "b", "c"]})
+        await client.post(path, data=b"{")
+        await client.get("/x/y")
+        return await (await client.get("/metrics")).text()
+
+    lines = run(servables, use).splitlines()
+    model = 'model="classification"'
+    assert f'bert_requests_total{{{model},status="200"}} 1.0' in lines
+    assert f'bert_requests_total{{{model},status="400"}} 1.0' in lines
+    assert 'bert_requests_total{model="",status="404"} 1.0' in lines
+    assert f"bert_rows_total{{{model}}} 3.0" in lines
+    assert f"bert_request_seconds_count{{{model}}} 2.0" in lines
+    assert "bert_pending_requests 1.0" in lines
+    batches = [x for x in lines if x.startswith(f"bert_batches_total{{{model}")]
+    assert float(batches[0].split()[1]) >= 1
+    assert any(x.startswith("process_resident_memory_bytes") for x in lines)
+
+
+def test_the_page_is_complete_and_names_the_models(servables):
+    async def use(client):
+        response = await client.get("/")
+        return await response.text(), dict(response.headers)
+
+    text, headers = run(servables, use)
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert '"task": "token_classification"' in text
+    # Nothing is read from other servers.
+    assert "http:" not in text and "https:" not in text and "{{" not in text
+
+
+def test_names_in_the_page_are_escaped(servables):
+    model = Waiting(servables["embedding"])
+    model.task = "</script><script>alert(1)"
+    status, text = get({"slow": model}, "/")
+    assert status == 200 and "<script>alert" not in text
+
+
+def test_healthz_is_ok(servables):
+    assert get(servables, "/healthz") == (200, "ok\n")

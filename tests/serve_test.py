@@ -1,0 +1,119 @@
+"""Tests serve.py as a process: its flags, and how it ends.
+
+python -m pytest tests/serve_test.py
+"""
+
+import concurrent.futures
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.export import toy_models
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return toy_models.embedding(tmp_path_factory.mktemp("models") / "lengths")
+
+
+def command(repository, *flags):
+    return [sys.executable, str(repository / "serve.py"), *flags]
+
+
+def start(repository, *flags):
+    """Starts a server; returns the process and its port."""
+    process = subprocess.Popen(
+        command(repository, "--port=0", *flags),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        found = re.search(r"serving at http://127\.0\.0\.1:(\d+)/", line)
+        if found:
+            return process, int(found[1])
+    pytest.fail(f"the server ended with code {process.wait()}")
+
+
+def call(connection, text):
+    body = json.dumps({"instances": [text]})
+    connection.request("POST", "/v1/models/lengths:predict", body)
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    assert response.status == 200, answer
+    assert answer == {"predictions": [[len(text), len(text)]]}
+    return response.getheader("Connection") == "close"
+
+
+def client(port, number):
+    """Sends requests until the server closes the connection.
+
+    Returns the number of answers.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    answered, is_last = 0, False
+    while not is_last:
+        is_last = call(connection, "a" * (answered % 50 + number))
+        answered += 1
+    return answered
+
+
+def test_accepted_requests_are_answered_after_sigterm(repository, model):
+    process, port = start(repository, f"--models={model}", "--max_batch_size=4")
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(client, port, n) for n in range(8)]
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        # Every client gets a last answer, which closes its connection.
+        answered = [x.result() for x in clients]
+    assert process.wait(20) == 0
+    assert min(answered) > 1
+    assert "ended: 0 requests are pending" in process.stderr.read()
+    with pytest.raises(OSError):
+        client(port, 1)
+
+
+def test_an_idle_connection_does_not_keep_the_server(repository, model):
+    process, port = start(repository, f"--models={model}")
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    call(connection, "abc")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+
+
+def test_a_used_port_is_one_line(repository, model):
+    process, port = start(repository, f"--models={model}")
+    try:
+        done = subprocess.run(
+            command(repository, f"--models={model}", f"--port={port}"),
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        process.kill()
+        process.wait()
+    assert done.returncode == 2
+    assert f"--port={port}" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--models=missing", "there is no saved_model.pb in missing"),
+        ("--port=70000", "at most 65535"),
+        ("--max_batch_size=-1", "at least 0"),
+        ("--request_timeout=0", "above 0"),
+    ],
+)
+def test_wrong_flags_are_one_line(repository, flag, message):
+    flags = [flag] if "models" in flag else ["--models=x", flag]
+    done = subprocess.run(
+        command(repository, *flags), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert message in done.stderr and len(done.stderr.splitlines()) == 1
