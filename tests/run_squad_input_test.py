@@ -107,3 +107,11 @@ def test_nothing_to_learn_is_refused(root, capsys):
         run(root, "nothing", "--do_train", train_file=path)
     assert caught.value.code == 2
     assert "no paragraph has a token" in capsys.readouterr().err
+
+
+def test_a_file_of_another_language_is_noticed(learned, root, caplog):
+    path = save(root / "hindi.json", ("x", "\u092d\u093e\u0930 w1", ("w1", 4)))
+    flags = {"init_checkpoint": learned[1], "predict_file": path}
+    run(root, "hindi", "--do_predict", **flags)
+    assert "hindi.json: 50 % of its tokens are [UNK]" in caplog.text
+    assert "train1.json: " not in caplog.text

@@ -15,6 +15,7 @@ from typing import Any
 from absl import logging
 from keras import ops
 
+from data import features as features_lib
 from data.features import Features
 from foundation import errors, file_system
 from jobs import finetuning, run_config, run_files
@@ -180,6 +181,10 @@ def open_job(
     data: SquadData,
 ) -> finetuning.Job:
     """Returns the job that trains and evaluates models."""
+    for found in filter(None, (data.train, data.predict)):
+        features_lib.warn_of_unknown(
+            found.path, start.tokenizer, found.contexts
+        )
     strategy = finetuning.open_strategy(config, start)
 
     @functools.cache

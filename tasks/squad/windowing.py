@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import logging
 
 from data import features as features_lib
 from data import schema
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import errors
 from tasks.squad import dataset
 
 FIRST_UNIQUE_ID = 1000000000

@@ -331,3 +331,23 @@ def test_permitted_lengths_rise_to_the_longest(longest, step):
     assert all(n % 8 == 0 for n in lengths[:-1])
     if step == "coarse":
         assert len(lengths) <= 6
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        (["w1 w2 w3"] * 9 + ["?"], None),
+        (["w1 w2 ?"], "33.3 % of its tokens are [UNK], 0 % single letters"),
+        (["w1 abab", "w2"], "0 % of its tokens are [UNK], 50 % single letters"),
+        (["", " "], None),
+        ([], None),
+    ],
+    ids=["fits", "unknown", "letters", "blank", "empty"],
+)
+def test_a_vocabulary_of_another_language_is_noticed(texts, shown, caplog):
+    letters = ["a", "##a", "##b"]
+    words = vocabulary.Vocabulary.from_tokens([*SPECIAL, *WORDS, *letters])
+    tokenizer = wordpiece.Tokenizer(words, do_lower_case=False)
+    features.warn_of_unknown("x.tsv", tokenizer, texts)
+    assert ("x.tsv: " in caplog.text) == (shown is not None)
+    assert (shown or "") in caplog.text
