@@ -147,6 +147,7 @@ from tasks.classification import (
     sentence_files,
     sentence_job,
     sentence_outputs,
+    sentence_predictions,
     sentence_tasks,
 )
 from weights import task_files
@@ -188,12 +189,11 @@ def main(config: ClassifierConfig) -> None:
     if config.do_eval:
         writer.evaluation(task_model.evaluate(), step)
     for split in task.test_splits if config.do_predict else ():
-        predicted = task_model.predict(
-            job.features(split), config.predict_batch_size
-        )
-        writer.predictions(
+        sentence_predictions.predict(
+            task,
             split,
-            predicted["logits"],
+            task_model,
+            files,
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )

@@ -10,15 +10,16 @@ A sentence task is one of four kinds:
 Every example has the number of its line, for error messages.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from foundation import errors
 
@@ -28,45 +29,108 @@ _SEPARATOR = ","  # Between the labels of one example.
 _ARE_FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
 _MANY_CLASSES = 1000
 _SHOWN = 8
+_LARGEST_VALUE = float(np.finfo(np.float32).max)
+_MAX_IDS = 100_000  # Are compared with each other.
 _INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Examples:
-    """N examples of K sequences each; K is 1 except for multiple choice.
+class Example(NamedTuple):
+    """One example and where it is.
 
-    Attributes:
-      path: the file.
-      lines: N line numbers in it, counted from 1.
-      guids: N names.
-      first: N * K texts, K of the first example first.
-      second: as many, or None if sequences are single sentences.
-      labels: N labels as written, or lists of them, or None.
-      num_choices: K.
+    path: the file.
+    line: its first line in the file, counted from 1.
+    guid: its name.
+    first: its text, or the first of a pair; of multiple choice, the beginning.
+    second: nothing, the second text of a pair, or the K endings.
+    label: as written; a list of labels; None in sets without labels.
     """
 
     path: str
-    lines: Sequence[int]
-    guids: Sequence[str]
-    first: Sequence[str]
-    second: Sequence[str] | None = None
-    labels: Sequence[str | list[str]] | None = None
-    num_choices: int = 1
+    line: int
+    guid: str
+    first: str
+    second: Sequence[str] = ()
+    label: str | list[str] | None = None
+
+    @property
+    def where(self) -> str:
+        """Names file and line, for a message."""
+        return f"{self.path}:{self.line}"
+
+
+class Examples:
+    """A set of examples, which every iteration reads from the files again.
+
+    Attributes:
+      path: the files as the user named them.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Example]], path: str):
+        """Reads nothing yet; `read` returns all examples in order."""
+        self._read = read
+        self.path = path
+
+    def __iter__(self) -> Iterator[Example]:
+        """Reads the examples."""
+        return iter(self._read())
 
     def __len__(self) -> int:
         """Returns N."""
-        return len(self.guids)
+        return self._summary.count
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of texts and labels, whatever files they are from."""
+        return self._summary.digest
+
+    @property
+    def num_choices(self) -> int:
+        """K, the number of sequences of an example."""
+        return self._summary.num_choices
 
     @functools.cached_property
-    def digest(self) -> str:
-        """The SHA-256 of texts and labels, whatever file they are from."""
-        columns = [self.first, self.second, self.labels]
-        text = json.dumps(columns, ensure_ascii=True)
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
+    def _summary(self) -> "_Summary":
+        digest, count, num_choices = hashlib.sha256(), 0, 1
+        guids: set[str] = set()
+        empty, repeated = _Rows(), _Rows()
+        for example in self:
+            count += 1
+            row = example.first, example.second, example.label
+            digest.update(json.dumps(row).encode("ascii"))
+            num_choices = max(num_choices, len(example.second))
+            if not example.first:
+                empty.add(example)
+            if example.guid in guids:
+                repeated.add(example)
+            elif count <= _MAX_IDS:
+                guids.add(example.guid)
+        if not count:
+            raise errors.InputError(f"{self.path}: has no examples")
+        empty.warn("no text")
+        repeated.warn("the same id as an earlier row")
+        return _Summary(count, digest.hexdigest(), num_choices)
 
-    def where(self, number: int) -> str:
-        """Returns "path:line" of an example, for a message."""
-        return f"{self.path}:{self.lines[number]}"
+
+class _Rows:
+    """Counts rows of one kind, for a warning."""
+
+    def __init__(self):
+        self._count, self._first = 0, ""
+
+    def add(self, example: Example) -> None:
+        self._count += 1
+        self._first = self._first or example.where
+
+    def warn(self, what: str) -> None:
+        if self._count:
+            text = "%s: %s, one of %d such row(s)"
+            logging.warning(text, self._first, what, self._count)
+
+
+class _Summary(NamedTuple):
+    count: int
+    digest: str
+    num_choices: int
 
 
 def find_labels(examples: Examples, kind: str) -> list[str]:
@@ -79,17 +143,18 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     if kind == REGRESSION:
         return []
     spelled: dict[str, str] = {}  # "1" and "1.0" are one label: "1".
-    counts = set()
-    for labels in _labels_of_each(examples, kind):
+    counts, first = set(), None
+    for example in examples:
+        labels = _labels_of(example, kind)
+        first = first or (example, labels)
         counts.add(len(labels))
         for label in labels:
             key = _key(label)
             spelled[key] = min(spelled.get(key, label), label, key=len)
     found = set(spelled.values())
-    # More than two flags repeat a value, which `_labels_of_each` refuses.
+    # More than two flags repeat a value, which `_labels_of` refuses.
     if kind == MULTI_LABEL and _ARE_FLAGS >= found and counts == {2}:
-        labels = next(_labels_of_each(examples, kind))
-        raise _flags_error(examples, 0, labels)
+        raise _flags_error(*first)
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
             f"{examples.path}: {len(found)} different label(s), "
@@ -111,89 +176,89 @@ def unnamed(count: int) -> list[str]:
 
 
 def encode_labels(
-    examples: Examples, kind: str, labels: Sequence[str]
+    examples: Iterable[Example], kind: str, labels: Sequence[str]
 ) -> np.ndarray:
     """Returns int64 [N, 1], float32 [N, 1], or int64 [N, C] if MULTI_LABEL.
 
     Raises:
       InputError: a label is missing or unknown; names file and line.
     """
-    if examples.labels is None:
-        raise errors.InputError(f"{examples.path}: has no labels")
     if kind == REGRESSION:
-        return _encode_values(examples)
+        values = np.array([_value(x) for x in examples], np.float32)
+        return values[:, None]
     # Stored labels may have spaces around them.
     numbers = {_key(label.strip()): i for i, label in enumerate(labels)}
     if list(labels) == unnamed(len(labels)):
         numbers |= {_key(str(i)): i for i in range(len(labels))}
-    if kind == MULTI_LABEL:
-        rows = np.zeros((len(examples), len(labels)), np.int64)
-    else:
-        rows = np.zeros((len(examples), 1), np.int64)
-    for i, found in enumerate(_labels_of_each(examples, kind)):
-        for label in found:
-            number = numbers.get(_key(label))
-            if number is None:
-                raise errors.InputError(
-                    f"{examples.where(i)}: label {label!r} is none of: "
-                    f"{', '.join(labels[:_SHOWN])}"
-                    + (", ..." if len(labels) > _SHOWN else "")
-                )
-            if kind == MULTI_LABEL:
-                rows[i, number] = 1
-            else:
-                rows[i, 0] = number
+    found: list[list[int]] = []
+    for example in examples:
+        names = _labels_of(example, kind)
+        ids = [numbers.get(_key(name)) for name in names]
+        if None in ids:
+            raise errors.InputError(
+                f"{example.where}: label {names[ids.index(None)]!r} is none "
+                f"of: {', '.join(labels[:_SHOWN])}"
+                + (", ..." if len(labels) > _SHOWN else "")
+            )
+        found.append(ids)
+    if kind != MULTI_LABEL:
+        return np.array(found, np.int64)
+    rows = np.zeros((len(found), len(labels)), np.int64)
+    for row, ids in zip(rows, found, strict=True):
+        row[ids] = 1
     return rows
 
 
-def _encode_values(examples: Examples) -> np.ndarray:
-    values = np.zeros((len(examples), 1), np.float32)
-    for i, given in enumerate(examples.labels):
-        try:
-            values[i, 0] = float(given)
-        except (TypeError, ValueError):
-            values[i, 0] = np.nan
-        if not np.isfinite(values[i, 0]):
+def _value(example: Example) -> float:
+    """Returns the label of a regression."""
+    try:
+        value = float(_given(example))
+    except (TypeError, ValueError):
+        value = math.nan
+    if not abs(value) <= _LARGEST_VALUE:
+        raise errors.InputError(
+            f"{example.where}: {example.label!r} is not a number"
+        )
+    return value
+
+
+def _given(example: Example) -> str | list[str]:
+    if example.label is None:
+        raise errors.InputError(f"{example.path}: has no labels")
+    return example.label
+
+
+def _labels_of(example: Example, kind: str) -> list[str]:
+    """Returns the labels of an example: one, or any number if MULTI_LABEL."""
+    given = _given(example)
+    if kind == MULTI_LABEL:
+        if isinstance(given, str):
+            given = given.split(_SEPARATOR)
+        bad = next((x for x in given if _SEPARATOR in x), None)
+        if bad is not None:  # Predictions could not be written.
             raise errors.InputError(
-                f"{examples.where(i)}: {given!r} is not a number"
+                f"{example.where}: label {bad!r} has a comma, "
+                "which separates labels"
             )
-    return values
+        found = [label for label in map(str.strip, given) if label]
+        if len(set(found)) < len(found) and _ARE_FLAGS.issuperset(found):
+            raise _flags_error(example, found)
+        return found
+    if isinstance(given, list):
+        raise errors.InputError(
+            f"{example.where}: {len(given)} labels in a list; "
+            f"--problem_type={MULTI_LABEL} takes several"
+        )
+    if not given.strip():
+        raise errors.InputError(f"{example.where}: the label is empty")
+    return [given.strip()]
 
 
-def _flags_error(
-    examples: Examples, i: int, found: Sequence[str]
-) -> errors.InputError:
+def _flags_error(example: Example, found: Sequence[str]) -> errors.InputError:
     return errors.InputError(
-        f"{examples.where(i)}: {','.join(found)} is a flag for each label; "
+        f"{example.where}: {','.join(found)} is a flag for each label; "
         "wanted: the names of the example's labels"
     )
-
-
-def _labels_of_each(examples: Examples, kind: str) -> Iterator[list[str]]:
-    """Yields each example's labels: one, or any number if MULTI_LABEL."""
-    for i, given in enumerate(examples.labels or ()):
-        if kind == MULTI_LABEL:
-            if isinstance(given, str):
-                given = given.split(_SEPARATOR)
-            bad = next((x for x in given if _SEPARATOR in x), None)
-            if bad is not None:  # Predictions could not be written.
-                raise errors.InputError(
-                    f"{examples.where(i)}: label {bad!r} has a comma, "
-                    "which separates labels"
-                )
-            found = [label for label in map(str.strip, given) if label]
-            if len(set(found)) < len(found) and _ARE_FLAGS.issuperset(found):
-                raise _flags_error(examples, i, found)
-            yield found
-        elif isinstance(given, list):
-            raise errors.InputError(
-                f"{examples.where(i)}: {len(given)} labels in a list; "
-                f"--problem_type={MULTI_LABEL} takes several"
-            )
-        elif not given.strip():
-            raise errors.InputError(f"{examples.where(i)}: the label is empty")
-        else:
-            yield [given.strip()]
 
 
 def _key(label: str) -> str:

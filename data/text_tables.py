@@ -1,26 +1,30 @@
-"""Tables of text as people have them: rows of .tsv, .csv and .jsonl files.
+"""Tables of text as streams of rows: .csv, .tsv, .jsonl and .parquet files.
 
-Files are read as streams. They may end in .gz or .bz2, and begin with a
-byte-order mark. Every row has the number of its first line. Blank lines are
-skipped, except in a table of one column, where each is an empty text. Anything
-else that does not fit is an InputError that names the file and the line.
+Text files may be compressed, and begin with a byte-order mark. Every row has
+the number of its first line (in Parquet, of the row). Blank lines are skipped,
+except in a table of one column, where each is an empty text. Anything else that
+does not fit is an InputError that names the file and the line.
 """
 
 import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from absl import logging
+import tensorflow as tf
 
 from data import corpus
-from data.examples import Examples
+from data.examples import Example
 from foundation import errors, file_system
 
-FORMATS = ("csv", "tsv", "jsonl")
+FORMATS = ("csv", "tsv", "jsonl", "parquet")
+STANDARD_INPUT = "-"
 _LONGEST_FIELD = 1 << 28
+_ROWS_AT_ONCE, _BUFFER_BYTES = 1024, 1 << 18  # Of Parquet.
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
 
@@ -28,8 +32,50 @@ _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
 class Row(NamedTuple):
     """One row and the number of its first line."""
 
+    path: str
     line: int
-    cells: Any  # A list (empty for a blank line), or a JSON line's object.
+    cells: Any  # A list (empty for a blank line), or a mapping of names.
+
+    @property
+    def where(self) -> str:
+        """Names file and line, for a message."""
+        return f"{self.path}:{self.line}"
+
+
+def expand(name: str, endings: Sequence[str]) -> list[str]:
+    """Returns the files of a name, a glob or a folder, sorted.
+
+    Args:
+      name: of a file (its compressed form is found too), a pattern, or a folder
+        of such files; STANDARD_INPUT for itself.
+      endings: of the files in a folder, e.g. ["csv"].
+
+    Raises:
+      InputError: there is none.
+    """
+    if name == STANDARD_INPUT or file_system.is_file(name):
+        return [name]
+    if not file_system.is_folder(name) and not any(x in name for x in "*?["):
+        return [file_system.find(name)]
+    pattern, kind = name, ""
+    if file_system.is_folder(name):
+        pattern = os.path.join(name, "*")
+        kind = f" .{' or .'.join(endings)}"
+    suffixes = tuple(
+        f".{ending}{compressed}"
+        for ending in endings
+        for compressed in ("", *file_system.COMPRESSED)
+    )
+    paths = [
+        path
+        for path in sorted(tf.io.gfile.glob(pattern))
+        if not os.path.basename(path).startswith(".")
+        and path.endswith(suffixes if kind else "")
+        and not file_system.is_folder(path)
+    ]
+    if not paths:
+        raise errors.InputError(f"{name}: no{kind} file there")
+    return paths
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:
@@ -37,17 +83,33 @@ def lines(path: str) -> Iterator[tuple[int, str]]:
 
     Only a newline ends a line: text may contain U+2028 and similar characters.
     """
+    for first, text in _blocks(path):
+        block = text.removesuffix("\n").split("\n")
+        for number, line in enumerate(block, first):
+            yield number, line.removesuffix("\r")
+
+
+def _blocks(path: str) -> Iterator[tuple[int, str]]:
+    """Yields complete lines of a file, and the number of the first."""
+    if path == STANDARD_INPUT:
+        for number, data in enumerate(sys.stdin.buffer, 1):
+            text = file_system.decode(data, "standard input", number)
+            yield number, text.removeprefix("\ufeff") if number == 1 else text
+        return
     for block in corpus.read_blocks([path]):
-        data = block.data.removesuffix(b"\n")
-        for number, line in enumerate(data.split(b"\n"), block.first_line):
-            text = file_system.decode(line, path, number)
-            yield number, text.removesuffix("\r")
+        text = file_system.decode(block.data, path, block.first_line)
+        if "\0" in text:
+            line = block.first_line + text.count("\n", 0, text.index("\0"))
+            raise errors.InputError(
+                f"{path}:{line}: a zero byte: UTF-16 or a binary file?"
+            )
+        yield block.first_line, text
 
 
 def read_tsv(path: str) -> Iterator[Row]:
     """Yields tab-separated rows; quotation marks are text, as in GLUE."""
     for number, line in lines(path):
-        yield Row(number, line.split("\t") if line else [])
+        yield Row(path, number, line.split("\t") if line else [])
 
 
 def read_csv(path: str, separator: str = ",") -> Iterator[Row]:
@@ -56,10 +118,9 @@ def read_csv(path: str, separator: str = ",") -> Iterator[Row]:
 
     def text() -> Iterator[str]:
         nonlocal first_line
-        for block in corpus.read_blocks([path]):
-            decoded = file_system.decode(block.data, path, block.first_line)
-            first_line = first_line or decoded.lstrip().partition("\n")[0]
-            yield from io.StringIO(decoded, newline="")
+        for _, block in _blocks(path):
+            first_line = first_line or block.lstrip().partition("\n")[0]
+            yield from io.StringIO(block, newline="")
 
     csv.field_size_limit(_LONGEST_FIELD)
     end = 0
@@ -67,7 +128,7 @@ def read_csv(path: str, separator: str = ",") -> Iterator[Row]:
         reader = csv.reader(text(), delimiter=separator, strict=True)
         for cells in reader:
             begin, end = end + 1, reader.line_num
-            yield Row(begin, cells)
+            yield Row(path, begin, cells)
     except csv.Error as error:
         header = first_line.split(separator)
         raise errors.InputError(
@@ -75,8 +136,7 @@ def read_csv(path: str, separator: str = ",") -> Iterator[Row]:
         ) from None
 
 
-def read_jsonl(path: str) -> Iterator[Row]:
-    """Yields the object of each line."""
+def _read_jsonl(path: str) -> Iterator[Row]:
     for number, line in lines(path):
         if not line.strip():
             continue
@@ -88,19 +148,46 @@ def read_jsonl(path: str) -> Iterator[Row]:
             ) from None
         if not isinstance(value, dict):
             raise errors.InputError(f"{path}:{number}: not a JSON object")
-        yield Row(number, value)
+        yield Row(path, number, value)
 
 
-def read_named(path: str, form: str) -> Iterator[Row]:
-    """Yields every row as a mapping of column names, which a header gives.
+def _read_parquet(path: str) -> Iterator[Row]:
+    import pyarrow
+    from pyarrow import parquet
 
-    Quotation marks in a .tsv are text, except around a cell that is quoted as
-    in a .csv. A .tsv with tabs or newlines in quoted cells is accepted if every
-    row then has the header's number of columns.
+    try:
+        with file_system.open_binary(path) as raw:
+            # A row group may be larger than the memory.
+            file = parquet.ParquetFile(
+                raw, buffer_size=_BUFFER_BYTES, pre_buffer=False
+            )
+            batches = file.iter_batches(_ROWS_AT_ONCE)
+            rows = (cells for batch in batches for cells in batch.to_pylist())
+            for number, cells in enumerate(rows, 1):
+                yield Row(path, number, cells)
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise errors.InputError(
+            f"{path}: not Parquet, or damaged: {reason}"
+        ) from None
+
+
+def read_named(paths: Iterable[str], form: str) -> Iterator[Row]:
+    """Yields every row of some files as a mapping of column names.
+
+    The header of each file names its columns. Quotation marks in a .tsv are
+    text, except around a cell that is quoted as in a .csv. A .tsv with tabs or
+    newlines in quoted cells is accepted if every row then has the header's
+    number of columns.
     """
-    if form == "jsonl":
-        yield from read_jsonl(path)
-        return
+    read = {"jsonl": _read_jsonl, "parquet": _read_parquet}.get(form)
+    for path in paths:
+        yield from read(path) if read else _read_below_header(path, form)
+
+
+def _read_below_header(path: str, form: str) -> Iterator[Row]:
     rows = (read_csv if form == "csv" else read_tsv)(path)
     header = next(filter(None, (row.cells for row in rows)), None)
     if header is None:
@@ -112,31 +199,32 @@ def read_named(path: str, form: str) -> Iterator[Row]:
             raise errors.InputError(
                 f"{path}: the header names the column {name!r} twice"
             )
-    for line, cells in _filled(rows, header):
+    for row in _filled(rows, header):
+        cells = row.cells
         if len(cells) != len(header):
             if form == "tsv" and _is_quoted_tsv(path, header):
-                for row in _filled(read_csv(path, "\t"), header):
-                    if row.line >= line:
-                        cells = dict(zip(header, row.cells, strict=True))
-                        yield Row(row.line, cells)
+                for quoted in _filled(read_csv(path, "\t"), header):
+                    if quoted.line >= row.line:
+                        cells = zip(header, quoted.cells, strict=True)
+                        yield quoted._replace(cells=dict(cells))
                 return
             raise errors.InputError(
-                f"{path}:{line}: {len(cells)} columns, but the header "
-                f"has {len(header)}{_other_separator(header, form)}"
+                f"{row.where}: {len(cells)} columns, but the header has "
+                f"{len(header)}{_other_separator(header, form)}"
                 f"{_open_quote(cells, form)}"
             )
         if form == "tsv":
             cells = map(_unquoted, cells)
-        yield Row(line, dict(zip(header, cells, strict=True)))
+        yield Row(path, row.line, dict(zip(header, cells, strict=True)))
 
 
 def _filled(rows: Iterator[Row], header: Sequence[str]) -> Iterator[Row]:
     """Skips blank lines, except in a table of one column."""
-    for line, cells in rows:
+    for row in rows:
         if len(header) == 1:
-            yield Row(line, cells or [""])
-        elif cells and (len(cells) > 1 or cells[0].strip()):
-            yield Row(line, cells)
+            yield row if row.cells else row._replace(cells=[""])
+        elif len(row.cells) > 1 or (row.cells and row.cells[0].strip()):
+            yield row
 
 
 def _is_quoted_tsv(path: str, header: Sequence[str]) -> bool:
@@ -149,67 +237,47 @@ def _is_quoted_tsv(path: str, header: Sequence[str]) -> bool:
 
 
 def read_examples(
-    path: str,
+    paths: Sequence[str],
     form: str,
     *,
     text_column: str,
     text_pair_column: str | None = None,
     label_column: str | None = None,
     id_column: str | None = None,
-) -> Examples:
-    """Reads the examples of a user's own task.
+) -> Iterator[Example]:
+    """Yields the examples of a user's own task.
 
     Args:
-      path: the file.
+      paths: the files.
       form: one of FORMATS.
       text_column: of the text, or of the first text of a pair.
       text_pair_column: of the second text.
       label_column: None for examples without labels.
       id_column: None numbers the examples.
     """
-    path = file_system.find(path)
-    columns = {
-        flag: (name, convert, [])
-        for flag, name, convert in (
-            ("--text_column", text_column, _text),
-            ("--text_pair_column", text_pair_column, _text),
-            ("--label_column", label_column, _label),
-            ("--id_column", id_column, _as_text),
+    columns = [
+        ("--text_column", text_column, _text),
+        ("--text_pair_column", text_pair_column, _text),
+        ("--label_column", label_column, _label),
+        ("--id_column", id_column, _as_text),
+    ]
+    for number, row in enumerate(read_named(paths, form)):
+        first, second, label, guid = (
+            name and convert(row, name, require(row, name, form, flag))
+            for flag, name, convert in columns
         )
-        if name
-    }
-    numbers = []
-    for row in read_named(path, form):
-        numbers.append(row.line)
-        for flag, (name, convert, values) in columns.items():
-            cell = require(path, row, name, form, flag)
-            values.append(convert(path, row, name, cell))
-    if not numbers:
-        raise errors.InputError(f"{path}: has no examples")
-    found = {flag: values for flag, (_, _, values) in columns.items()}
-    texts = found["--text_column"]
-    empty = [n for n, text in zip(numbers, texts, strict=True) if not text]
-    if empty:
-        logging.warning(
-            "%s:%d: no text, one of %d such row(s)", path, empty[0], len(empty)
-        )
-    return Examples(
-        path=path,
-        lines=numbers,
-        guids=found.get("--id_column") or list(map(str, range(len(numbers)))),
-        first=texts,
-        second=found.get("--text_pair_column"),
-        labels=found.get("--label_column"),
-    )
+        if id_column is None:
+            guid = str(number)
+        pair = () if text_pair_column is None else (second,)
+        yield Example(row.path, row.line, guid, first, pair, label)
 
 
 def require(
-    path: str, row: Row, name: str, form: str = "csv", flag: str | None = None
+    row: Row, name: str, form: str = "csv", flag: str | None = None
 ) -> Any:
     """Returns the cell of a named column.
 
     Args:
-      path: the file, for the message.
       row: of read_named.
       name: the column.
       form: one of FORMATS.
@@ -220,10 +288,11 @@ def require(
     """
     if name not in row.cells:
         names = list(row.cells)
+        shown = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
         chosen = f" ({flag} chooses it)" if flag else ""
         raise errors.InputError(
-            f"{path}:{row.line}: no column {name!r}, only: {_names(names)}"
-            f"{chosen}{_other_separator(names, form)}"
+            f"{row.where}: no column {name!r}, only: {shown}{chosen}"
+            f"{_other_separator(names, form)}"
         )
     return row.cells[name]
 
@@ -253,34 +322,29 @@ def _open_quote(cells: Sequence[str], form: str) -> str:
     return "; text of several lines needs quotes and commas (--task_name=csv)"
 
 
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:8])
-    return shown + (", ..." if len(names) > 8 else "")
-
-
-def _text(path: str, row: Row, name: str, value: Any) -> str:
+def _text(row: Row, name: str, value: Any) -> str:
     """Returns a text; JSON's null is an empty one, like an empty cell."""
-    return "" if value is None else _as_text(path, row, name, value)
+    return "" if value is None else _as_text(row, name, value)
 
 
-def _label(path: str, row: Row, name: str, value: Any) -> str | list[str]:
+def _label(row: Row, name: str, value: Any) -> str | list[str]:
     def word(value: Any) -> str:
         if isinstance(value, bool):
             return str(value).lower()
-        return _as_text(path, row, name, value)
+        return _as_text(row, name, value)
 
     if value is None:
         return ""
     return list(map(word, value)) if isinstance(value, list) else word(value)
 
 
-def _as_text(path: str, row: Row, name: str, value: Any) -> str:
+def _as_text(row: Row, name: str, value: Any) -> str:
     is_text = isinstance(value, (str, int, float))
     is_text = is_text and not isinstance(value, bool)
     # JSON's NaN and Infinity denote missing values.
     if not is_text or (isinstance(value, float) and not math.isfinite(value)):
         raise errors.InputError(
-            f"{path}:{row.line}: {name!r} is no text but {value!r:.40}"
+            f"{row.where}: {name!r} is no text but {value!r:.40}"
         )
     text = str(value)
     try:
@@ -288,7 +352,7 @@ def _as_text(path: str, row: Row, name: str, value: Any) -> str:
     except UnicodeEncodeError as error:
         # JSON can contain "\ud800", half of a pair, which UTF-8 cannot.
         raise errors.InputError(
-            f"{path}:{row.line}: {name!r} holds {text[error.start]!r}, "
+            f"{row.where}: {name!r} holds {text[error.start]!r}, "
             "which is no character"
         ) from None
     return text

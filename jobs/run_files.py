@@ -72,6 +72,14 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     file_system.write_json(path, dict(sorted(values.items())))
 
 
+def weights_digest(model: Any) -> str:
+    """Returns the SHA-256 of a model's weights."""
+    sha = hashlib.sha256()
+    for variable in model.weights:
+        sha.update(keras.ops.convert_to_numpy(variable).tobytes())
+    return sha.hexdigest()
+
+
 def set_name(paths: Sequence[str]) -> str:
     """Returns a short name of the files of a set: "dev-v1.1", "a+b"."""
     ending = r"(\.(json|jsonl|txt|tsv|csv|conll))?(\.(gz|bz2))?$"
@@ -161,11 +169,10 @@ class RunFiles:
             labels=labels,
             problem_type=problem_type,
         )
-        sha = hashlib.sha256()
-        for variable in model.weights:
-            sha.update(keras.ops.convert_to_numpy(variable).tobytes())
-        known = model_card.weights_of(self.output_dir)
-        return None if sha.hexdigest() == known else sha.hexdigest()
+        digest = weights_digest(model)
+        return (
+            None if digest == model_card.weights_of(self.output_dir) else digest
+        )
 
     def begin_card(
         self,

@@ -75,9 +75,27 @@ def run_csv(folder, name, *switches, **flags):
     return run(folder, name, *switches, **(own | flags))
 
 
+class Columns(list):
+    """The rows of a set of examples, and its columns."""
+
+    def __init__(self, found):
+        """Reads the set."""
+        super().__init__(found)
+        self.path, self.digest = found.path, found.digest
+        self.num_choices = found.num_choices
+        self.lines = [row.line for row in self]
+        self.guids = [row.guid for row in self]
+        repeats = range(self.num_choices)
+        self.first = [row.first for row in self for _ in repeats]
+        self.second = [text for row in self for text in row.second] or None
+        self.labels = [row.label for row in self]
+        if self.labels[0] is None:
+            self.labels = None
+
+
 def read_split(name, split, data_dir, file=None, **flags):
     """Reads a split of a task from its released file or from another file."""
     data = sentence_tasks.DataFlags(
         data_dir=data_dir, files={split: file}, **flags
     )
-    return sentence_tasks.open_task(name, data).read(split)
+    return Columns(sentence_tasks.open_task(name, data).read(split))

@@ -17,7 +17,7 @@ from weights import task_files
 CONFIG = run_classifier.ClassifierConfig
 SUBMITTED = "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax"
 RELEASED = f"{SUBMITTED}, xnli, swag, boolq"
-OWN = "csv, tsv, jsonl"
+OWN = "csv, tsv, jsonl, parquet"
 
 
 def parse(*switches, **flags):

@@ -74,7 +74,7 @@ def test_a_model_directory_with_card_and_report_is_left(sst):
         assert heading in page
     assert (sst / "train.tf_record").exists()
     assert (sst / "eval.tf_record").exists()
-    assert (sst / "predict.tf_record").exists()
+    assert not list(sst.glob("*.incomplete"))
 
 
 def test_a_finished_run_is_not_trained_again(sst, root):

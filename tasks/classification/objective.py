@@ -96,6 +96,18 @@ def decisions(kind: str, logits: np.ndarray) -> np.ndarray:
     return logits.argmax(axis=1)
 
 
+def label_names(
+    kind: str, labels: Sequence[str], logits: np.ndarray
+) -> list[str]:
+    """Returns each prediction as text: a value, a label, or labels "a,b"."""
+    found = decisions(kind, logits)
+    if kind == examples.REGRESSION:
+        return [f"{value:.4f}" for value in found]
+    if kind == examples.MULTI_LABEL:
+        return [",".join(labels[i] for i in np.flatnonzero(x)) for x in found]
+    return [labels[i] for i in found]
+
+
 def example_losses(
     kind: str, logits: np.ndarray, label_ids: np.ndarray
 ) -> np.ndarray:

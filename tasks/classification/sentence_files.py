@@ -1,4 +1,4 @@
-"""Reads the files of sentence tasks into `data.examples.Examples`.
+"""Reads the files of sentence tasks as streams of `data.examples.Example`.
 
 A format knows where a file holds texts and labels. There are three:
 
@@ -11,15 +11,17 @@ A format knows where a file holds texts and labels. There are three:
 """
 
 import dataclasses
+import functools
+import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import tensorflow as tf
 from absl import logging
 
 from data import text_tables
-from data.examples import Examples
+from data.examples import Example
 from data.text_tables import Row
 from foundation import errors, file_system
 
@@ -30,25 +32,25 @@ _MAX_ROWS_NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataFile:
-    """One file of a task and what a format must know to read it.
+class DataFiles:
+    """The files of one set and what a format must know to read them.
 
     Attributes:
-      path: the file, which exists.
+      paths: the files, which exist.
       split: "train", "dev" or "test", or one of these with a suffix, as in
         "dev_mismatched".
       is_labeled: whether labels are required. Test sets are read without.
-      has_released_name: whether the file was found under the released name,
+      have_released_names: whether the files were found under released names,
         not named by a flag.
       data_dir: --data_dir, "" without it.
       language: the language to read from XNLI's files.
       labels: the task's labels as its files spell them.
     """
 
-    path: str
+    paths: Sequence[str]
     split: str
     is_labeled: bool
-    has_released_name: bool = False
+    have_released_names: bool = False
     data_dir: str = ""
     language: str = "zh"
     labels: Collection[str] = ()
@@ -60,15 +62,41 @@ class DataFile:
 
 
 class Format(Protocol):
-    """Reads one kind of file."""
+    """Reads one kind of file.
 
-    def read(self, file: DataFile) -> Examples:
-        """Returns the examples of a file.
+    Attributes:
+      endings: of such files in a folder.
+      num_texts: 1, 2 for pairs, or more for multiple choice.
+    """
+
+    @property
+    def endings(self) -> Sequence[str]:
+        """See above."""
+
+    @property
+    def num_texts(self) -> int:
+        """See above."""
+
+    def read(self, files: DataFiles) -> Iterator[Example]:
+        """Yields the examples of some files.
 
         Raises:
-          InputError: the file does not have this format, or it has no labels
+          InputError: a file does not have this format, or it has no labels
             although they are required.
         """
+
+
+def read_lines(num_texts: int) -> Iterator[Example]:
+    """Yields the examples of standard input: a text, or a pair with a tab."""
+    for number, line in text_tables.lines(text_tables.STANDARD_INPUT):
+        texts = line.split("\t") if num_texts > 1 else [line]
+        if len(texts) != num_texts:
+            raise errors.InputError(
+                f"standard input:{number}: {len(texts) - 1} tabs, but one "
+                "separates the texts of a pair"
+            )
+        guid = str(number - 1)
+        yield Example("standard input", number, guid, texts[0], texts[1:])
 
 
 def find_released(
@@ -157,81 +185,88 @@ class NumberedColumns:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_cut_rows: bool = False
 
-    def read(self, file: DataFile) -> Examples:
-        """Returns the examples of a file; see Format."""
-        rows = [row for row in text_tables.read_tsv(file.path) if row.cells]
-        if not rows:
-            raise errors.InputError(f"{file.path}: is empty")
-        layout = self._layout_of(file, rows[0].cells)
-        rows = _complete_rows(
-            file.path,
-            rows,
-            layout,
-            skip_cut=self.has_cut_rows and file.set_name != TEST,
-        )
-        if layout.language is not None:
-            rows = _rows_of_language(file, rows, layout.language)
-        is_corpus = os.path.basename(file.path).startswith(
-            f"{PARAPHRASE_CORPUS}_{TRAIN}"
-        )
-        if is_corpus and file.set_name != TEST:
-            rows = _rows_of_corpus(file, rows)
-        if not rows:
-            raise errors.InputError(f"{file.path}: has no examples")
+    endings = ("tsv", "txt")
 
-        def column(number: int | None) -> list[str] | None:
-            return None if number is None else [r.cells[number] for r in rows]
+    @property
+    def num_texts(self) -> int:
+        """1, or 2 for pairs."""
+        return 1 if self.test.second is None else 2
 
-        labels = column(layout.label)
-        return Examples(
-            path=file.path,
-            lines=[row.line for row in rows],
-            guids=column(layout.guid) or [str(i) for i in range(len(rows))],
-            first=[row.cells[layout.first] for row in rows],
-            second=column(layout.second),
-            labels=labels and [self.aliases.get(x, x) for x in labels],
-        )
+    def read(self, files: DataFiles) -> Iterator[Example]:
+        """Yields the examples of some files; see Format."""
+        number = 0
+        for path in files.paths:
+            rows = (row for row in text_tables.read_tsv(path) if row.cells)
+            head = next(rows, None)
+            if head is None:
+                raise errors.InputError(f"{path}: is empty")
+            layout = self._layout_of(files, head)
+            skip_cut = self.has_cut_rows and files.set_name != TEST
+            rows = _complete_rows(head, rows, layout, skip_cut=skip_cut)
+            if layout.language is not None:
+                rows = _rows_of_language(files, rows, layout.language)
+            is_corpus = os.path.basename(path).startswith(
+                f"{PARAPHRASE_CORPUS}_{TRAIN}"
+            )
+            if is_corpus and files.set_name != TEST:
+                rows = _rows_of_corpus(files, path, rows)
+            for row in rows:
+                guid, second, label = (
+                    None if column is None else row.cells[column]
+                    for column in (layout.guid, layout.second, layout.label)
+                )
+                yield Example(
+                    path,
+                    row.line,
+                    str(number) if guid is None else guid,
+                    row.cells[layout.first],
+                    () if second is None else (second,),
+                    self.aliases.get(label, label),
+                )
+                number += 1
 
-    def _layout_of(self, file: DataFile, cells: Sequence[str]) -> Layout:
+    def _layout_of(self, files: DataFiles, head: Row) -> Layout:
         """Returns the layout of a file by its first row."""
+        path, cells = head.path, head.cells
         wanted = self.test
-        if file.is_labeled:
-            is_train = file.set_name == TRAIN
+        if files.is_labeled:
+            is_train = files.set_name == TRAIN
             wanted = (self.train if is_train else None) or self.labeled
         known = [wanted, self.train, self.labeled, self.test]
         known = [x for x in dict.fromkeys(known) if x is not None]
-        labels = {*file.labels, *self.aliases}
+        labels = {*files.labels, *self.aliases}
         fitting = [layout for layout in known if layout.fits(cells, labels)]
-        if not fitting and file.has_released_name:
+        begins = f"it begins with: {_shown(cells)}"
+        if not fitting and files.have_released_names:
             # Users rename the columns of released files.
-            _check_renamed(file.path, cells, wanted, labels)
+            _check_renamed(head, wanted, labels, begins)
             return wanted
         if not fitting:
             shown = " or ".join(dict.fromkeys(map(str, known)))
             raise errors.InputError(
-                f"{file.path}: none of the task's files, which begin with: "
-                f"{shown}; it begins with: {_shown(cells)} (--task_name=tsv "
-                "reads any table)"
+                f"{path}: none of the task's files, which begin with: "
+                f"{shown}; {begins} (--task_name=tsv reads any table)"
             )
         layout = fitting[0]
         if wanted.label is None:  # A labeled file may be predicted.
             return dataclasses.replace(layout, label=None)
         if layout.label is None:
             raise errors.InputError(
-                f"{file.path}: a test set, which has no labels; expected: "
-                f"{wanted}; it begins with: {_shown(cells)}"
+                f"{path}: a test set, which has no labels; expected: "
+                f"{wanted}; {begins}"
             )
         return layout
 
 
 def _check_renamed(
-    path: str, cells: Sequence[str], wanted: Layout, labels: Collection[str]
+    head: Row, wanted: Layout, labels: Collection[str], begins: str
 ) -> None:
     """Refuses a first row that cannot be a renamed header of a layout."""
+    path, cells = head.path, head.cells
     if not wanted.has_header or len(cells) < wanted.min_width:
         return  # The labels, or the width of the rows, are checked later.
     names = wanted.names.split(",")
-    expected = f"expected: {wanted}; it begins with: {_shown(cells)}"
+    expected = f"expected: {wanted}; {begins}"
     has_label = wanted.label is not None and cells[wanted.label] in labels
     has_number = wanted.guid is not None and cells[wanted.guid].isdigit()
     if has_label or has_number:
@@ -246,67 +281,76 @@ def _check_renamed(
                 f"{path}: {names[i]!r} is another column; {expected} "
                 "(--task_name=tsv finds columns by name)"
             )
-    logging.warning(
-        "%s: unknown header; columns are read by number; %s", path, expected
+    _warn_once(
+        f"{path}: unknown header; columns are read by number; {expected}"
     )
 
 
 def _complete_rows(
-    path: str, rows: list[Row], layout: Layout, *, skip_cut: bool
-) -> list[Row]:
-    """Returns the rows below the header, which must be as wide as it is."""
-    width = len(rows[0].cells)
+    head: Row, rows: Iterator[Row], layout: Layout, *, skip_cut: bool
+) -> Iterator[Row]:
+    """Yields the rows below the header, which must be as wide as it is."""
+    width = len(head.cells)
     if width < layout.min_width:
         raise errors.InputError(
-            f"{path}:{rows[0].line}: {width} columns, but "
-            f"{layout.min_width} are needed"
+            f"{head.where}: {width} columns, but {layout.min_width} are needed"
         )
-    cut = [row for row in rows if len(row.cells) != width]
-    if cut and not skip_cut:
-        model = "the header" if layout.has_header else "the first row"
-        raise errors.InputError(
-            f"{path}:{cut[0].line}: {len(cut[0].cells)} columns, but {model} "
-            f"has {width}"
-        )
+    cut = []
+    for row in rows if layout.has_header else itertools.chain([head], rows):
+        if len(row.cells) == width:
+            yield row
+        elif skip_cut:
+            cut.append(row.where)
+        else:
+            model = "the header" if layout.has_header else "the first row"
+            raise errors.InputError(
+                f"{row.where}: {len(row.cells)} columns, but {model} has "
+                f"{width}"
+            )
     if cut:
-        shown = ", ".join(f"{path}:{row.line}" for row in cut[:_MAX_ROWS_NAMED])
-        logging.warning("%d truncated row(s) skipped: %s", len(cut), shown)
-    rows = [row for row in rows if len(row.cells) == width]
-    return rows[1:] if layout.has_header else rows
+        shown = ", ".join(cut[:_MAX_ROWS_NAMED])
+        _warn_once(f"{len(cut)} truncated row(s) skipped: {shown}")
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """Logs a warning; a file is read several times."""
+    logging.warning("%s", message)
 
 
 def _rows_of_language(
-    file: DataFile, rows: list[Row], column: int
-) -> list[Row]:
-    found = [row for row in rows if row.cells[column] == file.language]
-    if not found:
-        languages = sorted({row.cells[column] for row in rows})
+    files: DataFiles, rows: Iterator[Row], column: int
+) -> Iterator[Row]:
+    languages = set()
+    for row in rows:
+        languages.add(row.cells[column])
+        if row.cells[column] == files.language:
+            yield row
+    if files.language not in languages:
         raise errors.InputError(
-            f"--language={file.language}: {file.path} has none of it, only: "
-            f"{', '.join(languages)}"
+            f"--language={files.language}: {', '.join(files.paths)} has none "
+            f"of it, only: {', '.join(sorted(languages))}"
         )
-    return found
 
 
-def _rows_of_corpus(file: DataFile, rows: list[Row]) -> list[Row]:
-    """Returns the training or development rows of Microsoft's corpus.
+def _rows_of_corpus(
+    files: DataFiles, path: str, rows: Iterator[Row]
+) -> Iterator[Row]:
+    """Yields the training or development rows of Microsoft's corpus.
 
     dev_ids.tsv lists the pairs of sentence ids of the development set.
     """
-    for folder in filter(None, (os.path.dirname(file.path), file.data_dir)):
-        ids = find_released(["dev_ids.tsv"], folder, ["MRPC"])
-        if ids is not None:
-            break
-    else:
+    folders = filter(None, (os.path.dirname(path), files.data_dir))
+    found = [find_released(["dev_ids.tsv"], x, ["MRPC"]) for x in folders]
+    ids = next(filter(None, found), None)
+    if ids is None:
         raise errors.InputError(
-            f"{file.path}: no dev_ids.tsv beside it, which lists the "
-            "development set"
+            f"{path}: no dev_ids.tsv beside it, which lists the development set"
         )
     dev_pairs = {tuple(row.cells[:2]) for row in text_tables.read_tsv(ids)}
-    is_dev = file.set_name == DEV
-    return [
-        row for row in rows if (tuple(row.cells[1:3]) in dev_pairs) == is_dev
-    ]
+    for row in rows:
+        if (tuple(row.cells[1:3]) in dev_pairs) == (files.set_name == DEV):
+            yield row
 
 
 def _is_named(cell: str, name: str) -> bool:
@@ -345,28 +389,38 @@ class NamedColumns:
     id: str | None = None
     optional_id: bool = False
 
-    def read(self, file: DataFile) -> Examples:
-        """Returns the examples of a file; see Format."""
+    @property
+    def endings(self) -> Sequence[str]:
+        """The form of the table."""
+        return (self.form,)
+
+    @property
+    def num_texts(self) -> int:
+        """1, or 2 for pairs."""
+        return 1 if self.text_pair is None else 2
+
+    def read(self, files: DataFiles) -> Iterator[Example]:
+        """Yields the examples of some files; see Format."""
         label, guid = self.label, self.id
         if not isinstance(label, str) or self.optional_id:
-            first = next(text_tables.read_named(file.path, self.form), None)
+            first = next(text_tables.read_named(files.paths, self.form), None)
             names = first.cells if first is not None else {}
             if not isinstance(label, str):
                 known = [name for name in label if name in names]
-                if file.is_labeled and names and not known:
+                if files.is_labeled and names and not known:
                     raise errors.InputError(
-                        f"{file.path}: has no labels (no column "
+                        f"{first.path}: has no labels (no column "
                         f"{' or '.join(map(repr, label))})"
                     )
                 label = (known or label)[0]
             if self.optional_id and guid not in names:
                 guid = None
         return text_tables.read_examples(
-            file.path,
+            files.paths,
             self.form,
             text_column=self.text,
             text_pair_column=self.text_pair,
-            label_column=label if file.is_labeled else None,
+            label_column=label if files.is_labeled else None,
             id_column=guid,
         )
 
@@ -376,34 +430,29 @@ class Endings:
     """SWAG's CSV files, and others with its columns, such as CODAH's.
 
     sent1 "A drum line ...", sent2 "Members of it", ending0 ... ending3, label
-        -> num_choices pairs: (sent1, sent2 + ending)
+        -> num_texts pairs: (sent1, sent2 + ending)
 
     The test file has no label column.
     """
 
-    num_choices: int
+    num_texts: int
+    endings = ("csv",)
 
-    def read(self, file: DataFile) -> Examples:
-        """Returns the examples of a file; see Format."""
-        path = file.path
-        rows = list(text_tables.read_named(path, "csv"))
-        if not rows:
-            raise errors.InputError(f"{path}: has no examples")
-        first, second = [], []
-        for row in rows:
-            begin = text_tables.require(path, row, "sent2")
-            for i in range(self.num_choices):
-                ending = text_tables.require(path, row, f"ending{i}")
-                first.append(text_tables.require(path, row, "sent1"))
-                second.append(f"{begin} {ending}".strip())
-        labels = [row.cells.get("label", "") for row in rows]
-        return Examples(
-            path=path,
-            lines=[row.line for row in rows],
-            # The column of the row numbers has an empty name.
-            guids=[row.cells.get("", str(i)) for i, row in enumerate(rows)],
-            first=first,
-            second=second,
-            labels=labels if any(labels) else None,
-            num_choices=self.num_choices,
-        )
+    def read(self, files: DataFiles) -> Iterator[Example]:
+        """Yields the examples of some files; see Format."""
+        rows = text_tables.read_named(files.paths, "csv")
+        for number, row in enumerate(rows):
+            begin = text_tables.require(row, "sent2")
+            seconds = [
+                text_tables.require(row, f"ending{i}")
+                for i in range(self.num_texts)
+            ]
+            yield Example(
+                row.path,
+                row.line,
+                # The column of the row numbers has an empty name.
+                row.cells.get("", str(number)),
+                text_tables.require(row, "sent1"),
+                tuple(f"{begin} {second}".strip() for second in seconds),
+                row.cells.get("label"),
+            )

@@ -12,17 +12,25 @@ what a command needs, `features` tokenizes a split.
 
 import dataclasses
 import functools
+import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 
 import numpy as np
 
 from data import examples, features, schema, text_tables
-from data.examples import Examples
+from data.examples import Example, Examples
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
-from tasks.classification import sentence_files
+from tasks.classification import objective, sentence_files
 from tasks.classification.sentence_files import (
     DEV,
     PARAPHRASE_CORPUS,
@@ -41,6 +49,7 @@ _METRICS = {
     examples.MULTI_LABEL: ("f1_micro", "f1_macro", "accuracy"),
     examples.MULTIPLE_CHOICE: ("accuracy",),
 }
+_EXAMPLES_AT_ONCE = 1 << 14
 _BINARY = ("0", "1")
 _NLI = ("contradiction", "entailment", "neutral")
 _TWO_WAY = ("entailment", "not_entailment")
@@ -244,7 +253,7 @@ TASKS = {
     ),
     "swag": TaskSpec(
         files={TRAIN: ("train.csv",), DEV: ("val.csv",), TEST: ("test.csv",)},
-        format=Endings(num_choices=4),
+        format=Endings(num_texts=4),
         labels=("0", "1", "2", "3"),
         kind=examples.MULTIPLE_CHOICE,
     ),
@@ -334,8 +343,9 @@ class SentenceTask:
       metrics: of tasks.classification.objective.
       selected_by: the metrics whose mean is the score of a run; None for all.
       labels: names of the classes, in the order of the model's outputs.
-      read: maps a split to its examples. With is_labeled, labels are required;
-        by default they are of all splits but test sets.
+      read: maps a split to its examples, which have been read once. With
+        is_labeled, they have not, and labels are required or left out; by
+        default they are required of all splits but test sets.
       dev_splits: the splits to evaluate, the most important first.
       test_splits: the splits to predict.
     """
@@ -348,6 +358,9 @@ class SentenceTask:
     dev_splits: Sequence[str] = (DEV,)
     test_splits: Sequence[str] = (TEST,)
     selected_by: Sequence[str] | None = None
+    _label_ids: dict[str, np.ndarray] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def num_classes(self) -> int:
@@ -361,7 +374,33 @@ class SentenceTask:
 
     def label_ids(self, split: str) -> np.ndarray:
         """Returns the labels of a split; see data.examples.encode_labels."""
-        return examples.encode_labels(self.read(split), self.kind, self.labels)
+        if split not in self._label_ids:
+            self._label_ids[split] = examples.encode_labels(
+                self.read(split), self.kind, self.labels
+            )
+        return self._label_ids[split]
+
+    def metrics_of(
+        self, logits: np.ndarray, label_ids: np.ndarray
+    ) -> dict[str, float]:
+        """Returns the metrics of predictions; see objective.evaluate."""
+        return objective.evaluate(
+            self.kind,
+            self.metrics,
+            logits,
+            label_ids,
+            selected_by=self.selected_by,
+            positive=self.positive,
+        )
+
+    def describe(self, split: str) -> str:
+        """Returns what a model card says of a split."""
+        texts = self.read(split)
+        digest = f"texts and labels with the SHA-256 {texts.digest}"
+        if file_system.is_file(texts.path):
+            digest = f"SHA-256 {file_system.sha256(texts.path)}"
+        name = os.path.basename(texts.path.rstrip("/"))
+        return f"{len(texts)} examples of {name}, {digest}"
 
     @property
     def label_feature(self) -> schema.Feature:
@@ -453,8 +492,17 @@ def _read(
     """Reads a split from the file that a flag names, or the released one."""
     if spec.files and split not in spec.files:
         raise errors.InputError(f"--task_name={name}: has no {split} set")
+    table = spec.format or dataclasses.replace(data.columns, form=name)
     path = data.files.get(split)
     has_released_name = not path
+    if path == text_tables.STANDARD_INPUT:
+        if split != TEST or table.num_texts > 2:
+            raise errors.InputError(
+                f"--{split}_file=-: only a test set of texts or pairs can be "
+                "read from standard input"
+            )
+        read = functools.partial(sentence_files.read_lines, table.num_texts)
+        return Examples(read, path)
     if not path:
         if not spec.files:
             raise errors.InputError(f"--{split}_file is required")
@@ -472,20 +520,23 @@ def _read(
                 f"--data_dir={data.data_dir}: {none} {' nor '.join(names)} "
                 "there"
             )
-    if is_labeled is None:
-        is_labeled = not split.startswith(TEST)
-    table = spec.format or dataclasses.replace(data.columns, form=name)
-    return table.read(
-        sentence_files.DataFile(
-            path=file_system.find(path),
-            split=split,
-            is_labeled=is_labeled,
-            has_released_name=has_released_name,
-            data_dir=data.data_dir or "",
-            language=data.language,
-            labels=spec.labels or (),
-        )
+    paths = text_tables.expand(path, table.endings)
+    files = sentence_files.DataFiles(
+        paths=paths,
+        split=split,
+        is_labeled=(
+            not split.startswith(TEST) if is_labeled is None else is_labeled
+        ),
+        have_released_names=has_released_name,
+        data_dir=data.data_dir or "",
+        language=data.language,
+        labels=spec.labels or (),
     )
+    read = functools.partial(table.read, files)
+    found = Examples(read, paths[0] if len(paths) == 1 else path)
+    if is_labeled is None:
+        len(found)  # Reads it once, to refuse what cannot be read.
+    return found
 
 
 def _released_file(spec: TaskSpec, data: DataFlags, split: str) -> str | None:
@@ -550,6 +601,42 @@ def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
         task.read(split)
 
 
+def encode(
+    texts: Iterable[Example],
+    tokenizer: wordpiece.Tokenizer,
+    *,
+    max_seq_length: int,
+    losses: features.Losses,
+) -> Features:
+    """Returns the features of examples without their labels.
+
+    Args:
+      texts: is read as a stream; all have the same number of texts.
+      tokenizer: of the model.
+      max_seq_length: in tokens; longer texts are truncated.
+      losses: counts what is lost of the texts.
+    """
+    texts = iter(texts)
+    head = next(texts)
+    choices = len(head.second) if len(head.second) > 1 else 0
+
+    def blocks() -> Iterator[tuple[list[str], list[str] | None]]:
+        rest = itertools.chain([head], texts)
+        while block := list(itertools.islice(rest, _EXAMPLES_AT_ONCE)):
+            repeats = choices or 1
+            first = [x.first for x in block for _ in range(repeats)]
+            second = [text for x in block for text in x.second]
+            yield first, second if head.second else None
+
+    return features.encode_blocks(
+        tokenizer,
+        blocks(),
+        max_seq_length=max_seq_length,
+        num_choices=choices,
+        losses=losses,
+    )
+
+
 def tokenize(
     task: SentenceTask,
     split: str,
@@ -558,7 +645,7 @@ def tokenize(
     max_seq_length: int,
     records_dir: str | None,
 ) -> Features:
-    """Returns the features of a split.
+    """Returns the features of a split in memory.
 
     Test sets get dummy labels, as released. If the records of an earlier run
     are reused, nothing is logged about truncated texts.
@@ -571,18 +658,14 @@ def tokenize(
       records_dir: directory where records are kept for later runs, if any.
     """
     texts = task.read(split)
-    choices = texts.num_choices if texts.num_choices > 1 else 0
     label = task.label_feature
 
     def make() -> Features:
-        encoded = features.encode(
-            tokenizer,
-            texts.first,
-            texts.second,
-            max_seq_length=max_seq_length,
-            num_choices=choices,
-            name=f"{split} set",
+        losses = features.Losses()
+        encoded = encode(
+            texts, tokenizer, max_seq_length=max_seq_length, losses=losses
         )
+        losses.warn(f"{split} set", max_seq_length)
         if split.startswith(TEST):
             dtype = np.float32 if label.dtype == schema.FLOAT else np.int64
             label_ids = np.zeros((len(texts), *label.shape), dtype)
@@ -599,8 +682,8 @@ def tokenize(
         "tokenizer": features.tokenizer_recipe(tokenizer),
     }
     kind = schema.classification(max_seq_length, label)
-    if choices:
-        kind = schema.multiple_choice(max_seq_length, choices)
+    if texts.num_choices > 1:
+        kind = schema.multiple_choice(max_seq_length, texts.num_choices)
     set_name, _, suffix = split.partition("_")
     name = "_".join(filter(None, [_RECORDS[set_name], suffix]))
     path = f"{records_dir}/{name}.tf_record"

@@ -15,14 +15,11 @@ CLASSIFICATION, MULTI_LABEL = examples.CLASSIFICATION, examples.MULTI_LABEL
 
 def labeled(*labels):
     """Examples on lines 2, 3, ... of the file t.csv."""
-    count = len(labels)
-    return examples.Examples(
-        path="t.csv",
-        lines=range(2, 2 + count),
-        guids=[str(i) for i in range(count)],
-        first=["x"] * count,
-        labels=list(labels),
-    )
+    rows = [
+        examples.Example("t.csv", i, str(i), "x", (), label)
+        for i, label in enumerate(labels, 2)
+    ]
+    return examples.Examples(lambda: rows, "t.csv")
 
 
 @pytest.mark.parametrize(

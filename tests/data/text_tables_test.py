@@ -5,6 +5,7 @@ python -m pytest tests/data/text_tables_test.py
 
 import json
 
+import classifier_runs
 import pytest
 
 from data import examples, text_tables
@@ -19,7 +20,11 @@ def write(folder, name, text):
 
 def read(path, form, **columns):
     columns = {"text_column": "text", "label_column": "label"} | columns
-    return text_tables.read_examples(path, form, **columns)
+    paths = text_tables.expand(path, [form])
+    found = examples.Examples(
+        lambda: text_tables.read_examples(paths, form, **columns), path
+    )
+    return classifier_runs.Columns(found)
 
 
 def test_own_files_of_every_form_give_the_same_examples(tmp_path):

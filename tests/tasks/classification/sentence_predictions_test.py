@@ -12,7 +12,8 @@ import pytest
 from classifier_runs import read_split
 
 from data import examples
-from tasks.classification import sentence_outputs, sentence_tasks
+from jobs import streaming
+from tasks.classification import sentence_predictions, sentence_tasks
 
 _NLI = ["contradiction", "entailment", "neutral"]
 _TWO_WAY = ["entailment", "not_entailment"]
@@ -33,14 +34,14 @@ SUBMISSIONS = {
 }
 
 
-def texts(count, guids=None, labels=None):
-    return examples.Examples(
-        path="test.tsv",
-        lines=range(2, 2 + count),
-        guids=guids or [str(i) for i in range(count)],
-        first=["x"] * count,
-        labels=labels,
-    )
+def texts(count, guids=None, labels=None, path="test.tsv"):
+    guids = guids or [str(i) for i in range(count)]
+    labels = labels or [None] * count
+    rows = [
+        examples.Example(path, 2 + i, guids[i], "x", (), labels[i])
+        for i in range(count)
+    ]
+    return examples.Examples(lambda: rows, path)
 
 
 def task_of(name, test_set, **changes):
@@ -49,15 +50,39 @@ def task_of(name, test_set, **changes):
     return dataclasses.replace(task, read=lambda split: test_set, **changes)
 
 
+def write(folder, task, split, logits, *, majority=None, glue=None):
+    """Writes the predictions of a set in blocks of two, with given logits."""
+    logits = np.asarray(logits, np.float32)
+    blocks = streaming.Blocks(f"{folder}.incomplete", {})
+
+    def parts(block, numbers, logits):
+        assert len(block) == len(numbers) == len(logits)
+        return sentence_predictions.parts(
+            task, block, logits, majority=majority
+        )
+
+    streaming.run(
+        task.read(split),
+        encode=lambda block: [example.line - 2 for example in block],
+        predict=lambda numbers: logits[numbers],
+        text=parts,
+        to=blocks,
+        block_items=2,
+    )
+    sentence_predictions.write(blocks, task, split, str(folder), glue)
+    blocks.remove()
+
+
 def write_glue(folder, name, split, **options):
     """Writes a test set whose example i is of class i."""
     found = SUBMISSIONS[name, split][1]
-    logits = np.eye(len(found), dtype=np.float32)
+    logits = np.eye(len(found))
     if name == "sts-b":
-        logits = np.array([[-1.0], [1.2346], [6.0]], np.float32)
+        logits = [[-1.0], [1.2346], [6.0]]
     guids = [str(10 * i) for i in range(len(found))]
     task = task_of(name, texts(len(found), guids))
-    sentence_outputs.write_glue(str(folder), task, split, logits, **options)
+    run = folder.with_name("run")
+    write(run, task, split, logits, glue=str(folder), **options)
 
 
 @pytest.mark.parametrize(
@@ -73,70 +98,67 @@ def test_every_submission_has_its_header_and_its_labels(tmp_path, name, split):
 
 
 def test_a_mismatched_set_is_known_by_its_file(tmp_path):
-    test_set = dataclasses.replace(texts(3), path="MNLI/test_mismatched.tsv")
-    sentence_outputs.write_glue(
-        str(tmp_path), task_of("mnli", test_set), "test", np.eye(3)
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["MNLI-mm.tsv"]
+    task = task_of("mnli", texts(3, path="MNLI/test_mismatched.tsv"))
+    write(tmp_path / "run", task, "test", np.eye(3), glue=str(tmp_path / "g"))
+    assert [path.name for path in (tmp_path / "g").iterdir()] == ["MNLI-mm.tsv"]
 
 
 def test_no_submission_is_forgotten(tmp_path):
     expected = sorted(file for file, _ in SUBMISSIONS.values())
-    assert sentence_outputs.submission_files() == expected
+    assert sentence_predictions.submission_files() == expected
+    folder = tmp_path / "glue"
     for name, split in SUBMISSIONS:
-        assert not (tmp_path / "submission.zip").exists()
-        write_glue(tmp_path, name, split)
-    with zipfile.ZipFile(tmp_path / "submission.zip") as file:
+        assert not (folder / "submission.zip").exists()
+        write_glue(folder, name, split)
+    with zipfile.ZipFile(folder / "submission.zip") as file:
         assert sorted(file.namelist()) == expected
         for name in expected:
-            assert file.read(name) == (tmp_path / name).read_bytes()
+            assert file.read(name) == (folder / name).read_bytes()
 
 
 def test_labels_are_in_the_order_of_the_models_outputs(tmp_path):
     order = ["neutral", "contradiction", "entailment"]
     task = task_of("mnli", texts(3), labels=order)
-    sentence_outputs.write_glue(str(tmp_path), task, "test", np.eye(3))
+    write(tmp_path / "run", task, "test", np.eye(3), glue=str(tmp_path))
     rows = (tmp_path / "MNLI-m.tsv").read_text().splitlines()[1:]
     assert [row.split("\t")[1] for row in rows] == order
 
 
 def test_xnli_has_no_submission(tmp_path):
     task = task_of("xnli", texts(1))
-    sentence_outputs.write_glue(str(tmp_path), task, "test", np.eye(1, 3))
-    assert not list(tmp_path.iterdir())
+    write(tmp_path / "run", task, "test", np.eye(1, 3), glue=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_wnli_can_be_answered_by_its_majority(tmp_path):
     train = texts(5, labels=["1", "0", "0", "1", "0"])
-    majority = sentence_outputs.majority_label(train)
-    write_glue(tmp_path, "wnli", "test", majority=majority)
-    text = (tmp_path / "WNLI.tsv").read_text()
+    majority = sentence_predictions.majority_label(train)
+    write_glue(tmp_path / "glue", "wnli", "test", majority=majority)
+    text = (tmp_path / "glue" / "WNLI.tsv").read_text()
     assert text == "index\tprediction\n0\t0\n10\t0\n"
 
 
 @pytest.mark.parametrize("labels", [["1", "0"], ["0", "1"]], ids=str)
 def test_of_equal_labels_the_majority_is_the_first(labels):
-    found = sentence_outputs.majority_label(texts(2, labels=labels))
+    found = sentence_predictions.majority_label(texts(2, labels=labels))
     assert found == "0"
 
 
 def test_the_majority_of_wnli_is_not_entailed(shared_data):
     train = read_split("wnli", "train", str(shared_data / "glue"))
     assert train.labels.count("0") == 323
-    assert sentence_outputs.majority_label(train) == "0"
+    assert sentence_predictions.majority_label(train) == "0"
 
 
 def written(folder, kind, labels, logits, guids=None):
     task = sentence_tasks.SentenceTask(
-        name="csv", kind=kind, metrics=(), labels=labels, read=None
+        name="csv",
+        kind=kind,
+        metrics=(),
+        labels=labels,
+        read=lambda split: texts(len(logits), guids),
     )
-    sentence_outputs.write_predictions(
-        str(folder),
-        "",
-        task,
-        texts(len(logits), guids),
-        np.array(logits, np.float32),
-    )
+    write(folder, task, "test", logits)
     with open(folder / "predictions.tsv", newline="") as file:
         return list(csv.reader(file, delimiter="\t", strict=True))
 

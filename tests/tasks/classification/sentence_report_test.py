@@ -12,16 +12,19 @@ from data import examples
 from tasks.classification import sentence_outputs, sentence_tasks
 
 
-def evaluated(kind, metrics, labels, label_ids, logits, **changes):
+def evaluated(kind, metrics, labels, label_ids, logits, second=()):
     label_ids = np.array(label_ids)
-    count = len(label_ids)
-    texts = examples.Examples(
-        path="dir/dev.tsv",
-        lines=range(2, 2 + count),
-        guids=[str(i) for i in range(count)],
-        **{"first": [f"text {i} <b>" for i in range(count)]} | changes,
-        labels=[str(x) for x in label_ids[:, 0]],
-    )
+    texts = [
+        examples.Example(
+            "dir/dev.tsv",
+            2 + i,
+            str(i),
+            "begins" if second else f"text {i} <b>",
+            second,
+            str(x),
+        )
+        for i, x in enumerate(label_ids[:, 0])
+    ]
     return sentence_outputs.EvaluatedSet(
         task=sentence_tasks.SentenceTask(
             name="csv", kind=kind, metrics=metrics, labels=labels, read=None
@@ -29,7 +32,7 @@ def evaluated(kind, metrics, labels, label_ids, logits, **changes):
         texts=texts,
         label_ids=label_ids,
         logits=np.array(logits, np.float32),
-        lengths=np.arange(1, count + 1),
+        lengths=np.arange(1, len(label_ids) + 1),
     )
 
 
@@ -95,9 +98,7 @@ def test_places_of_choices_are_confused_too():
         ["0", "1"],
         [[0], [1]],
         [[0, 1], [0, 1]],
-        first=["begins"] * 4,
-        second=["a", "b", "c", "d"],
-        num_choices=2,
+        second=("a", "b"),
     )
     assert rows(section("Confusions", made)) == [
         ["0", "0", "1"],
