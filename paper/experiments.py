@@ -1,0 +1,636 @@
+"""Makes the commands of experiments: records, pre-training, fine-tuning.
+
+`Experiments` knows the scale, the user's files and the output directory. Its
+methods return models and scores for the declarations in `tables`; the commands
+behind them are made once and found again by their names.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from data.tokenization import vocabulary
+from foundation import file_system
+from modeling.config import BertConfig
+from paper.protocol import Command, Scale, Score, Size
+from tasks.pretraining import objectives
+
+_COMPRESSED = ("", ".gz", ".bz2", ".zst")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The user's files; each is the value of the flag of the same name.
+
+    `get` returns a file that a table needs. What is not given is listed in
+    `missing`, and has the name of its flag in the plan.
+    """
+
+    glue_dir: str | None = None
+    squad_dir: str | None = None
+    triviaqa_dir: str | None = None
+    swag_dir: str | None = None
+    conll_dir: str | None = None
+    corpus: str | None = None
+    heldout_corpus: str | None = None
+    input_format: str = "sentences"
+    vocab_file: str | None = None
+    do_lower_case: bool = True
+    base_checkpoint: str | None = None
+    large_checkpoint: str | None = None
+    base_cased_checkpoint: str | None = None
+    large_cased_checkpoint: str | None = None
+    precision: str = "auto"
+    missing: set[str] = dataclasses.field(default_factory=set)
+
+    def get(self, name: str) -> str:
+        """Returns a value that must be given."""
+        value = getattr(self, name)
+        if value is None:
+            self.missing.add(name)
+            return name.upper()
+        return value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """A pre-trained model that fine-tuning starts from.
+
+    Attributes:
+      name: part of the names of its commands.
+      checkpoint: value of --init_checkpoint.
+      size: of the model.
+      needs: the command that trains it, if any.
+      bilstm: whether fine-tuning adds a BiLSTM.
+    """
+
+    name: str
+    checkpoint: str
+    size: Size
+    needs: Sequence[Command] = ()
+    bilstm: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceTask:
+    """A sentence task: its folder, and what its training costs."""
+
+    folder: str
+    rows: int  # of the complete training set
+    tokens: int  # mean length of an example
+
+
+SENTENCE_TASKS = {
+    "mnli": SentenceTask("MNLI", 392_702, 39),
+    "qqp": SentenceTask("QQP", 363_849, 30),
+    "qnli": SentenceTask("QNLI", 104_743, 50),
+    "sst-2": SentenceTask("SST-2", 67_349, 13),
+    "cola": SentenceTask("CoLA", 8_551, 11),
+    "sts-b": SentenceTask("STS-B", 5_749, 31),
+    "mrpc": SentenceTask("MRPC", 3_668, 53),
+    "rte": SentenceTask("RTE", 2_490, 70),
+    "wnli": SentenceTask("WNLI", 635, 37),
+}
+_SQUAD_WINDOWS = {"v1.1": 88_600, "v2.0": 132_000, "triviaqa": 110_000}
+_NER_SENTENCES = 14_041
+_SWAG_CHOICES = 73_546 * 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """Fractions of the chosen tokens that become [MASK] or a random token."""
+
+    mask: float = 0.8
+    random: float = 0.1
+
+    def __str__(self) -> str:
+        """Returns the percentages of mask, same and random: "80-10-10"."""
+        same = 1 - self.mask - self.random
+        return "-".join(
+            f"{100 * x:.0f}" for x in (self.mask, same, self.random)
+        )
+
+
+class Experiments:
+    """Makes and finds the commands of all experiments of a scale."""
+
+    def __init__(self, scale: Scale, inputs: Inputs, output_dir: str):
+        """Plans below output_dir; nothing is written or started."""
+        self.scale = scale
+        self.inputs = inputs
+        self.output_dir = output_dir
+        self._commands: dict[str, Command] = {}
+
+    # Pre-training.
+
+    def vocabulary(self) -> tuple[str, list[Command]]:
+        """Returns the path of the vocabulary and the command that makes it."""
+        if self.inputs.vocab_file:
+            return self.inputs.vocab_file, []
+        path = self._path("vocabulary", "vocab.txt")
+        command = self._command(
+            "vocabulary",
+            "create_vocabulary",
+            {
+                "input_file": self.inputs.get("corpus"),
+                "output_file": path,
+                "input_format": self.inputs.input_format,
+                "vocab_size": self.scale.vocab_size,
+                "do_lower_case": self.inputs.do_lower_case,
+            },
+        )
+        return path, [command]
+
+    def _shards(self, masking: Masking, *, held_out: bool) -> list[Command]:
+        """Returns one command for each length of the records."""
+        vocab_file, needs = self.vocabulary()
+        corpus = "heldout_corpus" if held_out else "corpus"
+        passes = 1 if held_out else self.scale.dupe_factor
+        commands = []
+        for length, predictions in self.scale.lengths:
+            name = f"{'heldout' if held_out else 'train'}/{masking}/{length}"
+            commands.append(
+                self._command(
+                    f"records/{name}",
+                    "create_pretraining_data",
+                    {
+                        "input_file": self.inputs.get(corpus),
+                        "input_format": self.inputs.input_format,
+                        "vocab_file": vocab_file,
+                        "output_prefix": self._path("records", name, "part"),
+                        "do_lower_case": self.inputs.do_lower_case,
+                        "max_seq_length": length,
+                        "max_predictions_per_seq": predictions,
+                        "mask_token_prob": masking.mask,
+                        "random_token_prob": masking.random,
+                        "dupe_factor": passes,
+                        "num_shards": 1 if held_out else 8,
+                    },
+                    needs,
+                )
+            )
+        return commands
+
+    def pretrain(
+        self,
+        size: Size,
+        *,
+        objective: str = "masked_lm_and_next_sentence",
+        masking: Masking = Masking(),
+    ) -> Model:
+        """Returns a model that is pre-trained here.
+
+        Args:
+          size: of the model.
+          objective: of run_pretraining.py.
+          masking: of the training records; held-out records have the default.
+        """
+        scale = self.scale
+        shards = self._shards(masking, held_out=False)
+        held_out = self._shards(Masking(), held_out=True)
+        name = f"pretrained/{str(size).replace('/', '-')}_{objective}_{masking}"
+        directory = self._path(name)
+        save_every = scale.checkpoints[0] // 4
+        config = self.bert_config(size)
+        pairs = int(objective == "masked_lm_and_next_sentence")
+        command = self._command(
+            name,
+            "run_pretraining",
+            {
+                "bert_config_file": self.config_file(size),
+                "input_file": ",".join(map(_shard_glob, shards)),
+                "eval_file": ",".join(map(_shard_glob, held_out)),
+                "output_dir": directory,
+                "do_train": True,
+                "do_eval": True,
+                "objective": objective,
+                "phases": ",".join(
+                    f"{length}:{steps}"
+                    for (length, _), steps in zip(
+                        scale.lengths, scale.steps, strict=True
+                    )
+                ),
+                "train_batch_size": scale.batch_size,
+                "eval_batch_size": scale.batch_size,
+                "learning_rate": scale.learning_rate,
+                "num_warmup_steps": scale.warmup,
+                # Figure 5 starts from checkpoints of the run.
+                "save_checkpoints_steps": save_every,
+                "keep_checkpoint_max": sum(scale.steps) // save_every + 1,
+                "precision": self.inputs.precision,
+            },
+            [*shards, *held_out],
+            num_runs=1,
+            flops=sum(
+                steps
+                * scale.batch_size
+                * objectives.training_flops(
+                    config,
+                    length,
+                    length if objective == "left_to_right" else predictions,
+                    pairs,
+                )
+                for (length, predictions), steps in zip(
+                    scale.lengths, scale.steps, strict=True
+                )
+            ),
+        )
+        return Model(
+            name=os.path.basename(name),
+            checkpoint=directory,
+            size=size,
+            needs=[command],
+        )
+
+    def at_step(self, model: Model, step: int) -> Model:
+        """Returns a pre-trained model as it was after a number of steps."""
+        return dataclasses.replace(
+            model,
+            name=f"{model.name}_step{step}",
+            checkpoint=f"{model.checkpoint}/model.ckpt-{step}",
+        )
+
+    def start(self, name: str, number: int = 0) -> Model | None:
+        """Returns the model of "base", "large", "base_cased" or "large_cased".
+
+        It is the released model of the flag --NAME_checkpoint, else one that is
+        pre-trained here; None if the scale has no model of this size.
+
+        Args:
+          name: of the model.
+          number: of several checkpoints in the flag, as for an ensemble.
+        """
+        size = getattr(self.scale, name.removesuffix("_cased"))
+        if size is None:
+            return None
+        given = getattr(self.inputs, f"{name}_checkpoint")
+        if given:
+            paths = given.split(",")
+            number %= len(paths)
+            suffix = f"_{number}" if number else ""
+            return Model(
+                name=f"{name}{suffix}", checkpoint=paths[number], size=size
+            )
+        return self.pretrain(size)
+
+    def masked_lm_perplexity(self, model: Model) -> Score:
+        """Returns the perplexity of masked tokens on the held-out text."""
+        (command,) = model.needs
+        return Score(command=command, metric="masked_lm_perplexity", factor=1.0)
+
+    # Fine-tuning.
+
+    def sentence_task(
+        self,
+        model: Model,
+        task: str,
+        metric: str = "accuracy",
+        *,
+        seeds: int | None = None,
+        submission: str | None = None,
+    ) -> Score:
+        """Returns the score of a GLUE task on its development set.
+
+        Args:
+          model: to start from.
+          task: of SENTENCE_TASKS.
+          metric: of the task.
+          seeds: number of restarts; by default the scale's `single_seeds`.
+          submission: directory below the output directory for GLUE's files.
+        """
+        spec = SENTENCE_TASKS[task]
+        flags = {
+            "task_name": task,
+            "data_dir": os.path.join(self.inputs.get("glue_dir"), spec.folder),
+            "do_eval": True,
+            "max_seq_length": 128,
+        }
+        if submission:
+            flags |= {
+                "do_predict": True,
+                "glue_submission": self._path(submission),
+            }
+            if task == "wnli":
+                flags["wnli_majority"] = True
+        command = self._finetune(
+            model,
+            task + ("_submitted" if submission else ""),
+            "run_classifier",
+            flags,
+            seeds=seeds,
+            examples=min(spec.rows, self.scale.max_rows),
+            tokens=spec.tokens,
+        )
+        return Score(command=command, metric=metric)
+
+    def glue_diagnostics(self, mnli: Score, submission: str) -> Command:
+        """Predicts GLUE's diagnostic set with the model of MNLI."""
+        directory = mnli.command.flags["output_dir"]
+        name = f"{mnli.command.name}_diagnostic"
+        return self._command(
+            name,
+            "run_classifier",
+            {
+                "task_name": "ax",
+                "data_dir": os.path.join(
+                    self.inputs.get("glue_dir"), "diagnostic"
+                ),
+                "init_checkpoint": directory,
+                "output_dir": self._path(name),
+                "do_predict": True,
+                "glue_submission": self._path(submission),
+            },
+            [mnli.command],
+        )
+
+    def swag(self, model: Model) -> Score:
+        """Returns the accuracy on SWAG's development set."""
+        command = self._finetune(
+            model,
+            "swag",
+            "run_classifier",
+            {
+                "task_name": "swag",
+                "data_dir": self.inputs.get("swag_dir"),
+                "do_eval": True,
+                "max_seq_length": 128,
+            },
+            rates="2e-5",
+            batch=16,
+            examples=min(_SWAG_CHOICES, 4 * self.scale.max_rows),
+            tokens=40,
+        )
+        return Score(command=command, metric="accuracy")
+
+    def triviaqa(self, model: Model) -> Model:
+        """Returns the model after fine-tuning on TriviaQA."""
+        path = self._path("records", "triviaqa-train.json")
+        folder = self.inputs.get("triviaqa_dir")
+        convert = self._command(
+            "records/triviaqa",
+            "create_triviaqa_squad",
+            {
+                "input_file": f"{folder}/qa/wikipedia-train.json",
+                "evidence_dir": f"{folder}/evidence/wikipedia",
+                "output_file": path,
+            },
+        )
+        command = self._finetune(
+            model,
+            "triviaqa",
+            "run_squad",
+            {"train_file": path, "max_seq_length": self.scale.squad_length},
+            rates="5e-5",
+            seeds=1,
+            examples=_SQUAD_WINDOWS["triviaqa"],
+            tokens=self.scale.squad_length,
+            needs=[convert],
+        )
+        return dataclasses.replace(
+            model,
+            name=f"{model.name}_triviaqa",
+            checkpoint=command.flags["output_dir"],
+            needs=[command],
+        )
+
+    def squad(
+        self,
+        model: Model,
+        metric: str = "f1",
+        *,
+        version: str = "v1.1",
+        seed: int | None = None,
+    ) -> Score:
+        """Returns a score on SQuAD's development set.
+
+        Args:
+          model: to start from.
+          metric: "exact_match" or "f1"; "exact" or "f1" for version 2.0.
+          version: "v1.1" or "v2.0".
+          seed: of a single run, a system of an ensemble; by default there are
+            the scale's `single_seeds` restarts.
+        """
+        is_second = version == "v2.0"
+        flags: dict[str, Any] = {
+            "train_file": self._squad_file(f"train-{version}.json"),
+            "predict_file": self._squad_file(f"dev-{version}.json"),
+            "do_predict": True,
+            "max_seq_length": self.scale.squad_length,
+            "doc_stride": self.scale.squad_length // 3,
+        }
+        if is_second:
+            flags["version_2_with_negative"] = True
+        if seed is not None:
+            flags["random_seed"] = seed
+        name = f"squad-{version}"
+        command = self._finetune(
+            model,
+            name if seed is None else f"{name}_system{seed}",
+            "run_squad",
+            flags,
+            rates="5e-5",
+            batch=48 if is_second else 32,
+            epochs=2 if is_second else 3,
+            seeds=None if seed is None else 1,
+            examples=min(_SQUAD_WINDOWS[version], self.scale.max_rows),
+            tokens=min(self.scale.squad_length, 170),
+        )
+        return Score(command=command, metric=metric, factor=1.0)
+
+    def ensemble(self, systems: Sequence[Score], metric: str) -> Score:
+        """Returns the score of several SQuAD systems together."""
+        first = systems[0].command
+        name = f"{first.name.rpartition('_')[0]}_ensemble{len(systems)}"
+        directories = [s.command.flags["output_dir"] for s in systems]
+        command = self._command(
+            name,
+            "run_squad",
+            {
+                "predict_file": first.flags["predict_file"],
+                "ensemble_dirs": ",".join(directories),
+                "output_dir": self._path(name),
+                "do_predict": True,
+            },
+            [s.command for s in systems],
+        )
+        return Score(command=command, metric=metric, factor=1.0)
+
+    def entities(self, model: Model, split: str = "dev") -> Score:
+        """Returns the F1 of entities of a model that is fine-tuned."""
+        command = self._finetune(
+            model,
+            "ner",
+            "run_ner",
+            {
+                "data_dir": self.inputs.get("conll_dir"),
+                "do_eval": True,
+                "do_predict": True,
+                "document_context": "maximal",
+                "max_seq_length": self.scale.ner_length,
+            },
+            seeds=self.scale.seeds,
+            examples=min(_NER_SENTENCES, self.scale.max_rows),
+            tokens=self.scale.ner_length,
+        )
+        return Score(
+            command=command, metric="f1" if split == "dev" else "test_f1"
+        )
+
+    def frozen_entities(self, model: Model, features: str) -> Score:
+        """Returns the F1 of a BiLSTM on activations of the frozen encoder.
+
+        Args:
+          model: the encoder.
+          features: of run_ner.py's --features.
+        """
+        is_one = features == "concat_last_four"
+        command = self._finetune(
+            model,
+            "ner_frozen" + ("_concat" if is_one else ""),
+            "run_ner",
+            {
+                "data_dir": self.inputs.get("conll_dir"),
+                "do_eval": True,
+                "document_context": "maximal",
+                "max_seq_length": self.scale.ner_length,
+                "features": features if is_one else "all",
+                "lstm_size": self.scale.lstm_size,
+            },
+            rates=None,
+            seeds=1,
+            examples=min(_NER_SENTENCES, self.scale.max_rows),
+            tokens=self.scale.ner_length,
+        )
+        return Score(command=command, metric=f"features/{features}")
+
+    # Helpers.
+
+    def bert_config(self, size: Size) -> BertConfig:
+        """Returns the hyperparameters of a model of this scale."""
+        return BertConfig(
+            vocab_size=self._vocab_size(),
+            hidden_size=size.hidden,
+            num_hidden_layers=size.layers,
+            num_attention_heads=size.heads,
+            intermediate_size=4 * size.hidden,
+            max_position_embeddings=max(n for n, _ in self.scale.lengths),
+            type_vocab_size=2,
+            initializer_range=self.scale.initializer_range(size.hidden),
+            hidden_dropout_prob=self.scale.dropout,
+            attention_probs_dropout_prob=self.scale.dropout,
+        )
+
+    def config_file(self, size: Size) -> str:
+        """Returns the path of the JSON of bert_config; see `write_configs`."""
+        return self._path("configs", f"{str(size).replace('/', '-')}.json")
+
+    def write_configs(self) -> None:
+        """Writes the JSON files that commands read as --bert_config_file."""
+        for size in {self.scale.base, self.scale.large, *self.scale.sizes}:
+            if size is not None:
+                path = self.config_file(size)
+                file_system.make_folder(os.path.dirname(path))
+                file_system.write_json(path, self.bert_config(size).to_dict())
+
+    def _finetune(
+        self,
+        model: Model,
+        name: str,
+        program: str,
+        flags: dict[str, Any],
+        *,
+        examples: int,
+        tokens: int,
+        rates: str | None = "",
+        batch: int = 32,
+        epochs: float = 3,
+        seeds: int | None = None,
+        needs: Sequence[Command] = (),
+    ) -> Command:
+        """Makes a grid of fine-tuning runs.
+
+        Args:
+          model: to start from.
+          name: of the task.
+          program: the command.
+          flags: of the task.
+          examples: of the training set, for the estimate of the cost.
+          tokens: mean length of an example.
+          rates: the paper's learning rates for this task; "" for those of the
+            scale, None for the default of the command.
+          batch: the paper's batch size.
+          epochs: the paper's number of epochs.
+          seeds: number of restarts; None for the scale's `single_seeds`.
+          needs: commands that must have finished, besides the model's.
+        """
+        scale = self.scale
+        seeds = scale.single_seeds if seeds is None else seeds
+        if scale.batch is not None:  # A small scale has its own recipe.
+            rates = None if rates is None else scale.rates
+            batch, epochs = scale.batch, scale.epochs
+        if rates == "":
+            rates = scale.rates
+        name = f"finetuned/{model.name}{'_bilstm' * model.bilstm}/{name}"
+        flags = {
+            "init_checkpoint": model.checkpoint,
+            "output_dir": self._path(name),
+            "do_train": True,
+            "train_batch_size": batch,
+            "num_train_epochs": epochs,
+            "precision": self.inputs.precision,
+            **flags,
+        }
+        if rates is not None:
+            flags["learning_rate"] = rates
+        if seeds > 1:
+            flags["num_seeds"] = seeds
+        if model.bilstm:
+            flags["bilstm_size"] = scale.lstm_size
+        num_runs = seeds * (rates or "").count(",") + seeds
+        cost = objectives.training_flops(
+            self.bert_config(model.size), tokens, predictions=0, pairs=1
+        )
+        return self._command(
+            name,
+            program,
+            flags,
+            [*model.needs, *needs],
+            num_runs=num_runs,
+            flops=cost * examples * epochs * num_runs,
+        )
+
+    def _command(
+        self,
+        name: str,
+        program: str,
+        flags: dict[str, Any],
+        needs: Sequence[Command] = (),
+        **cost: Any,
+    ) -> Command:
+        if name not in self._commands:
+            self._commands[name] = Command(
+                name=name, program=program, flags=flags, needs=needs, **cost
+            )
+        return self._commands[name]
+
+    def _squad_file(self, name: str) -> str:
+        """Returns the path of a file, with the compression that it has."""
+        path = os.path.join(self.inputs.get("squad_dir"), name)
+        for ending in _COMPRESSED:
+            if file_system.exists(path + ending):
+                return path + ending
+        return path
+
+    def _vocab_size(self) -> int:
+        path = self.inputs.vocab_file
+        if path is None:
+            return self.scale.vocab_size
+        return len(vocabulary.Vocabulary.from_file(path))
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self.output_dir, *names)
+
+
+def _shard_glob(command: Command) -> str:
+    return command.flags["output_prefix"] + "-*"

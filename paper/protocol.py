@@ -1,0 +1,275 @@
+"""The vocabulary of the paper's tables: commands, scores, rows, scales.
+
+A table is a declaration. Its cells are scores, a score is read from the output
+directories of commands, and a command needs the output of other commands:
+
+    create_vocabulary -> create_pretraining_data -> run_pretraining
+        -> run_classifier (a grid of learning rates and seeds) -> Score
+
+Commands with the same name are the same: tables have commands in common.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Command:
+    """One command of this project, with its flags.
+
+    Attributes:
+      name: unique; also its output directory, below that of the tables.
+      program: the command without its ending, as in "run_squad".
+      flags: name -> value.
+      needs: the commands that must have finished before.
+      num_runs: the trainings in it.
+      flops: floating-point operations of all its trainings.
+    """
+
+    name: str
+    program: str
+    flags: Mapping[str, Any]
+    needs: Sequence["Command"] = ()
+    num_runs: int = 0
+    flops: float = 0.0
+
+    def arguments(self) -> list[str]:
+        """Returns the command line after "python"."""
+        return [
+            f"{self.program}.py",
+            *(f"--{name}={value}" for name, value in self.flags.items()),
+        ]
+
+    def with_needs(self) -> Iterator["Command"]:
+        """Yields what the command needs, directly or not, and then itself."""
+        for needed in self.needs:
+            yield from needed.with_needs()
+        yield self
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Score:
+    """One metric of one command.
+
+    Attributes:
+      command: writes the metric.
+      metric: its name in the results of the command.
+      factor: 100 for metrics that are fractions.
+    """
+
+    command: Command
+    metric: str
+    factor: float = 100.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of a table.
+
+    Attributes:
+      label: as in the paper.
+      paper: column -> the paper's value.
+      scores: column -> our score. Columns without one cannot be measured, as
+        the test sets of GLUE, whose labels are not public.
+    """
+
+    label: str
+    paper: Mapping[str, float]
+    scores: Mapping[str, Score]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A statement of the paper: one score is larger than another.
+
+    Attributes:
+      statement: in one sentence.
+      larger: the score that the paper found larger.
+      smaller: the other score.
+    """
+
+    statement: str
+    larger: Score
+    smaller: Score
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table (or figure) of the paper.
+
+    Attributes:
+      name: "1" to "8" or "figure5".
+      title: what it shows.
+      protocol: how the paper made it, and in what this project differs.
+      statistic: "best" if the paper reports the best run on the development
+        set, "mean" if it reports the mean of several runs.
+      rows: in the paper's order.
+      findings: statements that the rows can confirm.
+      also: commands without a score, such as predictions of a test set.
+    """
+
+    name: str
+    title: str
+    protocol: str
+    statistic: str
+    rows: Sequence[Row]
+    findings: Sequence[Finding] = ()
+    also: Sequence[Command] = ()
+
+    def commands(self) -> list[Command]:
+        """Returns all commands once, each after those that it needs."""
+        tops = [s.command for row in self.rows for s in row.scores.values()]
+        found: dict[str, Command] = {}
+        for top in (*tops, *self.also):
+            for command in top.with_needs():
+                found.setdefault(command.name, command)
+        return list(found.values())
+
+
+def commands_of(tables: Sequence[Table]) -> list[Command]:
+    """Returns the commands of several tables, each once, in order."""
+    found = {c.name: c for table in tables for c in table.commands()}
+    return list(found.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The size of a model as the paper writes it, L/H/A."""
+
+    layers: int
+    hidden: int
+    heads: int
+
+    def __str__(self) -> str:
+        """Returns "12/768/12"."""
+        return f"{self.layers}/{self.hidden}/{self.heads}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale:
+    """All numbers in which the paper's experiments and small ones differ.
+
+    Attributes:
+      base: the size of the paper's "Base" experiments.
+      large: the size of "Large"; None leaves its rows out.
+      sizes: of Table 6.
+      initializer_range: hidden units -> standard deviation of new weights.
+      dropout: of pre-training and fine-tuning.
+      vocab_size: number of tokens, of a vocabulary that is learned.
+      lengths: (sequence length, masked positions) of the records of each
+        phase of pre-training.
+      steps: steps of each phase.
+      warmup: steps of rising learning rate in pre-training.
+      batch_size: sequences of a step of pre-training.
+      learning_rate: of pre-training.
+      dupe_factor: passes over the corpus with different masks.
+      rates: learning rates of fine-tuning, comma-separated.
+      batch: examples of a step of fine-tuning; None takes the paper's.
+      epochs: of fine-tuning; None takes the paper's.
+      seeds: number of restarts where the paper has several or we compare.
+      single_seeds: number of restarts where the paper has one.
+      max_rows: training examples of a task, at most, for the estimate of hours.
+      squad_length: maximum length of windows of SQuAD.
+      ner_length: maximum length of NER's windows.
+      lstm_size: units of each direction of the BiLSTMs.
+      ensemble: number of systems of an ensemble.
+      checkpoints: steps of pre-training in Figure 5.
+      maskings: rows of Table 8, as "mask-same-random" in percent; all if empty.
+      tflops: what a device sustains in training, to estimate hours.
+      device: the device that `tflops` was measured on.
+    """
+
+    base: Size
+    large: Size | None
+    sizes: Sequence[Size]
+    initializer_range: Callable[[int], float]
+    dropout: float
+    vocab_size: int
+    lengths: Sequence[tuple[int, int]]
+    steps: Sequence[int]
+    warmup: int
+    batch_size: int
+    learning_rate: float
+    dupe_factor: int
+    rates: str
+    batch: int | None
+    epochs: float | None
+    seeds: int
+    single_seeds: int
+    max_rows: int
+    squad_length: int
+    ner_length: int
+    lstm_size: int
+    ensemble: int
+    checkpoints: Sequence[int]
+    maskings: Sequence[str]
+    tflops: float
+    device: str
+
+
+PAPER = Scale(
+    base=Size(12, 768, 12),
+    large=Size(24, 1024, 16),
+    sizes=(
+        Size(3, 768, 12),
+        Size(6, 768, 3),
+        Size(6, 768, 12),
+        Size(12, 768, 12),
+        Size(12, 1024, 16),
+        Size(24, 1024, 16),
+    ),
+    initializer_range=lambda hidden: 0.02,
+    dropout=0.1,
+    vocab_size=30522,
+    lengths=((128, 20), (512, 77)),
+    steps=(900_000, 100_000),
+    warmup=10_000,
+    batch_size=256,
+    learning_rate=1e-4,
+    dupe_factor=10,
+    rates="5e-5,4e-5,3e-5,2e-5",
+    batch=None,
+    epochs=None,
+    seeds=5,
+    single_seeds=1,
+    max_rows=1_000_000,
+    squad_length=384,
+    ner_length=512,
+    lstm_size=768,
+    ensemble=7,
+    checkpoints=(200_000, 400_000, 600_000, 800_000, 1_000_000),
+    maskings=(),
+    tflops=250.0,
+    device="one H100, 25 % of its peak in bfloat16 (docs/results.md)",
+)
+
+SMALL = Scale(
+    base=Size(4, 128, 2),
+    large=None,
+    sizes=(Size(2, 128, 2), Size(4, 128, 2), Size(8, 128, 2), Size(4, 256, 4)),
+    initializer_range=lambda hidden: 0.57 / hidden**0.5,
+    dropout=0.0,
+    vocab_size=8192,
+    lengths=((64, 10), (192, 29)),
+    steps=(9_000, 1_000),
+    warmup=1_000,
+    batch_size=64,
+    learning_rate=1e-3,
+    dupe_factor=1,
+    rates="3e-4",
+    batch=32,
+    epochs=3,
+    seeds=3,
+    single_seeds=3,
+    max_rows=9_000,
+    squad_length=192,
+    ner_length=128,
+    lstm_size=128,
+    ensemble=3,
+    checkpoints=(2_000, 4_000, 6_000, 8_000, 10_000),
+    maskings=("80-10-10", "100-0-0", "0-0-100"),
+    tflops=0.05,
+    device="two CPU cores",
+)
+SCALES = {"paper": PAPER, "small": SMALL}
