@@ -42,8 +42,10 @@ class ReproduceConfig:
     dry_run: bool = field(
         "Print the commands, and an estimate of the hours.", False
     )
-    scale: Literal["paper", "small"] = field(
-        "paper: the paper's models; small: models for two CPU cores.", "paper"
+    scale: Literal["paper", "small", "tiny"] = field(
+        "paper: the paper's models; small: models for two CPU cores, in hours; "
+        "tiny: a check of data and flags, in minutes.",
+        "paper",
     )
     output_dir: str = field(
         "Directory of all models and results.", "reproduced"
@@ -148,10 +150,8 @@ def main(config: ReproduceConfig) -> None:
     executor = execution.Executor(config.output_dir)
     found = results.Results(chosen, executor)
     k, n = map(int, config.part.split("/"))
-    try:
-        executor.run(commands, range(k - 1, len(commands), n))
-    finally:
-        print(found.write(config.output_dir, f"BERT, scale {config.scale}"))
+    executor.run(commands, range(k - 1, len(commands), n))
+    print(found.write(config.output_dir, f"BERT, scale {config.scale}"))
     for path in found.write_submissions(config.output_dir):
         print(path)
 

@@ -304,7 +304,7 @@ class Experiments:
             "task_name": task,
             "data_dir": os.path.join(self.inputs.get("glue_dir"), spec.folder),
             "do_eval": True,
-            "max_seq_length": 128,
+            "max_seq_length": min(128, self._max_length()),
         }
         if submission:
             flags |= {
@@ -323,6 +323,17 @@ class Experiments:
             tokens=spec.tokens,
         )
         return Score(command=command, metric=metric)
+
+    def has_glue(self, task: str, *, test: bool = False) -> bool:
+        """Returns whether --glue_dir has a task's training (or test) set."""
+        if self.inputs.glue_dir is None:  # A plan for all tasks.
+            return True
+        suffix = "_matched" if task == "mnli" else ""
+        name = f"test{suffix}.tsv" if test else "train.tsv"
+        folder = SENTENCE_TASKS[task].folder
+        return file_system.exists(
+            os.path.join(self.inputs.glue_dir, folder, name)
+        )
 
     def glue_diagnostics(self, mnli: Score, submission: str) -> Command:
         """Predicts GLUE's diagnostic set with the model of MNLI."""
@@ -354,7 +365,7 @@ class Experiments:
                 "task_name": "swag",
                 "data_dir": self.inputs.get("swag_dir"),
                 "do_eval": True,
-                "max_seq_length": 128,
+                "max_seq_length": min(128, self._max_length()),
             },
             rates="2e-5",
             batch=16,
@@ -380,7 +391,7 @@ class Experiments:
             model,
             "triviaqa",
             "run_squad",
-            {"train_file": path, "max_seq_length": self.scale.squad_length},
+            {"train_file": path, **self._squad_windows()},
             rates="5e-5",
             seeds=1,
             examples=_SQUAD_WINDOWS["triviaqa"],
@@ -416,8 +427,7 @@ class Experiments:
             "train_file": self._squad_file(f"train-{version}.json"),
             "predict_file": self._squad_file(f"dev-{version}.json"),
             "do_predict": True,
-            "max_seq_length": self.scale.squad_length,
-            "doc_stride": self.scale.squad_length // 3,
+            **self._squad_windows(),
         }
         if is_second:
             flags["version_2_with_negative"] = True
@@ -450,7 +460,6 @@ class Experiments:
                 "predict_file": first.flags["predict_file"],
                 "ensemble_dirs": ",".join(directories),
                 "output_dir": self._path(name),
-                "do_predict": True,
             },
             [s.command for s in systems],
         )
@@ -514,7 +523,7 @@ class Experiments:
             num_hidden_layers=size.layers,
             num_attention_heads=size.heads,
             intermediate_size=4 * size.hidden,
-            max_position_embeddings=max(n for n, _ in self.scale.lengths),
+            max_position_embeddings=self._max_length(),
             type_vocab_size=2,
             initializer_range=self.scale.initializer_range(size.hidden),
             hidden_dropout_prob=self.scale.dropout,
@@ -613,6 +622,18 @@ class Experiments:
                 name=name, program=program, flags=flags, needs=needs, **cost
             )
         return self._commands[name]
+
+    def _max_length(self) -> int:
+        return max(length for length, _ in self.scale.lengths)
+
+    def _squad_windows(self) -> dict[str, int]:
+        """Returns the released proportions: 384, 128 and 64."""
+        length = self.scale.squad_length
+        return {
+            "max_seq_length": length,
+            "doc_stride": length // 3,
+            "max_query_length": length // 6,
+        }
 
     def _squad_file(self, name: str) -> str:
         """Returns the path of a file, with the compression that it has."""

@@ -94,7 +94,7 @@ class Finding:
     smaller: Score
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
     """One table (or figure) of the paper.
 
@@ -107,6 +107,7 @@ class Table:
       rows: in the paper's order.
       findings: statements that the rows can confirm.
       also: commands without a score, such as predictions of a test set.
+      notes: sentences on what is left out because its data is missing.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Table:
     rows: Sequence[Row]
     findings: Sequence[Finding] = ()
     also: Sequence[Command] = ()
+    notes: Sequence[str] = ()
 
     def commands(self) -> list[Command]:
         """Returns all commands once, each after those that it needs."""
@@ -272,4 +274,27 @@ SMALL = Scale(
     tflops=0.05,
     device="two CPU cores",
 )
-SCALES = {"paper": PAPER, "small": SMALL}
+
+# Finishes all tables in minutes; checks data, flags and disk before a long run.
+TINY = dataclasses.replace(
+    SMALL,
+    base=Size(1, 16, 2),
+    large=Size(2, 16, 2),
+    sizes=(Size(1, 16, 2), Size(2, 16, 2)),
+    vocab_size=180,
+    lengths=((32, 5), (64, 10)),
+    steps=(6, 2),
+    warmup=2,
+    batch_size=8,
+    batch=8,
+    epochs=1,
+    seeds=3,
+    single_seeds=1,
+    max_rows=100,
+    squad_length=64,
+    ner_length=32,
+    lstm_size=8,
+    ensemble=2,
+    checkpoints=(4, 8),
+)
+SCALES = {"paper": PAPER, "small": SMALL, "tiny": TINY}

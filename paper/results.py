@@ -121,9 +121,12 @@ class Results:
         self._executor = executor
 
     def write(self, output_dir: str, title: str) -> str:
-        """Writes all files; returns the Markdown."""
-        text = f"# {title}\n\n" + "\n".join(map(self._markdown, self._tables))
-        file_system.write_text(f"{output_dir}/results.md", text)
+        """Writes all files; returns the tables as Markdown."""
+        shown = {table: self._markdown(table) for table in self._tables}
+        parts = [f"{text}\n{_commands(t)}" for t, text in shown.items()]
+        file_system.write_text(
+            f"{output_dir}/results.md", "\n".join([f"# {title}\n", *parts])
+        )
         file_system.write_json(
             f"{output_dir}/results.json",
             {table.name: self._values(table) for table in self._tables},
@@ -133,7 +136,7 @@ class Results:
             for table in self._tables
         ]
         report.write(f"{output_dir}/results.html", title, sections)
-        return text
+        return "\n".join(shown.values())
 
     def write_submissions(self, output_dir: str) -> list[str]:
         """Zips the complete directories of GLUE's files; returns the paths."""
@@ -231,11 +234,7 @@ class Results:
         lines += [_markdown_row(header), _markdown_row(["---"] * len(header))]
         lines += [_markdown_row(row) for row in rows] + [""]
         lines += [f"* {a}: {b}." for a, b in self._findings(table)]
-        lines += ["", "Commands:", ""]
-        lines += [
-            f"    python {shlex.join(command.arguments())}"
-            for command in table.commands()
-        ]
+        lines += [f"* {note}" for note in table.notes]
         return "\n".join(lines) + "\n"
 
     def _page(self, table: Table) -> str:
@@ -248,6 +247,7 @@ class Results:
                 f"<p>{html.escape(self._summary(table))}</p>",
                 report.table(*self._grid(table)),
                 report.table(["statement", "result"], self._findings(table)),
+                *(f"<p>{html.escape(note)}</p>" for note in table.notes),
                 "<details><summary>Commands</summary>",
                 report.table(["name", "command"], commands),
                 "</details>",
@@ -276,6 +276,14 @@ class Results:
             ],
             "findings": dict(self._findings(table)),
         }
+
+
+def _commands(table: Table) -> str:
+    lines = [
+        f"    python {shlex.join(command.arguments())}"
+        for command in table.commands()
+    ]
+    return "\n".join(["Commands:", "", *lines, ""])
 
 
 def _heading(table: Table) -> str:

@@ -1,0 +1,142 @@
+"""Proves that the paper's tables are declared completely.
+
+python -m pytest tests/paper/tables_test.py
+"""
+
+import pytest
+
+from paper import plans, protocol, tables
+from paper.experiments import Experiments, Inputs
+from paper.protocol import PAPER, SCALES, SMALL
+
+
+def lab(scale=PAPER, **inputs):
+    return Experiments(scale, Inputs(**inputs), "out")
+
+
+def flags_of(table, program):
+    return [c.flags for c in table.commands() if c.program == program]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_every_command_comes_after_those_that_it_needs(name, scale):
+    table = tables.TABLES[name](lab(SCALES[scale]))
+    finished = set()
+    for command in table.commands():
+        assert {needed.name for needed in command.needs} <= finished
+        finished.add(command.name)
+    assert table.name == name
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_two_commands_never_write_one_directory(name):
+    commands = tables.TABLES[name](lab()).commands()
+    outputs = [
+        c.flags.get("output_dir")
+        or c.flags.get("output_prefix")
+        or c.flags["output_file"]
+        for c in commands
+    ]
+    assert len(set(outputs)) == len(outputs)
+
+
+@pytest.mark.parametrize(
+    "name, rows, cells",
+    [
+        ("1", 2, 16),
+        ("2", 5, 10),
+        ("3", 1, 2),
+        ("4", 2, 2),
+        ("5", 4, 20),
+        ("6", 6, 24),
+        ("7", 8, 10),
+        ("8", 6, 18),
+        ("figure5", 2, 10),
+    ],
+)
+def test_the_papers_rows_and_cells_are_complete(name, rows, cells):
+    table = tables.TABLES[name](lab())
+    assert len(table.rows) == rows
+    assert sum(len(row.scores) for row in table.rows) == cells
+    if name != "figure5":
+        for row in table.rows:
+            assert set(row.paper) == set(row.scores)
+
+
+def test_fine_tuning_has_the_papers_settings():
+    inputs = dict(base_checkpoint="base", large_checkpoint="large")
+    glue = flags_of(tables.table_1(lab(**inputs)), "run_classifier")
+    mnli = next(f for f in glue if f["task_name"] == "mnli")
+    assert mnli["learning_rate"] == "5e-5,4e-5,3e-5,2e-5"
+    assert (mnli["train_batch_size"], mnli["num_train_epochs"]) == (32, 3)
+    (squad,) = flags_of(tables.table_3(lab(**inputs)), "run_squad")
+    assert squad["version_2_with_negative"]
+    assert (squad["train_batch_size"], squad["num_train_epochs"]) == (48, 2)
+    swag = flags_of(tables.table_4(lab(**inputs)), "run_classifier")[0]
+    assert (swag["train_batch_size"], swag["learning_rate"]) == (16, "2e-5")
+    ner = flags_of(tables.table_7(lab(**inputs)), "run_ner")[0]
+    assert (ner["num_seeds"], ner["document_context"]) == (5, "maximal")
+
+
+def test_pretraining_has_the_papers_settings():
+    (flags,) = flags_of(
+        tables.table_4(lab(large_checkpoint="x")), "run_pretraining"
+    )
+    assert flags["phases"] == "128:900000,512:100000"
+    assert flags["train_batch_size"] == 256
+    assert (flags["learning_rate"], flags["num_warmup_steps"]) == (1e-4, 10_000)
+
+
+def test_a_released_checkpoint_replaces_pretraining():
+    inputs = dict(base_checkpoint="base", large_checkpoint="a,b,c")
+    table = tables.table_2(lab(**inputs))
+    assert not flags_of(table, "run_pretraining")
+    starts = [
+        f["init_checkpoint"]
+        for f in flags_of(table, "run_squad")
+        if "random_seed" in f and "triviaqa" not in f["output_dir"]
+    ]
+    assert starts == ["a", "b", "c", "a", "b", "c", "a"]
+
+
+def test_the_ablations_differ_only_in_their_objective():
+    found = flags_of(tables.table_5(lab()), "run_pretraining")
+    assert len(found) == 3  # The BiLSTM is added in fine-tuning.
+    for flags in found:
+        assert flags["input_file"] == found[0]["input_file"]
+    assert {flags["objective"] for flags in found} == {
+        "masked_lm_and_next_sentence",
+        "masked_lm",
+        "left_to_right",
+    }
+    bilstm = flags_of(tables.table_5(lab()), "run_squad")[-1]
+    assert bilstm["bilstm_size"] == 768
+
+
+def test_tables_have_their_commands_in_common():
+    experiments = lab(SMALL)
+    both = [tables.table_5(experiments), tables.figure_5(experiments)]
+    total = protocol.commands_of(both)
+    assert len(total) < sum(len(table.commands()) for table in both)
+    assert len({c.name for c in total}) == len(total)
+
+
+def test_missing_data_is_named_and_left_out(tmp_path):
+    for folder in ("MNLI", "MRPC"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.tsv").write_text("")
+    table = tables.table_1(lab(SMALL, glue_dir=str(tmp_path)))
+    assert set(table.rows[0].scores) == {"MNLI-m", "MRPC"}
+    assert "CoLA is not run: --glue_dir has no data." in table.notes
+    assert any("No submission" in note for note in table.notes)
+
+
+def test_a_plan_shows_every_command_and_the_hours():
+    table = tables.table_4(lab())
+    text = plans.plan([table], PAPER, tflops=100.0)
+    for command in table.commands():
+        assert command.name in text
+    # BERT-Base and BERT-Large, a million steps each.
+    hours = float(text.split("hours at 100")[0].split()[-1])
+    assert 200 < hours < 500
