@@ -278,9 +278,9 @@ SMALL = Scale(
 # Finishes all tables in minutes; checks data, flags and disk before a long run.
 TINY = dataclasses.replace(
     SMALL,
-    base=Size(1, 16, 2),
-    large=Size(2, 16, 2),
-    sizes=(Size(1, 16, 2), Size(2, 16, 2)),
+    base=Size(4, 16, 2),
+    large=Size(5, 16, 2),
+    sizes=(Size(4, 16, 2), Size(5, 16, 2)),
     vocab_size=180,
     lengths=((32, 5), (64, 10)),
     steps=(6, 2),

@@ -1,0 +1,280 @@
+r"""Measures what is reached in one hour, from raw text to fine-tuned scores.
+
+    python benchmarks/one_hour.py --corpus=books.txt --glue_dir=glue \
+        --output_dir=hour --peer_python=/path/to/python/with/torch
+
+The clock starts with raw text: vocabulary, records, pre-training and
+fine-tuning on six sentence tasks must all end within --minutes. The score is
+the mean of the tasks' main metrics on the development sets; a task that has not
+ended in time counts as 0. Pre-training gets the time that the other steps
+leave, and its learning rate falls to 0 at the end of this time.
+
+The peer is transformers with its own tokenizer library, data collator and
+Trainer, on the same text with a vocabulary of the same size. The sides take
+turns, one seed each. --glue_dir holds MNLI, QNLI, SST-2, MRPC, CoLA and STS-B;
+large training sets may be cut to their first rows.
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import comparison
+import examples
+
+from foundation import config_flags
+
+field = config_flags.field
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+PEER = os.path.join(ROOT, "benchmarks", "one_hour_peer.py")
+TASKS = {
+    "SST-2": "accuracy",
+    "MRPC": "f1",
+    "STS-B": "spearman",
+    "CoLA": "matthews_correlation",
+    "QNLI": "accuracy",
+    "MNLI": "accuracy",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """The flags of this measurement; the recipe is that of our side."""
+
+    corpus: str = field("Text, one sentence a line.")
+    glue_dir: str = field("Directory of the six tasks.")
+    output_dir: str = field("Directory of all runs.")
+    peer_python: str | None = field(comparison.PEER_PYTHON, None)
+    minutes: float = field("The time for everything.", 60.0)
+    finetuning_minutes: float = field("Of these, kept for fine-tuning.", 15.0)
+    num_seeds: int = field("Turns of each side.", 2)
+    vocab_size: int = field("Of both sides.", 8192)
+    num_layers: int = field("Of both sides.", 4)
+    hidden_size: int = field("Of both sides.", 256)
+    num_heads: int = field("Of both sides.", 4)
+    max_seq_length: int = field("In pre-training, of both sides.", 64)
+    train_batch_size: int = field("In pre-training, of both sides.", 64)
+    learning_rate: float = field("In pre-training.", 1e-3)
+    peer_learning_rate: float = field("In the peer's pre-training.", 1e-3)
+    objective: str = field("Of run_pretraining.py.", "masked_lm")
+    masked_lm_prob: float = field("Fraction of predicted tokens.", 0.15)
+    initializer_range: float = field("Of our weights.", 0.036)
+    dropout: float = field("In our pre-training.", 0.0)
+    warmup_fraction: float = field("Of the steps of pre-training.", 0.1)
+    expected_steps: int = field("Of pre-training, to size the warm-up.", 4000)
+    finetuning_learning_rate: float = field("Of both sides.", 3e-4)
+    num_train_epochs: float = field("Of fine-tuning, both sides.", 3.0)
+    finetuning_flags: str = field(
+        "More flags of run_classifier.py, separated by spaces.", ""
+    )
+    precision: str = field(comparison.PRECISION, "auto")
+
+
+class Clock:
+    """The time of one side; prints how long each step took."""
+
+    def __init__(self, minutes: float):
+        """Starts."""
+        self._began = time.monotonic()
+        self._seconds = 60 * minutes
+
+    def left(self) -> float:
+        """Returns the seconds that are left."""
+        return self._began + self._seconds - time.monotonic()
+
+    def run(self, title: str, command: list[str]) -> None:
+        """Runs one step."""
+        before = time.monotonic()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        seconds = time.monotonic() - before
+        print(
+            f"  {title}: {seconds:.0f} s, {self.left():.0f} s left", flush=True
+        )
+
+
+def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
+    """Runs all steps of this project; returns task -> metric."""
+    clock = Clock(config.minutes)
+    os.makedirs(folder, exist_ok=True)
+    vocab = os.path.join(folder, "vocab.txt")
+    clock.run(
+        "vocabulary",
+        _command(
+            "create_vocabulary",
+            input_file=config.corpus,
+            output_file=vocab,
+            vocab_size=config.vocab_size,
+        ),
+    )
+    predictions = round(config.max_seq_length * config.masked_lm_prob)
+    clock.run(
+        "records",
+        _command(
+            "create_pretraining_data",
+            input_file=config.corpus,
+            vocab_file=vocab,
+            output_prefix=os.path.join(folder, "shards", "part"),
+            max_seq_length=config.max_seq_length,
+            max_predictions_per_seq=predictions,
+            masked_lm_prob=config.masked_lm_prob,
+            dupe_factor=1,
+            random_seed=seed,
+        ),
+    )
+    path = os.path.join(folder, "bert_config.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(_bert_config(config), file)
+    pretrained = os.path.join(folder, "pretrained")
+    seconds = clock.left() - 60 * config.finetuning_minutes
+    clock.run(
+        "pre-training",
+        _command(
+            "run_pretraining",
+            bert_config_file=path,
+            input_file=os.path.join(folder, "shards", "part-*"),
+            output_dir=pretrained,
+            do_train=True,
+            objective=config.objective,
+            max_seq_length=config.max_seq_length,
+            max_predictions_per_seq=predictions,
+            train_batch_size=config.train_batch_size,
+            learning_rate=config.learning_rate,
+            num_train_steps=1_000_000,
+            num_warmup_steps=round(
+                config.warmup_fraction * config.expected_steps
+            ),
+            max_train_hours=seconds / 3600,
+            random_seed=seed,
+            precision=config.precision,
+        ),
+    )
+    scores = {}
+    for task, metric in TASKS.items():
+        output_dir = os.path.join(folder, task)
+        command = _command(
+            "run_classifier",
+            task_name=task,
+            data_dir=os.path.join(config.glue_dir, task),
+            init_checkpoint=pretrained,
+            output_dir=output_dir,
+            do_train=True,
+            do_eval=True,
+            max_seq_length=config.max_seq_length,
+            learning_rate=config.finetuning_learning_rate,
+            num_train_epochs=config.num_train_epochs,
+            eval_batch_size=32,
+            random_seed=seed,
+            precision=config.precision,
+        )
+        clock.run(task, command + config.finetuning_flags.split())
+        with open(os.path.join(output_dir, "eval_results.json")) as file:
+            value = json.load(file)[f"eval_{metric}"]
+        scores[task] = value if clock.left() >= 0 else 0.0
+    return scores
+
+
+def peer(config: Config, folder: str, seed: int) -> dict[str, float]:
+    """Runs all steps of transformers; returns task -> metric."""
+    import numpy as np
+
+    from tasks.classification import objective
+
+    data = os.path.join(config.output_dir, "tasks")
+    tasks = {
+        task: examples.open_sentence_task(
+            task, os.path.join(config.glue_dir, task)
+        )
+        for task in TASKS
+    }
+    for name, task in tasks.items():  # Not counted: both read the same rows.
+        for split in ("train", task.dev_splits[0]):
+            _write_rows(task, split, os.path.join(data, f"{name}.{split}.json"))
+    clock = Clock(config.minutes)
+    flags = dataclasses.asdict(config) | {
+        "seed": seed,
+        "data": data,
+        "folder": folder,
+        "precision": comparison.resolve_precision(config.precision),
+        "classes": {name: task.num_classes for name, task in tasks.items()},
+        "dev": {name: task.dev_splits[0] for name, task in tasks.items()},
+    }
+    clock.run("everything", [config.peer_python, PEER, json.dumps(flags)])
+    scores = {}
+    for name, metric in TASKS.items():
+        task = tasks[name]
+        found = np.load(os.path.join(folder, f"{name}.npz"))
+        values = objective.evaluate(
+            task.kind,
+            task.metrics,
+            found["logits"],
+            task.label_ids(task.dev_splits[0]),
+            selected_by=task.selected_by,
+        )
+        is_late = found["seconds"] > 60 * config.minutes
+        scores[name] = 0.0 if is_late else values[metric]
+    return scores
+
+
+def _write_rows(task, split: str, path: str) -> None:
+    """Writes a split as JSON: texts, pairs and label ids."""
+    rows = task.read(split)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(
+            {
+                "text": list(rows.first),
+                "text_pair": None if rows.second is None else list(rows.second),
+                "labels": task.label_ids(split)[:, 0].tolist(),
+            },
+            file,
+        )
+
+
+def _bert_config(config: Config) -> dict[str, object]:
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": 4 * config.hidden_size,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.dropout,
+        "max_position_embeddings": max(128, config.max_seq_length),
+        "type_vocab_size": 2,
+        "initializer_range": config.initializer_range,
+    }
+
+
+def _command(program: str, **flags: object) -> list[str]:
+    script = os.path.join(ROOT, f"{program}.py")
+    return [sys.executable, script, *(f"--{k}={v}" for k, v in flags.items())]
+
+
+def main(config: Config) -> None:
+    """Prints the scores of each seed, and the means of both sides."""
+    sides = {"ours": ours, "peer": peer}
+    if not config.peer_python:
+        del sides["peer"]
+    means: dict[str, list[float]] = {side: [] for side in sides}
+    for seed in range(1, config.num_seeds + 1):
+        for side, measure in sides.items():
+            print(f"{side}, seed {seed}", flush=True)
+            folder = os.path.join(config.output_dir, f"{side}_seed{seed}")
+            scores = measure(config, folder, seed)
+            means[side].append(statistics.fmean(scores.values()))
+            shown = "  ".join(f"{k} {v:.3f}" for k, v in scores.items())
+            print(f"  {shown}  mean {means[side][-1]:.4f}", flush=True)
+    comparison.compare_scores(
+        f"mean score in {config.minutes:g} minutes", means
+    )
+
+
+if __name__ == "__main__":
+    config_flags.run(Config, main)
