@@ -1,6 +1,9 @@
 """Reads the files of sentence tasks as streams of `data.examples.Example`.
 
-A format knows where a file holds texts and labels. There are three:
+A format knows where a file holds texts and labels, the `endings` of such files
+in a folder, and `num_texts`: 1, 2 for pairs, or more for multiple choice. Its
+`read` yields the examples of a DataFiles; it raises InputError for a file of
+another format, or without labels although they are required.
 
     NumberedColumns  GLUE, XNLI: tab-separated, columns found by number
                      index  sentence1  sentence2  label
@@ -15,7 +18,6 @@ import functools
 import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import tensorflow as tf
 from absl import logging
@@ -50,40 +52,15 @@ class DataFiles:
     paths: Sequence[str]
     split: str
     is_labeled: bool
-    have_released_names: bool = False
-    data_dir: str = ""
-    language: str = "zh"
-    labels: Collection[str] = ()
+    have_released_names: bool
+    data_dir: str
+    language: str
+    labels: Collection[str]
 
     @property
     def set_name(self) -> str:
         """The split without its suffix."""
         return self.split.partition("_")[0]
-
-
-class Format(Protocol):
-    """Reads one kind of file.
-
-    Attributes:
-      endings: of such files in a folder.
-      num_texts: 1, 2 for pairs, or more for multiple choice.
-    """
-
-    @property
-    def endings(self) -> Sequence[str]:
-        """See above."""
-
-    @property
-    def num_texts(self) -> int:
-        """See above."""
-
-    def read(self, files: DataFiles) -> Iterator[Example]:
-        """Yields the examples of some files.
-
-        Raises:
-          InputError: a file does not have this format, or it has no labels
-            although they are required.
-        """
 
 
 def read_lines(num_texts: int) -> Iterator[Example]:
@@ -193,7 +170,7 @@ class NumberedColumns:
         return 1 if self.test.second is None else 2
 
     def read(self, files: DataFiles) -> Iterator[Example]:
-        """Yields the examples of some files; see Format."""
+        """Yields the examples of some files."""
         number = 0
         for path in files.paths:
             rows = (row for row in text_tables.read_tsv(path) if row.cells)
@@ -400,7 +377,7 @@ class NamedColumns:
         return 1 if self.text_pair is None else 2
 
     def read(self, files: DataFiles) -> Iterator[Example]:
-        """Yields the examples of some files; see Format."""
+        """Yields the examples of some files."""
         label, guid = self.label, self.id
         if not isinstance(label, str) or self.optional_id:
             first = next(text_tables.read_named(files.paths, self.form), None)
@@ -439,7 +416,7 @@ class Endings:
     endings = ("csv",)
 
     def read(self, files: DataFiles) -> Iterator[Example]:
-        """Yields the examples of some files; see Format."""
+        """Yields the examples of some files."""
         rows = text_tables.read_named(files.paths, "csv")
         for number, row in enumerate(rows):
             begin = text_tables.require(row, "sent2")
@@ -456,3 +433,6 @@ class Endings:
                 tuple(f"{begin} {second}".strip() for second in seconds),
                 row.cells.get("label"),
             )
+
+
+Format = NumberedColumns | NamedColumns | Endings

@@ -6,6 +6,7 @@ from typing import Any
 from data.features import Features
 from jobs import finetuning, run_config
 from tasks.classification import objective, sentence_outputs, sentence_tasks
+from tasks.classification.sentence_files import TRAIN
 from weights import pretrained
 
 
@@ -62,6 +63,14 @@ def make_job(
         ),
         features=features,
         evaluate=evaluate,
-        data_settings=task.train_settings if config.do_train else {},
-        evaluation_settings=lambda: task.dev_settings,
+        data_settings={
+            "task_name": task.name,
+            "train_file": task.read(TRAIN).digest,
+            "problem_type": task.kind,
+        }
+        if config.do_train
+        else {},
+        evaluation_settings=lambda: {
+            "dev_file": " ".join(task.read(x).digest for x in task.dev_splits)
+        },
     )

@@ -6,7 +6,7 @@ report.html         confusions, metrics by length, largest errors
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import sklearn.metrics
 from matplotlib.figure import Figure
 
 from data import examples
-from data.examples import Example, Examples
+from data.examples import Example
 from jobs import report, run_files
 from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
@@ -34,36 +34,25 @@ _MAX_POINTS = 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluatedSet:
-    """A split with its labels and a model's predictions.
-
-    Attributes:
-      task: has the split.
-      texts: the N examples.
-      label_ids: as returned by data.examples.encode_labels.
-      logits: float [N, C].
-      lengths: int [N], in tokens.
-    """
-
-    task: sentence_tasks.SentenceTask
-    texts: Examples
-    label_ids: np.ndarray
-    logits: np.ndarray
-    lengths: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """The metrics of all development sets, and the first of them in detail.
 
     Attributes:
       values: metrics, "score" and "loss"; the names of a second set's metrics
         begin with its name, as in "mismatched_accuracy".
-      evaluated: the first set.
+      task: has the sets.
+      texts: the N examples of the first set.
+      label_ids: as returned by data.examples.encode_labels.
+      logits: float [N, C].
+      lengths: int [N], in tokens.
     """
 
     values: dict[str, float]
-    evaluated: EvaluatedSet
+    task: sentence_tasks.SentenceTask
+    texts: Iterable[Example]
+    label_ids: np.ndarray
+    logits: np.ndarray
+    lengths: np.ndarray
 
 
 def evaluate(
@@ -85,14 +74,14 @@ def evaluate(
         del found["score"]  # Runs are compared by the first split alone.
         suffix = split.partition("_")[2]
         values |= {f"{suffix}_{name}": value for name, value in found.items()}
-    evaluated = EvaluatedSet(
+    return Evaluation(
+        values=values,
         task=task,
         texts=task.read(first),
         label_ids=task.label_ids(first),
         logits=logits[first],
         lengths=lengths,
     )
-    return Evaluation(values=values, evaluated=evaluated)
 
 
 class OutputWriter:
@@ -141,7 +130,7 @@ class OutputWriter:
             f"Task {self._task.name}",
             values=values,
             panels=_PANELS,
-            sections=sections(found.evaluated),
+            sections=sections(found),
         )
 
     def _add_dev_scores(self, values: Mapping[str, float]) -> None:
@@ -150,7 +139,7 @@ class OutputWriter:
         self._files.add_scores(DEV, data=data, metrics=values)
 
 
-def sections(evaluated: EvaluatedSet) -> list[report.Section]:
+def sections(evaluated: Evaluation) -> list[report.Section]:
     """Returns the report's sections on one evaluated set."""
     overview = {
         examples.CLASSIFICATION: _confusions,
@@ -165,7 +154,7 @@ def sections(evaluated: EvaluatedSet) -> list[report.Section]:
     ]
 
 
-def _confusions(evaluated: EvaluatedSet) -> report.Section:
+def _confusions(evaluated: Evaluation) -> report.Section:
     """Counts pairs of true and predicted classes (or choices)."""
     labels = evaluated.task.labels
     truth = evaluated.label_ids[:, 0]
@@ -190,7 +179,7 @@ def _confusions(evaluated: EvaluatedSet) -> report.Section:
     return report.Section("Confusions", report.table(header, rows))
 
 
-def _by_label(evaluated: EvaluatedSet) -> report.Section:
+def _by_label(evaluated: Evaluation) -> report.Section:
     """Returns precision, recall and F1 of each label of a multi-label task."""
     task = evaluated.task
     decisions = objective.decisions(task.kind, evaluated.logits)
@@ -207,7 +196,7 @@ def _by_label(evaluated: EvaluatedSet) -> report.Section:
     return report.Section("By label", report.table(header, rows))
 
 
-def _true_and_predicted(evaluated: EvaluatedSet) -> report.Section:
+def _true_and_predicted(evaluated: Evaluation) -> report.Section:
     """Plots predicted over true values of up to _MAX_POINTS examples."""
     figure = Figure(figsize=(4.6, 4.2), layout="constrained")
     axes = figure.subplots()
@@ -221,7 +210,7 @@ def _true_and_predicted(evaluated: EvaluatedSet) -> report.Section:
     return report.Section("True and predicted", report.svg(figure))
 
 
-def _by_length(evaluated: EvaluatedSet) -> str:
+def _by_length(evaluated: Evaluation) -> str:
     """Returns the metrics of equally large groups of similar length."""
     task = evaluated.task
     order = np.argsort(evaluated.lengths, kind="stable")
@@ -241,7 +230,7 @@ def _by_length(evaluated: EvaluatedSet) -> str:
     return report.table(header, rows)
 
 
-def _worst_mistakes(evaluated: EvaluatedSet) -> str:
+def _worst_mistakes(evaluated: Evaluation) -> str:
     """Returns the wrong predictions with the largest losses."""
     task, logits = evaluated.task, evaluated.logits
     losses = objective.example_losses(task.kind, logits, evaluated.label_ids)

@@ -10,6 +10,7 @@ A task's life: `open_task` finds its files, labels and metrics, `check` reads
 what a command needs, `features` tokenizes a split.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -402,30 +403,6 @@ class SentenceTask:
         name = os.path.basename(texts.path.rstrip("/"))
         return f"{len(texts)} examples of {name}, {digest}"
 
-    @property
-    def label_feature(self) -> schema.Feature:
-        """What a record stores of a label."""
-        if self.kind == examples.REGRESSION:
-            return schema.VALUE
-        if self.kind == examples.MULTI_LABEL:
-            return schema.labels(len(self.labels))
-        return schema.LABEL
-
-    @property
-    def train_settings(self) -> dict[str, str]:
-        """What identifies the task and its training set, by flag."""
-        return {
-            "task_name": self.name,
-            "train_file": self.read(TRAIN).digest,
-            "problem_type": self.kind,
-        }
-
-    @property
-    def dev_settings(self) -> dict[str, str]:
-        """What identifies the development sets, by flag."""
-        digests = [self.read(split).digest for split in self.dev_splits]
-        return {"dev_file": " ".join(digests)}
-
 
 def open_task(
     task_name: str,
@@ -494,7 +471,6 @@ def _read(
         raise errors.InputError(f"--task_name={name}: has no {split} set")
     table = spec.format or dataclasses.replace(data.columns, form=name)
     path = data.files.get(split)
-    has_released_name = not path
     if path == text_tables.STANDARD_INPUT:
         if split != TEST or table.num_texts > 2:
             raise errors.InputError(
@@ -503,31 +479,20 @@ def _read(
             )
         read = functools.partial(sentence_files.read_lines, table.num_texts)
         return Examples(read, path)
-    if not path:
-        if not spec.files:
-            raise errors.InputError(f"--{split}_file is required")
-        if data.data_dir is None:
-            raise errors.InputError(
-                f"--data_dir is required, or --{split}_file"
-            )
-        path = _released_file(spec, data, split)
-        if path is None:
-            names = [
-                x.format(language=data.language) for x in spec.files[split]
-            ]
-            none = "neither" if len(names) > 1 else "no"
-            raise errors.InputError(
-                f"--data_dir={data.data_dir}: {none} {' nor '.join(names)} "
-                "there"
-            )
-    paths = text_tables.expand(path, table.endings)
+    if not path and not spec.files:
+        raise errors.InputError(f"--{split}_file is required")
+    if not path and data.data_dir is None:
+        raise errors.InputError(f"--data_dir is required, or --{split}_file")
+    paths = text_tables.expand(
+        path or _released_file(spec, data, split), table.endings
+    )
     files = sentence_files.DataFiles(
         paths=paths,
         split=split,
         is_labeled=(
             not split.startswith(TEST) if is_labeled is None else is_labeled
         ),
-        have_released_names=has_released_name,
+        have_released_names=not path,
         data_dir=data.data_dir or "",
         language=data.language,
         labels=spec.labels or (),
@@ -539,9 +504,15 @@ def _read(
     return found
 
 
-def _released_file(spec: TaskSpec, data: DataFlags, split: str) -> str | None:
+def _released_file(spec: TaskSpec, data: DataFlags, split: str) -> str:
     names = [name.format(language=data.language) for name in spec.files[split]]
-    return sentence_files.find_released(names, data.data_dir, spec.folders)
+    path = sentence_files.find_released(names, data.data_dir, spec.folders)
+    if path is None:
+        none = "neither" if len(names) > 1 else "no"
+        raise errors.InputError(
+            f"--data_dir={data.data_dir}: {none} {' nor '.join(names)} there"
+        )
+    return path
 
 
 def _existing_splits(
@@ -549,11 +520,12 @@ def _existing_splits(
 ) -> list[str]:
     """Returns the main split of a set, and the others whose files exist."""
     splits = [x for x in spec.files or [set_name] if x.startswith(set_name)]
-    return splits[:1] + [
-        split
-        for split in splits[1:]
-        if data.data_dir and _released_file(spec, data, split)
-    ]
+    found = splits[:1]
+    for split in splits[1:] if data.data_dir else ():
+        with contextlib.suppress(errors.InputError):
+            _released_file(spec, data, split)
+            found.append(split)
+    return found
 
 
 def _labels_of_table(
@@ -589,13 +561,11 @@ def _labels_of_table(
 
 def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
     """Reads the splits that a command needs and checks their labels."""
-    if train:
-        task.label_ids(TRAIN)
     if dev and not task.dev_splits:
         raise errors.InputError(
             f"--task_name={task.name}: has no development set"
         )
-    for split in task.dev_splits if dev else ():
+    for split in (*([TRAIN] * train), *(task.dev_splits if dev else ())):
         task.label_ids(split)
     for split in task.test_splits if test else ():
         task.read(split)
@@ -658,7 +628,10 @@ def tokenize(
       records_dir: directory where records are kept for later runs, if any.
     """
     texts = task.read(split)
-    label = task.label_feature
+    label = {
+        examples.REGRESSION: schema.VALUE,
+        examples.MULTI_LABEL: schema.labels(task.num_classes),
+    }.get(task.kind, schema.LABEL)
 
     def make() -> Features:
         losses = features.Losses()

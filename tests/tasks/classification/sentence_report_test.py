@@ -25,7 +25,8 @@ def evaluated(kind, metrics, labels, label_ids, logits, second=()):
         )
         for i, x in enumerate(label_ids[:, 0])
     ]
-    return sentence_outputs.EvaluatedSet(
+    return sentence_outputs.Evaluation(
+        values={},
         task=sentence_tasks.SentenceTask(
             name="csv", kind=kind, metrics=metrics, labels=labels, read=None
         ),
