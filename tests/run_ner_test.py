@@ -72,7 +72,7 @@ def test_a_model_directory_with_card_and_report_is_left(trained):
     page = (trained / "report.html").read_text()
     for heading in ("By type", "Confusions", "By length", "Worst sentences"):
         assert heading in page
-    for name in ("train", "eval", "predict"):
+    for name in ("train", "eval"):
         assert (trained / f"{name}.tf_record").exists()
 
 

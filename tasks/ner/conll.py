@@ -25,6 +25,7 @@ does not allow, such as an I- after O, begins a span, as in conlleval.
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -52,7 +53,7 @@ class Span(NamedTuple):
     type: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Sentences:
     """W words in N sentences in D documents.
 
@@ -81,6 +82,11 @@ class Sentences:
     def __len__(self) -> int:
         """Returns N."""
         return len(self.row_splits) - 1
+
+    def __repr__(self) -> str:
+        """Shows all words, tags, sentences and documents."""
+        splits = self.row_splits.tolist(), self.documents.tolist()
+        return f"Sentences{(self.words, self.tags, *splits)}"
 
     @property
     def num_boundaries(self) -> int:
@@ -127,7 +133,7 @@ def read_blocks(
     *,
     word_column: int = 0,
     tag_column: int | None = -1,
-    block_words: int | None = None,
+    block_sentences: int | None = None,
 ) -> Iterator[Sentences]:
     """Yields the sentences of a file in blocks of complete documents.
 
@@ -135,9 +141,9 @@ def read_blocks(
       path: a UTF-8 file, which may be compressed.
       word_column: the column of words, from 0, or from the end with -1.
       tag_column: the column of tags; None if there is none.
-      block_words: a block ends with the document in which it reaches this
-        number of words, or with the sentence if the file has no documents; None
-        for a single block.
+      block_sentences: a block ends with the document in which it reaches this
+        number of sentences, or with its last sentence if the file has no
+        documents; None for a single block.
 
     Raises:
       InputError: names the line of the file.
@@ -145,18 +151,18 @@ def read_blocks(
     path = file_system.find(path)
     layout = _layout(path)
     block: list[_Line] = []
-    first, columns, words = None, (0, None), 0
+    first, columns, sentences = None, (0, None), 0
     for line in _lines(path, layout):
         ends = line.begins_document or (
             line.begins_sentence and not layout.has_documents
         )
-        if ends and block_words is not None and words >= block_words:
+        if ends and sentences >= (block_sentences or math.inf):
             yield _sentences(path, layout, block, *columns)
-            block, words = [], 0
+            block, sentences = [], 0
         block.append(line)
         if line.begins_document:
             continue
-        words += 1
+        sentences += line.begins_sentence
         if first is None:
             first = line
             columns = _columns(path, first, word_column, tag_column)
@@ -172,7 +178,7 @@ def read_blocks(
             )
     if first is None:
         raise errors.InputError(f"{path}: holds no words")
-    if words:
+    if sentences:
         yield _sentences(path, layout, block, *columns)
 
 
@@ -409,27 +415,44 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
     return converted
 
 
-def recognize(sentences: Iterable[Sequence[str]]) -> str:
-    """Returns the scheme of the tags of sentences.
+class TagStatistics:
+    """Recognizes the scheme of the tags of any number of sentences.
 
     Of IOB1 and BIO2, it is the one that fewer tags violate: a stray I- does not
     make a BIO2 file IOB1. The spans are the same in either case.
     """
-    prefixes: set[str] = set()
-    not_iob1 = not_bio2 = 0
-    for tags in sentences:
-        kind_before = ""
-        for tag in tags:
-            prefix, kind = split_tag(tag)
-            prefixes.add(prefix)
-            not_bio2 += prefix == "I" and kind != kind_before
-            not_iob1 += prefix == "B" and kind != kind_before
-            kind_before = kind
-    if not prefixes & {"B", "I", "E", "S"}:
-        return PLAIN if "" in prefixes else BIO2
-    if prefixes & {"E", "S"}:
-        return IOBES
-    return IOB1 if not_iob1 < not_bio2 else BIO2
+
+    def __init__(self):
+        """Counts nothing yet."""
+        self._prefixes: set[str] = set()
+        self._not_iob1 = self._not_bio2 = 0
+
+    def add(self, sentences: Iterable[Sequence[str]]) -> None:
+        """Counts the tags of sentences."""
+        for tags in sentences:
+            kind_before = ""
+            for tag in tags:
+                prefix, kind = split_tag(tag)
+                self._prefixes.add(prefix)
+                self._not_bio2 += prefix == "I" and kind != kind_before
+                self._not_iob1 += prefix == "B" and kind != kind_before
+                kind_before = kind
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the tags; BIO2 if all are O."""
+        if not self._prefixes & {"B", "I", "E", "S"}:
+            return PLAIN if "" in self._prefixes else BIO2
+        if self._prefixes & {"E", "S"}:
+            return IOBES
+        return IOB1 if self._not_iob1 < self._not_bio2 else BIO2
+
+
+def recognize(sentences: Iterable[Sequence[str]]) -> str:
+    """Returns the scheme of the tags of sentences."""
+    statistics = TagStatistics()
+    statistics.add(sentences)
+    return statistics.scheme
 
 
 def labels(types: Iterable[str], scheme: str) -> list[str]:

@@ -11,10 +11,10 @@ that no scheme allows; see conll.spans.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import sklearn.metrics
+import numpy as np
 
 from tasks.ner import conll
 
@@ -50,14 +50,43 @@ class Scores:
     Attributes:
       tokens: number of words.
       right: number of words with the correct tag.
-      total: of all types.
       by_type: of each type that is true or predicted, sorted by name.
     """
 
-    tokens: int
-    right: int
-    total: Score
-    by_type: dict[str, Score]
+    tokens: int = 0
+    right: int = 0
+    by_type: dict[str, Score] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_counts(
+        cls, tokens: int, right: int, by_type: Mapping[str, Sequence[int]]
+    ) -> "Scores":
+        """Returns scores of the values of dataclasses.asdict, read as JSON."""
+        scores = {kind: Score(*counts) for kind, counts in by_type.items()}
+        return cls(tokens=tokens, right=right, by_type=scores)
+
+    def __add__(self, other: "Scores") -> "Scores":
+        """Returns the scores of both sets of sentences together."""
+        none = Score(0, 0, 0)
+        return Scores(
+            tokens=self.tokens + other.tokens,
+            right=self.right + other.right,
+            by_type={
+                kind: Score(
+                    *np.add(
+                        self.by_type.get(kind, none),
+                        other.by_type.get(kind, none),
+                    ).tolist()
+                )
+                for kind in sorted({*self.by_type, *other.by_type})
+            },
+        )
+
+    @property
+    def total(self) -> Score:
+        """The score of all types."""
+        counts = zip(*self.by_type.values(), strict=True)
+        return Score(*map(sum, counts)) if self.by_type else Score(0, 0, 0)
 
     @property
     def accuracy(self) -> float:
@@ -79,6 +108,11 @@ class Scores:
                 values[name + suffix] = getattr(score, name)
         return values
 
+    def plain_values(self) -> dict[str, float]:
+        """Returns the metrics of plain tags, such as NNP."""
+        f1 = [2 * s.correct / (s.true + s.found) for s in self.by_type.values()]
+        return {"accuracy": self.accuracy, "f1_macro": float(np.mean(f1))}
+
     def text(self) -> str:
         """Returns the output of conlleval."""
         total = self.total
@@ -99,6 +133,7 @@ def score(
     predicted: Iterable[Sequence[str]],
     *,
     boundaries: int = 0,
+    is_plain: bool = False,
 ) -> Scores:
     """Compares the tags of sentences.
 
@@ -107,6 +142,7 @@ def score(
       predicted: the predicted tags of each sentence.
       boundaries: number of -DOCSTART- lines, which conlleval counts as words
         with the correct tag.
+      is_plain: whether each word is a phrase whose type is its tag.
     """
     tokens = right = boundaries
     counts: list[Counter] = [Counter(), Counter(), Counter()]
@@ -115,31 +151,17 @@ def score(
             raise ValueError(f"{len(gold)} tags against {len(guess)}")
         tokens += len(gold)
         right += sum(a == b for a, b in zip(gold, guess, strict=True))
-        theirs, ours = set(conll.spans(gold)), set(conll.spans(guess))
-        for count, part in zip(
-            counts, (theirs, ours, theirs & ours), strict=True
-        ):
+        theirs, ours = (
+            set(conll.spans(tags, is_plain=is_plain)) for tags in (gold, guess)
+        )
+        parts = theirs, ours, theirs & ours
+        for count, part in zip(counts, parts, strict=True):
             count.update(span.type for span in part)
     by_type = {
         kind: Score(*(count[kind] for count in counts))
         for kind in sorted({*counts[0], *counts[1]})
     }
-    columns = zip(*by_type.values(), strict=True) if by_type else ([],) * 3
-    total = Score(*map(sum, columns))
-    return Scores(tokens=tokens, right=right, total=total, by_type=by_type)
-
-
-def plain(
-    true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
-) -> dict[str, float]:
-    """Returns the metrics of plain tags, such as NNP."""
-    gold = [tag for tags in true for tag in tags]
-    guess = [tag for tags in predicted for tag in tags]
-    f1 = sklearn.metrics.f1_score(gold, guess, average="macro", zero_division=0)
-    return {
-        "accuracy": float(sklearn.metrics.accuracy_score(gold, guess)),
-        "f1_macro": float(f1),
-    }
+    return Scores(tokens=tokens, right=right, by_type=by_type)
 
 
 def _line(score: Score) -> str:

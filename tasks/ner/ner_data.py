@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -25,6 +25,7 @@ _NAMES = {
     DEV: ("eng.testa", "dev.txt", "valid.txt", "dev.conll"),
     TEST: ("eng.testb", "test.txt", "test.conll"),
 }
+_CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
 
@@ -52,13 +53,21 @@ class Files:
 
     def read(self, split: str) -> conll.Sentences:
         """Reads the file of a split."""
+        (found,) = self.read_blocks(split, None)
+        return found
+
+    def read_blocks(
+        self, split: str, block_sentences: int | None
+    ) -> Iterator[conll.Sentences]:
+        """Reads the file of a split in blocks; see conll.read_blocks."""
         path = self.find(split)
         if path is None:
             raise errors.InputError(f"--{split}_file is required")
-        return conll.read(
+        return conll.read_blocks(
             path,
             word_column=self.word_column,
             tag_column=None if split in self.untagged else self.tag_column,
+            block_sentences=block_sentences,
         )
 
 
@@ -89,6 +98,29 @@ class NerOptions:
     tagger: TaggerOptions | None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What is known of a set without its words.
+
+    Attributes:
+      path: the file.
+      digest: the SHA-256 of its words and tags as CoNLL's columns.
+      num_sentences: number of sentences.
+      num_words: number of words.
+      scheme: the scheme of the tags.
+      has_tags: whether it has tags.
+      has_documents: whether it has -DOCSTART- lines.
+    """
+
+    path: str
+    digest: str
+    num_sentences: int
+    num_words: int
+    scheme: str
+    has_tags: bool
+    has_documents: bool
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaggedSet:
     """The sentences of a file, with tags unless the file has none.
@@ -103,7 +135,7 @@ class TaggedSet:
     sentences: conll.Sentences
     labels: Sequence[str]
     scheme: str
-    true_case: Mapping[str, str] | None
+    true_case: Mapping[str, str] | None = dataclasses.field(repr=False)
 
     @functools.cached_property
     def label_ids(self) -> np.ndarray | None:
@@ -148,6 +180,20 @@ class TaggedSet:
         """The digest of the words and tags in the file."""
         return _digest(self.sentences)
 
+    @property
+    def summary(self) -> Summary:
+        """The set without its words."""
+        sentences = self.sentences
+        return Summary(
+            path=sentences.path,
+            digest=self.digest,
+            num_sentences=len(sentences),
+            num_words=len(sentences.words),
+            scheme=self.scheme,
+            has_tags=sentences.tags is not None,
+            has_documents=sentences.has_documents,
+        )
+
     @functools.cached_property
     def model_digest(self) -> str:
         """The digest of the words that the model reads, and the tags."""
@@ -159,24 +205,28 @@ class NerData:
     """The sets of a command.
 
     Attributes:
-      read: returns the sentences of a split.
-      has: returns whether there is a file of a split.
+      files: where the sets are.
+      read: returns the sentences of a split, which it caches.
       labels: the model's labels, in the order of its outputs.
       scheme: the scheme of the files' tags; None recognizes it.
-      text: lines to find entities in, if any.
+      text: raw text to find entities in, if any.
       true_case: see `apply_true_case`; None if the model reads all words as
         they are.
     """
 
+    files: Files
     read: Callable[[str], conll.Sentences]
-    has: Callable[[str], bool]
     labels: Sequence[str]
     scheme: str | None
-    text: Sequence[str] | None = None
+    text: raw_text.Lines | None = None
     true_case: Mapping[str, str] | None = None
     _sets: dict[str, TaggedSet] = dataclasses.field(
         default_factory=dict, init=False
     )
+
+    def has(self, split: str) -> bool:
+        """Returns whether there is a file of a split."""
+        return self.files.find(split) is not None
 
     @functools.cached_property
     def is_plain(self) -> bool:
@@ -205,6 +255,44 @@ class NerData:
             )
         return self._sets[name]
 
+    def summary(self, name: str) -> Summary:
+        """Returns what is known of a set by the name of its split."""
+        return self.test if name == TEST else self.split(name).summary
+
+    def blocks(self, block_sentences: int) -> Iterator[TaggedSet]:
+        """Reads the test set in blocks; see conll.read_blocks."""
+        scheme = self.test.scheme
+        for sentences in self.files.read_blocks(TEST, block_sentences):
+            yield TaggedSet(sentences, self.labels, scheme, self.true_case)
+
+    @functools.cached_property
+    def test(self) -> Summary:
+        """The test set, of which all tags are checked."""
+        tags, digest = conll.TagStatistics(), hashlib.sha256()
+        num_sentences = num_words = 0
+        given = conll.PLAIN if self.is_plain else self.scheme
+        for sentences in self.files.read_blocks(TEST, _CHECKED_AT_ONCE):
+            columns = []
+            if sentences.tags is not None:
+                tags.add(sentences.split(sentences.tags))
+                # Whether tags are known depends only on their being plain.
+                scheme = given or conll.BIO2
+                conll.encode_tags(sentences, scheme, self.labels)
+                columns.append(sentences.tags)
+            for line in conll.write(sentences, columns):
+                digest.update(line.encode("utf-8"))
+            num_sentences += len(sentences)
+            num_words += len(sentences.words)
+        return Summary(
+            path=sentences.path,
+            digest=digest.hexdigest(),
+            num_sentences=num_sentences,
+            num_words=num_words,
+            scheme=given or tags.scheme,
+            has_tags=sentences.tags is not None,
+            has_documents=sentences.has_documents,
+        )
+
 
 def open_data(
     files: Files,
@@ -232,15 +320,12 @@ def open_data(
         read(TRAIN), scheme, model_scheme, types
     )
     former = task_files.Known(labels=former_labels, problem_type=None)
-    text = None
-    if files.text_file is not None:
-        text = raw_text.read_lines(files.text_file)
     return NerData(
+        files=files,
         read=read,
-        has=lambda split: files.find(split) is not None,
         labels=list(former.in_order_if_its_own(labels)),
         scheme=scheme,
-        text=text,
+        text=files.text_file and raw_text.open_lines(files.text_file),
     )
 
 
@@ -290,11 +375,11 @@ def check(
         if split.label_ids is None and name in tagged:
             raise errors.InputError(f"{path}: has no column of tags")
         if settings.document_context:
-            windowing.check_documents(split.sentences)
+            windowing.check_documents(path, split.sentences.has_documents)
 
 
 def prepare(
-    data: NerData,
+    split: TaggedSet,
     name: str,
     tokenizer: Tokenizer,
     settings: windowing.WindowSettings,
@@ -304,25 +389,22 @@ def prepare(
     """Returns the features of a set, from its records if they are current.
 
     Args:
-      data: the sets.
+      split: the set.
       name: of the split.
       tokenizer: the model's tokenizer.
       settings: how words are arranged in windows.
       records_dir: the directory of the records; None for no records.
     """
-    split = data.split(name)
-
-    def make() -> Features:
-        return windowing.encode(
-            tokenizer, split.model_sentences, split.label_ids, settings
-        )
-
+    words, label_ids = split.model_sentences, split.label_ids
+    make = functools.partial(
+        windowing.encode, tokenizer, words, label_ids, settings
+    )
     if records_dir is None:
         return make()
     job = {
         "task": "tagging",
         "words": split.model_digest,
-        "labels": list(data.labels),
+        "labels": list(split.labels),
         "tokenizer": features.tokenizer_recipe(tokenizer),
         "context": dataclasses.asdict(settings),
     }
@@ -346,11 +428,10 @@ def _digest(sentences: conll.Sentences) -> str:
 def save_true_case(output_dir: str, data: NerData) -> None:
     """Writes true_case.json beside a trained model, or removes an older one."""
     path = os.path.join(output_dir, task_files.TRUE_CASE)
-    if data.true_case is not None:
-        text = json.dumps(data.true_case) + "\n"
-        file_system.write_text(path, text)
-    else:
+    if data.true_case is None:
         file_system.discard(path)
+    else:
+        file_system.write_text(path, json.dumps(data.true_case) + "\n")
 
 
 def learn_true_case(sentences: conll.Sentences) -> dict[str, str]:

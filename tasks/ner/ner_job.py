@@ -4,18 +4,20 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.special
 
+from data import features as features_lib
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from jobs import finetuning, run_config, typed
+from jobs import assembly, finetuning, run_config, streaming, typed
 from modeling import crf, models
 from tasks.ner import (
+    activation_store,
     conll,
     feature_based,
     ner_data,
@@ -25,6 +27,7 @@ from tasks.ner import (
     windowing,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
+from training import strategy as strategies
 from weights import model_directory, pretrained, task_files
 
 _STDIN = "standard input"
@@ -35,9 +38,7 @@ def open_job(
 ) -> tuple[ner_data.NerData, finetuning.Job]:
     """Reads and checks the files, and returns the job on them."""
     start = finetuning.open_start(config)
-    data = _open_data(config, options, start.labels)
-    forms = _open_true_case(config, options, data, start.tokenizer)
-    data = dataclasses.replace(data, true_case=forms)
+    data = _open_data(config, options, start)
     has_crf = _has_crf(config, options)
     strategy = finetuning.open_strategy(
         config, start, eval_batch_size=options.eval_batch_size
@@ -46,7 +47,7 @@ def open_job(
     @functools.cache
     def features(split: str) -> Features:
         made = ner_data.prepare(
-            data,
+            data.split(split),
             split,
             start.tokenizer,
             options.windows,
@@ -58,12 +59,11 @@ def open_job(
         return made
 
     def evaluate(task_model: finetuning.TaskModel) -> outputs.Evaluation:
-        logits, tags = _tag(
-            data,
-            task_model,
-            data.split(DEV).sentences,
-            features(DEV),
-            options.eval_batch_size,
+        batches = task_model.predictions(features(DEV), options.eval_batch_size)
+        logits = tagging.word_logits(features(DEV), len(data.labels), batches)
+        row_splits = data.split(DEV).sentences.row_splits
+        tags = tagging.best_tags(
+            task_model.model, logits, row_splits, data.labels
         )
         return outputs.evaluate(data, DEV, logits, tags)
 
@@ -87,9 +87,10 @@ def open_job(
 def _open_data(
     config: run_config.FinetuningConfig,
     options: ner_data.NerOptions,
-    known_labels: Sequence[str] | None,
+    start: pretrained.Start,
 ) -> ner_data.NerData:
     """Reads the files that are used, and checks their tags."""
+    known_labels = start.labels
     if options.tagger is not None:
         file_system.refuse_remote(
             config.output_dir,
@@ -105,15 +106,22 @@ def _open_data(
         known_labels=None if config.do_train else known_labels,
         former_labels=known_labels,
     )
-    tagged = [TRAIN] if config.do_train else []
+    forms = _open_true_case(config, options, data, start.tokenizer)
+    data = dataclasses.replace(data, true_case=forms)
+    used = [TRAIN] if config.do_train else []
     if options.do_eval or (config.do_train and config.needs_evaluation):
-        tagged.append(DEV)
-    used = list(tagged)
-    if config.do_predict and data.has(TEST):
-        used.append(TEST)
-    elif config.do_predict and data.text is None:
+        used.append(DEV)
+    ner_data.check(data, tagged=used, used=used, settings=options.windows)
+    if not config.do_predict:
+        return data
+    if data.has(TEST) and options.tagger is not None:
+        ner_data.check(data, tagged=(), used=[TEST], settings=options.windows)
+    elif data.has(TEST):
+        test = data.test
+        if options.windows.document_context:
+            windowing.check_documents(test.path, test.has_documents)
+    elif data.text is None:
         raise errors.InputError("--do_predict needs --test_file or --text_file")
-    ner_data.check(data, tagged=tagged, used=used, settings=options.windows)
     return data
 
 
@@ -201,22 +209,6 @@ def _modeling(
     return {"make_model": make_model, "load_extra_weights": load}
 
 
-def _tag(
-    data: ner_data.NerData,
-    task_model: finetuning.TaskModel,
-    sentences: conll.Sentences,
-    features: Features,
-    batch_size: int,
-) -> tuple[np.ndarray, list[str]]:
-    """Returns the logits [W, C] and the predicted labels of W words."""
-    logits = tagging.word_logits(
-        features, len(data.labels), task_model.predictions(features, batch_size)
-    )
-    return logits, tagging.best_tags(
-        task_model.model, logits, sentences.row_splits, data.labels
-    )
-
-
 def predict(
     data: ner_data.NerData,
     options: ner_data.NerOptions,
@@ -224,50 +216,11 @@ def predict(
     writer: outputs.OutputWriter,
 ) -> None:
     """Predicts the tags of the test set and the entities of raw text."""
+    tagger = _Tagger(data, options.windows, task_model)
     if data.has(TEST):
-        sentences = data.split(TEST).sentences
-        logits, tags = _tag(
-            data,
-            task_model,
-            sentences,
-            task_model.job.features(TEST),
-            task_model.job.config.predict_batch_size,
-        )
-        if sentences.tags is not None:
-            writer.write_test(outputs.evaluate(data, TEST, logits, tags))
-        else:
-            writer.write_predictions(TEST, tags)
+        tagger.tag_test(writer)
     if data.text is not None:
-        text = raw_text.split_lines(options.files.text_file, data.text)
-        entities = _find_entities(data, options.windows, task_model, text)
-        writer.write_entities(text, entities)
-
-
-def _find_entities(
-    data: ner_data.NerData,
-    settings: windowing.WindowSettings,
-    task_model: finetuning.TaskModel,
-    text: raw_text.Text,
-) -> list[list[dict[str, Any]]]:
-    """Returns the entities of each line of raw text."""
-    sentences = text.sentences
-    if not sentences.words:
-        return [[] for _ in text.texts]
-    read = sentences
-    if data.true_case is not None:
-        read = ner_data.apply_true_case(sentences, data.true_case)
-    tokenizer = task_model.job.start.tokenizer
-    features = windowing.encode(tokenizer, read, None, settings)
-    batch_size = task_model.job.config.predict_batch_size
-    logits, tags = _tag(data, task_model, sentences, features, batch_size)
-    label_ids = [data.labels.index(tag) for tag in tags]
-    probabilities = scipy.special.softmax(logits.astype(np.float64), axis=1)
-    return raw_text.find_entities(
-        text,
-        tags,
-        probabilities[np.arange(len(tags)), label_ids],
-        is_plain=data.is_plain,
-    )
+        tagger.find_entities(writer)
 
 
 def prompt(
@@ -276,11 +229,183 @@ def prompt(
     task_model: finetuning.TaskModel,
 ) -> None:
     """Prints the entities of each line of standard input."""
+    tagger = _Tagger(data, options.windows, task_model)
     if sys.stdin.isatty():
         sys.stderr.write("Type a text; Ctrl-D ends.\n")
     for number, raw in enumerate(typed.lines(sys.stdin, sys.stdout), 1):
         line = file_system.decode(raw, _STDIN, number).strip()
-        text = raw_text.split_lines(_STDIN, [line])
-        (found,) = _find_entities(data, options.windows, task_model, text)
+        text, features = tagger.encode_lines([line], _STDIN)
+        logits = tagger.predict(features)
+        (found,) = tagger.entities(text, logits)
         sys.stdout.write(f"{raw_text.marked(line, found)}\n")
         sys.stdout.flush()
+
+
+class _Tagger:
+    """Predicts the tags of blocks of sentences, and writes them in order."""
+
+    def __init__(
+        self,
+        data: ner_data.NerData,
+        settings: windowing.WindowSettings,
+        task_model: finetuning.TaskModel,
+    ):
+        self._data = data
+        self._settings = settings
+        self._task_model = task_model
+
+    def tag_test(self, writer: outputs.OutputWriter) -> None:
+        """Writes the tags of the test set, and its scores if it has tags."""
+        data, test, losses = self._data, self._data.test, windowing.Losses()
+
+        def encode(blocks: list[ner_data.TaggedSet]) -> Features:
+            return self._encode(blocks[0].model_sentences, losses)
+
+        def text(
+            blocks: list[ner_data.TaggedSet],
+            features: Features,
+            logits: np.ndarray,
+        ) -> streaming.Parts:
+            del features
+            tags = self._tags(blocks[0].sentences, logits)
+            return outputs.test_parts(data, blocks[0], logits, tags)
+
+        blocks = self._open_blocks("predictions_test", scheme=test.scheme)
+        read = 0
+
+        def items() -> Iterator[ner_data.TaggedSet]:
+            nonlocal read
+            for block in data.blocks(streaming.BLOCK_ITEMS):
+                read += len(block.sentences)
+                yield block
+
+        streaming.run(
+            items(),
+            encode=encode,
+            predict=self.predict,
+            text=text,
+            to=blocks,
+            block_items=1,
+            rows_of=lambda block: len(block.sentences),
+            fraction=lambda: read / test.num_sentences,
+            unit="sentences",
+        )
+        losses.warn(test.path, self._settings)
+        if blocks is not None:
+            writer.write_test_blocks(blocks)
+            blocks.remove()
+
+    def find_entities(self, writer: outputs.OutputWriter) -> None:
+        """Writes the entities of raw text, or prints them."""
+        lines, losses = self._data.text, windowing.Losses()
+        name = ", ".join(lines.paths)
+
+        def text(
+            lines: list[str],
+            encoded: tuple[raw_text.Text, Features],
+            logits: np.ndarray,
+        ) -> streaming.Parts:
+            del lines
+            found = self.entities(encoded[0], logits)
+            return {outputs.ENTITIES: raw_text.json_lines(encoded[0], found)}
+
+        read = 0
+
+        def items() -> Iterator[str]:
+            nonlocal read
+            for line in raw_text.read_lines(lines.paths):
+                read += 1
+                yield line
+
+        if lines.count is None:
+            blocks = streaming.StandardOutput(outputs.ENTITIES)
+        else:
+            blocks = self._open_blocks("entities")
+        streaming.run(
+            items(),
+            encode=lambda texts: self.encode_lines(texts, name, losses),
+            predict=lambda encoded: self.predict(encoded[1]),
+            text=text,
+            to=blocks,
+            fraction=lambda: lines.count and read / lines.count,
+            unit="lines",
+        )
+        losses.warn(name, self._settings)
+        if isinstance(blocks, streaming.Blocks):
+            writer.write_entities(blocks, lines)
+            blocks.remove()
+
+    def _open_blocks(
+        self, name: str, **settings: Any
+    ) -> streaming.Blocks | None:
+        """Opens the blocks of an output; None if this worker writes nothing."""
+        job, data = self._task_model.job, self._data
+        if not job.is_chief:
+            return None
+        return streaming.Blocks(
+            os.path.join(job.config.output_dir, f"{name}.incomplete"),
+            {
+                "weights": activation_store.digest(self._task_model.model),
+                "labels": list(data.labels),
+                "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
+                "true_case": data.true_case is not None,
+                "precision": assembly.dtype_policy(job.config),
+                "predict_batch_size": job.config.predict_batch_size,
+                **dataclasses.asdict(self._settings),
+                **settings,
+            },
+            continues=not strategies.is_multi_worker(job.strategy),
+        )
+
+    def encode_lines(
+        self,
+        lines: list[str],
+        name: str,
+        losses: windowing.Losses | None = None,
+    ) -> tuple[raw_text.Text, Features | None]:
+        """Splits lines into words; without a word there are no features."""
+        text = raw_text.split_lines(name, lines)
+        sentences = text.sentences
+        if not sentences.words:
+            return text, None
+        if self._data.true_case is not None:
+            forms = self._data.true_case
+            sentences = ner_data.apply_true_case(sentences, forms)
+        return text, self._encode(sentences, losses)
+
+    def _encode(
+        self, sentences: conll.Sentences, losses: windowing.Losses | None
+    ) -> Features:
+        tokenizer = self._task_model.job.start.tokenizer
+        return windowing.encode(
+            tokenizer, sentences, None, self._settings, losses
+        )
+
+    def predict(self, features: Features | None) -> np.ndarray:
+        """Returns the logits float32 [W, C] of the words of a block."""
+        num_classes = len(self._data.labels)
+        if features is None:
+            return np.zeros((0, num_classes), np.float32)
+        size = self._task_model.job.config.predict_batch_size
+        batches = self._task_model.predictions(features, size)
+        return tagging.word_logits(features, num_classes, batches)
+
+    def _tags(
+        self, sentences: conll.Sentences, logits: np.ndarray
+    ) -> list[str]:
+        model, labels = self._task_model.model, self._data.labels
+        return tagging.best_tags(model, logits, sentences.row_splits, labels)
+
+    def entities(
+        self, text: raw_text.Text, logits: np.ndarray
+    ) -> list[list[dict[str, Any]]]:
+        """Returns the entities of each line."""
+        tags = self._tags(text.sentences, logits)
+        label_ids = [self._data.labels.index(tag) for tag in tags]
+        probabilities = scipy.special.softmax(logits.astype(np.float64), axis=1)
+        return raw_text.find_entities(
+            text,
+            tags,
+            probabilities[np.arange(len(tags)), label_ids],
+            is_plain=self._data.is_plain,
+        )

@@ -11,8 +11,8 @@ news.txt becomes predictions_test_news.txt.
 """
 
 import dataclasses
-import hashlib
 import html
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ import numpy as np
 from absl import logging
 
 from foundation import file_system
-from jobs import report, run_files
+from jobs import report, run_files, streaming
 from modeling import crf
 from tasks.ner import conll, conlleval, ner_data, raw_text, tagging
 
@@ -82,28 +82,75 @@ def evaluate(
       tags: W labels of the model.
     """
     split = data.split(name)
-    sentences, predicted = split.written, split.convert(tags)
+    scores = _score(split, split.convert(tags), data.is_plain)
     losses = tagging.word_losses(logits, split.label_ids)
-    sides = [list(sentences.split(x)) for x in (sentences.tags, predicted)]
-    if data.is_plain:
-        values = conlleval.plain(*sides)
-        text = "".join(f"{k}: {100 * v:.2f}%\n" for k, v in values.items())
-        values["score"] = values["accuracy"]
-    else:
-        boundaries = sentences.num_boundaries
-        scores = conlleval.score(*sides, boundaries=boundaries)
-        # All types of the model, so that all runs have the same metrics.
-        values, text = scores.values(data.types), scores.text()
-        values["score"] = scores.total.f1
-    values["loss"] = float(losses.mean())
+    values, text = _results(data, scores, float(losses.mean()))
     return Evaluation(
         values=values,
         text=text,
-        sentences=sentences,
-        predicted=predicted,
+        sentences=split.written,
+        predicted=split.convert(tags),
         losses=losses,
         is_plain=data.is_plain,
     )
+
+
+def _score(
+    split: ner_data.TaggedSet, predicted: Sequence[str], is_plain: bool
+) -> conlleval.Scores:
+    sentences = split.written
+    return conlleval.score(
+        sentences.split(sentences.tags),
+        sentences.split(predicted),
+        boundaries=0 if is_plain else sentences.num_boundaries,
+        is_plain=is_plain,
+    )
+
+
+def _results(
+    data: ner_data.NerData, scores: conlleval.Scores, loss: float
+) -> tuple[dict[str, float], str]:
+    """Returns the metrics, and the text of the scores."""
+    if data.is_plain:
+        values = scores.plain_values()
+        text = "".join(f"{k}: {100 * v:.2f}%\n" for k, v in values.items())
+        values["score"] = values["accuracy"]
+    else:
+        # All types of the model, so that all runs have the same metrics.
+        values, text = scores.values(data.types), scores.text()
+        values["score"] = scores.total.f1
+    return values | {"loss": loss}, text
+
+
+def test_parts(
+    data: ner_data.NerData,
+    block: ner_data.TaggedSet,
+    logits: np.ndarray,
+    tags: Sequence[str],
+) -> dict[str, bytes]:
+    """Returns the parts of a block of the test set; see `write_test_blocks`.
+
+    Args:
+      data: the sets.
+      block: W words.
+      logits: float [W, C].
+      tags: W labels of the model.
+    """
+    parts = {PREDICTIONS: _columns(block, tags).encode("utf-8")}
+    if block.sentences.tags is not None:
+        scores = _score(block, block.convert(tags), data.is_plain)
+        losses = tagging.word_losses(logits, block.label_ids)
+        record = dataclasses.asdict(scores) | {"loss": float(losses.sum())}
+        parts[SCORES] = json.dumps(record).encode("utf-8")
+    return parts
+
+
+def _columns(split: ner_data.TaggedSet, tags: Sequence[str]) -> str:
+    """Returns the lines of words with their tags, if any, and W labels."""
+    columns = [split.convert(tags)]
+    if split.written.tags is not None:
+        columns.insert(0, split.written.tags)
+    return "".join(conll.write(split.written, columns))
 
 
 class OutputWriter:
@@ -141,7 +188,8 @@ class OutputWriter:
         names = (run_files.TEXT, run_files.JSON, "report.html")
         self._keep_other_sets(ner_data.DEV, *names)
         run_files.write_eval_results(self._files.output_dir, values)
-        self._write_scores(ner_data.DEV, evaluation, values)
+        self.write_predictions(ner_data.DEV, evaluation.predicted)
+        self._write_scores(ner_data.DEV, evaluation.text, values)
         self._files.report(
             "Tagging",
             values=values,
@@ -152,65 +200,74 @@ class OutputWriter:
     def write_test(self, evaluation: Evaluation) -> None:
         """Writes the scores and predictions of the test set."""
         if self._files.is_chief:
-            values = {
-                f"test_{name}": x for name, x in evaluation.values.items()
-            }
-            self._write_scores(ner_data.TEST, evaluation, values)
+            self.write_predictions(ner_data.TEST, evaluation.predicted)
+            self._write_test_scores(evaluation.text, evaluation.values)
 
     def write_predictions(self, name: str, tags: Sequence[str]) -> None:
         """Writes a set with its tags, if it has any, and W predicted labels."""
-        if not self._files.is_chief:
+        if self._files.is_chief:
+            (path,) = self._keep_other_sets(name, PREDICTIONS.format(name))
+            text = _columns(self._data.split(name), tags)
+            file_system.write_text(path, text)
+            logging.info("%s: %d words", path, len(tags))
+
+    def write_test_blocks(self, blocks: streaming.Blocks) -> None:
+        """Writes what write_test does, of the blocks of `test_parts`."""
+        name, test = ner_data.TEST, self._data.test
+        (path,) = self._keep_other_sets(name, PREDICTIONS.format(name))
+        blocks.write(PREDICTIONS, path)
+        logging.info("%s: %d words", path, test.num_words)
+        if not test.has_tags:
             return
-        self._keep_other_sets(name, PREDICTIONS.format(name))
-        split = self._data.split(name)
-        columns = [split.convert(tags)]
-        if split.written.tags is not None:
-            columns.insert(0, split.written.tags)
-        path = os.path.join(self._files.output_dir, PREDICTIONS.format(name))
-        lines = conll.write(split.written, columns)
-        file_system.write_text(path, "".join(lines))
-        logging.info("%s: %d words", path, len(tags))
+        scores, loss = conlleval.Scores(), 0.0
+        for part in map(json.loads, blocks.parts(SCORES)):
+            loss += part.pop("loss") / test.num_words
+            scores += conlleval.Scores.from_counts(**part)
+        values, text = _results(self._data, scores, loss)
+        self._write_test_scores(text, values)
 
     def write_entities(
-        self, text: raw_text.Text, entities: Sequence[Sequence[dict]]
+        self, blocks: streaming.Blocks, lines: raw_text.Lines
     ) -> None:
         """Writes the entities of each line of raw text."""
-        if self._files.is_chief:
-            run_files.keep_other_sets(
-                self._files.output_dir,
-                [ENTITIES],
-                name=run_files.set_name([text.sentences.path]),
-                digest=hashlib.sha256(
-                    "\n".join(text.texts).encode("utf-8")
-                ).hexdigest(),
-            )
-            path = os.path.join(self._files.output_dir, ENTITIES)
-            lines = raw_text.json_lines(text, entities)
-            file_system.write_text(path, "".join(lines))
-            logging.info("%s: %d lines", path, len(text.texts))
+        run_files.keep_other_sets(
+            self._files.output_dir,
+            [ENTITIES],
+            name=run_files.set_name(lines.paths),
+            digest=lines.digest,
+        )
+        path = os.path.join(self._files.output_dir, ENTITIES)
+        blocks.write(ENTITIES, path)
+        logging.info("%s: %d lines", path, lines.count)
+
+    def _write_test_scores(
+        self, text: str, values: Mapping[str, float]
+    ) -> None:
+        values = {f"test_{name}": value for name, value in values.items()}
+        self._write_scores(ner_data.TEST, text, values)
 
     def _write_scores(
-        self, name: str, evaluation: Evaluation, values: Mapping[str, float]
+        self, name: str, text: str, values: Mapping[str, float]
     ) -> None:
-        self.write_predictions(name, evaluation.predicted)
-        self._keep_other_sets(name, SCORES.format(name))
-        path = os.path.join(self._files.output_dir, SCORES.format(name))
-        file_system.write_text(path, evaluation.text)
-        logging.info("%s:\n%s", path, evaluation.text.rstrip())
+        (path,) = self._keep_other_sets(name, SCORES.format(name))
+        file_system.write_text(path, text)
+        logging.info("%s:\n%s", path, text.rstrip())
         if self._files.is_trained and not self._has_card:
             # A feature-based tagger, which has no model directory.
             self._begin_card(None)
             self._has_card = True
         self._add_scores(name, values)
 
-    def _keep_other_sets(self, name: str, *files: str) -> None:
-        split = self._data.split(name)
+    def _keep_other_sets(self, name: str, *files: str) -> list[str]:
+        """Keeps files of other sets; returns the paths to write to."""
+        summary = self._data.summary(name)
         run_files.keep_other_sets(
             self._files.output_dir,
             files,
-            name=run_files.set_name([split.sentences.path]),
-            digest=split.digest,
+            name=run_files.set_name([summary.path]),
+            digest=summary.digest,
         )
+        return [os.path.join(self._files.output_dir, name) for name in files]
 
     def _begin_card(self, weights: str | None) -> None:
         self._files.begin_card(
@@ -225,11 +282,10 @@ class OutputWriter:
         self._files.add_scores(name, data=data, metrics=values)
 
     def _describe(self, name: str) -> str:
-        split = self._data.split(name)
-        sentences = split.sentences
+        found = self._data.summary(name)
         return (
-            f"{len(sentences)} sentences, {len(sentences.words)} words of "
-            f"{os.path.basename(sentences.path)}, SHA-256 {split.digest}"
+            f"{found.num_sentences} sentences, {found.num_words} words of "
+            f"{os.path.basename(found.path)}, SHA-256 {found.digest}"
         )
 
 
@@ -238,7 +294,7 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
     found = [report.Section("Confusions of words", _confusions(evaluation))]
     if not evaluation.is_plain:
         header = "type true predicted correct precision recall F1".split()
-        scores = _score(evaluation, range(len(evaluation.sentences)))
+        scores = _score_some(evaluation, range(len(evaluation.sentences)))
         rows = [
             [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
             for kind, s in [*scores.by_type.items(), ("all", scores.total)]
@@ -254,13 +310,15 @@ def _by_length(evaluation: Evaluation) -> str:
     order = np.argsort(lengths, kind="stable")
     rows = []
     for part in np.array_split(order, min(_NUM_GROUPS, len(order))):
-        scores = _score(evaluation, part.tolist())
+        scores = _score_some(evaluation, part.tolist())
         span = f"{lengths[part].min()} - {lengths[part].max()}"
         rows.append([span, len(part), scores.accuracy, scores.total.f1])
     return report.table(["words", "sentences", "accuracy", "F1"], rows)
 
 
-def _score(evaluation: Evaluation, numbers: Iterable[int]) -> conlleval.Scores:
+def _score_some(
+    evaluation: Evaluation, numbers: Iterable[int]
+) -> conlleval.Scores:
     """Returns the scores of the sentences with these numbers."""
     sides = [
         list(evaluation.sentences.split(side))

@@ -13,6 +13,7 @@ The entities of a line, as written to entities.jsonl:
      "end": 10, "text": "Jim Henson", "probability": 0.98}]}
 """
 
+import hashlib
 import json
 import re
 import unicodedata
@@ -21,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import corpus
+from data import corpus, text_tables
 from data.tokenization import normalization
-from foundation import errors, file_system
+from foundation import errors
 from tasks.ner import conll
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
@@ -62,20 +63,44 @@ class Text(NamedTuple):
     ends: np.ndarray
 
 
-def read_lines(path: str) -> list[str]:
-    """Returns the lines of a file, including empty ones.
+class Lines(NamedTuple):
+    """The lines of files, which every iteration reads again.
+
+    paths: the files, or standard input, which is read once.
+    count: number of lines; None for standard input.
+    digest: SHA-256 of all lines.
+    """
+
+    paths: Sequence[str]
+    count: int | None
+    digest: str
+
+
+def open_lines(names: str) -> Lines:
+    """Finds the files of names and globs, separated by commas; checks them.
 
     Raises:
-      InputError: the file has no lines, or one is not UTF-8.
+      InputError: there are no lines, or one is not UTF-8.
     """
-    lines: list[str] = []
-    for block in corpus.read_blocks([path]):
-        for line in block.data.removesuffix(b"\n").split(b"\n"):
-            text = file_system.decode(line, path, len(lines) + 1)
-            lines.append(text.rstrip("\r\n"))
-    if not lines:
-        raise errors.InputError(f"{path}: has no lines")
-    return lines
+    paths = corpus.expand(names, "text_file")
+    digest, count = hashlib.sha256(), 0
+    for line in read_lines(paths):
+        digest.update(b"\n" * bool(count) + line.encode("utf-8"))
+        count += 1
+    if not count:
+        raise errors.InputError(f"{names}: has no lines")
+    return Lines(paths, count, digest.hexdigest())
+
+
+def read_lines(paths: Sequence[str]) -> Iterator[str]:
+    """Yields the lines of files, including empty ones.
+
+    Raises:
+      InputError: one is not UTF-8.
+    """
+    for path in paths:
+        for _, line in text_tables.lines(path):
+            yield line.rstrip("\r")
 
 
 def split_lines(path: str, texts: Sequence[str]) -> Text:
@@ -167,11 +192,14 @@ def find_entities(
 
 def json_lines(
     text: Text, entities: Sequence[Sequence[dict[str, Any]]]
-) -> Iterator[str]:
-    """Yields one JSON object for each line."""
-    for line, found in zip(text.texts, entities, strict=True):
-        record = {"text": line, "entities": list(found)}
-        yield json.dumps(record, ensure_ascii=False) + "\n"
+) -> bytes:
+    """Returns one JSON object for each line."""
+    records = (
+        {"text": line, "entities": found}
+        for line, found in zip(text.texts, entities, strict=True)
+    )
+    lines = (json.dumps(record, ensure_ascii=False) for record in records)
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
 
 
 def marked(line: str, entities: Sequence[dict[str, Any]]) -> str:

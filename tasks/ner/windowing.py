@@ -41,11 +41,44 @@ class WindowSettings:
     doc_stride: int = 0
 
 
+class Losses:
+    """Counts what a model does not see of the words of a set."""
+
+    def __init__(self):
+        """Counts nothing yet."""
+        self._texts = features_lib.Losses()
+        self._num_empty = self._num_cut = 0
+
+    def add(
+        self,
+        ids: np.ndarray,
+        is_empty: np.ndarray,
+        is_cut: np.ndarray,
+        unk_id: int,
+    ) -> None:
+        """Counts the tokens int [T] and the words bool [W] of a block."""
+        self._texts.add_tokens(ids, unk_id)
+        self._num_empty += np.count_nonzero(is_empty)
+        self._num_cut += np.count_nonzero(is_cut)
+
+    def warn(self, name: str, settings: WindowSettings) -> None:
+        """Logs a line for what is lost of a set; `name` names the set."""
+        self._texts.warn(name)
+        if self._num_empty:
+            text = "%s: %d words without any token become [UNK]"
+            logging.warning(text, name, self._num_empty)
+        if self._num_cut:
+            text = "%s: of %d words only the first %d tokens fit"
+            room = settings.max_seq_length - _NUM_SPECIAL
+            logging.warning(text, name, self._num_cut, room)
+
+
 def encode(
     tokenizer: wordpiece.Tokenizer,
     sentences: conll.Sentences,
     label_ids: np.ndarray | None,
     settings: WindowSettings,
+    losses: Losses | None = None,
 ) -> Features:
     """Returns ragged input_ids, segment_ids and label_ids.
 
@@ -54,11 +87,15 @@ def encode(
       sentences: W words.
       label_ids: int [W], or None for zeros.
       settings: how words are arranged in windows.
+      losses: counts what is lost of the words; None logs it.
     """
     room = settings.max_seq_length - _NUM_SPECIAL
-    ids, splits = _tokens(tokenizer, sentences, room)
+    counted = Losses() if losses is None else losses
+    ids, splits = _tokens(tokenizer, sentences, room, counted)
+    if losses is None:
+        counted.warn(sentences.path, settings)
     if settings.document_context:
-        check_documents(sentences)
+        check_documents(sentences.path, sentences.has_documents)
     windows = find_windows(sentences, splits, settings)
     if label_ids is None:
         label_ids = np.zeros(len(sentences.words), np.int64)
@@ -83,12 +120,12 @@ def encode(
     )
 
 
-def check_documents(sentences: conll.Sentences) -> None:
+def check_documents(path: str, has_documents: bool) -> None:
     """Raises InputError if a file has no -DOCSTART- lines."""
-    if not sentences.has_documents:
+    if not has_documents:
         raise errors.InputError(
-            f"{sentences.path}: --document_context needs {conll.DOCUMENT} "
-            "lines where documents begin"
+            f"{path}: --document_context needs {conll.DOCUMENT} lines where "
+            "documents begin"
         )
 
 
@@ -98,7 +135,10 @@ def word_positions(features: Features) -> np.ndarray:
 
 
 def _tokens(
-    tokenizer: wordpiece.Tokenizer, sentences: conll.Sentences, most: int
+    tokenizer: wordpiece.Tokenizer,
+    sentences: conll.Sentences,
+    most: int,
+    losses: Losses,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokenizes words, each of which keeps at most `most` tokens.
 
@@ -111,19 +151,16 @@ def _tokens(
     encoded = tokenizer.encode(list(numbers))
     counts = np.diff(encoded.row_splits)
     is_empty = counts == 0
-    ids = np.append(encoded.ids, tokenizer.vocabulary.unk_id)
+    unk_id = tokenizer.vocabulary.unk_id
+    ids = np.append(encoded.ids, unk_id)
     begins = np.where(is_empty, len(encoded.ids), encoded.row_splits[:-1])
     counts = np.maximum(counts, 1)
-    for text, chosen in (
-        ("%s: %d words without any token become [UNK]", is_empty),
-        (f"%s: of %d words only the first {most} tokens fit", counts > most),
-    ):
-        number = int(chosen[inverse].sum())
-        if number:
-            logging.warning(text, sentences.path, number)
+    of_words = is_empty[inverse], (counts > most)[inverse]
     kept = np.minimum(counts, most)[inverse]
     splits = np.concatenate([[0], np.cumsum(kept)])
-    return ids[features_lib.ranges(begins[inverse], kept)], splits
+    found = ids[features_lib.ranges(begins[inverse], kept)]
+    losses.add(found, *of_words, unk_id)
+    return found, splits
 
 
 def find_windows(

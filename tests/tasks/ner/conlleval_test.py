@@ -83,6 +83,19 @@ def test_lengths_must_agree():
 
 
 def test_plain_tags_have_accuracy():
-    values = conlleval.plain([["A", "B"], ["A"]], [["A", "A"], ["A"]])
+    scores = conlleval.score(
+        [["A", "B"], ["A"]], [["A", "A"], ["A"]], is_plain=True
+    )
+    values = scores.plain_values()
     assert values["accuracy"] == pytest.approx(2 / 3)
     assert values["f1_macro"] == pytest.approx(0.4)
+
+
+def test_scores_of_parts_add_up():
+    """Also of types that only one part has."""
+    parts = [
+        conlleval.score([true], [found])
+        for true, found in zip(TRUE, FOUND, strict=True)
+    ]
+    assert parts[0] + parts[1] == conlleval.score(TRUE, FOUND)
+    assert (conlleval.Scores() + parts[0]).text() == parts[0].text()

@@ -6,7 +6,7 @@ python -m pytest tests/tasks/ner/ner_outputs_test.py
 import numpy as np
 import pytest
 
-from jobs import grid, run_files
+from jobs import grid, run_files, streaming
 from tasks.ner import conll, conlleval, ner_data, outputs, raw_text
 
 # Two persons side by side, a location of one word, an organization of three.
@@ -127,8 +127,13 @@ def test_entities_of_another_text_are_kept(tmp_path):
         results=grid.Results(str(tmp_path)),
     )
     writer = outputs.OutputWriter(files, data)
-    for path in ("news.txt", "mail.txt"):
-        text = raw_text.split_lines(path, [f"Jim reads {path}"])
-        writer.write_entities(text, [[]])
+    for name in ("news.txt", "mail.txt"):
+        (tmp_path / name).write_text(f"Jim reads {name}\n")
+        blocks = streaming.Blocks(str(tmp_path / "work"), {})
+        blocks.find(0, "")
+        blocks.add(0, "", {"entities.jsonl": name.encode()})
+        lines = raw_text.open_lines(str(tmp_path / name))
+        writer.write_entities(blocks, lines)
+        blocks.remove()
     assert "mail.txt" in (tmp_path / "entities.jsonl").read_text()
     assert "news.txt" in (tmp_path / "entities_news.jsonl").read_text()

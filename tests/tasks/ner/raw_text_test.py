@@ -75,16 +75,16 @@ def test_words_are_divided_where_no_space_is(line, words):
 def test_lines_are_read_as_they_stand(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes("\ufeffa\r\n\nb\u2028c".encode())
-    assert raw_text.read_lines(str(path)) == ["a", "", "b\u2028c"]
+    assert list(raw_text.read_lines([str(path)])) == ["a", "", "b\u2028c"]
     zipped = tmp_path / "text.txt.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
-    assert raw_text.read_lines(str(zipped)) == ["a", "", "b\u2028c"]
+    assert list(raw_text.read_lines([str(zipped)])) == ["a", "", "b\u2028c"]
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(errors.InputError, match="text.txt:2: not UTF-8 text"):
-        raw_text.read_lines(str(path))
+        list(raw_text.read_lines([str(path)]))
     path.write_bytes(b"")
     with pytest.raises(errors.InputError, match="has no lines"):
-        raw_text.read_lines(str(path))
+        raw_text.open_lines(str(path))
 
 
 def test_no_character_of_raw_text_but_space_is_lost():
