@@ -26,6 +26,15 @@ from foundation import config_flags
 from jobs import run_config
 
 field = config_flags.field
+_SQUAD_FLAGS = (
+    "doc_stride",
+    "max_query_length",
+    "n_best_size",
+    "max_answer_length",
+    "version_2_with_negative",
+    "null_score_diff_threshold",
+    "exact_answers",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +74,28 @@ class ExportConfig:
         "classes have no names.",
         None,
     )
+    doc_stride: int | None = field(
+        "Tokens from one window's start to the next, in question answering. "
+        "By default, this and the next six are as the model was trained.",
+        None,
+    )
+    max_query_length: int | None = field("Tokens of a question.", None)
+    n_best_size: int | None = field("Answers to a question.", None)
+    max_answer_length: int | None = field("Tokens of an answer.", None)
+    version_2_with_negative: bool | None = field(
+        "Whether questions may have no answer.", None
+    )
+    null_score_diff_threshold: float | None = field(
+        "Null odds above which there is no answer.", None
+    )
+    exact_answers: bool | None = field(
+        "Answer with the characters of the tokens instead of complete words.",
+        None,
+    )
+    document_context: Literal["none", "maximal"] = field(
+        "maximal: fill the windows of a tagger with the sentences around.",
+        "none",
+    )
     top_k: int = field("Number of words for each mask.", 5)
     pooling: Literal["cls", "mean", "max"] = field(
         "How sentence embeddings are made from the vectors of tokens.", "mean"
@@ -77,7 +108,14 @@ class ExportConfig:
     def __post_init__(self):
         """Refuses impossible numbers."""
         run_config.require(self, "max_seq_length", minimum=3)
-        run_config.require(self, "top_k", minimum=1)
+        for name in (
+            "top_k",
+            "doc_stride",
+            "max_query_length",
+            "n_best_size",
+            "max_answer_length",
+        ):
+            run_config.require(self, name, minimum=1)
 
     @property
     def names_of_labels(self) -> list[str] | None:
@@ -104,6 +142,8 @@ def main(config: ExportConfig) -> None:
             precision=config.precision,
             text_pair=config.text_pair,
             label_names=config.names_of_labels,
+            squad={name: getattr(config, name) for name in _SQUAD_FLAGS},
+            document_context=config.document_context,
             top_k=config.top_k,
             pooling=config.pooling,
             layer=config.layer,

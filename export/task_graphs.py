@@ -7,19 +7,28 @@ the training commands apply.
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from absl import logging
 
 from data import examples
 from data.tokenization import wordpiece
-from export import masked_words, saved_model, sentences
+from export import (
+    masked_words,
+    question_answering,
+    saved_model,
+    sentences,
+    tagging,
+)
 from foundation import errors, file_system
 from jobs import run_files
-from modeling import encoder, models
+from modeling import crf, encoder, models
 from tasks.classification import sentence_files, sentence_tasks
 from tasks.features import feature_extraction
+from tasks.ner import conll
+from tasks.ner import tagging as tagging_lib
+from tasks.squad import decoding, windowing
 from training import precision
 from weights import (
     checkpoint_sources,
@@ -45,6 +54,14 @@ _SENTENCE_TASKS = {
 }
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
+# The flags of run_squad.py and their defaults.
+_SQUAD_DEFAULTS = {
+    "doc_stride": 128,
+    "max_query_length": 64,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "exact_answers": False,
+}
 _MAX_SEQ_LENGTH = {"question_answering": 384}  # As in run_squad.py.
 _USUAL_LENGTH = 128
 
@@ -59,6 +76,8 @@ class Options:
       precision: "float32" or "bfloat16".
       text_pair: whether a sentence task has pairs of texts.
       label_names: the classes in the order of the model's outputs.
+      squad: flags of run_squad.py -> value, or None if it is not given.
+      document_context: "none" or "maximal"; see run_ner.py.
       top_k: words for each mask.
       pooling: how token vectors become the vector of a text.
       layer: the layer of the vectors; -1 is the last.
@@ -70,6 +89,8 @@ class Options:
     precision: str
     text_pair: bool | None
     label_names: list[str] | None
+    squad: Mapping[str, Any]
+    document_context: str
     top_k: int
     pooling: str
     layer: int
@@ -225,6 +246,82 @@ class _Loader:
         )
         return graph, {}
 
+    def token_classification(
+        self,
+    ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
+        """Returns the graph of a tagger, with its CRF if it has one."""
+        folder = file_system.folder_of(self._start.init_checkpoint)
+        labels = (
+            task_files.Known(labels=self._start.labels, problem_type=None)
+            .with_names(self._options.label_names)
+            .labels
+        )
+        if labels is None:
+            raise errors.InputError(
+                f"--model_dir={self._model_dir}: its config has no labels; "
+                "--label_names names them"
+            )
+        count = {"num_classes": len(labels)}
+        if tagging_lib.has_crf(folder):
+            scheme = conll.scheme_of(labels)
+            model = self._load(
+                crf.CrfTaggingModel,
+                lambda model: tagging_lib.load_crf(model, labels, folder),
+                forbidden=tagging_lib.forbidden(labels, scheme),
+                **count,
+            )
+        else:
+            model = self._load(models.TaggingModel, **count)
+        path = os.path.join(folder, task_files.TRUE_CASE)
+        has_forms = file_system.exists(path)
+        context = self._options.document_context == "maximal"
+        graph = tagging.TaggingGraph(
+            model,
+            self._start.tokenizer,
+            labels=labels,
+            document_context=context,
+            true_case=file_system.read_json(path) if has_forms else None,
+            max_seq_length=self._length,
+        )
+        return graph, {"document_context": self._options.document_context}
+
+    def question_answering(
+        self,
+    ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
+        """Returns the graph of a model of SQuAD 1.1 or 2.0."""
+        folder = file_system.folder_of(self._start.init_checkpoint)
+        stored = task_files.read_settings(folder) or task_files.SquadSettings()
+        settings = {
+            **dataclasses.asdict(stored),
+            **{
+                name: self._trained.get(name, default)
+                for name, default in _SQUAD_DEFAULTS.items()
+            },
+            **{k: v for k, v in self._options.squad.items() if v is not None},
+        }
+        if settings["null_score_diff_threshold"] is None:
+            settings["null_score_diff_threshold"] = 0.0
+        names = ("doc_stride", "max_query_length")
+        sizes = {name: settings[name] for name in names}
+        names = ("n_best_size", "max_answer_length", "exact_answers")
+        rules = {name: settings[name] for name in names}
+        if self._length <= settings["max_query_length"] + 3:
+            raise errors.InputError(
+                f"--max_seq_length={self._length}: must be greater than "
+                f"--max_query_length={settings['max_query_length']} + 3"
+            )
+        graph = question_answering.AnswerGraph(
+            self._load(models.QuestionAnsweringModel),
+            self._start.tokenizer,
+            sizes=windowing.WindowSizes(max_seq_length=self._length, **sizes),
+            rules=decoding.AnswerRules(
+                version_2_with_negative=settings["version_2_with_negative"],
+                **rules,
+            ),
+            threshold=settings["null_score_diff_threshold"],
+        )
+        return graph, settings
+
     def fill_mask(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of the masked-LM head."""
         model, _ = pretrained.load_masked_lm(self._model_dir, self._dtype)
@@ -266,8 +363,19 @@ class _Loader:
         )
         return graph, settings
 
-    def _load(self, make_model: Any, **arguments: Any) -> Any:
+    def _load(
+        self,
+        make_model: Any,
+        load_extra_weights: Callable[[Any], Collection[str]] | None = None,
+        **arguments: Any,
+    ) -> Any:
         """Makes a model of a task and assigns its weights.
+
+        Args:
+          make_model: one of modeling.models, or the model with a CRF.
+          load_extra_weights: assigns weights from other files, and returns
+            the paths of these variables.
+          **arguments: of make_model.
 
         Raises:
           InputError: the weights were not trained for the task.
@@ -284,8 +392,10 @@ class _Loader:
         report = pretrained.assign(
             model, start.init_checkpoint, tokenizer=start.tokenizer
         )
-        if report.initialized:
-            raise self._wrong_task(report.initialized[0])
+        extra = load_extra_weights(model) if load_extra_weights else ()
+        missing = [path for path in report.initialized if path not in extra]
+        if missing:
+            raise self._wrong_task(missing[0])
         return model
 
     def _wrong_task(self, missing: str = _SCORES) -> errors.InputError:
