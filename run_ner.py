@@ -68,10 +68,24 @@ class NerConfig(run_config.FinetuningConfig):
         "The test set; by default, the file in --data_dir.", None
     )
     text_file: str | None = field(
-        "Raw text whose entities are written to entities.jsonl.", None
+        "Raw text whose entities are written to entities.jsonl: a file, a "
+        "glob or a folder of .txt; - reads standard input and writes standard "
+        "output.",
+        None,
     )
     word_column: int = field("The column of words, counted from 0.", 0)
     tag_column: int = field("The column of tags; -1 is the last.", -1)
+    tokens_field: str = field(
+        "The words' field in .jsonl and .parquet files.", "tokens"
+    )
+    tags_field: str = field(
+        "The tags' field in .jsonl and .parquet files.", "ner_tags"
+    )
+    tag_names: str | None = field(
+        "Names of integer tags, from 0: separated by commas, or a file with "
+        "one per line. By default those in the metadata of a .parquet file.",
+        None,
+    )
     test_has_tags: bool = field("Whether --test_file has tags.", True)
     tag_scheme: Literal["auto", "iob1", "bio2", "iobes", "plain"] = field(
         "The scheme of the files' tags; auto recognizes it.", "auto"
@@ -194,6 +208,9 @@ class NerConfig(run_config.FinetuningConfig):
                 tag_column=self.tag_column,
                 untagged=() if self.test_has_tags else ("test",),
                 text_file=self.text_file if self.do_predict else None,
+                tokens_field=self.tokens_field,
+                tags_field=self.tags_field,
+                tag_names=self.tag_names,
             ),
             tag_scheme=self.tag_scheme,
             model_scheme=self.model_scheme,

@@ -82,9 +82,9 @@ def weights_digest(model: Any) -> str:
 
 def set_name(paths: Sequence[str]) -> str:
     """Returns a short name of the files of a set: "dev-v1.1", "a+b"."""
-    ending = r"(\.(json|jsonl|txt|tsv|csv|conll))?(\.(gz|bz2))?$"
+    ending = r"(\.(json|jsonl|txt|tsv|csv|conll|parquet))?(\.(gz|bz2|zst))?$"
     names = [re.sub(ending, "", os.path.basename(path)) for path in paths]
-    return "+".join(names)
+    return re.sub(r"[*?\[\]]+", "", "+".join(names)) or "set"
 
 
 def keep_other_sets(

@@ -103,21 +103,29 @@ class Sentences:
             yield values[start:end]
 
 
+class Line(NamedTuple):
+    """A word, or the beginning of a document.
+
+    number: of the line in the file, counted from 1.
+    word: the word; without meaning if the line begins a document.
+    tag: its tag, or None.
+    begins_document: whether the line has no word but begins a document.
+    begins_sentence: whether the line begins a sentence or a document.
+    """
+
+    number: int
+    word: str
+    tag: str | None
+    begins_document: bool
+    begins_sentence: bool
+
+
 class _Layout(NamedTuple):
     """The form of a file's lines; a separator of None is spaces."""
 
     separator: str | None
     width: int
     has_documents: bool
-
-
-class _Line(NamedTuple):
-    """A line that is neither empty nor a comment."""
-
-    number: int
-    cells: list[str]
-    begins_document: bool
-    begins_sentence: bool
 
 
 def read(
@@ -135,51 +143,67 @@ def read_blocks(
     tag_column: int | None = -1,
     block_sentences: int | None = None,
 ) -> Iterator[Sentences]:
-    """Yields the sentences of a file in blocks of complete documents.
+    """Yields the sentences of a file; see `blocks`.
 
     Args:
       path: a UTF-8 file, which may be compressed.
       word_column: the column of words, from 0, or from the end with -1.
       tag_column: the column of tags; None if there is none.
-      block_sentences: a block ends with the document in which it reaches this
-        number of sentences, or with its last sentence if the file has no
-        documents; None for a single block.
+      block_sentences: see `blocks`.
 
     Raises:
       InputError: names the line of the file.
     """
     path = file_system.find(path)
     layout = _layout(path)
-    block: list[_Line] = []
-    first, columns, sentences = None, (0, None), 0
-    for line in _lines(path, layout):
+    return blocks(
+        path,
+        _lines(path, layout, word_column, tag_column),
+        has_documents=layout.has_documents,
+        separator=layout.separator or " ",
+        block_sentences=block_sentences,
+    )
+
+
+def blocks(
+    path: str,
+    lines: Iterable[Line],
+    *,
+    has_documents: bool,
+    separator: str,
+    block_sentences: int | None,
+) -> Iterator[Sentences]:
+    """Yields the sentences of a file in blocks of complete documents.
+
+    Args:
+      path: the file.
+      lines: its words and beginnings of documents.
+      has_documents: whether it has such beginnings.
+      separator: see Sentences.
+      block_sentences: a block ends with the document in which it reaches this
+        number of sentences, or with its last sentence if the file has no
+        documents; None for a single block.
+
+    Raises:
+      InputError: there are no words.
+    """
+    most = block_sentences or math.inf
+    block: list[Line] = []
+    sentences, has_words = 0, False
+    for line in lines:
         ends = line.begins_document or (
-            line.begins_sentence and not layout.has_documents
+            line.begins_sentence and not has_documents
         )
-        if ends and sentences >= (block_sentences or math.inf):
-            yield _sentences(path, layout, block, *columns)
+        if ends and sentences >= most:
+            yield _sentences(path, block, has_documents, separator)
             block, sentences = [], 0
         block.append(line)
-        if line.begins_document:
-            continue
-        sentences += line.begins_sentence
-        if first is None:
-            first = line
-            columns = _columns(path, first, word_column, tag_column)
-        if len(line.cells) != len(first.cells):
-            raise errors.InputError(
-                f"{path}:{line.number}: {len(line.cells)} column(s), but line "
-                f"{first.number} has {len(first.cells)}"
-            )
-        tag = columns[1]
-        if tag is not None and not line.cells[tag].strip():
-            raise errors.InputError(
-                f"{path}:{line.number}: column --tag_column={tag} is empty"
-            )
-    if first is None:
+        sentences += line.begins_sentence and not line.begins_document
+        has_words = has_words or sentences > 0
+    if not has_words:
         raise errors.InputError(f"{path}: holds no words")
     if sentences:
-        yield _sentences(path, layout, block, *columns)
+        yield _sentences(path, block, has_documents, separator)
 
 
 def write(
@@ -291,9 +315,11 @@ def _layout(path: str) -> _Layout:
     return _Layout(separator, width, has_documents)
 
 
-def _lines(path: str, layout: _Layout) -> Iterator[_Line]:
+def _lines(
+    path: str, layout: _Layout, word: int, tag: int | None
+) -> Iterator[Line]:
     """Yields the lines that are neither empty nor comments."""
-    begins = True
+    begins, first, width = True, 0, 0
     for number, line in text_tables.lines(path):
         line = line.rstrip("\r")
         if not line.strip(" \t"):
@@ -305,9 +331,25 @@ def _lines(path: str, layout: _Layout) -> Iterator[_Line]:
         if line.startswith(("# ", "#\t")):
             if layout.width not in (0, len(cells)):
                 continue
-        opens = _OPENING.match(line) is not None
-        yield _Line(number, cells, opens, begins or opens)
-        begins = opens
+        if _OPENING.match(line):
+            yield Line(number, "", None, True, True)
+            begins = True
+            continue
+        if not first:
+            first, width = number, len(cells)
+            tag = _tag_column(f"{path}:{number}", width, word, tag)
+        if len(cells) != width:
+            raise errors.InputError(
+                f"{path}:{number}: {len(cells)} column(s), but line {first} "
+                f"has {width}"
+            )
+        if tag is not None and not cells[tag].strip():
+            raise errors.InputError(
+                f"{path}:{number}: column --tag_column={tag} is empty"
+            )
+        found = None if tag is None else cells[tag]
+        yield Line(number, cells[word], found, False, begins)
+        begins = False
 
 
 def _cells(line: str, separator: str | None) -> list[str]:
@@ -317,33 +359,30 @@ def _cells(line: str, separator: str | None) -> list[str]:
     return [cell for cell in line.split(" ") if cell]
 
 
-def _columns(
-    path: str, line: _Line, word: int, tag: int | None
-) -> tuple[int, int | None]:
-    """Returns the columns after checking them on the first line of a word."""
-    count = len(line.cells)
+def _tag_column(
+    where: str, count: int, word: int, tag: int | None
+) -> int | None:
+    """Returns the column of tags after checking both on the first word."""
     if count == 1 and tag == -1:
         tag = None
     for flag, column in (("word_column", word), ("tag_column", tag)):
         if column is not None and not -count <= column < count:
             raise errors.InputError(
-                f"{path}:{line.number}: has {count} column(s), but "
-                f"--{flag}={column}"
+                f"{where}: has {count} column(s), but --{flag}={column}"
             )
     if tag is not None and word % count == tag % count:
         raise errors.InputError(
-            f"{path}:{line.number}: --word_column={word} and "
-            f"--tag_column={tag} are the same"
+            f"{where}: --word_column={word} and --tag_column={tag} are the same"
         )
-    return word, tag
+    return tag
 
 
 def _sentences(
-    path: str, layout: _Layout, lines: list[_Line], word: int, tag: int | None
+    path: str, lines: Sequence[Line], has_documents: bool, separator: str
 ) -> Sentences:
     """Returns the words of lines; leaves out empty sentences and documents."""
     words, row_splits, documents = 0, [0], [0]
-    for line in [*lines, _Line(0, [], True, True)]:
+    for line in [*lines, Line(0, "", None, True, True)]:
         if line.begins_sentence and row_splits[-1] != words:
             row_splits.append(words)
         if line.begins_document and documents[-1] != len(row_splits) - 1:
@@ -352,13 +391,13 @@ def _sentences(
     rows = [line for line in lines if not line.begins_document]
     return Sentences(
         path=path,
-        words=[line.cells[word] for line in rows],
+        words=[line.word for line in rows],
         lines=np.array([line.number for line in rows]),
-        tags=None if tag is None else [line.cells[tag] for line in rows],
+        tags=None if rows[0].tag is None else [line.tag for line in rows],
         row_splits=np.array(row_splits),
         documents=np.array(documents),
-        has_documents=layout.has_documents,
-        separator=layout.separator or " ",
+        has_documents=has_documents,
+        separator=separator,
     )
 
 

@@ -11,27 +11,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from data import features, schema
+from data import features, schema, text_tables
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from tasks.ner import conll, raw_text, windowing
+from tasks.ner import conll, raw_text, token_tables, windowing
 from weights import task_files
 
 TRAIN, DEV, TEST = "train", "dev", "test"
-# CoNLL-2003's file names, and other common ones.
-_NAMES = {
-    TRAIN: ("eng.train", "train.txt", "train.conll"),
-    DEV: ("eng.testa", "dev.txt", "valid.txt", "dev.conll"),
-    TEST: ("eng.testb", "test.txt", "test.conll"),
+_CONLL_2003 = {TRAIN: "eng.train", DEV: "eng.testa", TEST: "eng.testb"}
+# Other common names of files, and their endings.
+_STEMS = {
+    TRAIN: ("train",),
+    DEV: ("dev", "valid", "validation"),
+    TEST: ("test",),
 }
+_ENDINGS = (".txt", ".conll", *token_tables.FORMS)
 _CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Files:
-    """Where the files are and which columns they have; see conll.read."""
+    """Where the files are, and which columns or fields they have."""
 
     data_dir: str | None  # Contains files of the usual names.
     paths: Mapping[str, str | None]  # Split -> file, before data_dir.
@@ -39,6 +41,9 @@ class Files:
     tag_column: int = -1
     untagged: Sequence[str] = ()  # The splits without a column of tags.
     text_file: str | None = None
+    tokens_field: str = "tokens"
+    tags_field: str = "ner_tags"
+    tag_names: str | None = None  # A list or a file of names.
 
     def find(self, split: str) -> str | None:
         """Returns the file of a split; None if there is none."""
@@ -46,28 +51,54 @@ class Files:
             return self.paths[split]
         if self.data_dir is None:
             return None
-        endings = ("", *file_system.COMPRESSED)
-        names = [name + end for name in _NAMES[split] for end in endings]
-        paths = [os.path.join(self.data_dir, name) for name in names]
+        names = [_CONLL_2003[split]]
+        names += [x + ending for ending in _ENDINGS for x in _STEMS[split]]
+        paths = [
+            os.path.join(self.data_dir, name + compressed)
+            for name in names
+            for compressed in ("", *file_system.COMPRESSED)
+        ]
         return next((path for path in paths if file_system.exists(path)), None)
 
     def read(self, split: str) -> conll.Sentences:
         """Reads the file of a split."""
-        (found,) = self.read_blocks(split, None)
+        (found,) = self._read_file(split, self._require(split), None)
         return found
 
     def read_blocks(
-        self, split: str, block_sentences: int | None
+        self, split: str, block_sentences: int
     ) -> Iterator[conll.Sentences]:
-        """Reads the file of a split in blocks; see conll.read_blocks."""
+        """Reads the files of a split in blocks; see conll.blocks."""
+        endings = [ending[1:] for ending in _ENDINGS]
+        for path in text_tables.expand(self._require(split), endings):
+            yield from self._read_file(split, path, block_sentences)
+
+    def _require(self, split: str) -> str:
         path = self.find(split)
         if path is None:
             raise errors.InputError(f"--{split}_file is required")
-        return conll.read_blocks(
-            path,
-            word_column=self.word_column,
-            tag_column=None if split in self.untagged else self.tag_column,
-            block_sentences=block_sentences,
+        return path
+
+    def _read_file(
+        self, split: str, path: str, block_sentences: int | None
+    ) -> Iterator[conll.Sentences]:
+        has_tags = split not in self.untagged
+        if token_tables.form_of(path) is None:
+            return conll.read_blocks(
+                path,
+                word_column=self.word_column,
+                tag_column=self.tag_column if has_tags else None,
+                block_sentences=block_sentences,
+            )
+        names = self.tag_names and token_tables.read_names(self.tag_names)
+        fields = token_tables.Fields(
+            tokens=self.tokens_field,
+            tags=self.tags_field if has_tags else None,
+            is_optional=split == TEST,
+            tag_names=names,
+        )
+        return token_tables.read_blocks(
+            path, fields, block_sentences=block_sentences
         )
 
 
@@ -270,9 +301,16 @@ class NerData:
         """The test set, of which all tags are checked."""
         tags, digest = conll.TagStatistics(), hashlib.sha256()
         num_sentences = num_words = 0
+        kinds = set()
         given = conll.PLAIN if self.is_plain else self.scheme
         for sentences in self.files.read_blocks(TEST, _CHECKED_AT_ONCE):
             columns = []
+            kinds.add((sentences.tags is not None, sentences.has_documents))
+            if len(kinds) > 1:
+                raise errors.InputError(
+                    f"{sentences.path}: has tags or {conll.DOCUMENT} lines "
+                    "unlike the file before"
+                )
             if sentences.tags is not None:
                 tags.add(sentences.split(sentences.tags))
                 # Whether tags are known depends only on their being plain.
@@ -284,7 +322,7 @@ class NerData:
             num_sentences += len(sentences)
             num_words += len(sentences.words)
         return Summary(
-            path=sentences.path,
+            path=self.files.find(TEST),
             digest=digest.hexdigest(),
             num_sentences=num_sentences,
             num_words=num_words,

@@ -14,10 +14,16 @@ from data import features as features_lib
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from jobs import assembly, finetuning, run_config, streaming, typed
+from jobs import (
+    assembly,
+    finetuning,
+    run_config,
+    run_files,
+    streaming,
+    typed,
+)
 from modeling import crf, models
 from tasks.ner import (
-    activation_store,
     conll,
     feature_based,
     ner_data,
@@ -298,14 +304,13 @@ class _Tagger:
     def find_entities(self, writer: outputs.OutputWriter) -> None:
         """Writes the entities of raw text, or prints them."""
         lines, losses = self._data.text, windowing.Losses()
-        name = ", ".join(lines.paths)
 
         def text(
-            lines: list[str],
+            texts: list[str],
             encoded: tuple[raw_text.Text, Features],
             logits: np.ndarray,
         ) -> streaming.Parts:
-            del lines
+            del texts
             found = self.entities(encoded[0], logits)
             return {outputs.ENTITIES: raw_text.json_lines(encoded[0], found)}
 
@@ -323,14 +328,15 @@ class _Tagger:
             blocks = self._open_blocks("entities")
         streaming.run(
             items(),
-            encode=lambda texts: self.encode_lines(texts, name, losses),
+            encode=lambda texts: self.encode_lines(texts, lines.name, losses),
             predict=lambda encoded: self.predict(encoded[1]),
             text=text,
             to=blocks,
+            block_items=streaming.BLOCK_ITEMS,
             fraction=lambda: lines.count and read / lines.count,
             unit="lines",
         )
-        losses.warn(name, self._settings)
+        losses.warn(lines.name, self._settings)
         if isinstance(blocks, streaming.Blocks):
             writer.write_entities(blocks, lines)
             blocks.remove()
@@ -340,12 +346,13 @@ class _Tagger:
     ) -> streaming.Blocks | None:
         """Opens the blocks of an output; None if this worker writes nothing."""
         job, data = self._task_model.job, self._data
+        weights = run_files.weights_digest(self._task_model.model)
         if not job.is_chief:
             return None
         return streaming.Blocks(
             os.path.join(job.config.output_dir, f"{name}.incomplete"),
             {
-                "weights": activation_store.digest(self._task_model.model),
+                "the model's weights": weights,
                 "labels": list(data.labels),
                 "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
                 "true_case": data.true_case is not None,

@@ -64,32 +64,36 @@ class Text(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """The lines of files, which every iteration reads again.
+    """The lines of some files.
 
-    paths: the files, or standard input, which is read once.
+    name: of a file, a glob or a folder, as the user gave it.
+    paths: of the files, or of standard input.
     count: number of lines; None for standard input.
     digest: SHA-256 of all lines.
     """
 
+    name: str
     paths: Sequence[str]
     count: int | None
     digest: str
 
 
-def open_lines(names: str) -> Lines:
-    """Finds the files of names and globs, separated by commas; checks them.
+def open_lines(name: str) -> Lines:
+    """Finds the files of a name, a glob or a folder, and reads them once.
 
     Raises:
       InputError: there are no lines, or one is not UTF-8.
     """
-    paths = corpus.expand(names, "text_file")
+    paths = text_tables.expand(name, ["txt"])
+    if paths == [text_tables.STANDARD_INPUT]:
+        return Lines(name, paths, None, "")
     digest, count = hashlib.sha256(), 0
     for line in read_lines(paths):
         digest.update(b"\n" * bool(count) + line.encode("utf-8"))
         count += 1
     if not count:
-        raise errors.InputError(f"{names}: has no lines")
-    return Lines(paths, count, digest.hexdigest())
+        raise errors.InputError(f"{name}: has no lines")
+    return Lines(name, paths, count, digest.hexdigest())
 
 
 def read_lines(paths: Sequence[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from absl import logging
 from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
+from data.tokenization.vocabulary import Vocabulary
 from foundation import errors
 from tasks.ner import conll
 
@@ -54,10 +55,10 @@ class Losses:
         ids: np.ndarray,
         is_empty: np.ndarray,
         is_cut: np.ndarray,
-        unk_id: int,
+        vocabulary: Vocabulary,
     ) -> None:
         """Counts the tokens int [T] and the words bool [W] of a block."""
-        self._texts.add_tokens(ids, unk_id)
+        self._texts.add_tokens(ids, vocabulary)
         self._num_empty += np.count_nonzero(is_empty)
         self._num_cut += np.count_nonzero(is_cut)
 
@@ -151,15 +152,14 @@ def _tokens(
     encoded = tokenizer.encode(list(numbers))
     counts = np.diff(encoded.row_splits)
     is_empty = counts == 0
-    unk_id = tokenizer.vocabulary.unk_id
-    ids = np.append(encoded.ids, unk_id)
+    ids = np.append(encoded.ids, tokenizer.vocabulary.unk_id)
     begins = np.where(is_empty, len(encoded.ids), encoded.row_splits[:-1])
     counts = np.maximum(counts, 1)
     of_words = is_empty[inverse], (counts > most)[inverse]
     kept = np.minimum(counts, most)[inverse]
     splits = np.concatenate([[0], np.cumsum(kept)])
     found = ids[features_lib.ranges(begins[inverse], kept)]
-    losses.add(found, *of_words, unk_id)
+    losses.add(found, *of_words, tokenizer.vocabulary)
     return found, splits
 
 

@@ -104,6 +104,32 @@ def test_what_is_written_is_read_again(read):
         np.testing.assert_array_equal(getattr(again, name), expected)
 
 
+BLOCKS = {
+    "sentences": ("a O\n\nb O\nc O\n\nd O\n\n\ne O\n", 2, [3, 2]),
+    "documents": (
+        "-DOCSTART- O\n\na O\n\nb O\nc O\n\n-DOCSTART- O\n\n"
+        "-DOCSTART- O\n\nd O\n\n-DOCSTART- O\n\ne O\n\nf O\n\ng O\n",
+        1,
+        [3, 1, 3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_end_with_documents_and_are_the_file(tmp_path, name):
+    text, most, sizes = BLOCKS[name]
+    path = tmp_path / "words.txt"
+    path.write_text(text)
+    blocks = list(conll.read_blocks(str(path), block_sentences=most))
+    assert [len(block.words) for block in blocks] == sizes
+    parts = [conll.write(block, [block.tags]) for block in blocks]
+    found = conll.read(str(path))
+    expected = "".join(conll.write(found, [found.tags]))
+    assert "".join(map("".join, parts)) == expected
+    lines = [line for block in blocks for line in block.lines]
+    assert lines == found.lines.tolist()
+
+
 def test_windows_line_ends_marks_and_unicode_spaces(read):
     found = read("\ufeffNew\u00a0York B-LOC\r\n\u2028 O\r\n\x85x O\r\n")
     assert list(found.words) == ["New\u00a0York", "\u2028", "\x85x"]
