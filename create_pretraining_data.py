@@ -35,6 +35,15 @@ from foundation import config_flags, errors
 from foundation.config_flags import field
 
 _PATIENCE = 4  # Seconds of work before worker processes start.
+_LEAST = {
+    "max_seq_length": 5,
+    "max_predictions_per_seq": 1,
+    "dupe_factor": 1,
+    "num_shards": 1,
+    "num_workers": 1,
+    "num_shard_groups": 1,
+    "instances_per_row": 2,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,38 +124,20 @@ class Config:
             raise errors.InputError(
                 "--output_file or --output_prefix: give one of them"
             )
-        _check_numbers(self)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise errors.InputError(f"--{name}={value}: less than {least}")
+        for name, value in dataclasses.asdict(self).items():
+            if name.endswith("_prob") and not 0 <= value <= 1:
+                raise errors.InputError(f"--{name}={value}: not within 0 and 1")
+        if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
+            raise errors.InputError(
+                "--mask_token_prob and --random_token_prob: together over 1"
+            )
+        if self.masked_lm_prob == 0:
+            raise errors.InputError("--masked_lm_prob=0.0: nothing to predict")
         _check_groups(self)
-
-
-def _check_numbers(config: Config) -> None:
-    for name, least in (
-        ("max_seq_length", 5),
-        ("max_predictions_per_seq", 1),
-        ("dupe_factor", 1),
-        ("num_shards", 1),
-        ("num_workers", 1),
-        ("num_shard_groups", 1),
-        ("instances_per_row", 2),
-    ):
-        value = getattr(config, name)
-        if value is not None and value < least:
-            raise errors.InputError(f"--{name}={value}: less than {least}")
-    for name in (
-        "masked_lm_prob",
-        "mask_token_prob",
-        "random_token_prob",
-        "short_seq_prob",
-    ):
-        value = getattr(config, name)
-        if not 0 <= value <= 1:
-            raise errors.InputError(f"--{name}={value}: not within 0 and 1")
-    if config.mask_token_prob + config.random_token_prob > 1 + 1e-9:
-        raise errors.InputError(
-            "--mask_token_prob and --random_token_prob: together over 1"
-        )
-    if config.masked_lm_prob == 0:
-        raise errors.InputError("--masked_lm_prob=0.0: nothing to predict")
 
 
 def _check_groups(config: Config) -> None:

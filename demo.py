@@ -9,6 +9,7 @@ demo is removed first.
 
 import collections
 import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -54,7 +55,7 @@ from tasks.pretraining import pretraining_data
 def main(config: DemoConfig) -> None:
     """Runs every step and prints a table of the results."""
     started = time.monotonic()
-    path = _paths(config.output_dir)
+    path = functools.partial(os.path.join, config.output_dir)
     file_system.refuse_remote(
         config.output_dir, "output_dir", "the directory is removed first"
     )
@@ -180,29 +181,17 @@ def _summary(path, filled: str, seconds: float) -> None:
         f"guessing         {guess.masked_lm:18.3f} {guess.next_sentence:23.3f}"
     )
     print("\n" + filled)
-    accuracy, guess = _classified(path)
+    with open(path("heldout.jsonl"), encoding="utf-8") as file:
+        labels = collections.Counter(json.loads(x)["package"] for x in file)
+    with open(path("classifier/eval_results.json"), encoding="utf-8") as file:
+        accuracy = json.load(file)["eval_accuracy"]
+    guess = labels.most_common(1)[0][1] / labels.total()
     print(f"Package of a held-out paragraph: accuracy {accuracy:.3f}, ", end="")
     print(f"guessing {guess:.3f}")
     print("\nReports for a browser:")
     print(path("pretrained/report.html"), path("classifier/report.html"))
     print("For your own text (one paragraph a line, blank lines between")
     print(f"documents), use the commands above with {sys.executable}.")
-
-
-def _classified(path) -> tuple[float, float]:
-    """Returns the accuracy, and that of the most frequent label."""
-    with open(path("heldout.jsonl"), encoding="utf-8") as file:
-        labels = collections.Counter(json.loads(x)["package"] for x in file)
-    with open(path("classifier/eval_results.json"), encoding="utf-8") as file:
-        accuracy = json.load(file)["eval_accuracy"]
-    return accuracy, labels.most_common(1)[0][1] / labels.total()
-
-
-def _paths(output_dir: str):
-    def path(name: str) -> str:
-        return os.path.join(output_dir, *name.split("/"))
-
-    return path
 
 
 def _say(text: str) -> None:

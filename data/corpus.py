@@ -27,6 +27,7 @@ marks need no space.
 """
 
 import collections
+import itertools
 import json
 import os
 import re
@@ -150,12 +151,8 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
         matched = [pattern] if is_name else _matches(pattern)
         # In parallel: a bucket needs a request for each.
         with futures.ThreadPoolExecutor(16) as pool:
-            kinds = list(pool.map(tf.io.gfile.isdir, matched))
-        found = [
-            path
-            for path, is_folder in zip(matched, kinds, strict=True)
-            if not is_folder
-        ]
+            is_file = [not x for x in pool.map(tf.io.gfile.isdir, matched)]
+        found = list(itertools.compress(matched, is_file))
         if matched and not found:
             raise errors.InputError(
                 f"--{flag}={pattern}: is a directory: name its files, e.g. "
@@ -278,7 +275,11 @@ def _file_blocks(path, raw, reader, block_bytes):
     while True:
         data = reader.read(max(block_bytes, 16))
         if line == 1 and not before:
-            _refuse_other_encodings(path, data)
+            for mark, name in _BYTE_ORDER_MARKS.items():
+                if data.startswith(mark):
+                    raise errors.InputError(
+                        f"{path}: line 1: not UTF-8 text but {name}"
+                    )
             data = data.removeprefix(b"\xef\xbb\xbf")
         end = data.rfind(b"\n") + 1 if data else 0
         if end:
@@ -298,14 +299,6 @@ def _file_blocks(path, raw, reader, block_bytes):
             line, before = line + complete.count(b"\n"), position
         if not data:
             return
-
-
-def _refuse_other_encodings(path, data) -> None:
-    for mark, name in _BYTE_ORDER_MARKS.items():
-        if data.startswith(mark):
-            raise errors.InputError(
-                f"{path}: line 1: not UTF-8 text but {name}"
-            )
 
 
 def parse(block: Block, input_format: str) -> Parsed:

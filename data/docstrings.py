@@ -31,6 +31,7 @@ _RULE = re.compile(r"[-=~^]{3,}")
 _CODE = re.compile(r">>>|::|://|\.\. ")
 _MAX_SYMBOL_FRACTION = 0.1
 _MIN_WORDS = 6
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # How many paragraphs of a module are labeled, the first ones.
 _LABELED_TRAIN, _LABELED_HELD_OUT = 4, 10
 
@@ -64,13 +65,7 @@ def documents(files: Iterable[pathlib.Path]) -> Iterator[list[str]]:
             continue
         document = []
         for node in ast.walk(tree):
-            if isinstance(
-                node,
-                ast.Module
-                | ast.ClassDef
-                | ast.FunctionDef
-                | ast.AsyncFunctionDef,
-            ):
+            if isinstance(node, _DOCUMENTED):
                 for text in paragraphs(ast.get_docstring(node) or ""):
                     if text not in seen:
                         seen.add(text)
@@ -96,43 +91,30 @@ def collect(folder: str, *, num_characters: int) -> Collected:
       folder: gets train.txt, heldout.txt, train.jsonl and heldout.jsonl.
       num_characters: about how much to collect, equally from each package.
     """
-    train, held_out = _Split(folder, "train"), _Split(folder, "heldout")
+    names = ("train", "heldout")
+    texts = {name: [] for name in names}
+    labeled = {name: [] for name in names}
     number = 0
     for package in PACKAGES:
         left = num_characters // len(PACKAGES)
         for document in documents(_files(package)):
             number += 1
+            name, num_labeled = "train", _LABELED_TRAIN
             if number % _HELD_OUT_EVERY == 0:
-                left -= held_out.add(document, package, _LABELED_HELD_OUT)
-            else:
-                left -= train.add(document, package, _LABELED_TRAIN)
+                name, num_labeled = "heldout", _LABELED_HELD_OUT
+            texts[name].append("\n".join(document) + "\n\n")
+            labeled[name].extend(
+                json.dumps({"text": text, "package": package}) + "\n"
+                for text in document[:num_labeled]
+            )
+            left -= len(texts[name][-1])
             if left <= 0:
                 break
-    return Collected(train.write(), held_out.write())
-
-
-class _Split:
-    """The documents of a corpus and its labeled paragraphs, until written."""
-
-    def __init__(self, folder: str, name: str):
-        self._path = pathlib.Path(folder, name)
-        self._documents: list[str] = []
-        self._labeled: list[str] = []
-
-    def add(self, document: list[str], package: str, num_labeled: int) -> int:
-        """Adds a document; returns its number of characters."""
-        self._documents.append("\n".join(document) + "\n\n")
-        for text in document[:num_labeled]:
-            line = json.dumps({"text": text, "package": package})
-            self._labeled.append(line + "\n")
-        return len(self._documents[-1])
-
-    def write(self) -> int:
-        """Writes both files; returns the number of documents."""
-        text, labeled = "".join(self._documents), "".join(self._labeled)
-        self._path.with_suffix(".txt").write_text(text, encoding="utf-8")
-        self._path.with_suffix(".jsonl").write_text(labeled, encoding="utf-8")
-        return len(self._documents)
+    for name in names:
+        for lines, ending in ((texts, "txt"), (labeled, "jsonl")):
+            path = pathlib.Path(folder, f"{name}.{ending}")
+            path.write_text("".join(lines[name]), encoding="utf-8")
+    return Collected(*(len(texts[name]) for name in names))
 
 
 def _files(package: str) -> list[pathlib.Path]:

@@ -317,7 +317,13 @@ def prepare(
     }
     # As it is read again from JSON, with lists instead of tuples.
     recipe = json.loads(json.dumps({**recipe, "schema": described}))
-    if _is_current(path, recipe):
+    sidecar = read_sidecar(path)
+    if (
+        sidecar.get("format_version") == FORMAT_VERSION
+        and sidecar.get("job") == recipe
+        and tf.io.gfile.exists(path)
+        and sidecar.get("bytes") == tf.io.gfile.stat(path).length
+    ):
         features = read(path, schema)
         logging.info("%s: using its %d records", path, len(features))
         return features
@@ -339,16 +345,6 @@ def prepare(
 def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
     """Returns the part of a recipe that determines how text becomes tokens."""
     return {"vocabulary": tokenizer.vocabulary.sha256, **tokenizer.settings}
-
-
-def _is_current(path: str, recipe: Mapping[str, Any]) -> bool:
-    sidecar = read_sidecar(path)
-    return (
-        sidecar.get("format_version") == FORMAT_VERSION
-        and sidecar.get("job") == recipe
-        and tf.io.gfile.exists(path)
-        and sidecar.get("bytes") == tf.io.gfile.stat(path).length
-    )
 
 
 def read_sidecar(path: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -76,13 +77,12 @@ def train_batches(
       static only where one is permitted.
     """
     order = Order(features.lengths, batch_size=batch_size, seed=seed)
-
-    def make(number: int) -> dict[str, np.ndarray]:
-        return _cut(features, order.batch(int(number)), lengths)
-
-    numbers = tf.data.Dataset.range(first_batch, _FOREVER)
     return _batches(
-        numbers, make, features, lengths, (batch_size, part, num_parts)
+        tf.data.Dataset.range(first_batch, _FOREVER),
+        lambda number: _cut(features, order.batch(int(number)), lengths),
+        features,
+        lengths,
+        (batch_size, part, num_parts),
     )
 
 
@@ -114,10 +114,10 @@ def eval_batches(
 
 
 class Order:
-    """Returns the examples of each batch of training."""
+    """The examples of each batch of training."""
 
     def __init__(self, lengths: np.ndarray, *, batch_size: int, seed: int):
-        """Stores the arguments; `lengths` int [N] are those of the examples."""
+        """`lengths` int [N] are those of the examples."""
         if not len(lengths):
             raise errors.InputError("there are no examples to train on")
         self._lengths = lengths
@@ -127,7 +127,9 @@ class Order:
         epoch = -(-len(lengths) // batch_size)
         self._batches = min(_GROUP_BATCHES, epoch)
         self._group = functools.lru_cache(maxsize=2)(self._make_group)
-        self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
+        self._epoch = functools.lru_cache(maxsize=2)(
+            functools.partial(_permutation, len(lengths), seed, 0)
+        )
 
     def batch(self, number: int) -> np.ndarray:
         """Returns the rows of the number-th batch, counted from 0."""
@@ -152,9 +154,6 @@ class Order:
         shuffled = _permutation(len(batches), self._seed, 1, number)
         first = epochs[:: self._batch_size][shuffled]
         return batches[shuffled[np.argsort(first, kind="stable")]]
-
-    def _make_epoch(self, number: int) -> np.ndarray:
-        return _permutation(len(self._lengths), self._seed, 0, number)
 
 
 def _cut(features, rows, lengths) -> dict[str, np.ndarray]:
@@ -188,7 +187,11 @@ def _batches(
     # holds a weak reference to the features, which the dataset keeps alive.
     source = _Source(make)
     alive = weakref.ref(source)
-    blank = [_blank(example[name][mine]) for name in names]
+    # Zeros of the same shapes that take no memory.
+    blank = [
+        np.broadcast_to(np.zeros((), x.dtype), x.shape)
+        for x in (example[name][mine] for name in names)
+    ]
 
     def convert(number):
         source = alive()
@@ -223,11 +226,6 @@ class _Source:
         self.make = make
 
 
-def _blank(values: np.ndarray) -> np.ndarray:
-    """Returns zeros of the same shape that take no memory."""
-    return np.broadcast_to(np.zeros((), values.dtype), values.shape)
-
-
 def _permutation(count: int, *words: int) -> np.ndarray:
     """Returns a permutation that is keyed by words, the same everywhere."""
     with np.errstate(over="ignore"):
@@ -239,20 +237,10 @@ def _permutation(count: int, *words: int) -> np.ndarray:
 
 
 def endless_batches(
-    features: Features,
-    *,
-    batch_size: int,
-    seed: int,
-    lengths: Sequence[int],
+    features: Features, **options: Any
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns a function that makes the endless batches of training."""
-    return functools.partial(
-        train_batches,
-        features,
-        batch_size=batch_size,
-        seed=seed,
-        lengths=lengths,
-    )
+    """Returns a function that makes the batches of training: train_batches."""
+    return functools.partial(train_batches, features, **options)
 
 
 def ordered_batches(

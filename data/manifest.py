@@ -93,8 +93,7 @@ def read(path: str) -> Manifest:
     Raises:
       InputError: the file is not a manifest, or one of another version.
     """
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return _parse(path, file.read())
+    return _parse(path, file_system.read(path))
 
 
 def _parse(path: str, data: bytes) -> Manifest:
@@ -127,8 +126,7 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
             if not name.endswith(SUFFIX):
                 continue
             path = os.path.join(folder, name)
-            with tf.io.gfile.GFile(path, "rb") as file:
-                data = file.read()
+            data = file_system.read(path)
             try:
                 manifest = _parse(path, data)
             except errors.InputError as error:
@@ -162,10 +160,7 @@ def record_schema(
 ) -> schema.Schema:
     """Returns the schema of the records of some shards, packed or not.
 
-    Args:
-      paths: the shards.
-      max_seq_length: of shards without a manifest, which are not packed.
-      max_predictions_per_seq: likewise.
+    The lengths are those of shards without a manifest, which are not packed.
 
     Raises:
       InputError: the shards have different schemas.
@@ -194,11 +189,7 @@ def check(
 ) -> None:
     """Compares shards with what a run expects.
 
-    Args:
-      paths: the shards.
-      max_seq_length: the run's sequence length.
-      max_predictions_per_seq: the run's number of predictions.
-      vocabulary: the run's vocabulary; None checks no ids.
+    Without a vocabulary, ids are not checked.
 
     Raises:
       InputError: names a shard that does not fit, is missing or truncated.
@@ -222,18 +213,14 @@ def check(
                 f"({made_with['file']}, {made_with['size']} entries) than "
                 f"{vocabulary.path} ({len(vocabulary)} entries)"
             )
-        _check_size(path, shard)
-
-
-def _check_size(path, shard) -> None:
-    if not tf.io.gfile.exists(path):
-        raise errors.InputError(f"{path}: no such file")
-    actual = tf.io.gfile.stat(path).length
-    if actual != shard.bytes:
-        raise errors.InputError(
-            f"{path}: {actual} bytes, its manifest says {shard.bytes}: "
-            "the shard is truncated or changed"
-        )
+        if not tf.io.gfile.exists(path):
+            raise errors.InputError(f"{path}: no such file")
+        actual = tf.io.gfile.stat(path).length
+        if actual != shard.bytes:
+            raise errors.InputError(
+                f"{path}: {actual} bytes, its manifest says {shard.bytes}: "
+                "the shard is truncated or changed"
+            )
 
 
 def _check_lengths(path, lengths, predictions) -> None:

@@ -190,11 +190,7 @@ def _shuffled(
 ) -> tf.data.Dataset:
     """Returns windows [n, ...] of the endless order, from record `first` on.
 
-    Args:
-        counts: records per shard.
-        seed: keys every permutation.
-        first: number of records to skip.
-        read: maps (shard, number of its first record) to its records.
+    `read` maps (shard, number of its first record) to its records.
     """
     start = _find(counts, seed, first)
 

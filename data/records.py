@@ -31,14 +31,11 @@ _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 def encode(
     schema: schemas.Schema, columns: dict[str, np.ndarray]
 ) -> list[bytes]:
-    """Returns one serialized tf.train.Example per row.
+    """Returns N serialized tf.train.Examples.
 
     Args:
       schema: the features of a record.
       columns: for each feature an array [N, *feature.shape].
-
-    Returns:
-      N byte strings.
     """
     flat = _checked(schema, columns)
     count = len(next(iter(flat.values())))
@@ -234,37 +231,33 @@ def parse(
     """
     spec = {}
     for feature in schema.features:
-        dtype = tf.dtypes.as_dtype(feature.dtype)
-        alias = schemas.ALIASES.get(feature.name)
-        default = None if alias is None else [-1] * feature.size
-        if default is not None:
-            default = np.reshape(default, feature.shape)
-            spec[alias] = tf.io.FixedLenFeature(feature.shape, dtype, default)
-        spec[feature.name] = tf.io.FixedLenFeature(
-            feature.shape, dtype, default
+        alias, default = schemas.ALIASES.get(feature.name), None
+        if alias is not None:
+            default = np.full(feature.shape, -1)
+        kind = tf.io.FixedLenFeature(
+            feature.shape, tf.dtypes.as_dtype(feature.dtype), default
         )
+        spec[feature.name] = kind
+        if alias is not None:
+            spec[alias] = kind
     parsed = tf.io.parse_example(serialized, spec)
     result = {}
     for feature in schema.features:
         value = parsed[feature.name]
         alias = schemas.ALIASES.get(feature.name)
-        if alias is not None:
-            value = _present(feature.name, alias, value, parsed[alias])
+        if alias is not None:  # Where a name is absent, all ids are -1.
+            first = (slice(None), *[slice(0, 1)] * len(feature.shape))
+            value = tf.where(value[first] < 0, parsed[alias], value)
+            check = tf.debugging.assert_non_negative(
+                value[first],
+                f"records hold neither {feature.name} nor {alias}",
+            )
+            with tf.control_dependencies([check] if check is not None else []):
+                value = tf.identity(value)
         if feature.dtype == schemas.INTEGER:
             value = tf.cast(value, tf.int32)
         result[feature.name] = value
     return result
-
-
-def _present(name, alias, value, other):
-    """Chooses the name that the records have; ids are never negative."""
-    first = (slice(None), *[slice(0, 1)] * (len(value.shape) - 1))
-    value = tf.where(value[first] < 0, other, value)
-    check = tf.debugging.assert_non_negative(
-        value[first], f"records hold neither {name} nor {alias}"
-    )
-    with tf.control_dependencies([check] if check is not None else []):
-        return tf.identity(value)
 
 
 def read(path: str) -> Iterator[bytes]:

@@ -56,10 +56,9 @@ class Schema:
     def ragged_names(self) -> list[str]:
         """The features with a value for every token, except the mask."""
         shape = self["input_ids"].shape
-        # Elsewhere, labels [S] are those of S classes of one example.
-        dense = {"input_mask"} | (
-            set() if self.kind == _TAGGING else {"label_ids"}
-        )
+        dense = {"input_mask"}
+        if self.kind != _TAGGING:  # Labels [S] are those of S classes.
+            dense.add("label_ids")
         return [
             feature.name
             for feature in self.features
@@ -81,17 +80,11 @@ class Schema:
 
 def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Schema:
     """Returns the schema of masked-LM and next-sentence records."""
-    sequence = (max_seq_length,)
-    predictions = (max_predictions_per_seq,)
     return Schema(
         "pretraining",
         (
-            Feature("input_ids", sequence),
-            Feature("input_mask", sequence),
-            Feature("segment_ids", sequence),
-            Feature("masked_lm_positions", predictions),
-            Feature("masked_lm_ids", predictions),
-            Feature("masked_lm_weights", predictions, FLOAT),
+            *_inputs((max_seq_length,)),
+            *_predictions((max_predictions_per_seq,)),
             Feature("next_sentence_labels", (1,)),
         ),
     )
@@ -107,19 +100,13 @@ def packed_pretraining(
     `next_sentence_positions` are the positions of the [CLS] tokens; those of
     weight 0 are padding.
     """
-    sequence = (max_seq_length,)
-    predictions = (predictions_per_row,)
-    pairs = (instances_per_row,)
+    sequence, pairs = (max_seq_length,), (instances_per_row,)
     return Schema(
         "packed_pretraining",
         (
-            Feature("input_ids", sequence),
-            Feature("input_mask", sequence),
-            Feature("segment_ids", sequence),
+            *_inputs(sequence),
             Feature("position_ids", sequence),
-            Feature("masked_lm_positions", predictions),
-            Feature("masked_lm_ids", predictions),
-            Feature("masked_lm_weights", predictions, FLOAT),
+            *_predictions((predictions_per_row,)),
             Feature("next_sentence_positions", pairs),
             Feature("next_sentence_labels", pairs),
             Feature("next_sentence_weights", pairs, FLOAT),
@@ -142,20 +129,15 @@ def multiple_choice(max_seq_length: int, num_choices: int) -> Schema:
 
 def question_answering(max_seq_length: int, *, is_training: bool) -> Schema:
     """Returns the schema of windows; with the answer's positions to train."""
-    sequence = (max_seq_length,)
-    features = [
-        Feature("unique_ids", (1,)),
-        Feature("input_ids", sequence),
-        Feature("input_mask", sequence),
-        Feature("segment_ids", sequence),
-    ]
-    if is_training:
-        features += [
-            Feature("start_positions", (1,)),
-            Feature("end_positions", (1,)),
-            Feature("is_impossible", (1,)),
-        ]
-    return Schema("question_answering", tuple(features))
+    answer = ("start_positions", "end_positions", "is_impossible")
+    return Schema(
+        "question_answering",
+        (
+            Feature("unique_ids", (1,)),
+            *_inputs((max_seq_length,)),
+            *(Feature(name, (1,)) for name in answer if is_training),
+        ),
+    )
 
 
 LABEL = Feature("label_ids", (1,))
@@ -165,19 +147,6 @@ VALUE = Feature("label_ids", (1,), FLOAT)
 def labels(number: int) -> Feature:
     """Returns the feature of `number` labels, each 0 or 1."""
     return Feature("label_ids", (number,))
-
-
-def _labeled(kind: str, shape: tuple[int, ...], label: Feature) -> Schema:
-    return Schema(
-        kind,
-        (
-            Feature("input_ids", shape),
-            Feature("input_mask", shape),
-            Feature("segment_ids", shape),
-            label,
-            Feature("is_real_example", (1,)),
-        ),
-    )
 
 
 def tagging(max_seq_length: int) -> Schema:
@@ -190,3 +159,22 @@ def tagging(max_seq_length: int) -> Schema:
         (max_seq_length,),
         Feature("label_ids", (max_seq_length,)),
     )
+
+
+def _labeled(kind: str, shape: tuple[int, ...], label: Feature) -> Schema:
+    return Schema(
+        kind, (*_inputs(shape), label, Feature("is_real_example", (1,)))
+    )
+
+
+def _inputs(shape: tuple[int, ...]) -> list[Feature]:
+    names = ("input_ids", "input_mask", "segment_ids")
+    return [Feature(name, shape) for name in names]
+
+
+def _predictions(shape: tuple[int, ...]) -> list[Feature]:
+    return [
+        Feature("masked_lm_positions", shape),
+        Feature("masked_lm_ids", shape),
+        Feature("masked_lm_weights", shape, FLOAT),
+    ]

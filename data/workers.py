@@ -179,13 +179,7 @@ class BeamWorkers(Workers):
     """
 
     def __init__(self, *local, runner: str, options: str = ""):
-        """Checks Beam's options; starts nothing yet.
-
-        Args:
-          *local: as for Workers.
-          runner: Beam's --runner.
-          options: other options of Beam, as on a command line.
-        """
+        """Checks Beam's options; the positional arguments are Workers'."""
         super().__init__(*local)
         try:
             from apache_beam.options import pipeline_options

@@ -23,10 +23,9 @@ def runs(members):
     """Folds ascending code points into [first, last] pairs."""
     folded = []
     for code_point in members:
-        if folded and folded[-1][1] == code_point - 1:
-            folded[-1][1] = code_point
-        else:
+        if not folded or folded[-1][1] != code_point - 1:
             folded.append([code_point, code_point])
+        folded[-1][1] = code_point
     return folded
 
 
@@ -69,9 +68,7 @@ def sigma_before(text):
 
 def is_case_ignorable(char):
     """Returns whether the rule of the final sigma skips this character."""
-    return sigma_before(char + "A") == "\u03c3" and (
-        sigma_before(char) == "\u03c2"
-    )
+    return sigma_before(char + "A") == "\u03c3" != sigma_before(char)
 
 
 def is_cased(char):

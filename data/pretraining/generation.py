@@ -24,7 +24,6 @@ working directory may divide the shards among them (`ShardGroup`).
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import itertools
 import os
@@ -66,14 +65,9 @@ _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
 
 class ShardGroup(NamedTuple):
-    """The shards that one of several runs of a recipe makes.
+    """The shards that one of several runs makes: every count-th."""
 
-    Attributes:
-      index: the number of this run: 0 ... count - 1.
-      count: the number of runs, each of which makes every count-th shard.
-    """
-
-    index: int = 0
+    index: int = 0  # The number of this run: 0 ... count - 1.
     count: int = 1
 
     def own(self, values: Iterable) -> list:
@@ -81,10 +75,9 @@ class ShardGroup(NamedTuple):
         return list(values)[self.index :: self.count]
 
     def own_first(self, values: Iterable) -> list:
-        """Returns all shards or tasks, beginning with those of this run.
+        """Returns all tasks, beginning with those of this run.
 
-        Each run does so with tasks that all runs need. They have different
-        orders, so that most tasks are done by one run only.
+        So most of the tasks that all runs need are done by one run only.
         """
         values = list(values)
         turns = [(self.index + n) % self.count for n in range(self.count)]
@@ -123,8 +116,7 @@ def make(
     _map_store.cache_clear()  # An earlier call may have mapped another text.
     prefix = manifest_path.removesuffix(manifest.SUFFIX)
     words_path = prefix + manifest.VOCABULARY_SUFFIX
-    made = _find_complete(recipe, manifest_path)
-    _check_vocabulary(recipe, words_path)
+    made = _find_complete(recipe, manifest_path, words_path)
     if made is not None:
         logging.info(
             "%s: these %d records are complete; nothing to do.",
@@ -155,8 +147,18 @@ def make(
     return made
 
 
-def _find_complete(recipe: Recipe, path: str) -> manifest.Manifest | None:
+def _find_complete(
+    recipe: Recipe, path: str, words_path: str
+) -> manifest.Manifest | None:
     """Returns the manifest if it is the recipe's and its shards exist."""
+    if tf.io.gfile.exists(words_path):
+        words = vocabulary.Vocabulary.from_file(words_path)
+        if words.sha256 != recipe.vocabulary.sha256:
+            raise errors.InputError(
+                f"{words_path}: differs from {recipe.vocabulary.path}, a copy "
+                "of which belongs there; choose another output directory or "
+                "remove the file"
+            )
     if not tf.io.gfile.exists(path):
         return None
     found = manifest.read(path)
@@ -174,16 +176,6 @@ def _find_complete(recipe: Recipe, path: str) -> manifest.Manifest | None:
                 f"{path}; remove all shards and the manifest to make them again"
             )
     return found
-
-
-def _check_vocabulary(recipe: Recipe, path: str) -> None:
-    if not tf.io.gfile.exists(path):
-        return
-    if vocabulary.Vocabulary.from_file(path).sha256 != recipe.vocabulary.sha256:
-        raise errors.InputError(
-            f"{path}: differs from {recipe.vocabulary.path}, a copy of which "
-            "belongs there; choose another output directory or remove the file"
-        )
 
 
 def _make_shards(
@@ -211,8 +203,7 @@ def _make_shards(
             if group.count == 1:
                 shutil.rmtree(recipe.work_dir)
             raise
-        slices = slices_of_shards(recipe, pairs.instances, tables)
-        mine = group.own(slices)
+        mine = group.own(slices_of_shards(recipe, pairs.instances, tables))
         bar.clear()
         _show_first_records(recipe, mine[0][0])
         _write_shards(recipe, pool, mine, bar)
@@ -226,7 +217,9 @@ def _tokenize(
     recipe: Recipe, pool: workers.Workers, bar: "Progress"
 ) -> dict[str, int]:
     """Completes the token store; returns its counts."""
-    writer = token_store.Writer(work_dir.store(recipe), recipe.token_dtype)
+    writer = token_store.Writer(
+        work_dir.join(recipe, "store"), recipe.token_dtype
+    )
     if not writer.done:
         num_complete = writer.blocks  # An earlier run may have been killed.
         sizes = collections.deque()  # Of the blocks that are being tokenized.
@@ -292,7 +285,7 @@ def _map_store(folder: str, dtype: np.dtype) -> token_store.Store:
 
 
 def _store(recipe: Recipe) -> token_store.Store:
-    return _map_store(work_dir.store(recipe), recipe.token_dtype)
+    return _map_store(work_dir.join(recipe, "store"), recipe.token_dtype)
 
 
 def _check_documents(
@@ -316,21 +309,12 @@ def _check_documents(
 
 
 class PairCounts(NamedTuple):
-    """Counts of the instances in one table, or in all.
-
-    The names are those in the manifest, where "pieces" are tokens.
-
-    Attributes:
-      instances: number of instances.
-      random_next: instances with a random next sentence.
-      lost_pieces: tokens that truncation removed.
-      kept_pieces: tokens of the instances, with [CLS] and [SEP].
-    """
+    """Counts of the instances in one table, or in all, as in the manifest."""
 
     instances: int
-    random_next: int
-    lost_pieces: int
-    kept_pieces: int
+    random_next: int  # Instances with a random next sentence.
+    lost_pieces: int  # Tokens that truncation removed.
+    kept_pieces: int  # Tokens of the instances, with [CLS] and [SEP].
 
 
 def _pair(
@@ -340,13 +324,19 @@ def _pair(
     bar: "Progress",
 ) -> tuple[int, PairCounts]:
     """Writes all tables and their index; returns their number and counts."""
-    tasks = group.own_first(enumerate(documents_of_tables(recipe)))
+    store = _store(recipe)
+    least, most = _TABLE_TOKENS
+    size = -(-len(store.corpus.tokens) // _TABLES)
+    documents_of_tables = store.document_groups(min(max(size, least), most))
+    tasks = group.own_first(enumerate(documents_of_tables))
     counts_of_tables = []
     with bar.phase("pairing", len(tasks), "tables") as update:
         for counts in pool.map_on_disk(write_table, tasks):
             counts_of_tables.append(counts)
             update(1)
-    shuffle.merge_indexes(work_dir.index(recipe), _tables(recipe, len(tasks)))
+    shuffle.merge_indexes(
+        work_dir.join(recipe, "index"), _tables(recipe, len(tasks))
+    )
     total = PairCounts(*np.sum(counts_of_tables, axis=0).tolist())
     shards = len(recipe.output_files)
     if total.instances < shards:
@@ -357,20 +347,10 @@ def _pair(
     return len(tasks), total
 
 
-def documents_of_tables(recipe: Recipe) -> list[range]:
-    """Returns the numbers of the documents of each table."""
-    store = _store(recipe)
-    least, most = _TABLE_TOKENS
-    size = -(-len(store.corpus.tokens) // _TABLES)
-    return store.document_groups(min(max(size, least), most))
-
-
 def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
     """Pairs the segments of some documents, unless that was done before.
 
-    Args:
-      recipe: of the shards.
-      task: the table's number and the numbers of its documents.
+    The task is the table's number and the numbers of its documents.
     """
     number, documents = task
     path = work_dir.table(recipe, number)
@@ -411,8 +391,7 @@ def _tables(recipe: Recipe, count: int) -> list[str]:
 # Masking and writing.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Slice:
+class Slice(NamedTuple):
     """A range of ranks of the global order, and the file of its records."""
 
     shard: str
@@ -424,12 +403,7 @@ class Slice:
 def slices_of_shards(
     recipe: Recipe, total: int, tables: int
 ) -> list[list[Slice]]:
-    """Divides the global order into shards of equal size, these into slices.
-
-    Args:
-      recipe: of the shards.
-      total: number of instances.
-      tables: number of tables.
+    """Divides the `total` instances into shards of equal size, into slices.
 
     Returns:
       For each shard of the recipe, its slices in order.
@@ -439,19 +413,14 @@ def slices_of_shards(
         begin, end = (total * n // shards for n in (number, number + 1))
         count = -(-(end - begin) // SLICE_INSTANCES)
         bounds = [begin + (end - begin) * n // count for n in range(count + 1)]
-        result.append(
-            [
-                Slice(
-                    shard=shard,
-                    path=work_dir.slice_of(recipe, n, shard)
-                    if count > 1
-                    else shard,
-                    ranks=range(bounds[n], bounds[n + 1]),
-                    tables=tables,
-                )
-                for n in range(count)
-            ]
-        )
+        slices = []
+        for n, (first, last) in enumerate(itertools.pairwise(bounds)):
+            path = shard
+            if count > 1:
+                name = f"slice-{n:05d}-of-{os.path.basename(shard)}"
+                path = work_dir.join(recipe, name)
+            slices.append(Slice(shard, path, range(first, last), tables))
+        result.append(slices)
     return result
 
 
@@ -470,7 +439,7 @@ def _write_shards(
                 update(sum(len(x.ranks) for x in slices), is_new=False)
             else:
                 missing.append(slices)
-        tasks = [x for slices in missing for x in slices]
+        tasks = itertools.chain.from_iterable(missing)
         written = pool.map_on_disk(write_slice, tasks)
         for slices in missing:
             for task in slices:
@@ -511,13 +480,11 @@ def _join(recipe: Recipe, slices: list[Slice]) -> None:
 
 
 def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the features of a slice's records in batches.
-
-    A batch has about _BATCH_TOKENS tokens. If packed, a record holds several
-    instances, otherwise one.
-    """
+    """Yields the features of a slice's records, _BATCH_TOKENS at once."""
     found = shuffle.read_ranks(
-        work_dir.index(recipe), _tables(recipe, task.tables), task.ranks
+        work_dir.join(recipe, "index"),
+        _tables(recipe, task.tables),
+        task.ranks,
     )
     rng = recipe.rng("masking", task.ranks.start)
     step = max(1, _BATCH_TOKENS // recipe.pairing.max_seq_length)
@@ -674,20 +641,16 @@ def _compact(values: Iterable) -> str:
 
 
 class Progress:
-    """One progress bar for several phases, each with its own rate.
+    """One progress bar for several phases; a context manager.
 
         writing: 61%|######    | 00:42<00:27, 58,301 instances/s
 
     Each phase fills a fraction of the bar in proportion to its expected time,
-    so the remaining time shown is that of all phases. It is a context manager.
+    so the remaining time is that of all phases. The rate is the phase's.
     """
 
     def __init__(self, costs: Mapping[str, float]):
-        """Shows an empty bar.
-
-        Args:
-          costs: the expected time of each phase, in order, in any unit.
-        """
+        """Shows an empty bar; `costs` are the phases' expected times."""
         total = sum(costs.values())
         self._fractions = {name: cost / total for name, cost in costs.items()}
         self._bar = tqdm.tqdm(
@@ -711,13 +674,7 @@ class Progress:
     def phase(
         self, name: str, total: int, unit: str, scale: float = 1
     ) -> Iterator[Callable[..., None]]:
-        """Shows one phase.
-
-        Args:
-          name: one of the costs.
-          total: how much there is to do.
-          unit: displayed with the rate, e.g. "records" or "MB".
-          scale: counts per unit, e.g. 1e6 if bytes are counted for "MB".
+        """Shows one phase, whose `total` is counted in units / scale.
 
         Yields:
           update(count, is_new=True): adds to what is done. If a killed run has

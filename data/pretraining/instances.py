@@ -94,7 +94,10 @@ def pair_segments(
     )
     start = np.asarray(corpus.document_starts[own])
     last = np.asarray(corpus.document_starts[own + 1])
-    target = _targets(len(own), rule, rng)
+    # Target lengths of A and B together: a few are short.
+    is_short = rng.random(len(own)) < rule.short_seq_prob
+    target = rng.integers(2, rule.max_num_tokens, len(own), endpoint=True)
+    target[~is_short] = rule.max_num_tokens
     turns, lost = [], 0
     while len(own):
         found, following, cut = _turn(
@@ -118,8 +121,12 @@ def _turn(corpus, own, start, last, target, rule, rng):
       INSTANCE [N]; the sentence at which each walk continues, int64 [N]; and
       the number of tokens lost.
     """
-    chunk = _next_chunk(corpus, start, last, target)
-    a_end, is_random = _split(start, chunk, rng)
+    goal = corpus.sentence_starts[start] + target
+    chunk = np.minimum(np.searchsorted(corpus.sentence_starts, goal), last)
+    # A has at least one sentence; B is random if the chunk has no other.
+    size = chunk - start
+    a_end = start + 1 + rng.integers(0, np.maximum(size - 1, 1))
+    is_random = (rng.random(len(start)) < 0.5) | (size == 1)
     b_start, b_end = a_end.copy(), chunk.copy()
     chosen = np.flatnonzero(is_random)
     a_length = corpus.sentence_starts[a_end] - corpus.sentence_starts[start]
@@ -132,30 +139,6 @@ def _turn(corpus, own, start, last, target, rule, rng):
     lost = int(a_cut.sum() + b_cut[~is_random].sum())
     # Sentences that a random B replaces go back to the document.
     return result, np.where(is_random, a_end, chunk), lost
-
-
-def _targets(count, rule, rng):
-    """Draws the target length of each document and pass: int64 [count]."""
-    short = rng.random(count) < rule.short_seq_prob
-    lengths = rng.integers(2, rule.max_num_tokens, count, endpoint=True)
-    return np.where(short, lengths, rule.max_num_tokens)
-
-
-def _next_chunk(corpus, start, last, target):
-    """Returns the sentence after each chunk, at most the document's end."""
-    goal = corpus.sentence_starts[start] + target
-    return np.minimum(np.searchsorted(corpus.sentence_starts, goal), last)
-
-
-def _split(start, chunk, rng):
-    """Draws where A ends and whether B is random.
-
-    B is random if the chunk has one sentence only.
-    """
-    size = chunk - start
-    a_end = start + 1 + rng.integers(0, np.maximum(size - 1, 1))
-    coin = rng.random(len(start)) < 0.5
-    return a_end, coin | (size == 1)
 
 
 def _random_next(corpus, own, target, rng):
@@ -230,9 +213,6 @@ def assemble(
       found: INSTANCE [N].
       max_seq_length: S.
       vocabulary: has pad_id, cls_id and sep_id.
-
-    Returns:
-      The arrays of a record before masking.
     """
     column = np.arange(max_seq_length)
     a_length = found["a_length"].astype(np.int64)[:, None]

@@ -56,15 +56,15 @@ def mask(
       rule: rates and limits.
       vocabulary: has mask_id, replacement_ids and is_continuation.
       rng: makes all random choices.
-
-    Returns:
-      The masked batch.
     """
     limits = prediction_counts(lengths, rule)
     if rule.do_whole_word_mask:
         is_continuation = vocabulary.is_continuation[input_ids]
         chosen = _choose_words(is_candidate, is_continuation, limits, rng)
-        positions, used = _packed(chosen, rule.max_predictions_per_seq)
+        totals = chosen.sum(axis=1)
+        used = np.arange(rule.max_predictions_per_seq) < totals[:, None]
+        positions = np.zeros(used.shape, np.int64)
+        positions[used] = np.nonzero(chosen)[1]
     else:
         positions, used = _choose_tokens(
             is_candidate, limits, rule.max_predictions_per_seq, rng
@@ -158,14 +158,3 @@ def _choose_words(is_candidate, is_continuation, limits, rng):
         if not room.any():
             break
     return is_candidate & np.take_along_axis(chosen, np.maximum(word, 0), 1)
-
-
-def _packed(chosen, width):
-    """Returns the ascending positions of True values and which are used."""
-    count = len(chosen)
-    rows, columns = np.nonzero(chosen)
-    totals = chosen.sum(axis=1)
-    starts = np.cumsum(totals) - totals
-    positions = np.zeros((count, width), np.int64)
-    positions[rows, np.arange(len(rows)) - starts[rows]] = columns
-    return positions, np.arange(width) < totals[:, None]

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from concurrent import futures
 
 import numpy as np
-import tensorflow as tf
 
 from data import schema
 from data.pretraining import instances, masking, packing
-from data.tokenization import wordpiece
+from data.tokenization import vocabulary, wordpiece
+from foundation import file_system
 
 FORMAT_VERSION = 2  # Raised whenever the same recipe would give other bytes.
 
@@ -55,7 +55,7 @@ class Recipe:
     random_seed: int
 
     @property
-    def vocabulary(self):
+    def vocabulary(self) -> vocabulary.Vocabulary:
         """The vocabulary of the tokenizer."""
         return self.tokenizer.vocabulary
 
@@ -117,13 +117,13 @@ class Recipe:
 
 def digest_files(paths: Sequence[str]) -> tuple[str, ...]:
     """Returns a digest of the contents of each file."""
+
+    def digest(path: str) -> str:
+        hashed = hashlib.blake2b(digest_size=16)
+        with file_system.open_binary(path) as file:
+            while data := file.read(1 << 20):
+                hashed.update(data)
+        return hashed.hexdigest()
+
     with futures.ThreadPoolExecutor() as pool:
-        return tuple(pool.map(_digest, paths))
-
-
-def _digest(path: str) -> str:
-    hashed = hashlib.blake2b(digest_size=16)
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while data := file.read(1 << 20):
-            hashed.update(data)
-    return hashed.hexdigest()
+        return tuple(pool.map(digest, paths))

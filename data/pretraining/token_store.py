@@ -57,16 +57,11 @@ class Writer:
         os.makedirs(folder, exist_ok=True)
         self._dtypes = dict.fromkeys(_KINDS, np.dtype(np.int64))
         self._dtypes["tokens"] = np.dtype(dtype)
-        self._set(
-            {
-                "blocks": 0,
-                "lengths": dict.fromkeys(_KINDS, 0),
-                "crc32": dict.fromkeys(_KINDS, 0),
-                "begins": True,
-                "counts": {},
-                "done": False,
-            }
-        )
+        self.blocks, self.counts = 0, collections.Counter()
+        self.done = False
+        self._lengths = dict.fromkeys(_KINDS, 0)
+        self._crc32 = dict.fromkeys(_KINDS, 0)
+        self._begins = True  # Whether the next sentence begins a document.
         self._stack = contextlib.ExitStack()
         self._files = {
             kind: self._stack.enter_context(open(_path(folder, kind), "a+b"))
@@ -79,21 +74,8 @@ class Writer:
         for kind, file in self._files.items():
             file.truncate(self._lengths[kind] * self._dtypes[kind].itemsize)
 
-    def _set(self, state: dict) -> None:
-        self.blocks: int = state["blocks"]
-        self.counts = collections.Counter(state["counts"])
-        self.done: bool = state["done"]
-        self._lengths: dict[str, int] = state["lengths"]
-        self._crc32: dict[str, int] = state["crc32"]
-        # Whether the next sentence begins a document.
-        self._begins: bool = state["begins"]
-
     def _read_journal(self) -> int:
-        """Restores the state after the last intact block.
-
-        Returns:
-          The length of the journal up to there, in bytes.
-        """
+        """Restores the state after the last intact block; returns its end."""
         end = 0
         for file in (self._journal, *self._files.values()):
             file.seek(0)
@@ -109,7 +91,10 @@ class Writer:
                 crc32[kind] = zlib.crc32(data, self._crc32[kind])
             if crc32 != state["crc32"]:
                 break
-            self._set(state)
+            self.blocks, self.done = state["blocks"], state["done"]
+            self.counts = collections.Counter(state["counts"])
+            self._lengths, self._crc32 = state["lengths"], crc32
+            self._begins = state["begins"]
             end += len(line)
         return end
 

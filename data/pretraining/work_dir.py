@@ -16,7 +16,6 @@ slices are TFRecord files, which carry a CRC-32C for each record, and are
 compared by their number of records.
 """
 
-import collections
 import contextlib
 import fcntl
 import json
@@ -38,25 +37,14 @@ _RECIPE, _FINISHED = "recipe.json", "finished"
 _SLICE = re.compile(r"slice-\d+-of-")
 
 
-def store(recipe: Recipe) -> str:
-    """Returns the directory of the token store."""
-    return os.path.join(recipe.work_dir, "store")
+def join(recipe: Recipe, *names: str) -> str:
+    """Returns the path of a file or folder that is listed above."""
+    return os.path.join(recipe.work_dir, *names)
 
 
 def table(recipe: Recipe, number: int) -> str:
     """Returns the path of a table of instances."""
-    return os.path.join(recipe.work_dir, f"table-{number:05d}")
-
-
-def index(recipe: Recipe) -> str:
-    """Returns the path of the global index of all tables."""
-    return os.path.join(recipe.work_dir, "index")
-
-
-def slice_of(recipe: Recipe, number: int, shard: str) -> str:
-    """Returns the path of a slice of a shard."""
-    name = os.path.basename(shard)
-    return os.path.join(recipe.work_dir, f"slice-{number:05d}-of-{name}")
+    return join(recipe, f"table-{number:05d}")
 
 
 @contextlib.contextmanager
@@ -65,10 +53,7 @@ def locked(
 ) -> Iterator[None]:
     """Holds the working directory's lock; makes or continues the directory.
 
-    Args:
-      recipe: of the shards.
-      own: the shards that this run writes; some of the recipe's.
-      role: distinguishes runs that make different shards of the same recipe.
+    Runs that make different shards of a recipe, their `own`, have other roles.
 
     Raises:
       InputError: another run holds the lock, or the directory or a shard
@@ -81,8 +66,8 @@ def locked(
     else:
         _refuse_other_shards(recipe.output_files)
         _refuse_other_files(recipe.work_dir)
-    os.makedirs(os.path.join(recipe.work_dir, _FINISHED), exist_ok=True)
-    with open(os.path.join(recipe.work_dir, f"lock{role}"), "w") as lock:
+    os.makedirs(join(recipe, _FINISHED), exist_ok=True)
+    with open(join(recipe, f"lock{role}"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -93,7 +78,7 @@ def locked(
         now = _begun(recipe)
         refuse_changes(recipe.work_dir, now or description, description)
         if now is None:
-            file_system.write_json(_path(recipe), description)
+            file_system.write_json(join(recipe, _RECIPE), description)
         with one_at_a_time(recipe, "verifying"):
             _verify(recipe, own)
         yield
@@ -102,7 +87,7 @@ def locked(
 @contextlib.contextmanager
 def one_at_a_time(recipe: Recipe, purpose: str) -> Iterator[None]:
     """Waits until no other run of this recipe does the same."""
-    path = os.path.join(recipe.work_dir, f"lock-{purpose}")
+    path = join(recipe, f"lock-{purpose}")
     with open(path, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,13 +100,10 @@ def one_at_a_time(recipe: Recipe, purpose: str) -> Iterator[None]:
 def finish(
     recipe: Recipe, path: str, *, crc32: int | None = None, **counts: int
 ) -> None:
-    """Writes the receipt of a file that has just been written.
+    """Writes the receipt of a shard or of a file of the working directory.
 
-    Args:
-      recipe: of the shards.
-      path: one of the recipe's shards, or in its working directory.
-      crc32: of the file's bytes; None for files of records.
-      **counts: kept in the receipt; `records` for files of records.
+    Counts are kept in the receipt. Files of records need `records`, other files
+    the CRC-32 of their bytes.
     """
     size = tf.io.gfile.stat(path).length
     receipt = {"bytes": size, "crc32": crc32, **counts}
@@ -152,7 +134,7 @@ def remove(recipe: Recipe) -> None:
         # The recipe last: a killed run's directory must remain recognizable.
         names = set(os.listdir(recipe.work_dir)) - {_RECIPE}
         for name in [*names, _RECIPE]:
-            path = os.path.join(recipe.work_dir, name)
+            path = join(recipe, name)
             if os.path.isdir(path):
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -178,25 +160,21 @@ def refuse_changes(path: str, before: dict, now: dict) -> None:
             )
 
 
-def _path(recipe: Recipe) -> str:
-    return os.path.join(recipe.work_dir, _RECIPE)
-
-
 def _receipt_path(recipe: Recipe, path: str) -> str:
-    name = os.path.basename(path)
-    return os.path.join(recipe.work_dir, _FINISHED, name)
+    return join(recipe, _FINISHED, os.path.basename(path))
 
 
 def _begun(recipe: Recipe) -> dict | None:
     """Returns the description of the recipe that the directory belongs to."""
+    path = join(recipe, _RECIPE)
     try:
-        with open(_path(recipe), "rb") as file:
+        with open(path, "rb") as file:
             return json.load(file)
     except FileNotFoundError:
         return None
     except ValueError:
         raise errors.InputError(
-            f"{_path(recipe)}: damaged; remove {recipe.work_dir} and the "
+            f"{path}: damaged; remove {recipe.work_dir} and the "
             "shards that the run has written"
         ) from None
 
@@ -210,8 +188,8 @@ def _verify(recipe: Recipe, own: Sequence[str]) -> None:
     shards = {os.path.basename(path): path for path in own}
     others -= set(shards)
     paths = [
-        shards.get(name, os.path.join(recipe.work_dir, name))
-        for name in os.listdir(os.path.join(recipe.work_dir, _FINISHED))
+        shards.get(name, join(recipe, name))
+        for name in os.listdir(join(recipe, _FINISHED))
         if not name.startswith(".") and _SLICE.sub("", name) not in others
     ]
     with futures.ThreadPoolExecutor() as pool:
@@ -254,23 +232,19 @@ def _refuse_other_files(work_dir: str) -> None:
 
 
 def _refuse_other_shards(paths: Sequence[str]) -> None:
-    """Refuses to overwrite shards; makes their directories."""
-    by_folder = collections.defaultdict(set)
-    for path in paths:
-        folder, name = os.path.split(path)
-        by_folder[folder or "."].add(name)
-    for folder, names in by_folder.items():
-        try:
-            tf.io.gfile.makedirs(folder)
-        except tf.errors.OpError as error:
-            raise errors.InputError(
-                f"{os.path.join(folder, min(names))}: its directory cannot be "
-                f"made: {error.message}"
-            ) from None
-        others = names.intersection(tf.io.gfile.listdir(folder))
-        if others:
-            raise errors.InputError(
-                f"{os.path.join(folder, min(others))}: exists and does not "
-                "belong to this run; choose another output directory or "
-                "remove it"
-            )
+    """Refuses to overwrite shards; makes their directory."""
+    folder = os.path.dirname(paths[0]) or "."
+    try:
+        tf.io.gfile.makedirs(folder)
+    except tf.errors.OpError as error:
+        raise errors.InputError(
+            f"{paths[0]}: its directory cannot be made: {error.message}"
+        ) from None
+    others = set(map(os.path.basename, paths)) & set(
+        tf.io.gfile.listdir(folder)
+    )
+    if others:
+        raise errors.InputError(
+            f"{os.path.join(folder, min(others))}: exists and does not belong "
+            "to this run; choose another output directory or remove it"
+        )

@@ -83,7 +83,12 @@ def unicode_properties() -> Properties:
     combining_class = np.zeros(CODE_POINTS, np.uint8)
     for value, runs in table["combining_class"].items():
         combining_class[_members(runs)] = int(value)
-    decomposition = _hangul_decomposition()
+    decomposition = {  # Hangul syllables decompose by rule.
+        0xAC00 + index: chr(0x1100 + index // (21 * 28))
+        + chr(0x1161 + index // 28 % 21)
+        + (chr(0x11A7 + index % 28) if index % 28 else "")
+        for index in range(19 * 21 * 28)
+    }
     decomposition.update(_by_code_point(table["decomposition"]))
     return Properties(
         removed=_members(table["removed"]),
@@ -109,19 +114,6 @@ def _members(runs) -> np.ndarray:
 
 def _by_code_point(mapping: dict[str, str]) -> dict[int, str]:
     return {ord(char): text for char, text in mapping.items()}
-
-
-def _hangul_decomposition() -> dict[int, str]:
-    """Decomposes the Hangul syllables by rule."""
-    decomposition = {}
-    for index in range(19 * 21 * 28):
-        lead, rest = divmod(index, 21 * 28)
-        vowel, trail = divmod(rest, 28)
-        jamo = chr(0x1100 + lead) + chr(0x1161 + vowel)
-        if trail:
-            jamo += chr(0x11A7 + trail)
-        decomposition[0xAC00 + index] = jamo
-    return decomposition
 
 
 class Normalization:
@@ -164,7 +156,10 @@ class Normalization:
             self.single[properties.nonspacing_mark] = REMOVED
             changed.update(properties.decomposition)
         for code_point in changed:
-            codes = self._without_marks(self._expand(code_point))
+            codes = self._expand(code_point)
+            if self.strip_accents:
+                is_mark = properties.nonspacing_mark
+                codes = tuple(code for code in codes if not is_mark[code])
             self.single[code_point] = codes[0] if codes else REMOVED
             if len(codes) > 1:
                 self.single[code_point] = code_point
@@ -184,12 +179,6 @@ class Normalization:
                 properties.decomposition.get(ord(char), char) for char in text
             )
         return tuple(map(ord, text))
-
-    def _without_marks(self, codes: tuple[int, ...]) -> tuple[int, ...]:
-        if not self.strip_accents:
-            return codes
-        is_mark = self._properties.nonspacing_mark
-        return tuple(code for code in codes if not is_mark[code])
 
     @functools.cached_property
     def reordering(self) -> frozenset[int]:
@@ -252,21 +241,17 @@ class Normalization:
 
     def _in_canonical_order(self, text: str) -> str:
         properties = self._properties
-        ordered, run = [], []
-        for char in text:
-            if properties.removed[ord(char)]:
-                continue
-            for code in self._expand(ord(char)):
-                if properties.combining_class[code] == 0:
-                    ordered += sorted(
-                        run, key=lambda c: properties.combining_class[c]
-                    )
-                    ordered.append(code)
-                    run = []
-                else:
-                    run.append(code)
-        ordered += sorted(run, key=lambda c: properties.combining_class[c])
-        return "".join(map(chr, ordered))
+        codes = [
+            code
+            for char in text
+            if not properties.removed[ord(char)]
+            for code in self._expand(ord(char))
+        ]
+        classes = properties.combining_class[codes]
+        # Only the order within each run of marks changes.
+        runs = np.cumsum(classes == 0)
+        order = np.lexsort((classes, runs))
+        return "".join(chr(codes[i]) for i in order)
 
 
 class _SpacedCharacters(dict):

@@ -82,8 +82,7 @@ class Vocabulary:
         """Reads a vocab.txt from any path that tf.io.gfile can read."""
         path = str(path)
         try:
-            with tf.io.gfile.GFile(path, "rb") as file:
-                content = file.read()
+            content = file_system.read(path)
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or str(error)
             raise errors.InputError(
@@ -109,30 +108,11 @@ class Vocabulary:
         """Returns the number of lines."""
         return len(self.tokens)
 
-    @property
-    def pad_id(self) -> int:
-        """The id of [PAD]."""
-        return self.ids[PAD]
-
-    @property
-    def unk_id(self) -> int:
-        """The id of [UNK]."""
-        return self.ids[UNK]
-
-    @property
-    def cls_id(self) -> int:
-        """The id of [CLS]."""
-        return self.ids[CLS]
-
-    @property
-    def sep_id(self) -> int:
-        """The id of [SEP]."""
-        return self.ids[SEP]
-
-    @property
-    def mask_id(self) -> int:
-        """The id of [MASK]."""
-        return self.ids[MASK]
+    pad_id = property(lambda self: self.ids[PAD])
+    unk_id = property(lambda self: self.ids[UNK])
+    cls_id = property(lambda self: self.ids[CLS])
+    sep_id = property(lambda self: self.ids[SEP])
+    mask_id = property(lambda self: self.ids[MASK])
 
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:

@@ -210,8 +210,16 @@ def learn(
             f"{least + len(learned)} at most; lower it, or give more text or "
             "a lower --min_frequency"
         )
-    kept = _most_used(words, alphabet_tokens, learned, wanted)
-    return alphabet_tokens + kept
+    # The tokens that longest match first uses most. Words that lost a token are
+    # split differently, so the order is that of a second count.
+    for _ in range(2):
+        tokens, used = {*alphabet_tokens, *learned}, collections.Counter()
+        for word, count in words.items():
+            for token in split_word(word, tokens) or ():
+                used[token] += count
+        ranked = sorted((-used[token], token) for token in learned)
+        learned = [token for _, token in ranked[:wanted]]
+    return alphabet_tokens + learned
 
 
 def _merges(
@@ -290,24 +298,6 @@ def _merge_in_word(splits, index, merge, count, pair_counts, words_of):
             words_of[pair].append(index)
             grown.add(pair)
     return grown
-
-
-def _most_used(words, alphabet_tokens, learned, wanted):
-    """Returns the tokens that longest match first uses most."""
-    used = _usage(words, set(alphabet_tokens).union(learned))
-    learned = sorted(learned, key=lambda token: (-used[token], token))
-    kept = learned[:wanted]
-    # Words that lost a token are split differently.
-    used = _usage(words, set(alphabet_tokens).union(kept))
-    return sorted(kept, key=lambda token: (-used[token], token))
-
-
-def _usage(words, tokens):
-    used = collections.Counter()
-    for word, count in words.items():
-        for token in split_word(word, tokens) or ():
-            used[token] += count
-    return used
 
 
 class Coverage(NamedTuple):

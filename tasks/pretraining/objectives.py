@@ -17,8 +17,6 @@ Records may be packed: a row holds several instances, which do not attend to
 each other and count as if each had its own row.
 """
 
-import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -69,18 +67,11 @@ def next_token_targets(features: dict) -> LanguageModelTargets:
     )
 
 
-def with_perplexity(values: Mapping[str, float]) -> dict[str, float]:
-    """Adds exp(masked_lm_loss), the perplexity of the predicted tokens."""
-    # The exponential of a larger loss would overflow.
-    loss = min(values["masked_lm_loss"], 700.0)
-    return {**values, "masked_lm_perplexity": math.exp(loss)}
-
-
 class PretrainingTask:
     """Computes losses and metrics of a `PretrainingModel` on records."""
 
     def __init__(self, objective: str = OBJECTIVES[0]):
-        """Creates the task of one objective of `OBJECTIVES`."""
+        """`objective` is one of OBJECTIVES."""
         if objective not in OBJECTIVES:
             raise ValueError(
                 f"--objective={objective}: one of {', '.join(OBJECTIVES)}"
@@ -150,11 +141,10 @@ class PretrainingTask:
         return terms, metrics
 
     def _inputs(self, features: dict) -> dict:
-        names = ("input_ids", "input_mask", "segment_ids")
-        inputs = {name: features[name] for name in names}
+        names = ["input_ids", "input_mask", "segment_ids"]
         if _is_packed(features):
-            for name in ("position_ids", "next_sentence_positions"):
-                inputs[name] = features[name]
+            names += ["position_ids", "next_sentence_positions"]
+        inputs = {name: features[name] for name in names}
         if self.objective == "left_to_right":
             inputs["input_ids"] = unmasked_ids(features)
             # Every position but the last predicts the next token.
@@ -186,7 +176,6 @@ def _example_weights(features: dict) -> Any:
 
 
 def _is_packed(features: dict) -> bool:
-    """Returns whether a row holds several instances."""
     return "next_sentence_positions" in features
 
 

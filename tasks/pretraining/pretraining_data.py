@@ -76,9 +76,7 @@ def parse_phases(text: str) -> list[PhaseSpec]:
 def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
     """Returns flag -> paths of its shards, without using a device.
 
-    Args:
-      input_file: comma-separated paths or globs.
-      eval_file: likewise, None if the flag is not given.
+    The flags are comma-separated paths or globs.
 
     Raises:
       InputError: a flag names no shard.
@@ -125,10 +123,20 @@ def find_tokenizer(
     manifests = manifest.find(paths)
     if not manifests:
         if vocab_file is not None:
+            directory = None
+            try:
+                if init_checkpoint is not None:
+                    directory = checkpoint_sources.read(
+                        init_checkpoint, needs_data=False
+                    ).directory
+            except errors.InputError as error:
+                raise errors.InputError(
+                    f"--init_checkpoint: {error}"
+                ) from error
             return tokenizer_files.with_vocabulary(
                 vocab_file,
                 init_checkpoint=init_checkpoint,
-                directory=_checkpoint_directory(init_checkpoint),
+                directory=directory,
                 do_lower_case=do_lower_case,
             )
         if do_lower_case is not None:
@@ -153,17 +161,6 @@ def find_tokenizer(
     return wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_file(vocab_file), **made_with.tokenizer
     )
-
-
-def _checkpoint_directory(init_checkpoint: str | None) -> str | None:
-    """Returns the directory that may have a checkpoint's tokenizer settings."""
-    if init_checkpoint is None:
-        return None
-    try:
-        found = checkpoint_sources.read(init_checkpoint, needs_data=False)
-    except errors.InputError as error:
-        raise errors.InputError(f"--init_checkpoint: {error}") from error
-    return found.directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,16 +191,10 @@ class ShardSet:
     def eval_batches(self, batch_size: int) -> Callable:
         """Returns what makes the batches of evaluation, each record once."""
 
-        def make(
-            *, first_batch: int, part: int, num_parts: int
-        ) -> tf.data.Dataset:
+        def make(*, first_batch: int, **part: int) -> tf.data.Dataset:
             del first_batch  # An evaluation always starts at the beginning.
             return pipelines.eval_batches(
-                self.paths,
-                self.schema,
-                batch_size=batch_size,
-                part=part,
-                num_parts=num_parts,
+                self.paths, self.schema, batch_size=batch_size, **part
             )
 
         return make
@@ -283,12 +274,7 @@ def open_phases(
 ) -> list[Phase]:
     """Finds and checks the shards of every phase.
 
-    Args:
-      shards: of find_shards; without "eval_file", the training shards are
-        evaluated.
-      specs: the phases.
-      config: of the model that will read the records.
-      tokenizer: of find_tokenizer.
+    Without "eval_file" in `shards`, the training shards are evaluated.
 
     Raises:
       InputError: the shards fit neither each other nor the run.
@@ -363,7 +349,15 @@ def _open_set(
         **lengths._asdict(),
         vocabulary=tokenizer.vocabulary if tokenizer else None,
     )
-    _check_vocabulary_size(paths, config, tokenizer)
+    # A GPU would read other memory for ids beyond the embeddings.
+    sizes = {
+        found.vocabulary["size"]: path
+        for path, found in manifest.find(paths).items()
+    }
+    if tokenizer is not None:
+        sizes[len(tokenizer.vocabulary)] = tokenizer.vocabulary.path
+    for size, path in sizes.items():
+        pretrained.check_vocabulary(config.vocab_size, size, path)
     counts = manifest.counts(paths)
     if not sum(counts):
         raise errors.InputError(f"--{flag}: no records in {paths[0]}")
@@ -375,20 +369,6 @@ def _open_set(
         schema=manifest.record_schema(paths, *lengths),
         counts=counts,
     )
-
-
-def _check_vocabulary_size(
-    paths: list[str], config: BertConfig, tokenizer: wordpiece.Tokenizer | None
-) -> None:
-    """Refuses ids beyond the embeddings; a GPU would read other memory."""
-    sizes = {
-        found.vocabulary["size"]: path
-        for path, found in manifest.find(paths).items()
-    }
-    if tokenizer is not None:
-        sizes[len(tokenizer.vocabulary)] = tokenizer.vocabulary.path
-    for size, path in sizes.items():
-        pretrained.check_vocabulary(config.vocab_size, size, path)
 
 
 class GuessingAccuracies(NamedTuple):
@@ -403,10 +383,7 @@ def guessing_accuracies(
 ) -> GuessingAccuracies:
     """Returns the accuracies that a model must exceed to have learned.
 
-    Args:
-      patterns: comma-separated paths or globs of shards.
-      max_seq_length: of their records.
-      max_predictions_per_seq: of their records.
+    `patterns` are comma-separated paths or globs of shards.
     """
     paths = _expand("input_file", patterns)
     record_schema = manifest.record_schema(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from jobs import assembly, report, run_config, run_files
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import objectives, pretraining_data
-from training import feed, inference, loop
+from training import inference, loop
 from weights import model_directory, pretrained
 
 # A run may be continued with more phases: these settings list them.
@@ -33,29 +34,17 @@ _PANELS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PretrainingJob:
-    """A model, its objective and the records to train and evaluate it on.
-
-    Attributes:
-      config: the flags of any training run.
-      strategy: the devices.
-      task: the objective.
-      model: made in strategy.scope(), with random weights.
-      tokenizer: of the records, None if it is not known.
-      phases: what the run reads, in order.
-      train_batch_size: over all replicas.
-      eval_batch_size: over all replicas.
-      max_eval_steps: batches of one evaluation, at most.
-    """
+    """A model, its objective and the records to train and evaluate it on."""
 
     config: run_config.RunConfig
     strategy: Any
     task: objectives.PretrainingTask
-    model: Any
-    tokenizer: wordpiece.Tokenizer | None
+    model: Any  # Made in strategy.scope(), with random weights.
+    tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
-    train_batch_size: int
-    eval_batch_size: int
-    max_eval_steps: int
+    train_batch_size: int  # Over all replicas.
+    eval_batch_size: int  # Over all replicas.
+    max_eval_steps: int  # Batches of one evaluation, at most.
 
     def train(
         self,
@@ -64,13 +53,7 @@ class PretrainingJob:
         eval_every_steps: int,
         peak_tflops: float | None,
     ) -> None:
-        """Trains through all phases and writes the model and the report.
-
-        Args:
-          num_warmup_steps: steps of rising learning rate.
-          eval_every_steps: steps between evaluations; 0 evaluates never.
-          peak_tflops: of one device, None if the hardware is known.
-        """
+        """Trains through all phases and writes the model and the report."""
         config = self.config
         num_steps = sum(phase.num_steps for phase in self.phases)
         learner = assembly.make_learner(
@@ -128,7 +111,7 @@ class PretrainingJob:
         if step is None:
             pretrained.require_weights(self.config.init_checkpoint)
             self._warm_start()
-        values = self._evaluate(self._held_out_batches(self.phases[-1]))
+        values = self._evaluate(self.phases[-1])
         if assembly.is_chief(self.strategy):
             values["global_step"] = step or 0
             run_files.write_eval_results(output_dir, values)
@@ -146,9 +129,7 @@ class PretrainingJob:
         return loop.Phase(
             phase.num_steps,
             train.train_batches(*order),
-            evaluate=functools.partial(
-                self._evaluate, self._held_out_batches(phase)
-            ),
+            evaluate=functools.partial(self._evaluate, phase),
             describe_batch=train.describe_batch(*order),
             diagnose=train.check_records,
             throughput=assembly.make_throughput(
@@ -162,20 +143,20 @@ class PretrainingJob:
             ),
         )
 
-    def _held_out_batches(
-        self, phase: pretraining_data.Phase
-    ) -> feed.MakeBatches:
-        return phase.held_out.eval_batches(self.eval_batch_size)
-
     @functools.cached_property
     def _evaluator(self) -> inference.Evaluator:
         return inference.Evaluator(
             self.task, self.model, strategy=self.strategy
         )
 
-    def _evaluate(self, make_batches: feed.MakeBatches) -> dict[str, float]:
-        values = self._evaluator(make_batches, max_steps=self.max_eval_steps)
-        return objectives.with_perplexity(values)
+    def _evaluate(self, phase: pretraining_data.Phase) -> dict[str, float]:
+        values = self._evaluator(
+            phase.held_out.eval_batches(self.eval_batch_size),
+            max_steps=self.max_eval_steps,
+        )
+        # The exponential of a larger loss would overflow.
+        perplexity = math.exp(min(values["masked_lm_loss"], 700.0))
+        return {**values, "masked_lm_perplexity": perplexity}
 
 
 def make_model(
@@ -211,12 +192,7 @@ def check_warmup(
 
 
 def write_report(output_dir: str, settings: Mapping[str, Any]) -> None:
-    """Writes report.html from the metrics.jsonl of the run.
-
-    Args:
-      output_dir: directory of the run.
-      settings: the flags, listed at the end.
-    """
+    """Writes report.html from the run's metrics.jsonl and its flags."""
     lines = report.read_metrics(os.path.join(output_dir, "metrics.jsonl"))
     sections = [
         report.Section("Learning curves", report.curves(lines, _PANELS))

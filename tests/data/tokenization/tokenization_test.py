@@ -24,6 +24,7 @@ from data.tokenization import (
     wordpiece,
     wordpiece_learner,
 )
+from foundation import config_flags
 from tests.data.tokenization import random_text
 
 SPECIAL = list(vocabulary.SPECIAL_TOKENS)
@@ -299,25 +300,26 @@ def test_decode_joins_continuations(uncased):
 
 
 def run_main(monkeypatch, arguments, text=b""):
-    """Runs the command in this process; returns its code and output."""
+    """Runs the command in this process; returns its output."""
     output = io.BytesIO()
     source = io.BufferedReader(io.BytesIO(text))
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=source))
-    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(buffer=output))
-    code = command.main(arguments)
-    return code, output.getvalue()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
+    config_flags.run(
+        command.TokenizationConfig, command.main, ["tokenize", *arguments]
+    )
+    return output.getvalue()
 
 
 def test_the_command_prints_a_line_per_line(monkeypatch, tiny):
     text = b"Unaffable fox\n\n  \r\nHello"
     for flags in (["--do_lower_case=True"], ["--do_lower_case"], []):
         arguments = [f"--vocab_file={tiny.path}", *flags]
-        code, output = run_main(monkeypatch, arguments, text)
-        assert code == 0
+        output = run_main(monkeypatch, arguments, text)
         assert output == b"una ##ffa ##ble fox\n\n\nhello\n"
     for flag in ("--do_lower_case=False", "--nodo_lower_case"):
         arguments = ["--vocab_file", tiny.path, flag]
-        code, output = run_main(monkeypatch, arguments, b"Hello\n")
+        output = run_main(monkeypatch, arguments, b"Hello\n")
         assert output == b"Hello\n"
 
 
@@ -350,9 +352,7 @@ def test_the_package_is_the_command(repository, tiny):
 def test_bad_arguments_get_one_line_and_exit_code_2(
     monkeypatch, capsys, arguments
 ):
-    try:
-        code, _ = run_main(monkeypatch, arguments)
-    except SystemExit as exit_:
-        code = exit_.code
-    assert code == 2
+    with pytest.raises(SystemExit) as exit_:
+        run_main(monkeypatch, arguments)
+    assert exit_.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
