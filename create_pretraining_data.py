@@ -27,9 +27,12 @@ last line is "Wrote N total instances".
 
 import dataclasses
 import os
+import re
 import tempfile
 import zlib
 from typing import Literal
+
+from absl import logging
 
 from foundation import config_flags, errors
 from foundation.config_flags import field
@@ -203,8 +206,10 @@ from data.tokenization.vocabulary import Vocabulary
 
 def make_recipe(config: Config) -> Recipe:
     """Reads the vocabulary and the text's digests."""
+    vocabulary = Vocabulary.from_file(config.vocab_file)
+    _warn_of_case(vocabulary, config.do_lower_case)
     tokenizer = wordpiece.Tokenizer(
-        Vocabulary.from_file(config.vocab_file),
+        vocabulary,
         do_lower_case=config.do_lower_case,
         strip_accents=config.strip_accents,
     )
@@ -244,6 +249,27 @@ def make_recipe(config: Config) -> Recipe:
         packing=rule,
         random_seed=config.random_seed,
     )
+
+
+def _warn_of_case(vocabulary: Vocabulary, do_lower_case: bool) -> None:
+    """Logs a warning if the vocabulary contradicts --do_lower_case."""
+    count, name = vocabulary.num_capitalized, os.path.basename(vocabulary.path)
+    is_cased = re.search("(?<!un)cased", name) or count > len(vocabulary) // 100
+    if do_lower_case and is_cased:
+        logging.warning(
+            "--do_lower_case=True: %s is the vocabulary of a cased model (%d "
+            "tokens with capitals, which no text has once it is lower-cased); "
+            "give --do_lower_case=False",
+            vocabulary.path,
+            count,
+        )
+    if not do_lower_case and not count:
+        logging.warning(
+            "--do_lower_case=False: %s has no token with Latin capitals, so "
+            "most words that begin with one become [UNK]; give "
+            "--do_lower_case=True",
+            vocabulary.path,
+        )
 
 
 def _workers(config: Config, recipe: Recipe) -> workers.Workers:

@@ -21,6 +21,7 @@ a manifest (google-research/bert's, NVIDIA's) are checked by their first record.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import typing
@@ -37,6 +38,7 @@ if typing.TYPE_CHECKING:
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
 VOCABULARY_SUFFIX = ".vocab.txt"  # Of the vocabulary's copy.
+_VOCABULARY = ("file", "size", "sha256")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,10 @@ def _parse(path: str, data: bytes) -> Manifest:
         version = fields["format_version"]
         if version == FORMAT_VERSION:
             shards = tuple(Shard(**shard) for shard in fields["shards"])
-            return Manifest(**{**fields, "shards": shards})
+            manifest = Manifest(**{**fields, "shards": shards})
+            _ = manifest.schema, [manifest.vocabulary[x] for x in _VOCABULARY]
+            _ = {**manifest.tokenizer, **manifest.job, **manifest.totals}
+            return manifest
     except (ValueError, KeyError, TypeError):
         raise errors.InputError(f"{path}: not a manifest of shards") from None
     raise errors.InputError(
@@ -122,7 +127,8 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
         if not tf.io.gfile.isdir(folder or "."):
             continue
         # No glob: the directory's name may have brackets.
-        for name in sorted(tf.io.gfile.listdir(folder or ".")):
+        present = set(tf.io.gfile.listdir(folder or "."))
+        for name in sorted(present):
             if not name.endswith(SUFFIX):
                 continue
             path = os.path.join(folder, name)
@@ -134,13 +140,25 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
                 names = (os.path.basename(shard) for shard in paths)
                 if any(name.encode() in data for name in names):
                     raise
-                logging.warning("%s; ignored.", error)
+                _warn_once(f"{error}; ignored")
                 continue
-            found.update(
-                (os.path.join(folder, shard.file), (manifest, shard))
+            entries = {
+                os.path.join(folder, shard.file): (manifest, shard)
                 for shard in manifest.shards
-            )
+            }
+            missing = [x for x in entries if os.path.basename(x) not in present]
+            if missing and not entries.keys().isdisjoint(paths):
+                raise errors.InputError(
+                    f"{path} lists {missing[0]}, which is missing (one of "
+                    f"{len(missing)} of {len(entries)} shards)"
+                )
+            found.update(entries)
     return {path: found[path] for path in paths if path in found}
+
+
+@functools.cache  # Manifests are read several times.
+def _warn_once(text: str) -> None:
+    logging.warning("%s", text)
 
 
 def counts(paths: list[str]) -> list[int]:

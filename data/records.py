@@ -254,6 +254,17 @@ def parse(
             )
             with tf.control_dependencies([check] if check is not None else []):
                 value = tf.identity(value)
+        if feature.limit is not None:
+            check = tf.debugging.Assert(
+                tf.reduce_all((value >= 0) & (value < feature.limit)),
+                [
+                    f"the model's {feature.name} are below {feature.limit}, "
+                    "the records have",
+                    tf.reduce_max(value),
+                ],
+            )
+            with tf.control_dependencies([check] if check is not None else []):
+                value = tf.identity(value)
         if feature.dtype == schemas.INTEGER:
             value = tf.cast(value, tf.int32)
         result[feature.name] = value

@@ -28,11 +28,15 @@ ALIASES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One named array of every record; `dtype` is as stored on disk."""
+    """One named array of every record; `dtype` is as stored on disk.
+
+    Values are at least 0 and below `limit`, if there is one.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = INTEGER
+    limit: int | None = None
 
     @property
     def size(self) -> int:
@@ -69,6 +73,14 @@ class Schema:
     def names(self) -> list[str]:
         """The feature names, in order."""
         return [feature.name for feature in self.features]
+
+    def limited(self, **limits: int) -> "Schema":
+        """Returns the schema for a model, e.g. with segment_ids=2."""
+        features = (
+            dataclasses.replace(feature, limit=limits.get(feature.name))
+            for feature in self.features
+        )
+        return dataclasses.replace(self, features=tuple(features))
 
     def __getitem__(self, name: str) -> Feature:
         """Returns the feature of that name."""

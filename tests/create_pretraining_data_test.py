@@ -132,6 +132,56 @@ def test_parquet_has_the_documents_of_its_rows(corpus, tmp_path, capfd):
     assert "--input_format=jsonl" in line
 
 
+@pytest.mark.parametrize(
+    "name, tokens, lower, warning",
+    [
+        ("vocab.txt", ["the", "London"], True, "give --do_lower_case=False"),
+        ("cased_vocab.txt", ["the"], True, "of a cased model"),
+        ("uncased_vocab.txt", ["the"], True, None),
+        ("vocab.txt", ["the", "London"], False, None),
+        ("vocab.txt", ["the"], False, "give --do_lower_case=True"),
+    ],
+)
+def test_a_vocabulary_of_the_other_case_gets_a_warning(
+    corpus, tmp_path, caplog, name, tokens, lower, warning
+):
+    (tmp_path / name).write_text("\n".join(SPECIAL + tokens))
+    config = config_flags.parse(
+        create_pretraining_data.Config,
+        arguments(
+            corpus,
+            *("--output_file=x", "--dry_run", f"--do_lower_case={lower}"),
+            f"--vocab_file={tmp_path}/{name}",
+        ),
+    )
+    create_pretraining_data.make_recipe(config)
+    assert (warning is None) == (not caplog.text)
+    assert (warning or "") in caplog.text
+
+
+def test_paragraphs_that_are_read_as_sentences_get_a_warning(
+    corpus, tmp_path, caplog
+):
+    documents = (corpus / "text.txt").read_text().split("\n\n")
+    path = tmp_path / "prose.txt"
+    path.write_text(
+        "\n\n".join(
+            " ".join(line.capitalize() for line in text.splitlines())
+            for text in documents
+        )
+    )
+    more = [f"--input_file={path}", "--num_shards=2", "--dupe_factor=1"]
+    more += ["--num_workers=1"]
+    in_process(corpus, *more, f"--output_prefix={tmp_path}/a")
+    assert "prose.txt have 2" in caplog.text
+    assert "give --input_format=paragraphs" in caplog.text
+    assert "100 % of the next sentences are random" in caplog.text
+    caplog.clear()
+    more += ["--input_format=paragraphs", f"--output_prefix={tmp_path}/b"]
+    in_process(corpus, *more)
+    assert "paragraphs" not in caplog.text and "random and" not in caplog.text
+
+
 def test_flags_default_to_the_released_values(corpus):
     config = config_flags.parse(
         create_pretraining_data.Config, arguments(corpus, "--output_file=x")

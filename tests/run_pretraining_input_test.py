@@ -8,12 +8,15 @@ import random
 import shutil
 
 import pytest
+import tensorflow as tf
 
 import create_pretraining_data
 import fill_mask
 import run_pretraining
+from data import records, schema
 from foundation import config_flags
-from tasks.pretraining import pretraining_job
+from tasks.pretraining import pretraining_data, pretraining_job
+from tests.pretraining_runs import write_inputs
 from training import precision
 
 WORDS = "the man went to a store and bought gallon of milk he was late".split()
@@ -314,6 +317,67 @@ def test_a_truncated_shard_is_refused(root, tmp_path, capfd):
         output_dir=tmp_path / "o",
     )
     assert str(shard) in line and "truncated" in line
+
+
+def test_a_missing_shard_is_named(root, tmp_path, capfd):
+    for path in root.glob("text*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "text-00001-of-00002.tfrecord").unlink()
+    line = _refused(
+        capfd,
+        root,
+        input_file=tmp_path / "text-*.tfrecord",
+        output_dir=tmp_path / "o",
+    )
+    assert "text.manifest.json lists" in line
+    assert "text-00001-of-00002.tfrecord, which is missing" in line
+
+
+def test_a_segment_beyond_the_model_is_refused(root, tmp_path, capfd):
+    """It would have the embedding 0, or another's on a GPU."""
+    single = tmp_path / "single.json"
+    single.write_text(json.dumps({**CONFIG, "type_vocab_size": 1}))
+    flags = {"bert_config_file": single, "output_dir": tmp_path / "o"}
+    line = _refused(capfd, root, **flags)
+    assert "text-00000-of-00002.tfrecord: record 1: " in line
+    assert "segment_ids are below 1" in line
+
+
+def test_an_id_beyond_the_model_is_refused_in_evaluation(root, tmp_path, capfd):
+    kind = schema.pretraining(32, 5)
+    path = str(tmp_path / "bad.tfrecord")
+    shard = next(root.glob("text-*.tfrecord"))
+    columns = records.parse(tf.constant(list(records.read(shard))), kind)
+    columns = {name: value.numpy() for name, value in columns.items()}
+    columns["masked_lm_ids"][2, 0] = CONFIG["vocab_size"]
+    with records.ShardWriter(path) as writer:
+        writer.write(records.encode(kind, columns))
+    line = _refused(capfd, root, do_train=False, eval_file=path)
+    assert "bad.tfrecord: record 3: " in line and "masked_lm_ids" in line
+
+
+def test_held_out_shards_that_are_trained_on_get_a_warning(
+    root, tmp_path, caplog
+):
+    shards = f"{root}/text-*.tfrecord"
+    pretraining_data.find_shards(shards, f"{root}/text-00001*")
+    assert "--eval_file: 1 of 1 shards are also --input_file" in caplog.text
+    caplog.clear()
+    _create(root, "vocab.txt", tmp_path / "again", random_seed=5)
+    found = pretraining_data.find_shards(shards, f"{tmp_path}/again-*.tfrecord")
+    assert "made from the same text as --input_file (text.txt)" in caplog.text
+    caplog.clear()
+    write_inputs(tmp_path)  # Of unknown text.
+    found = pretraining_data.find_shards(shards, f"{tmp_path}/32-*.tfrecord")
+    assert len(found["eval_file"]) == 3 and not caplog.text
+
+
+def test_embeddings_without_a_token_get_a_warning(root, tmp_path, caplog):
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps({**CONFIG, "vocab_size": 30522}))
+    _run(root, bert_config_file=large, output_dir=tmp_path / "o", do_eval=None)
+    unused = 30522 - CONFIG["vocab_size"]
+    assert f"the model has {unused} embeddings that are never" in caplog.text
 
 
 @pytest.mark.parametrize(

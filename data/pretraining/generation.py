@@ -58,6 +58,10 @@ _TEXTS_AT_ONCE = 1000  # Few enough for the tokenizer to stay in one thread.
 # limits take precedence.
 _TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
 _EXAMPLES_SHOWN = 3
+# Sentences of English, German, Russian and Chinese have 20 to 40 tokens.
+_LONG_SENTENCE = 70
+# Usual are 0.5 to 0.6, and less than 0.1.
+_MOST_RANDOM, _MOST_LOST = 0.75, 0.33
 # Measured costs, for the progress bar: seconds of one core per MB of text; the
 # last two also per pass over the text.
 _TOKENIZING, _PAIRING, _WRITING = 0.10, 0.005, 0.06
@@ -203,8 +207,9 @@ def _make_shards(
             if group.count == 1:
                 shutil.rmtree(recipe.work_dir)
             raise
-        mine = group.own(slices_of_shards(recipe, pairs.instances, tables))
         bar.clear()
+        _warn_of_pairs(recipe, counts, pairs)
+        mine = group.own(slices_of_shards(recipe, pairs.instances, tables))
         _show_first_records(recipe, mine[0][0])
         _write_shards(recipe, pool, mine, bar)
     return counts | pairs._asdict() | {"plans": tables}
@@ -239,11 +244,29 @@ def _tokenize(
                     yield block
 
             for encoded in pool.map(encode_block, missing_blocks()):
+                if writer.blocks == 0:
+                    bar.clear()
+                    _warn_of_prose(recipe, encoded)
                 writer.append(encoded)
                 update(sizes.popleft())
         writer.finish()
     writer.close()
     return dict(writer.counts)
+
+
+def _warn_of_prose(recipe: Recipe, encoded: token_store.EncodedBlock) -> None:
+    """Logs a warning if the first sentences seem to be paragraphs."""
+    mean = len(encoded.tokens) / max(len(encoded.lengths), 1)
+    if recipe.input_format == "sentences" and mean > min(
+        _LONG_SENTENCE, recipe.pairing.max_num_tokens
+    ):
+        logging.warning(
+            "--input_format=sentences: the lines of %s have %.0f tokens on "
+            "average, so they are probably paragraphs; give "
+            "--input_format=paragraphs to split them into sentences",
+            recipe.input_files[0],
+            mean,
+        )
 
 
 def encode_block(
@@ -345,6 +368,24 @@ def _pair(
             "(--num_shards)"
         )
     return len(tasks), total
+
+
+def _warn_of_pairs(
+    recipe: Recipe, counts: dict[str, int], pairs: PairCounts
+) -> None:
+    """Logs a warning if the text can hardly teach the next sentence."""
+    is_random = pairs.random_next / pairs.instances
+    lost = pairs.lost_pieces / counts["pieces"] / recipe.pairing.dupe_factor
+    if is_random > _MOST_RANDOM or lost > _MOST_LOST:
+        logging.warning(
+            "%.0f %% of the next sentences are random and truncation drops "
+            "%.0f %% of the tokens, because sentences are long (%.0f tokens on "
+            "average) or documents short (%.1f sentences)",
+            100 * is_random,
+            100 * lost,
+            counts["pieces"] / counts["sentences"],
+            counts["sentences"] / counts["documents"],
+        )
 
 
 def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ from foundation import errors, file_system
 CONTINUATION = "##"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+_CAPITAL = re.compile(r"(##)?[A-Z]")
 _UNUSED_BEFORE_UNK = 99
 _UNUSED_RELEASED = 994
 _LARGE = 10000
@@ -120,6 +122,16 @@ class Vocabulary:
         return np.array(
             [token.startswith(CONTINUATION) for token in self.tokens], bool
         )
+
+    @functools.cached_property
+    def num_capitalized(self) -> int:
+        """The number of tokens that begin with a Latin capital.
+
+        Other scripts prove nothing: uncased vocabularies contain some of their
+        capitals. The released cased vocabularies have thousands of such tokens,
+        the uncased ones none.
+        """
+        return sum(map(bool, map(_CAPITAL.match, self.tokens)))
 
     @functools.cached_property
     def replacement_ids(self) -> np.ndarray:

@@ -29,7 +29,7 @@ from absl import logging
 
 from data import corpus, manifest, pipelines, records, schema
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors
+from foundation import errors, file_system
 from modeling.config import BertConfig
 from weights import checkpoint_sources, pretrained, tokenizer_files
 
@@ -84,7 +84,39 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
     flags = {"input_file": input_file}
     if eval_file is not None:
         flags["eval_file"] = eval_file
-    return {flag: _expand(flag, value) for flag, value in flags.items()}
+    shards = {flag: _expand(flag, value) for flag, value in flags.items()}
+    if eval_file is not None:
+        _warn_of_overlap(**shards)
+    return shards
+
+
+def _warn_of_overlap(input_file: list[str], eval_file: list[str]) -> None:
+    """Logs a warning if held-out shards are trained on."""
+    both = set(map(file_system.real, input_file)).intersection(
+        map(file_system.real, eval_file)
+    )
+    texts, held_out = (
+        {
+            (text["blake2b"], text["file"])
+            for made in manifest.find(paths).values()
+            for text in made.job.get("input_files", ())
+        }
+        for paths in (input_file, eval_file)
+    )
+    if both:
+        logging.warning(
+            "--eval_file: %d of %d shards are also --input_file, so metrics "
+            "are not those of held-out text: %s",
+            len(both),
+            len(eval_file),
+            min(both),
+        )
+    elif texts & held_out:
+        logging.warning(
+            "--eval_file: some of these shards were made from the same text "
+            "as --input_file (%s), so metrics are not those of held-out text",
+            min(texts & held_out)[1],
+        )
 
 
 def _expand(flag: str, patterns: str) -> list[str]:
@@ -366,7 +398,11 @@ def _open_set(
     )
     return ShardSet(
         paths=paths,
-        schema=manifest.record_schema(paths, *lengths),
+        schema=manifest.record_schema(paths, *lengths).limited(
+            input_ids=config.vocab_size,
+            masked_lm_ids=config.vocab_size,
+            segment_ids=config.type_vocab_size,
+        ),
         counts=counts,
     )
 

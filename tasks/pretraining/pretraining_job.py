@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from data.tokenization import wordpiece
@@ -150,10 +151,14 @@ class PretrainingJob:
         )
 
     def _evaluate(self, phase: pretraining_data.Phase) -> dict[str, float]:
-        values = self._evaluator(
-            phase.held_out.eval_batches(self.eval_batch_size),
-            max_steps=self.max_eval_steps,
-        )
+        try:
+            values = self._evaluator(
+                phase.held_out.eval_batches(self.eval_batch_size),
+                max_steps=self.max_eval_steps,
+            )
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+            phase.held_out.check_records()  # Names a damaged record.
+            raise
         # The exponential of a larger loss would overflow.
         perplexity = math.exp(min(values["masked_lm_loss"], 700.0))
         return {**values, "masked_lm_perplexity": perplexity}

@@ -189,6 +189,23 @@ def test_manifests_of_other_programs_are_ignored(made, tmp_path, text, caplog):
     assert "app.manifest.json: not a manifest of shards; ignored" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["sha256", "size", "file"])
+def test_a_manifest_without_its_vocabulary_is_refused(made, tmp_path, name):
+    path = tmp_path / "a.manifest.json"
+    fields = json.loads(path.read_text())
+    del fields["vocabulary"][name]
+    path.write_text(json.dumps(fields))
+    refused(made[0], "a.manifest.json: not a manifest")
+
+
+def test_a_listed_shard_that_is_missing_is_named(made, tmp_path):
+    (tmp_path / "a-00001-of-00002.tfrecord").unlink()
+    refused(made[0][:1], "a.manifest.json lists .*a-00001-of-00002.tfrecord")
+    # Other shards in the same directory do not need it.
+    write_shard(tmp_path / "other.tfrecord")
+    assert manifest.counts([str(tmp_path / "other.tfrecord")]) == [3]
+
+
 def test_a_damaged_manifest_of_the_shards_is_refused(made, tmp_path):
     path = tmp_path / "a.manifest.json"
     path.write_text(path.read_text()[:-20])
