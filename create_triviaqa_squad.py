@@ -21,7 +21,6 @@ One run on both, with all questions shuffled together:
 """
 
 import dataclasses
-import os
 
 from foundation import config_flags, file_system
 
@@ -56,10 +55,10 @@ from tasks.squad import triviaqa
 
 def main(config: TriviaqaConfig) -> None:
     """Converts the questions and prints their numbers."""
+    file_system.check_output(config.output_file, "output_file")
     made, counts = triviaqa.convert(
         config.input_file, config.evidence_dir, max_words=config.max_words
     )
-    file_system.make_folder(os.path.dirname(config.output_file) or ".")
     file_system.write_text(config.output_file, triviaqa.to_json(made))
     print(
         f"{config.output_file}: {counts.kept} pages with an answer, of "

@@ -18,7 +18,7 @@ from typing import Literal
 
 from absl import logging
 
-from foundation import config_flags, errors
+from foundation import config_flags, errors, file_system, progress
 
 field = config_flags.field
 
@@ -75,7 +75,6 @@ import foundation.tensorflow_setup  # noqa: F401
 
 # isort: split
 import tensorflow as tf
-import tqdm
 
 from data import corpus
 from data.tokenization import normalization, vocabulary, wordpiece_learner
@@ -83,10 +82,12 @@ from data.tokenization import normalization, vocabulary, wordpiece_learner
 
 def main(config: VocabularyConfig) -> None:
     """Counts words, learns tokens, writes them and logs how they fit."""
+    file_system.check_output(config.output_file, "output_file")
     reserved = vocabulary.reserved_tokens(config.vocab_size, config.num_unused)
     paths = corpus.expand(config.input_file)
     size = sum(tf.io.gfile.stat(path).length for path in paths)
-    with tqdm.tqdm(total=size, unit="B", unit_scale=True) as bar:
+    options = {"unit": "B", "unit_scale": True, "desc": "counting words"}
+    with progress.bar(total=size, **options) as bar:
         counted = wordpiece_learner.count_words(
             paths,
             normalization.Normalization(
@@ -106,14 +107,20 @@ def main(config: VocabularyConfig) -> None:
     chars = wordpiece_learner.alphabet(
         words, config.limit_alphabet, config.character_coverage
     )
-    with tqdm.tqdm(unit=" tokens", mininterval=1) as bar:
+    options = {"total": config.vocab_size, "desc": "learning tokens"}
+    with progress.bar(mininterval=1, **options) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
         tokens = wordpiece_learner.learn(
             words,
             config.vocab_size,
             chars,
             num_reserved=len(reserved),
             min_frequency=config.min_frequency,
-            progress=bar.update,
+            progress=show,
         )
     learned = vocabulary.Vocabulary.from_tokens(reserved + tokens)
     learned.to_file(config.output_file)

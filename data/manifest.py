@@ -168,6 +168,11 @@ def counts(paths: list[str]) -> list[int]:
     """
     entries = _entries(paths)
     others = [path for path in paths if path not in entries]
+    if others:
+        logging.info(
+            "Counting the records of %d shard(s) without a manifest",
+            len(others),
+        )
     found = dict(zip(others, records.counts(others), strict=True))
     found.update((path, shard.records) for path, (_, shard) in entries.items())
     return [found[path] for path in paths]

@@ -13,6 +13,7 @@ import, so only remote paths import it.
 
 import bz2
 import contextlib
+import errno
 import fcntl
 import functools
 import glob
@@ -79,6 +80,27 @@ def folder_of(weights: str) -> str:
 def real(path: str) -> str:
     """Returns one canonical path for all spellings of a path."""
     return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
+
+
+def check_output(path: str, flag: str) -> None:
+    """Makes the folder of a file that a command is going to write.
+
+    Raises:
+      InputError: the path is a folder, or the folder cannot be written to.
+    """
+    if path.endswith("/") or is_folder(path):
+        raise errors.InputError(f"--{flag}={path}: is a directory, not a file")
+    folder = os.path.dirname(path) or "."
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise errors.InputError(
+            f"--{flag}={path}: its directory cannot be made: {error.strerror}"
+        ) from None
+    if not is_remote(path) and not os.access(folder, os.W_OK):
+        raise errors.InputError(
+            f"--{flag}={path}: no permission to write to its directory"
+        )
 
 
 def make_folder(path: str) -> None:
@@ -288,6 +310,9 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             discard(temporary)
+        full = errno.ENOSPC
+        if os.strerror(full) in str(error):  # TensorFlow's OpError as well.
+            raise OSError(full, os.strerror(full), path) from None
         if isinstance(error, OSError) and error.filename == temporary:
             raise OSError(error.errno, error.strerror, path) from None
         raise

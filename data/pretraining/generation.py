@@ -35,7 +35,6 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 from absl import logging
 
 from data import corpus, manifest, records, workers
@@ -49,7 +48,7 @@ from data.pretraining import (
 )
 from data.pretraining.recipe import Recipe
 from data.tokenization import vocabulary
-from foundation import errors, file_system
+from foundation import errors, file_system, progress
 
 SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
@@ -694,7 +693,7 @@ class Progress:
         """Shows an empty bar; `costs` are the phases' expected times."""
         total = sum(costs.values())
         self._fractions = {name: cost / total for name, cost in costs.items()}
-        self._bar = tqdm.tqdm(
+        self._bar = progress.bar(
             total=1.0, bar_format=_BAR, smoothing=0, desc=next(iter(costs))
         )
         self._ended = 0.0  # Fraction of the phases that have ended.

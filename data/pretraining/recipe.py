@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from concurrent import futures
 
 import numpy as np
+import tensorflow as tf
 
 from data import schema
 from data.pretraining import instances, masking, packing
 from data.tokenization import vocabulary, wordpiece
-from foundation import file_system
+from foundation import file_system, progress
 
 FORMAT_VERSION = 2  # Raised whenever the same recipe would give other bytes.
 
@@ -123,7 +124,13 @@ def digest_files(paths: Sequence[str]) -> tuple[str, ...]:
         with file_system.open_binary(path) as file:
             while data := file.read(1 << 20):
                 hashed.update(data)
+                bar.update(len(data))
         return hashed.hexdigest()
 
-    with futures.ThreadPoolExecutor() as pool:
+    options = {"unit": "B", "unit_scale": True, "desc": "digests of the text"}
+    total = sum(tf.io.gfile.stat(path).length for path in paths)
+    with (
+        progress.bar(is_brief=True, total=total, **options) as bar,
+        futures.ThreadPoolExecutor() as pool,
+    ):
         return tuple(pool.map(digest, paths))

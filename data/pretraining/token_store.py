@@ -18,7 +18,7 @@ import json
 import mmap
 import os
 import zlib
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -134,8 +134,7 @@ class Writer:
 
     def _write(self, kind: str, array: np.ndarray) -> None:
         data = array.astype(self._dtypes[kind]).tobytes()
-        self._files[kind].write(data)
-        self._files[kind].flush()
+        _append(self._files[kind], data)
         self._lengths[kind] += len(array)
         self._crc32[kind] = zlib.crc32(data, self._crc32[kind])
 
@@ -148,8 +147,7 @@ class Writer:
             "counts": self.counts,
             "done": self.done,
         }
-        self._journal.write(json.dumps(state).encode() + b"\n")
-        self._journal.flush()
+        _append(self._journal, json.dumps(state).encode() + b"\n")
 
     def close(self) -> None:
         """Closes the files."""
@@ -202,6 +200,14 @@ class Store:
             self.count_accesses(_SEARCH_ACCESSES)
         bounds = sorted(bounds)
         return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _append(file: BinaryIO, data: bytes) -> None:
+    try:
+        file.write(data)
+        file.flush()
+    except OSError as error:  # A full disk, for example.
+        raise OSError(error.errno, error.strerror, file.name) from None
 
 
 def _path(folder: str, kind: str) -> str:

@@ -31,7 +31,7 @@ from absl import logging
 
 from data import records
 from data.pretraining.recipe import Recipe
-from foundation import errors, file_system
+from foundation import errors, file_system, progress
 
 _RECIPE, _FINISHED = "recipe.json", "finished"
 _SLICE = re.compile(r"slice-\d+-of-")
@@ -192,9 +192,14 @@ def _verify(recipe: Recipe, own: Sequence[str]) -> None:
         for name in os.listdir(join(recipe, _FINISHED))
         if not name.startswith(".") and _SLICE.sub("", name) not in others
     ]
-    with futures.ThreadPoolExecutor() as pool:
+    options = {"total": len(paths), "desc": "verifying files"}
+    with (
+        progress.bar(is_brief=True, **options) as bar,
+        futures.ThreadPoolExecutor() as pool,
+    ):
         is_intact = pool.map(lambda path: _is_intact(recipe, path), paths)
         for path, intact in zip(paths, is_intact, strict=True):
+            bar.update()
             if not intact:
                 logging.warning("%s: damaged; it is made again.", path)
                 os.remove(_receipt_path(recipe, path))

@@ -167,7 +167,7 @@ def learn(
     *,
     num_reserved: int = 0,
     min_frequency: int = 2,
-    progress: Callable[[int], object] = lambda number: None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[str]:
     """Returns tokens: first the alphabet, then by descending use.
 
@@ -177,7 +177,7 @@ def learn(
       chars: the alphabet; words with other characters are ignored.
       num_reserved: number of lines that are not learned.
       min_frequency: the least count of a pair that is merged.
-      progress: is called with numbers of new tokens.
+      progress: is called with the numbers of learned tokens and of all.
 
     Raises:
       InputError: the size is too small for the alphabet, or too large for the
@@ -203,7 +203,7 @@ def learn(
     merges = _merges(words, alphabet_tokens, min_frequency)
     for token in itertools.islice(merges, surplus):
         learned.append(token)
-        progress(1)
+        progress(len(learned), surplus)
     if len(learned) < wanted:
         raise errors.InputError(
             f"--vocab_size={vocab_size} is too large: the text gives "

@@ -4,6 +4,7 @@ pytest tests/data/pretraining/progress_test.py
 """
 
 import os
+import sys
 import time
 
 import pytest
@@ -12,7 +13,8 @@ from data import workers
 from data.pretraining import generation
 
 
-def test_a_phase_takes_its_fraction_of_the_bar(capsys):
+def test_a_phase_takes_its_fraction_of_the_bar(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with generation.Progress({"reading": 1, "writing": 3}) as bar:
         with bar.phase("reading", 10, "MB") as update:
             update(5)

@@ -3,13 +3,15 @@
 pytest tests/data/pretraining/work_dir_test.py
 """
 
+import io
 import json
 import pathlib
 
 import pytest
+import tensorflow as tf
 
 from data import records
-from data.pretraining import generation, work_dir
+from data.pretraining import generation, token_store, work_dir
 from data.tokenization import vocabulary
 from foundation import errors
 from tests.data.pretraining.recipes import hashes, make, recipe_for
@@ -136,6 +138,34 @@ def test_a_full_disk_leaves_no_shard_under_a_final_name(
     assert not list(tmp_path.rglob("*.incomplete"))
     monkeypatch.setattr(records.ShardWriter, "write", whole)
     assert make(recipe).record_count > 200
+
+
+@pytest.mark.parametrize("name", ["work/store/tokens.bin", "a-0.tfrecord"])
+def test_a_full_disk_is_named_with_the_file(text, tmp_path, monkeypatch, name):
+    """Also where TensorFlow writes, whose message has no path."""
+
+    def fail(*_):
+        if "store" in name:
+            raise OSError(28, "No space left on device")
+        raise tf.errors.ResourceExhaustedError(
+            None, None, "{{function_node}}; No space left on device"
+        )
+
+    class Full(io.BytesIO):
+        write, name = fail, str(tmp_path / "work/store/tokens.bin")
+
+    if "store" in name:
+        append = token_store._append
+        monkeypatch.setattr(
+            token_store, "_append", lambda _, data: append(Full(), data)
+        )
+    else:
+        monkeypatch.setattr(records.ShardWriter, "write", fail)
+        monkeypatch.setattr(generation, "SLICE_INSTANCES", 10**6)
+    with pytest.raises(OSError) as caught:
+        make(recipe_for(text, tmp_path))
+    assert caught.value.filename == str(tmp_path / name)
+    assert caught.value.strerror == "No space left on device"
 
 
 def test_bad_text_names_its_file_and_leaves_nothing(text, tmp_path):

@@ -1,0 +1,40 @@
+"""Proves what long work shows at a terminal and in a log.
+
+pytest tests/foundation/progress_bar_test.py
+"""
+
+import logging
+import sys
+
+import pytest
+
+from foundation import progress
+
+
+def test_a_terminal_shows_a_bar(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress.bar(total=4, desc="reading") as bar:
+        bar.update(4)
+    assert "reading: 100%|" in capsys.readouterr().err
+
+
+def test_a_log_shows_lines_with_the_time_left(capsys, caplog):
+    caplog.set_level(logging.INFO)
+    with progress.bar(total=100, desc="reading", smoothing=0) as bar:
+        now = bar.start_t
+        for _ in range(5):
+            now += 15
+            bar._time = lambda now=now: now
+            bar.update(5)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "reading: 10 %, 00:30 elapsed, 04:30 left"
+    assert len(lines) < 5
+    assert "\r" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_brief_work_shows_nothing(monkeypatch, capsys, caplog, is_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    with progress.bar(is_brief=True, total=4, desc="reading") as bar:
+        bar.update(4)
+    assert not capsys.readouterr().err.strip() and not caplog.text
