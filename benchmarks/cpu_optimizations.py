@@ -119,26 +119,18 @@ def make_training(
     )
     make = make_dataset(batch, -1)
 
-    def make_run(compile_parts: bool):
+    def make_run(compile_functions: bool):
         step = steps_lib.TrainStep(
             steps_lib.Learner(task, model, optimizer),
             strategy=scope,
             seed=1,
-            compile_parts=compile_parts,
+            compile_functions=compile_functions,
         )
         batches = iter(feed.distribute(scope, make, is_endless=True))
         first = itertools.count(0, config.steps)
         return lambda: step(batches, next(first), config.steps)
 
     return {ALL: make_run(True), "compiled functions": make_run(False)}
-
-
-class _Predictor(inference.Predictor):
-    """Uses constants in float32, too, so that they can be measured."""
-
-    def _update_kernels(self) -> None:
-        if self._kernels is None:
-            self._kernels = onednn.ConstantKernels(self._model)
 
 
 def make_predictions(
@@ -152,12 +144,13 @@ def make_predictions(
         primitives["softmax"] = onednn.softmax
 
     def make_run(without: str):
-        predictor = _Predictor(task, model, strategy=scope)
+        predictor = inference.Predictor(task, model, strategy=scope)
         used = {k: v for k, v in primitives.items() if k != without}
         limit = 0 if without == "constants" else onednn._MOST_BYTES
         with (
             mock.patch.object(onednn, "_primitives", lambda: used),
             mock.patch.object(onednn, "_MOST_BYTES", limit),
+            mock.patch.object(onednn, "_DTYPES", (model.compute_dtype,)),
         ):
             list(predictor.batches(make))  # Traces the graph.
         return lambda: list(predictor.batches(make))

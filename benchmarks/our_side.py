@@ -7,6 +7,7 @@ from typing import Any
 import foundation.tensorflow_setup  # noqa: F401
 from training import feed, inference, optimizers, precision, strategy
 from training import step as steps_lib
+from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 from weights import pretrained
 
 
@@ -47,7 +48,7 @@ def training(
         seed=1,
         jit_compile=jit_compile,
         # As the commands do in runs of at least 200 steps.
-        compile_parts=dtype == "bfloat16" and strategy.is_one_cpu(scope),
+        compile_functions=dtype == "bfloat16" and strategy.is_one_cpu(scope),
     )
     batches = iter(feed.distribute(scope, make_batches, is_endless=True))
     first = itertools.count(0, steps)

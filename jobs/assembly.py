@@ -29,6 +29,7 @@ from training import (
     step,
 )
 from training import strategy as strategy_lib
+from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 
 # In shorter runs, compiling parts of a step takes longer than it saves.
 _LEAST_STEPS = 200
@@ -86,7 +87,7 @@ def describe(
 def _xla(config: run_config.DeviceConfig) -> str:
     if tf.config.list_logical_devices("TPU") or uses_xla(config):
         return "on"
-    if compiles_parts(config, _LEAST_STEPS):
+    if compiles_functions(config, _LEAST_STEPS):
         return f"for parts of a step, in runs of {_LEAST_STEPS} steps or more"
     return "off"
 
@@ -139,7 +140,7 @@ def uses_xla(config: run_config.DeviceConfig) -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def compiles_parts(
+def compiles_functions(
     config: run_config.DeviceConfig, num_train_steps: int
 ) -> bool:
     """Returns whether XLA compiles parts of every step on the CPU.
@@ -251,7 +252,7 @@ def loop_options(
         keep_checkpoint_max=config.keep_checkpoint_max,
         selection=selection,
         jit_compile=uses_xla(config),
-        compile_parts=compiles_parts(config, num_train_steps),
+        compile_functions=compiles_functions(config, num_train_steps),
         settings=settings,
     )
 

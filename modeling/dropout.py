@@ -25,15 +25,17 @@ def dropout(x, rate: float, seed):
         x: float, any shape.
         rate: the fraction, rounded to a multiple of 2^-16.
         seed: int32 [2], or None for inference, which returns x itself.
-
-    Returns:
-        float, the shape of x.
     """
+    is_kept = draw(ops.shape(x), rate, seed)
+    return x if is_kept is None else keep(x, is_kept, rate=rate)
+
+
+def draw(shape, rate: float, seed):
+    """Draws which elements to keep: bool, or None if all are kept."""
     threshold = round(rate * 2**16)
     if seed is None or threshold == 0:
-        return x
-    is_kept = draw_mask(seed, shape=ops.shape(x), threshold=threshold)
-    return keep(x, is_kept, scale=1.0 / (1.0 - threshold / 2**16))
+        return None
+    return draw_mask(seed, shape=shape, threshold=threshold)
 
 
 @replacement.replaceable
@@ -44,11 +46,15 @@ def draw_mask(seed, *, shape, threshold: int):
 
 
 @replacement.replaceable
-def keep(x, is_kept, *, scale: float):
-    """Returns x * scale where `is_kept`, bool of x's shape, and 0 elsewhere."""
-    return ops.where(
-        is_kept, x * ops.cast(scale, x.dtype), ops.zeros((), x.dtype)
-    )
+def keep(x, is_kept, *, rate: float):
+    """Returns x / (1 - rate) where `is_kept`, bool of x's shape; 0 elsewhere.
+
+    None keeps all elements of x as they are.
+    """
+    if is_kept is None:
+        return x
+    scale = ops.cast(1.0 / (1.0 - round(rate * 2**16) / 2**16), x.dtype)
+    return ops.where(is_kept, x * scale, ops.zeros((), x.dtype))
 
 
 def fold_in(seed, number: int):
@@ -62,9 +68,7 @@ def fold_in(seed, number: int):
         int32 [2], or None for None. Masks of different parts, and of different
         seeds, are unrelated.
     """
-    if seed is None:
-        return None
-    return derive_seed(seed, number=number)
+    return None if seed is None else derive_seed(seed, number=number)
 
 
 @replacement.replaceable
@@ -72,9 +76,8 @@ def derive_seed(seed, *, number: int):
     """Hashes a seed and a number to int32 [2]; see fold_in."""
     # The seed is hashed before the number is added: with successive seeds, the
     # parts of one would otherwise have the seeds of the next.
-    return _random_int32((2,), seed) + ops.convert_to_tensor(
-        [0, number], "int32"
-    )
+    offset = ops.convert_to_tensor([0, number], "int32")
+    return _random_int32((2,), seed) + offset
 
 
 def split(seed, count: int) -> list:

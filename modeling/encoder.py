@@ -1,5 +1,6 @@
 """BERT's encoder: token ids in, hidden states and the pooled output out."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import keras
@@ -29,7 +30,7 @@ class EncoderOutputs(NamedTuple):
     embedding_output: Any
 
 
-class BertEncoder(keras.layers.Layer):
+class BertEncoder(layers.Layer):
     """Encodes a batch of token sequences.
 
     1. embeddings
@@ -42,26 +43,24 @@ class BertEncoder(keras.layers.Layer):
     def __init__(
         self,
         config: BertConfig,
+        make: variables.Maker,
         *,
         attention: str = "bidirectional",
         pooler: bool = True,
         recompute: bool = False,
-        make: variables.Maker,
-        dtype=None,
     ):
         """Creates all variables.
 
         Args:
             config: the released hyperparameters.
+            make: creates the variables.
             attention: "bidirectional", or "left_to_right": no position sees
                 those after it.
             pooler: whether there is a pooler (language models have none).
             recompute: whether the backward pass computes each block again
                 instead of keeping its activations in memory.
-            make: creates the variables.
-            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
         """
-        super().__init__(name="bert", dtype=dtype, autocast=False)
+        super().__init__("bert", make)
         if attention not in ATTENTIONS:
             raise errors.InputError(
                 f"attention {attention!r} is none of: {', '.join(ATTENTIONS)}"
@@ -69,23 +68,17 @@ class BertEncoder(keras.layers.Layer):
         self.config = config
         self.attention = attention
         self.recompute = recompute
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.embeddings = layers.Embeddings(
-            "bert/embeddings", config, **options
-        )
+        self.embeddings = layers.Embeddings("bert/embeddings", config, make)
         self.blocks = [
-            layers.TransformerBlock(
-                f"bert/encoder/layer_{i}", config, **options
-            )
+            layers.TransformerBlock(f"bert/encoder/layer_{i}", config, make)
             for i in range(config.num_hidden_layers)
         ]
         self.pooler = None
         if pooler:
             size = config.hidden_size
             self.pooler = layers.Dense(
-                "bert/pooler/dense", size, size, activation="tanh", **options
+                "bert/pooler/dense", size, size, make, activation="tanh"
             )
-        self.built = True
 
     def call(
         self,
@@ -124,7 +117,13 @@ class BertEncoder(keras.layers.Layer):
             x = self._run(block, x, x, bias, seed)
             states.append(x)
 
-        pooled = self._pooled_positions(input_ids, pooled_positions)  # [B, M]
+        if self.pooler is None:
+            pooled = input_ids[:, :0]
+        elif pooled_positions is None:
+            pooled = ops.zeros_like(input_ids[:, :1])
+        else:
+            pooled = pooled_positions
+        pooled = ops.cast(pooled, "int32")  # [B, M]
         if output_positions is None:
             x = self._run(self.blocks[-1], x, x, bias, seeds[-1])
             at_pooled = layers.gather(x, pooled)  # [B, M, H]
@@ -148,12 +147,10 @@ class BertEncoder(keras.layers.Layer):
     def _run(self, block, x, memory, bias, seed):
         """Runs one block; with `recompute`, keeps only its inputs."""
 
-        def run(x, memory):
-            return block(x, memory, bias, dropout_seed=seed)
-
+        if not self.recompute:
+            return block(x, memory, bias, seed)
         # The explicit seed repeats the masks of dropout.
-        run = keras.remat(run) if self.recompute else run
-        return run(x, memory)
+        return keras.remat(lambda *xs: block(*xs, bias, seed))(x, memory)
 
     def _attention_bias(self, input_mask, packed, query_positions=None):
         return layers.attention_bias(
@@ -163,43 +160,33 @@ class BertEncoder(keras.layers.Layer):
             query_positions=query_positions,
         )
 
-    def _pooled_positions(self, input_ids, positions):
-        """Returns int32 [B, M]; by default the first position of each row."""
-        if self.pooler is None:
-            return ops.cast(input_ids[:, :0], "int32")
-        if positions is None:
-            positions = ops.zeros_like(input_ids[:, :1])
-        return ops.cast(positions, "int32")
 
-
-def make_encoder(config: BertConfig, **options: Any) -> BertEncoder:
+def make_encoder(
+    config: BertConfig, *, dtype=None, **options: Any
+) -> BertEncoder:
     """Creates an encoder without a pooler; see BertEncoder for `options`."""
-    make = variables.Maker(stddev=config.initializer_range, seed=0)
-    return BertEncoder(config, pooler=False, make=make, **options)
+    make = variables.Maker(stddev=config.initializer_range, seed=0, dtype=dtype)
+    return BertEncoder(config, make, pooler=False, **options)
 
 
-def _check_ids(config: BertConfig, input_ids, *others) -> None:
+def _check_ids(config: BertConfig, *ids) -> None:
     """Raises InputError unless all are integers of one shape [B, S]."""
-    shape = tuple(input_ids.shape)
+    shape, longest = tuple(ids[0].shape), config.max_position_embeddings
     if len(shape) != 2:
         raise errors.InputError(f"input_ids must be [B, S], but are {shape}")
-    longest = config.max_position_embeddings
     if shape[1] is not None and shape[1] > longest:
         raise errors.InputError(
             f"sequences of {shape[1]} tokens are longer than the model's "
             f"max_position_embeddings {longest}"
         )
-    for ids in (input_ids, *others):
-        other = tuple(ids.shape)
-        if len(other) != 2 or any(
-            a != b and None not in (a, b)
-            for a, b in zip(shape, other, strict=True)
-        ):
+    for x in ids:
+        pairs = itertools.zip_longest(shape, x.shape, fillvalue=0)
+        if any(a != b and None not in (a, b) for a, b in pairs):
             raise errors.InputError(
                 "input_ids, input_mask and segment_ids differ in shape: "
-                f"{shape} and {other}"
+                f"{shape} and {tuple(x.shape)}"
             )
-        if not keras.backend.standardize_dtype(ids.dtype).startswith("int"):
+        if not keras.backend.standardize_dtype(x.dtype).startswith("int"):
             raise errors.InputError(
-                f"ids and masks must be integers, but one is {ids.dtype}"
+                f"ids and masks must be integers, but one is {x.dtype}"
             )

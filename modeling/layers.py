@@ -18,9 +18,9 @@ A `TransformerBlock` maps hidden states x [B, S, H] to new ones:
 
 The first part of this file holds the formulas as pure functions, the second
 part the layers, which own the weights. Each layer takes `path`, its scope in
-the released checkpoints, and `make`, a `variables.Maker` that creates its
-variables. Variables are float32 and are cast to the compute dtype where they
-are used. Softmax and LayerNorm always compute in float32.
+the released checkpoints, and `make`, which creates its variables. Variables are
+float32 and are cast to the compute dtype where they are used. Softmax and
+LayerNorm always compute in float32.
 """
 
 import keras
@@ -92,6 +92,26 @@ def layer_norm(x, gamma, beta, *, epsilon: float):
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
     normalized = centered * ops.rsqrt(variance + epsilon)
     return ops.cast(gamma * normalized + beta, x.dtype)
+
+
+@replacement.replaceable
+def residual_norm(x, y, gamma, beta, is_kept, *, rate: float, epsilon: float):
+    """Computes LayerNorm(x + dropout(y)).
+
+    Args:
+        x: float [B, Q, H].
+        y: like x.
+        gamma: float32 [H].
+        beta: float32 [H].
+        is_kept: bool like x, or None without dropout; see dropout.draw.
+        rate: of dropout.
+        epsilon: of LayerNorm.
+
+    Returns:
+        Like x.
+    """
+    x = x + dropout.keep(y, is_kept, rate=rate)
+    return layer_norm(x, gamma, beta, epsilon=epsilon)
 
 
 @replacement.replaceable
@@ -185,7 +205,17 @@ def gather(x, positions):
     return ops.take(rows, indices, axis=0)
 
 
-class Dense(keras.layers.Layer):
+class Layer(keras.layers.Layer):
+    """A layer that creates its variables at once and casts by itself."""
+
+    def __init__(self, path: str, make: variables.Maker):
+        """Takes the scope in the checkpoint and the maker of variables."""
+        name = path.rpartition("/")[2]
+        super().__init__(name=name, dtype=make.dtype, autocast=False)
+        self.built = True
+
+
+class Dense(Layer):
     """Computes activation(x W + b).
 
     Checkpoint: {path}/kernel, {path}/bias
@@ -196,17 +226,15 @@ class Dense(keras.layers.Layer):
         path: str,
         inputs: int,
         outputs: int,
+        make: variables.Maker,
         *,
         activation: str = "linear",
-        make: variables.Maker,
-        dtype=None,
     ):
         """Creates the kernel [inputs, outputs] and the bias [outputs]."""
-        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        super().__init__(path, make)
         self.activation = activation
         self.kernel = make.normal(f"{path}/kernel", (inputs, outputs))
         self.bias = make.zeros(f"{path}/bias", (outputs,))
-        self.built = True
 
     def call(self, x):
         """Maps float [..., inputs] to float [..., outputs]."""
@@ -217,18 +245,17 @@ class Dense(keras.layers.Layer):
         return ops.reshape(x, (*leading, self.kernel.shape[1]))
 
 
-class LayerNorm(keras.layers.Layer):
+class LayerNorm(Layer):
     """Normalizes the last axis; see `layer_norm`.
 
     Checkpoint: {path}/gamma, {path}/beta
     """
 
-    def __init__(self, path: str, size: int, *, make, dtype=None):
+    def __init__(self, path: str, size: int, make: variables.Maker):
         """Creates gamma and beta [size]."""
-        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        super().__init__(path, make)
         self.gamma = make.ones(f"{path}/gamma", (size,))
         self.beta = make.zeros(f"{path}/beta", (size,))
-        self.built = True
 
     def call(self, x):
         """Maps float [..., H] to the same shape in the compute dtype."""
@@ -236,7 +263,31 @@ class LayerNorm(keras.layers.Layer):
         return ops.cast(x, self.compute_dtype)
 
 
-class Embeddings(keras.layers.Layer):
+class ResidualNorm(LayerNorm):
+    """Ends each half of a block: LayerNorm(x + dropout(y)).
+
+    Checkpoint: {path}/gamma, {path}/beta
+    """
+
+    def __init__(self, path: str, config: BertConfig, make: variables.Maker):
+        """Creates gamma and beta [H]."""
+        super().__init__(path, config.hidden_size, make)
+        self.rate = config.hidden_dropout_prob
+
+    def call(self, x, y, dropout_seed=None):
+        """Maps two float [B, Q, H] to one."""
+        return residual_norm(
+            x,
+            y,
+            self.gamma,
+            self.beta,
+            dropout.draw(ops.shape(y), self.rate, dropout_seed),
+            rate=self.rate,
+            epsilon=LAYER_NORM_EPSILON,
+        )
+
+
+class Embeddings(Layer):
     """Represents each token by its word, its sentence and its position.
 
     1. word + token type + position embedding
@@ -246,25 +297,24 @@ class Embeddings(keras.layers.Layer):
     Checkpoint: bert/embeddings/...
     """
 
-    def __init__(self, path: str, config: BertConfig, *, make, dtype=None):
+    def __init__(self, path: str, config: BertConfig, make: variables.Maker):
         """Creates the three tables and the LayerNorm."""
-        super().__init__(name=_name(path), dtype=dtype, autocast=False)
-        size = config.hidden_size
+        super().__init__(path, make)
         self.rate = config.hidden_dropout_prob
-        self.word_embeddings = make.normal(
-            f"{path}/word_embeddings", (config.vocab_size, size)
+
+        def table(name, rows):
+            return make.normal(f"{path}/{name}", (rows, config.hidden_size))
+
+        self.word_embeddings = table("word_embeddings", config.vocab_size)
+        self.token_type_embeddings = table(
+            "token_type_embeddings", config.type_vocab_size
         )
-        self.token_type_embeddings = make.normal(
-            f"{path}/token_type_embeddings", (config.type_vocab_size, size)
-        )
-        self.position_embeddings = make.normal(
-            f"{path}/position_embeddings",
-            (config.max_position_embeddings, size),
+        self.position_embeddings = table(
+            "position_embeddings", config.max_position_embeddings
         )
         self.layer_norm = LayerNorm(
-            f"{path}/LayerNorm", size, make=make, dtype=self.dtype_policy
+            f"{path}/LayerNorm", config.hidden_size, make
         )
-        self.built = True
 
     def call(self, input_ids, segment_ids, position_ids, dropout_seed=None):
         """Embeds tokens.
@@ -300,7 +350,7 @@ class Embeddings(keras.layers.Layer):
         return ops.reshape(x, (*leading, table.shape[0]))
 
 
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(Layer):
     """Mixes the values of the visible positions for each query position.
 
     1. query, key and value projections, each split into N heads
@@ -310,18 +360,16 @@ class SelfAttention(keras.layers.Layer):
     Checkpoint: bert/encoder/layer_N/attention/{self,output/dense}/...
     """
 
-    def __init__(self, path: str, config: BertConfig, *, make, dtype=None):
+    def __init__(self, path: str, config: BertConfig, make: variables.Maker):
         """Creates the four projections."""
-        super().__init__(name=_name(path), dtype=dtype, autocast=False)
+        super().__init__(path, make)
         self.num_heads = config.num_attention_heads
         self.rate = config.attention_probs_dropout_prob
         size = config.hidden_size
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.query = Dense(f"{path}/self/query", size, size, **options)
-        self.key = Dense(f"{path}/self/key", size, size, **options)
-        self.value = Dense(f"{path}/self/value", size, size, **options)
-        self.output_dense = Dense(f"{path}/output/dense", size, size, **options)
-        self.built = True
+        self.query = Dense(f"{path}/self/query", size, size, make)
+        self.key = Dense(f"{path}/self/key", size, size, make)
+        self.value = Dense(f"{path}/self/value", size, size, make)
+        self.output_dense = Dense(f"{path}/output/dense", size, size, make)
 
     def call(self, x, memory, attention_bias, dropout_seed=None):
         """Computes the output of all heads.
@@ -351,78 +399,36 @@ class SelfAttention(keras.layers.Layer):
         return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
 
 
-class FeedForward(keras.layers.Layer):
-    """Computes gelu(x W_1 + b_1) W_2 + b_2 for each position.
-
-    Checkpoint: bert/encoder/layer_N/{intermediate,output}/dense/...
-    """
-
-    def __init__(self, path: str, config: BertConfig, *, make, dtype=None):
-        """Creates two projections: H -> I and I -> H."""
-        super().__init__(name="feed_forward", dtype=dtype, autocast=False)
-        hidden, intermediate = config.hidden_size, config.intermediate_size
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.intermediate = Dense(
-            f"{path}/intermediate/dense",
-            hidden,
-            intermediate,
-            activation=config.hidden_act,
-            **options,
-        )
-        self.output_dense = Dense(
-            f"{path}/output/dense", intermediate, hidden, **options
-        )
-        self.built = True
-
-    def call(self, x):
-        """Maps float [B, Q, H] to the same shape."""
-        x = self.intermediate(x)  # [B, Q, I]
-        return self.output_dense(x)
-
-
-class TransformerBlock(keras.layers.Layer):
-    """One of the L layers: attention, then feed-forward.
+class TransformerBlock(Layer):
+    """One of the L layers: attention, then a feed-forward network.
 
     Checkpoint: bert/encoder/layer_N/...
     """
 
-    def __init__(
-        self,
-        path: str,
-        config: BertConfig,
-        *,
-        make: variables.Maker,
-        dtype=None,
-    ):
-        """Creates attention and feed-forward, each with its LayerNorm."""
-        super().__init__(name=_name(path), dtype=dtype, autocast=False)
-        self.rate = config.hidden_dropout_prob
-        size = config.hidden_size
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.attention = SelfAttention(f"{path}/attention", config, **options)
-        self.attention_norm = LayerNorm(
-            f"{path}/attention/output/LayerNorm", size, **options
+    def __init__(self, path: str, config: BertConfig, make: variables.Maker):
+        """Creates both halves, each with its LayerNorm."""
+        super().__init__(path, make)
+        size, wide = config.hidden_size, config.intermediate_size
+        self.attention = SelfAttention(f"{path}/attention", config, make)
+        self.attention_norm = ResidualNorm(
+            f"{path}/attention/output/LayerNorm", config, make
         )
-        self.feed_forward = FeedForward(path, config, **options)
-        self.output_norm = LayerNorm(
-            f"{path}/output/LayerNorm", size, **options
+        self.intermediate = Dense(
+            f"{path}/intermediate/dense",
+            size,
+            wide,
+            make,
+            activation=config.hidden_act,
         )
-        self.built = True
+        self.output_dense = Dense(f"{path}/output/dense", wide, size, make)
+        self.output_norm = ResidualNorm(
+            f"{path}/output/LayerNorm", config, make
+        )
 
     def call(self, x, memory, attention_bias, dropout_seed=None):
         """Maps float [B, Q, H] to the same shape; Args as in SelfAttention."""
         seeds = dropout.split(dropout_seed, 3)
-        residual = x
-        x = self.attention(x, memory, attention_bias, seeds[0])
-        x = dropout.dropout(x, self.rate, seeds[1])
-        x = self.attention_norm(x + residual)
-
-        residual = x
-        x = self.feed_forward(x)
-        x = dropout.dropout(x, self.rate, seeds[2])
-        return self.output_norm(x + residual)
-
-
-def _name(path: str) -> str:
-    """Returns the last part of a path, the layer's own name."""
-    return path.rpartition("/")[2]
+        y = self.attention(x, memory, attention_bias, seeds[0])
+        x = self.attention_norm(x, y, seeds[1])
+        y = self.output_dense(self.intermediate(x))  # [B, Q, I] -> [B, Q, H]
+        return self.output_norm(x, y, seeds[2])

@@ -64,22 +64,21 @@ class PretrainingModel(keras.Model):
         """
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
-        make = variables.Maker(stddev=config.initializer_range, seed=seed)
-        options = {"make": make, "dtype": self.dtype_policy}
+        make = variables.Maker(
+            stddev=config.initializer_range, seed=seed, dtype=dtype
+        )
         self.bert = encoder.BertEncoder(
             config,
+            make,
             attention=attention,
             pooler=next_sentence,
             recompute=recompute,
-            **options,
         )
-        self.masked_lm = heads.MaskedLmHead(
-            config, embeddings=self.bert.embeddings, **options
-        )
+        self.masked_lm = heads.MaskedLmHead(config, make, self.bert.embeddings)
         self.next_sentence = None
         if next_sentence:
             self.next_sentence = heads.ScoreHead(
-                "cls/seq_relationship/", 2, config.hidden_size, **options
+                "cls/seq_relationship/", 2, config.hidden_size, make
             )
         self.built = True
 
@@ -121,14 +120,13 @@ class _TaskModel(keras.Model):
         config: BertConfig,
         *,
         pooler: bool,
-        rate: float,
-        attention: str = "bidirectional",
+        rate: float | None = None,
         bilstm_size: int = 0,
-        recompute: bool = False,
         seed: int = 0,
         dtype=None,
+        **options: Any,
     ):
-        """Creates the parts.
+        """Creates the encoder and the head.
 
         Args:
             scope: of the head's variables; see ScoreHead.
@@ -136,26 +134,21 @@ class _TaskModel(keras.Model):
             config: the released hyperparameters.
             pooler: whether the head reads the pooled output; a BiLSTM replaces
                 the pooler.
-            rate: of the dropout before the head.
-            attention: as in pre-training; see BertEncoder.
+            rate: of the dropout before the head; None for the config's.
             bilstm_size: units in each direction of the BiLSTM that the paper
                 (5.1) puts on a left-to-right model; 0 = none.
-            recompute: see BertEncoder.
             seed: of the initial weights.
             dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
+            **options: attention and recompute; see BertEncoder.
         """
         super().__init__(dtype=dtype, autocast=False)
         self.config = config
         self.bilstm_size = bilstm_size
-        make = variables.Maker(stddev=config.initializer_range, seed=seed)
-        options = {"make": make, "dtype": self.dtype_policy}
-        self.bert = encoder.BertEncoder(
-            config,
-            attention=attention,
-            recompute=recompute,
-            pooler=pooler and not bilstm_size,
-            **options,
+        make = variables.Maker(
+            stddev=config.initializer_range, seed=seed, dtype=dtype
         )
+        pooler = pooler and not bilstm_size
+        self.bert = encoder.BertEncoder(config, make, pooler=pooler, **options)
         self.bilstm = None
         inputs = config.hidden_size
         if bilstm_size:
@@ -163,9 +156,8 @@ class _TaskModel(keras.Model):
                 "bilstm", inputs, bilstm_size, seed=seed
             )
             inputs = 2 * bilstm_size
-        self.head = heads.ScoreHead(
-            scope, outputs, inputs, rate=rate, **options
-        )
+        rate = config.hidden_dropout_prob if rate is None else rate
+        self.head = heads.ScoreHead(scope, outputs, inputs, make, rate=rate)
         self.built = True
 
     def _score_positions(self, features: dict, dropout_seed):
@@ -200,10 +192,7 @@ class ClassificationModel(_TaskModel):
         In every model of this file `options` are attention, bilstm_size,
         recompute, seed and dtype; see PretrainingModel and BertEncoder.
         """
-        rate = config.hidden_dropout_prob
-        super().__init__(
-            "", num_classes, config, pooler=True, rate=rate, **options
-        )
+        super().__init__("", num_classes, config, pooler=True, **options)
         self.num_classes = num_classes
 
     def call(self, features: dict, dropout_seed=None):
@@ -216,8 +205,7 @@ class MultipleChoiceModel(_TaskModel):
 
     def __init__(self, config: BertConfig, **options):
         """Creates the model; `options` as for ClassificationModel."""
-        rate = config.hidden_dropout_prob
-        super().__init__("", 1, config, pooler=True, rate=rate, **options)
+        super().__init__("", 1, config, pooler=True, **options)
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of int32 [B, K, S] to logits float32 [B, K]."""
@@ -252,10 +240,7 @@ class TaggingModel(_TaskModel):
 
     def __init__(self, config: BertConfig, *, num_classes: int, **options):
         """Creates the model; `options` as for ClassificationModel."""
-        rate = config.hidden_dropout_prob
-        super().__init__(
-            "", num_classes, config, pooler=False, rate=rate, **options
-        )
+        super().__init__("", num_classes, config, pooler=False, **options)
         self.num_classes = num_classes
 
     def call(self, features: dict, dropout_seed=None):

@@ -16,15 +16,18 @@ import numpy as np
 class Maker:
     """Creates float32 variables."""
 
-    def __init__(self, *, stddev: float, seed: int):
-        """Stores what random values depend on.
+    def __init__(self, *, stddev: float, seed: int, dtype=None):
+        """Stores what random values depend on, and the policy of the layers.
 
         Args:
             stddev: of the normal distribution before it is cut at 2 sigma.
                 What remains has 0.88 of it, as in the released initializer:
                 https://github.com/google-research/bert/blob/master/modeling.py#L377
             seed: any integer.
+            dtype: a Keras dtype policy, e.g. "mixed_bfloat16", of the layers
+                that create their variables with this maker.
         """
+        self.dtype = dtype
         self._stddev = stddev
         self._seed = seed
 

@@ -8,10 +8,10 @@ up the batch.
 """
 
 import collections
-import contextlib
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -20,7 +20,6 @@ import tensorflow as tf
 from foundation import replacement
 from training import feed, step
 from training import strategy as strategies
-from training.cpu import onednn
 
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
 _INDEX, _IS_REAL = "example_index", "is_real_example"
@@ -52,7 +51,8 @@ class Predictor:
         self._strategy = strategy
         self._jit_compile = jit_compile
         self._compiled: dict[str, Any] = {}
-        self._kernels: onednn.ConstantKernels | None = None
+        # What makes predictions on this CPU faster, if anything does.
+        self._fast: Any = None
 
     def __call__(
         self, make_batches: feed.MakeBatches, num_examples: int
@@ -109,18 +109,16 @@ class Predictor:
         return self._compiled[key]
 
     def _update_kernels(self) -> None:
-        """Copies the weights into constants, where these are faster."""
+        """Replaces functions and weights, where this is faster on a CPU."""
         if self._jit_compile or not strategies.is_one_cpu(self._strategy):
             return
-        if self._model.compute_dtype != "bfloat16":
-            return  # float32 gains less than 10 % (docs/LOG.md).
-        if self._kernels is None or not self._kernels.are_current():
+        if self._fast is None or not self._fast.are_current():
             self._compiled.clear()
-            self._kernels = None
+            self._fast = None
             # Graphs are parts of reference cycles: those of former weights
             # would keep their constants until a later collection.
             gc.collect()
-            self._kernels = onednn.ConstantKernels(self._model)
+            self._fast = replacement.make("prediction", self._model)
 
     def _batch(self, features):
         values = self._strategy.run(self._replica_batch, args=(features,))
@@ -138,10 +136,7 @@ class Predictor:
 
         if self._jit_compile:
             predict = tf.function(predict, jit_compile=True, autograph=False)
-        with contextlib.ExitStack() as stack:
-            if self._kernels is not None:
-                stack.enter_context(self._kernels.in_graph())
-                stack.enter_context(replacement.using(onednn.choose))
+        with self._fast.in_graph() if self._fast else nullcontext():
             return {**predict(features), **rows}
 
 

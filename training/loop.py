@@ -143,7 +143,7 @@ class Options:
         selection: when to evaluate, and which model is the best.
         jit_compile: whether XLA compiles the step; on several devices, its
             forward and backward pass only.
-        compile_parts: whether XLA compiles only the model's replaceable
+        compile_functions: whether XLA compiles only the model's replaceable
             functions; see foundation.replacement.
         settings: the settings that a resumed run compares.
     """
@@ -157,7 +157,7 @@ class Options:
     keep_checkpoint_max: int = 5
     selection: Selection = Selection()
     jit_compile: bool = False
-    compile_parts: bool = False
+    compile_functions: bool = False
     settings: Settings = Settings()
 
 
@@ -424,7 +424,7 @@ class Loop:
             strategy=self.strategy,
             seed=self.options.seed,
             jit_compile=self.options.jit_compile,
-            compile_parts=self.options.compile_parts,
+            compile_functions=self.options.compile_functions,
         )
         batches = feed.distribute(
             self.strategy,

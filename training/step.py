@@ -18,7 +18,6 @@ from tensorflow.python.framework import ops
 
 from foundation import replacement
 from training import clock, optimizers, precision, xla_dropout
-from training.cpu import fused_parts
 
 Features = Mapping[str, tf.Tensor]
 _SUM = tf.distribute.ReduceOp.SUM
@@ -116,7 +115,7 @@ class TrainStep:
         strategy: tf.distribute.Strategy,
         seed: int,
         jit_compile: bool = False,
-        compile_parts: bool = False,
+        compile_functions: bool = False,
     ):
         """Compiles nothing yet; loop.Options describes the arguments."""
         self._task = learner.task
@@ -149,8 +148,8 @@ class TrainStep:
         self._replace: Callable | None = None
         if jit_compile:
             self._replace = xla_dropout.choose
-        elif compile_parts:
-            self._replace = fused_parts.Compiler()
+        elif compile_functions:
+            self._replace = replacement.make("training")
 
     def __call__(
         self, batches: Iterator[Features], first_step: int, num_steps: int

@@ -45,7 +45,7 @@ def test_save_and_load_is_bit_exact(model, saved, tiny_config):
 
 def test_the_file_has_transposed_kernels_under_hugging_face_names(model, saved):
     tensors = safetensors.numpy.load_file(saved / "model.safetensors")
-    kernel = model.bert.blocks[1].feed_forward.intermediate.kernel.numpy()
+    kernel = model.bert.blocks[1].intermediate.kernel.numpy()
     name = "bert.encoder.layer.1.intermediate.dense.weight"
     np.testing.assert_array_equal(tensors[name], kernel.T)
     assert tensors["cls.seq_relationship.weight"].shape == (2, 8)

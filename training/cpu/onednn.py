@@ -1,7 +1,7 @@
 """What makes bfloat16 predictions fast on a CPU: oneDNN.
 
-`choose` replaces functions of the layers by primitives of oneDNN, and
-`ConstantKernels` lets its matrix products reorder the weights once.
+`Predictions` replaces functions of the layers by primitives of oneDNN, and lets
+its matrix products reorder the weights once.
 
 A primitive computes in float32 what it reads and writes as bfloat16, in one
 pass over memory. They have no useful gradients.
@@ -22,6 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from foundation import replacement
 from training import precision
 
 Function = Callable[..., tf.Tensor]
@@ -29,6 +30,7 @@ Function = Callable[..., tf.Tensor]
 # With the 340 MB of BERT-Base it starts 14 s later and takes 3.6 GB more, and
 # then predicts in three quarters of the time.
 _MOST_BYTES = 128 << 20
+_DTYPES = ("bfloat16",)  # float32 gains less than 10 % (docs/LOG.md).
 
 
 def choose(function: Function) -> Function:
@@ -167,8 +169,8 @@ def _softmax_formula(scores, attention_bias):
     return tf.cast(tf.nn.softmax(sums), scores.dtype)
 
 
-class ConstantKernels:
-    """A model's kernels as constants of a graph, for bfloat16 predictions.
+class Predictions:
+    """A model's predictions by oneDNN, with its kernels as constants.
 
     oneDNN reorders a constant kernel once into the layout of its fastest
     product, which then also adds the bias and applies GELU. The kernel of a
@@ -177,11 +179,17 @@ class ConstantKernels:
     """
 
     def __init__(self, model: Any):
-        """Copies the variables that are named kernel, none of a large model."""
+        """Copies the variables that are named kernel, none of a large model.
+
+        Does nothing for other dtypes.
+        """
+        self._is_used = model.compute_dtype in _DTYPES
         found = [v for v in model.variables if v.path.endswith("kernel")]
         size = sum(int(np.prod(v.shape)) * 4 for v in found)
-        self._variables = found if size <= _MOST_BYTES else []
-        self._values = [np.array(_view(v)) for v in self._variables]
+        if not self._is_used or size > _MOST_BYTES:
+            found = []
+        self._variables = found
+        self._values = [np.array(_view(v)) for v in found]
 
     def are_current(self) -> bool:
         """Returns whether the variables still have these values."""
@@ -194,13 +202,19 @@ class ConstantKernels:
 
     @contextlib.contextmanager
     def in_graph(self) -> Iterator[None]:
-        """Makes layers that its body calls in a graph use the constants."""
-        constants = [tf.constant(value) for value in self._values]
+        """Makes layers that its body calls in a graph use primitives."""
+        constants = map(tf.constant, self._values)
         pairs = list(zip(self._variables, constants, strict=True))
-        with keras.StatelessScope(state_mapping=pairs):
+        with (
+            keras.StatelessScope(state_mapping=pairs),
+            replacement.using(choose if self._is_used else None),
+        ):
             yield
 
 
 def _view(variable: keras.Variable) -> np.ndarray:
     """Returns a variable's value, without a copy if it is on the CPU."""
     return np.asarray(variable.value)
+
+
+replacement.register("prediction", Predictions)

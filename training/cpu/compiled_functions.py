@@ -15,8 +15,10 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
+from foundation import replacement
+
 # The names of replaceable functions of modeling/ that are faster compiled.
-FUSED = frozenset({"add_bias", "keep", "layer_norm"})
+COMPILED = frozenset({"add_bias", "keep", "layer_norm", "residual_norm"})
 
 
 class Compiler:
@@ -30,7 +32,7 @@ class Compiler:
         self, function: Callable[..., tf.Tensor]
     ) -> Callable[..., tf.Tensor]:
         """Returns the compiled function, or the function itself."""
-        if function.__name__ not in FUSED:
+        if function.__name__ not in COMPILED:
             return function
         return functools.partial(self._call, function)
 
@@ -38,15 +40,21 @@ class Compiler:
         self, function: Callable[..., tf.Tensor], *tensors: Any, **options: Any
     ) -> tf.Tensor:
         """Returns function(*tensors, **options), in the first one's dtype."""
-        key = (function, *sorted(options.items()))
+        is_given = tuple(x is not None for x in tensors)
+        key = (function, is_given, *sorted(options.items()))
         if key not in self._compiled:
 
-            def wide(*tensors):
-                result = function(*map(_widened, tensors), **options)
-                return tf.cast(result, tensors[0].dtype)
+            def wide(*given):
+                rest = map(_widened, given)
+                filled = [next(rest) if x else None for x in is_given]
+                # What the function calls is compiled as a part of it.
+                with replacement.using(None):
+                    result = function(*filled, **options)
+                return tf.cast(result, given[0].dtype)
 
             self._compiled[key] = _with_gradient(wide)
-        return self._compiled[key](*map(ops.convert_to_tensor, tensors))
+        given = [ops.convert_to_tensor(x) for x in tensors if x is not None]
+        return self._compiled[key](*given)
 
 
 def _widened(x: tf.Tensor) -> tf.Tensor:
@@ -79,3 +87,6 @@ def _with_gradient(function: Callable[..., tf.Tensor]) -> Callable:
         return forward(*tensors), gradients
 
     return call
+
+
+replacement.register("training", Compiler)

@@ -1,6 +1,6 @@
 """Compares steps with functions compiled by XLA and without.
 
-python -m pytest tests/training/cpu/fused_parts_test.py
+python -m pytest tests/training/cpu/compiled_functions_test.py
 """
 
 import functools
@@ -17,7 +17,7 @@ from modeling import dropout, layers, models
 from modeling.config import BertConfig
 from tasks.classification import objective
 from training import feed, optimizers, precision, step
-from training.cpu import fused_parts
+from training.cpu import compiled_functions
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -58,7 +58,7 @@ def make_batches(*, first_batch, part, num_parts, lengths=LENGTHS):
 
 
 @functools.cache
-def train(dtype, *, compile_parts, recompute=False, lengths=LENGTHS):
+def train(dtype, *, compile_functions, recompute=False, lengths=LENGTHS):
     """Runs a step of each length, two micro-batches each."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
@@ -82,7 +82,7 @@ def train(dtype, *, compile_parts, recompute=False, lengths=LENGTHS):
         ),
         strategy=strategy,
         seed=1,
-        compile_parts=compile_parts,
+        compile_functions=compile_functions,
     )
     make = functools.partial(make_batches, lengths=lengths)
     batches = feed.distribute(strategy, make, num_accumulation_steps=2)
@@ -97,9 +97,11 @@ def train(dtype, *, compile_parts, recompute=False, lengths=LENGTHS):
 def test_float32_steps_are_the_same_with_dropout_and_all_lengths(
     recompute, lengths
 ):
-    expected, weights = train("float32", compile_parts=False, lengths=lengths)
+    expected, weights = train(
+        "float32", compile_functions=False, lengths=lengths
+    )
     found, others = train(
-        "float32", compile_parts=True, recompute=recompute, lengths=lengths
+        "float32", compile_functions=True, recompute=recompute, lengths=lengths
     )
     np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-5)
     np.testing.assert_allclose(
@@ -111,7 +113,7 @@ def test_float32_steps_are_the_same_with_dropout_and_all_lengths(
 
 def test_bfloat16_steps_are_close_to_those_of_float32():
     exact, found = (
-        train(dtype, compile_parts=dtype == "bfloat16")[0]
+        train(dtype, compile_functions=dtype == "bfloat16")[0]
         for dtype in ("float32", "bfloat16")
     )
     np.testing.assert_allclose(
@@ -126,7 +128,8 @@ def test_bfloat16_steps_are_close_to_those_of_float32():
         (layers.add_bias, {"activation": "gelu"}),
         (layers.add_bias, {"activation": "linear"}),
         (layers.layer_norm, {"epsilon": 1e-12}),
-        (dropout.keep, {"scale": 2.0}),
+        (dropout.keep, {"rate": 0.5}),
+        (layers.residual_norm, {"rate": 0.5, "epsilon": 1e-12}),
     ],
 )
 def test_every_argument_of_a_function_has_its_gradient(function, options):
@@ -138,6 +141,8 @@ def test_every_argument_of_a_function_has_its_gradient(function, options):
         tensors, others = [x], [normal(6, 8) > 0.5]
     elif function is layers.layer_norm:
         tensors, others = [x, vector + 2.0, vector], []
+    elif function is layers.residual_norm:
+        tensors, others = [x, x[::-1], vector + 2.0, vector], [x > 0.1]
     else:
         tensors, others = [x, vector], []
 
@@ -148,7 +153,7 @@ def test_every_argument_of_a_function_has_its_gradient(function, options):
             loss = tf.reduce_sum(out**3)
         return [out, *tape.gradient(loss, tensors)]
 
-    compiler = fused_parts.Compiler()
+    compiler = compiled_functions.Compiler()
     found = run(compiler)
     assert len(compiler._compiled) == 1
     for one, other in zip(found, run(None), strict=True):
@@ -165,9 +170,9 @@ def test_a_step_calls_the_compiled_functions(monkeypatch, recompute):
             seen.append(function.__name__)
             return function
 
-    monkeypatch.setattr(fused_parts, "Compiler", Recorder)
-    train.__wrapped__("float32", compile_parts=True, recompute=recompute)
-    assert fused_parts.FUSED < set(seen)
+    monkeypatch.setitem(replacement._makers, "training", Recorder)
+    train.__wrapped__("float32", compile_functions=True, recompute=recompute)
+    assert compiled_functions.COMPILED < set(seen)
     # Two blocks, each with an attention.
     assert seen.count("softmax") == (4 if recompute else 2)
 
@@ -188,4 +193,4 @@ def test_functions_are_compiled_in_long_bfloat16_runs(
     dtype, use_xla, steps, expected
 ):
     config = types.SimpleNamespace(precision=dtype, use_xla=use_xla)
-    assert assembly.compiles_parts(config, steps) == expected
+    assert assembly.compiles_functions(config, steps) == expected
