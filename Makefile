@@ -1,4 +1,5 @@
 # make install   creates .venv with all requirements of the commands
+# make install-tpu  the same with TensorFlow for Cloud TPUs
 # make test      runs formatting checks, lint and the tests
 # make test-all  runs the same and the slow proofs
 # make demo      runs the complete path on a small corpus, in minutes
@@ -11,7 +12,7 @@ WORKERS ?= 2
 DEMO_DIR ?= demo_output
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: install install-dev test test-all lint format demo clean
+.PHONY: install install-tpu install-dev test test-all lint format demo clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -26,6 +27,13 @@ $(VENV)/.installed: requirements.txt
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-dev.txt
 	@touch $@
+
+# TensorFlow for TPUs replaces TensorFlow; pip would install both.
+install-tpu: requirements.txt requirements-tpu.txt
+	$(PYTHON) -m venv $(VENV)
+	grep -v '^tensor' requirements.txt > $(VENV)/requirements-without-tensorflow.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(VENV)/requirements-without-tensorflow.txt -r requirements-tpu.txt
+	@touch $(VENV)/.installed
 
 lint: install-dev
 	$(BIN)/ruff check .

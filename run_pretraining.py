@@ -104,12 +104,6 @@ class PretrainingConfig(run_config.RunConfig):
         0,
         affects="execution",
     )
-    peak_tflops: float | None = field(
-        "Peak TFLOPS of one device, to report the utilization of hardware "
-        "that is not known.",
-        None,
-        affects="execution",
-    )
 
     def __post_init__(self):
         """Refuses contradictory flags."""
@@ -127,7 +121,6 @@ class PretrainingConfig(run_config.RunConfig):
             run_config.require(self, name, minimum=1)
         for name in ("num_warmup_steps", "eval_every_steps"):
             run_config.require(self, name, minimum=0)
-        run_config.require_positive(self, "peak_tflops")
         if self.phases and self.max_train_hours:
             raise ValueError("--max_train_hours: not together with --phases")
 

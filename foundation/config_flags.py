@@ -20,7 +20,10 @@ imported. A user's error ends as one line on stderr and exit code 2.
 
 import contextlib
 import dataclasses
+import errno
 import logging as std_logging
+import math
+import operator
 import os
 import re
 import sys
@@ -52,6 +55,35 @@ _DEFINE = {
 #   execution   devices, saving, logging: named in a warning
 #   nothing     not compared
 Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
+# Errors of the system that a file or a disk of the user causes; those in
+# _WITHOUT_PATH also where the error names no file.
+_WITHOUT_PATH = {
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EPIPE,
+    errno.EROFS,
+    errno.ESTALE,
+}
+_WITH_PATH = _WITHOUT_PATH | {
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.ENXIO,
+    errno.EPERM,
+}
+# The project's own files and Python's: if one is missing, this is a defect.
+_OURS = tuple(
+    os.path.join(os.path.realpath(folder), "")
+    for folder in (os.path.dirname(os.path.dirname(__file__)), sys.prefix)
+)
+_CODE = (".py", ".pyc", ".so", ".html", ".css", ".js")
 # What tf.io.gfile and the checkpoint readers raise for the user's files.
 _TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
 # The texts of other OpErrors for the user's files.
@@ -62,12 +94,45 @@ _TENSORFLOW_FILE_TEXTS = (
 )
 
 
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "at_least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "at_most": ("at most", operator.le),
+    "below": ("below", operator.lt),
+}
+
+
 def field(
-    help: str, default: Any = REQUIRED, *, affects: Effect = "nothing"
+    help: str,
+    default: Any = REQUIRED,
+    *,
+    affects: Effect = "nothing",
+    **bounds: float,
 ) -> Any:
-    """Declares one flag; without a default the flag is required."""
-    metadata = {"help": help, "affects": affects}
+    """Declares one flag.
+
+    Args:
+      help: one or two sentences.
+      default: the value without the flag; a flag without a default is required.
+      affects: see Effect.
+      **bounds: at_least, above, at_most or below; see check_bounds.
+    """
+    metadata = {"help": help, "affects": affects, "bounds": bounds}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def check_bounds(config: Any) -> None:
+    """Raises ValueError for a number that is not finite or out of bounds."""
+    for flag in dataclasses.fields(config):
+        value, bounds = getattr(config, flag.name), flag.metadata["bounds"]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"--{flag.name}={value}: must be a finite number")
+        checks = [(*_BOUNDS[name], bound) for name, bound in bounds.items()]
+        if value is not None and not all(
+            is_good(value, bound) for _, is_good, bound in checks
+        ):
+            wanted = " and ".join(f"{text} {x:g}" for text, _, x in checks)
+            raise ValueError(f"--{flag.name}={value}: must be {wanted}")
 
 
 def affecting(config: Any, *effects: Effect) -> dict[str, Any]:
@@ -258,8 +323,14 @@ def _print_help(
 
 
 def _is_file_error(error: Exception) -> bool:
+    """Returns whether a file of the user is the cause of an error."""
     if isinstance(error, OSError):
-        return True
+        path = error.filename
+        if not isinstance(path, str):
+            return error.errno in _WITHOUT_PATH
+        is_ours = os.path.realpath(path).startswith(_OURS)
+        is_code = is_ours and path.endswith(_CODE)
+        return error.errno in _WITH_PATH and not is_code
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return False

@@ -17,7 +17,7 @@ from absl import logging
 from tensorflow.python.framework import config as tf_config
 
 from data import length_groups
-from foundation import config_flags, file_system
+from foundation import config_flags, errors, file_system
 from jobs import run_config
 from training import (
     clock,
@@ -31,8 +31,10 @@ from training import (
 from training import strategy as strategy_lib
 from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 
-# In shorter runs, compiling parts of a step takes longer than it saves.
+# In shorter runs, compiling functions takes longer than it saves.
 _LEAST_STEPS = 200
+# Lines of metrics in a run, if it is not so long that it gets more.
+_LINES, _MOST_STEPS_PER_LINE = 50, 100
 
 
 def make_strategy(
@@ -48,16 +50,18 @@ def make_strategy(
     Raises:
       InputError: a device is missing, or the directory is not shared.
     """
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
     strategy = strategy_lib.create(
-        config.strategy,
+        "tpu" if config.use_tpu else config.strategy,
         one_machine=output_dir is None,
-        use_tpu=config.use_tpu,
-        tpu_name=config.tpu_name,
-        tpu_zone=config.tpu_zone,
-        gcp_project=config.gcp_project,
-        master=config.master,
-        num_tpu_cores=config.num_tpu_cores,
         num_replicas=config.num_replicas,
+        tpu=strategy_lib.Tpu(
+            config.tpu_name or config.master,
+            config.tpu_zone,
+            config.gcp_project,
+            config.num_tpu_cores,
+        ),
     )
     if output_dir is not None:
         strategy_lib.check_shared_folder(strategy, output_dir)
@@ -119,7 +123,7 @@ def write_run_config(
     config: run_config.RunConfig, strategy: tf.distribute.Strategy
 ) -> None:
     """Writes the flags into output_dir, if this is the chief."""
-    if is_chief(strategy):
+    if is_chief(strategy) and not config.dry_run:
         config_flags.write_run_config(config, config.output_dir)
 
 
@@ -185,7 +189,6 @@ def make_learner(
     strategy: tf.distribute.Strategy,
     num_train_steps: int,
     num_warmup_steps: int,
-    bias_correction: bool | None = None,
     rate_multiplier: Callable[[str], float] | None = None,
 ) -> step.Learner:
     """Makes the optimizer and its schedule, the loss scale and the clock.
@@ -197,41 +200,81 @@ def make_learner(
       strategy: the devices.
       num_train_steps: of all phases.
       num_warmup_steps: in which the learning rate rises.
-      bias_correction: None for the optimizer's default.
       rate_multiplier: maps a variable's path to a factor on its learning rate.
+
+    Raises:
+      InputError: the model has not so many layers to freeze.
     """
-    rule = {"adamw": optimizers.AdamW, "lamb": optimizers.Lamb}[
-        config.optimizer
-    ]
-    given = {}
-    if bias_correction is not None:
-        given["bias_correction"] = bias_correction
+    rule: optimizers.AdamW | optimizers.Lamb
+    given = {
+        "weight_decay": config.weight_decay_rate,
+        "beta_1": config.adam_beta_1,
+        "beta_2": config.adam_beta_2,
+        "epsilon": config.adam_epsilon,
+    }
+    if config.optimizer == "lamb":
+        excluded = config.lamb_exclude_bias_and_norm
+        rule = optimizers.Lamb(
+            no_adaptation=optimizers.NO_DECAY if excluded else None, **given
+        )
+    else:
+        rule = optimizers.AdamW(bias_correction=config.bias_correction, **given)
+    decay = {
+        "peak": config.learning_rate,
+        "decay": config.lr_decay,
+        "power": config.lr_decay_power,
+    }
     is_float16 = precision.choose(config.precision) == "float16"
     run_clock: clock.Clock | None = None
     with strategy.scope():
         if config.max_train_hours is None:
             schedule = optimizers.WarmupDecay(
-                peak=config.learning_rate,
                 num_train_steps=num_train_steps,
                 num_warmup_steps=num_warmup_steps,
+                **decay,
             )
         else:
             run_clock = clock.Clock(
                 config.max_train_hours * 3600, num_train_steps
             )
             schedule = clock.TimedDecay(
-                peak=config.learning_rate,
                 warmup=num_warmup_steps / num_train_steps,
                 clock=run_clock,
+                **decay,
             )
         optimizer = optimizers.Optimizer(
-            rule(**given),
-            model.trainable_variables,
+            rule,
+            trained_variables(config, model),
             schedule,
+            clip_norm=config.clip_norm or None,
             rate_multiplier=rate_multiplier,
+            ema_decay=config.ema_decay,
         )
         loss_scale = precision.LossScale() if is_float16 else None
     return step.Learner(task, model, optimizer, loss_scale, run_clock)
+
+
+def trained_variables(config: run_config.RunConfig, model: Any) -> list[Any]:
+    """Returns the variables of a model that are not frozen by flags.
+
+    Raises:
+      InputError: the model has not so many layers, or no embeddings.
+    """
+    frozen = [f"bert/encoder/layer_{i}/" for i in range(config.freeze_layers)]
+    frozen += ["bert/embeddings/"] if config.freeze_embeddings else []
+    paths = [variable.path for variable in model.trainable_variables]
+    for scope in frozen:
+        if not any(path.startswith(scope) for path in paths):
+            flag = "freeze_layers" if "layer_" in scope else "freeze_embeddings"
+            value = getattr(config, flag)
+            raise errors.InputError(
+                f"--{flag}={value}: the model has no {scope[:-1]}"
+            )
+    return [
+        variable
+        for variable in model.trainable_variables
+        if not variable.path.startswith(tuple(frozen))
+    ]
 
 
 def loop_options(
@@ -242,18 +285,22 @@ def loop_options(
     settings: loop.Settings,
 ) -> loop.Options:
     """Returns how the loop carries out a run of so many steps."""
+    log_every = min(max(num_train_steps // _LINES, 1), _MOST_STEPS_PER_LINE)
     return loop.Options(
         output_dir=config.output_dir,
         seed=config.random_seed,
         num_accumulation_steps=config.gradient_accumulation_steps,
         iterations_per_loop=config.iterations_per_loop,
-        log_every=config.log_every_steps,
+        log_every=config.log_every_steps or log_every,
         save_checkpoints_steps=config.save_checkpoints_steps,
         keep_checkpoint_max=config.keep_checkpoint_max,
         selection=selection,
         jit_compile=uses_xla(config),
         compile_functions=compiles_functions(config, num_train_steps),
+        profile_steps=config.profile_range,
         settings=settings,
+        is_dry=config.dry_run,
+        peak_tflops=config.peak_tflops,
     )
 
 

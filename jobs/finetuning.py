@@ -285,7 +285,6 @@ def train_epochs(
         strategy=job.strategy,
         num_train_steps=num_steps,
         num_warmup_steps=int(num_steps * config.warmup_proportion),
-        bias_correction=config.bias_correction or None,
         rate_multiplier=rate_multiplier,
     )
     loop.train(

@@ -9,7 +9,7 @@ Names and defaults are google-research/bert's where it has them.
 """
 
 import dataclasses
-import math
+import re
 from typing import Any, Literal
 
 from foundation import config_flags
@@ -46,7 +46,10 @@ class DeviceConfig:
         "The same as --strategy=tpu.", False, affects="execution"
     )
     tpu_name: str | None = field(
-        "The TPU's name or grpc:// address.", None, affects="execution"
+        "The TPU's name or grpc:// address, or local for one of this machine; "
+        "by default the environment variable TPU_NAME.",
+        None,
+        affects="execution",
     )
     tpu_zone: str | None = field("The TPU's zone.", None, affects="execution")
     gcp_project: str | None = field(
@@ -57,6 +60,12 @@ class DeviceConfig:
     )
     num_tpu_cores: int = field(
         "Number of cores of the TPU.", 8, affects="execution"
+    )
+    deterministic: bool = field(
+        "Use deterministic operations only: a GPU then repeats a run exactly, "
+        "but is slower. A CPU is exact without it.",
+        False,
+        affects="execution",
     )
 
 
@@ -71,15 +80,84 @@ class RunConfig(DeviceConfig):
         affects="result",
     )
     learning_rate: float = field("Peak learning rate.", 5e-5, affects="result")
+    lr_decay: Literal["linear", "polynomial", "cosine", "constant"] = field(
+        "Decay of the learning rate after the warm-up.",
+        "linear",
+        affects="result",
+    )
+    lr_decay_power: float = field(
+        "Power of --lr_decay=polynomial.", 1.0, affects="result", above=0
+    )
     optimizer: Literal["adamw", "lamb"] = field(
         "adamw is google-research/bert's; lamb is for very large batches.",
         "adamw",
         affects="result",
     )
+    weight_decay_rate: float = field(
+        "Weight decay, of all weights but biases and LayerNorm.",
+        0.01,
+        affects="result",
+        at_least=0,
+    )
+    adam_beta_1: float = field(
+        "Decay of the mean of the gradients.",
+        0.9,
+        affects="result",
+        at_least=0,
+        below=1,
+    )
+    adam_beta_2: float = field(
+        "Decay of the mean of the squared gradients.",
+        0.999,
+        affects="result",
+        at_least=0,
+        below=1,
+    )
+    adam_epsilon: float = field(
+        "Added to the root of the mean of the squared gradients.",
+        1e-6,
+        affects="result",
+        above=0,
+    )
+    bias_correction: bool = field(
+        "Correct the bias of AdamW's moments; google-research/bert does not.",
+        False,
+        affects="result",
+    )
+    lamb_exclude_bias_and_norm: bool = field(
+        "Do not adapt LAMB's rate for biases and LayerNorm, as its authors' "
+        "code does.",
+        False,
+        affects="result",
+    )
+    clip_norm: float = field(
+        "Largest norm of the gradients of a step; 0 for no limit.",
+        1.0,
+        affects="result",
+        at_least=0,
+    )
+    ema_decay: float | None = field(
+        "Decay of a moving average of the weights, e.g. 0.999; evaluations and "
+        "the model of the run use the averages.",
+        None,
+        affects="result",
+        above=0,
+        below=1,
+    )
+    freeze_embeddings: bool = field(
+        "Keep the embeddings as they are.", False, affects="result"
+    )
+    freeze_layers: int = field(
+        "Number of lowest layers to keep as they are, like the embeddings.",
+        0,
+        affects="result",
+        at_least=0,
+    )
     gradient_accumulation_steps: int = field(
         "Number of parts in which a batch is computed, to save memory.",
         1,
         affects="result",
+        at_least=1,
     )
     random_seed: int = field(
         "Seed of weights, dropout and the order of the records.",
@@ -92,10 +170,10 @@ class RunConfig(DeviceConfig):
         affects="execution",
     )
     save_checkpoints_steps: int = field(
-        "Steps between checkpoints.", 1000, affects="execution"
+        "Steps between checkpoints.", 1000, affects="execution", at_least=1
     )
     keep_checkpoint_max: int = field(
-        "Number of checkpoints to keep.", 5, affects="execution"
+        "Number of checkpoints to keep.", 5, affects="execution", at_least=1
     )
     allow_changed_data: bool = field(
         "Resume a run although its batch size, seed, input or development set "
@@ -104,31 +182,46 @@ class RunConfig(DeviceConfig):
     )
     max_train_hours: float | None = field(
         "Hours after which a run ends, each run of a grid; the learning rate "
-        "then reaches 0, or after all steps if that is earlier.",
+        "then reaches the end of its decay, or after all steps if that is "
+        "earlier.",
         None,
         affects="result",
+        above=0,
     )
-    log_every_steps: int = field(
-        "Steps between lines of metrics.", 100, affects="execution"
+    log_every_steps: int | None = field(
+        "Steps between lines of metrics; by default a fiftieth of the run, at "
+        "most 100.",
+        None,
+        affects="execution",
+        at_least=1,
     )
     iterations_per_loop: int = field(
-        "Maximum number of steps per call of the device.", 1000
+        "Maximum number of steps per call of the device.", 1000, at_least=1
+    )
+    profile_steps: str | None = field(
+        "Steps A:B of which to write a profile for TensorBoard.", None
+    )
+
+    peak_tflops: float | None = field(
+        "Peak TFLOPS of one device, to report the utilization of hardware "
+        "that is not known, and the time in a dry run.",
+        None,
+        affects="execution",
+        above=0,
+    )
+    dry_run: bool = field(
+        "Instead of training, check all inputs and report the cost: memory, "
+        "operations, a batch size that fits, and hours.",
+        False,
     )
 
     def __post_init__(self):
         """Refuses invalid values."""
         if not self.output_dir:
             raise ValueError("--output_dir is empty")
-        for name in (
-            "gradient_accumulation_steps",
-            "save_checkpoints_steps",
-            "keep_checkpoint_max",
-            "log_every_steps",
-            "iterations_per_loop",
-        ):
-            require(self, name, minimum=1)
+        config_flags.check_bounds(self)
         self.check_learning_rate()
-        require_positive(self, "max_train_hours")
+        _ = self.profile_range
 
     def check_learning_rate(self) -> None:
         """Refuses an invalid learning rate."""
@@ -138,19 +231,25 @@ class RunConfig(DeviceConfig):
                 "0 and 1"
             )
 
+    @property
+    def profile_range(self) -> tuple[int, int] | None:
+        """The steps of --profile_steps."""
+        if self.profile_steps is None:
+            return None
+        found = re.fullmatch(r"(\d+):(\d+)", self.profile_steps)
+        if not found or not int(found[1]) < int(found[2]):
+            raise ValueError(
+                f"--profile_steps={self.profile_steps}: must be A:B, two steps "
+                "with A < B"
+            )
+        return int(found[1]), int(found[2])
+
 
 def require(config: Any, name: str, *, minimum: int) -> None:
     """Refuses a number below its minimum, naming the flag."""
     value = getattr(config, name)
     if value is not None and value < minimum:
         raise ValueError(f"--{name}={value}: must be at least {minimum}")
-
-
-def require_positive(config: Any, name: str) -> None:
-    """Refuses a number that is not above 0, naming the flag."""
-    value = getattr(config, name)
-    if value is not None and not value > 0:
-        raise ValueError(f"--{name}={value}: must be above 0")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,10 +272,12 @@ class EncoderConfig:
         None,
         affects="records",
     )
+    # Room for [CLS], a token, [SEP].
     max_seq_length: int = field(
         "Maximum number of tokens; longer texts are cut.",
         128,
         affects="records",
+        at_least=3,
     )
     group_by_length: bool = field(
         "Put texts of similar length into a batch, to save padding.",
@@ -192,10 +293,13 @@ class FinetuningConfig(RunConfig, EncoderConfig):
     do_train: bool = field("Whether to train.", False)
     do_predict: bool = field("Whether to predict the test set.", False)
     train_batch_size: int = field(
-        "Examples per training step, over all replicas.", 32, affects="records"
+        "Examples per training step, over all replicas.",
+        32,
+        affects="records",
+        at_least=1,
     )
     predict_batch_size: int = field(
-        "Examples per prediction batch, over all replicas.", 8
+        "Examples per prediction batch, over all replicas.", 8, at_least=1
     )
     learning_rate: str = field(
         "Peak learning rate. Several, as in 5e-5,3e-5, make a grid; the model "
@@ -207,14 +311,20 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         "Number of runs with each learning rate; their seeds count up from "
         "--random_seed.",
         1,
+        at_least=1,
     )
     num_train_epochs: float = field(
-        "Number of passes over the training set.", 3.0, affects="result"
+        "Number of passes over the training set.",
+        3.0,
+        affects="result",
+        above=0,
     )
     warmup_proportion: float = field(
         "Fraction of the steps in which the learning rate rises.",
         0.1,
         affects="result",
+        at_least=0,
+        below=1,
     )
     write_records: bool = field(
         "Keep the tokenized examples as TFRecords in --output_dir, for later "
@@ -225,27 +335,27 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         "Steps between evaluations while training; 0 for none.",
         0,
         affects="result",
+        at_least=0,
     )
     early_stopping_patience: int = field(
         "End after this number of evaluations without improvement, and keep "
         "the best model; 0 for no early end. Needs --eval_every_steps.",
         0,
         affects="result",
-    )
-    bias_correction: bool = field(
-        "Correct the bias of AdamW's moments; google-research/bert does not.",
-        False,
-        affects="result",
+        at_least=0,
     )
     layer_decay: float = field(
         "Factor between the learning rates of a layer and the one above it.",
         1.0,
         affects="result",
+        above=0,
+        at_most=1,
     )
     reinit_layers: int = field(
         "Number of top layers that start with random weights, like the pooler.",
         0,
         affects="result",
+        at_least=0,
     )
     bilstm_size: int | None = field(
         "Units in each direction of a BiLSTM between encoder and head, as in "
@@ -253,40 +363,14 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         "usually none.",
         None,
         affects="result",
+        at_least=0,
     )
 
     def __post_init__(self):
         """Refuses invalid or contradictory values."""
         super().__post_init__()
-        for name in ("train_batch_size", "predict_batch_size", "num_seeds"):
-            require(self, name, minimum=1)
-        for name in (
-            "eval_every_steps",
-            "early_stopping_patience",
-            "reinit_layers",
-        ):
-            require(self, name, minimum=0)
-        if self.bilstm_size is not None:
-            require(self, "bilstm_size", minimum=0)
-        # Room for [CLS], a token, [SEP].
-        require(self, "max_seq_length", minimum=3)
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"--{f.name}={value}: must be a finite number")
-        if not self.num_train_epochs > 0:
-            raise ValueError(
-                f"--num_train_epochs={self.num_train_epochs}: must be above 0"
-            )
-        if not 0 <= self.warmup_proportion < 1:
-            raise ValueError(
-                f"--warmup_proportion={self.warmup_proportion}: must be at "
-                "least 0 and below 1"
-            )
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(
-                f"--layer_decay={self.layer_decay}: must be above 0, at most 1"
-            )
+        if self.dry_run:  # Which writes nothing.
+            object.__setattr__(self, "write_records", False)
         if self.is_grid and not self.do_train:
             raise ValueError("a grid of runs needs --do_train")
         if self.early_stopping_patience and not self.eval_every_steps:

@@ -11,12 +11,11 @@ exact form. A `BertConfig` has the released names, and calls the exact form
 """
 
 import dataclasses
-import json
 import os
 
 from absl import logging
 
-from foundation import errors
+from foundation import errors, file_system
 
 # https://github.com/google-research/bert/blob/master/modeling.py#L370
 LAYER_NORM_EPSILON = 1e-12
@@ -68,8 +67,7 @@ class BertConfig:
     def __post_init__(self):
         """Raises InputError for values that are invalid."""
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            _check_value(field.name, field.type, value)
+            _check_value(field, getattr(self, field.name))
         if self.hidden_size % self.num_attention_heads:
             raise errors.InputError(
                 f"hidden_size {self.hidden_size} is not a multiple of "
@@ -81,16 +79,9 @@ class BertConfig:
                 f"hidden_act {self.hidden_act!r} is none of: {known}"
             )
 
-    @property
-    def head_size(self) -> int:
-        """The width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
-
     @classmethod
     def from_dict(cls, values: dict) -> "BertConfig":
         """Reads the released form; ignores other keys with a warning."""
-        if not isinstance(values, dict):
-            raise errors.InputError("a BERT config must be a JSON object")
         names = [field.name for field in dataclasses.fields(cls)]
         ignored = [
             key
@@ -106,8 +97,6 @@ class BertConfig:
     @classmethod
     def from_hugging_face(cls, values: dict) -> "BertConfig":
         """Reads the form of a Hugging Face config.json."""
-        if not isinstance(values, dict):
-            raise errors.InputError("a BERT config must be a JSON object")
         for key, expected in _HUGGING_FACE_FIXED.items():
             if values.get(key, expected) not in (expected, None):
                 raise errors.InputError(
@@ -127,11 +116,15 @@ class BertConfig:
     def from_json_file(cls, path: str | os.PathLike) -> "BertConfig":
         """Reads either form; a file named config.json is Hugging Face's."""
         path = os.fspath(path)
-        values = read_json(path)
-        hugging_face = os.path.basename(path) == "config.json" or (
-            isinstance(values, dict) and "model_type" in values
+        values = file_system.read_json(path)
+        if not isinstance(values, dict):
+            raise errors.InputError(
+                f"{path}: a BERT config must be a JSON object"
+            )
+        is_hugging_face = (
+            os.path.basename(path) == "config.json" or "model_type" in values
         )
-        read = cls.from_hugging_face if hugging_face else cls.from_dict
+        read = cls.from_hugging_face if is_hugging_face else cls.from_dict
         try:
             return read(values)
         except errors.InputError as error:
@@ -151,26 +144,17 @@ class BertConfig:
         }
 
 
-def read_json(path: str) -> object:
-    """Reads a JSON file; raises InputError if it is not JSON."""
-    with open(path, "rb") as file:
-        content = file.read()
-    try:
-        return json.loads(content.decode("utf-8"))
-    except ValueError as error:
-        raise errors.InputError(f"{path}: not JSON ({error})") from error
-
-
-def _check_value(name: str, kind: type, value: object) -> None:
+def _check_value(field: dataclasses.Field, value: object) -> None:
     """Raises InputError unless a value fits the type of its field."""
-    if kind is int:
+    if field.type is int:
         good = type(value) is int and value >= 1
         wanted = "a positive whole number"
-    elif kind is float:
-        number = isinstance(value, (int, float)) and type(value) is not bool
-        good = number and 0 <= value < 1
+    elif field.type is float:
+        good = type(value) in (int, float) and 0 <= value < 1
         wanted = "a number from 0 up to, not including, 1"
     else:
         good, wanted = isinstance(value, str), "a word"
     if not good:
-        raise errors.InputError(f"{name} is {value!r}; it must be {wanted}")
+        raise errors.InputError(
+            f"{field.name} is {value!r}; it must be {wanted}"
+        )

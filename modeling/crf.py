@@ -6,6 +6,7 @@ sentences, or a part of one; each sentence is a separate chain, and only its
 real first and last word get the scores `start` and `end`.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -25,16 +26,11 @@ _FORBIDDEN = -1e4
 
 
 class Scores(NamedTuple):
-    """The scores of tag sequences.
+    """The scores of tag sequences."""
 
-    transitions: [C, C], of a column's tag after a row's.
-    start: [C], of a sentence's first tag.
-    end: [C], of its last tag.
-    """
-
-    transitions: Any
-    start: Any
-    end: Any
+    transitions: Any  # [C, C], of a column's tag after a row's.
+    start: Any  # [C], of a sentence's first tag.
+    end: Any  # [C], of its last tag.
 
 
 class CrfTaggingModel(keras.Model):
@@ -92,21 +88,15 @@ class CrfTaggingModel(keras.Model):
     def scores(self) -> Scores:
         """The scores as NumPy arrays."""
         learned = map(ops.convert_to_numpy, self.learned)
-        return Scores(
-            *(
-                np.where(is_forbidden, np.float32(_FORBIDDEN), RATE * x)
-                for x, is_forbidden in zip(
-                    learned, self._forbidden, strict=True
-                )
-            )
-        )
+        pairs = zip(learned, self._forbidden, strict=True)
+        low = np.float32(_FORBIDDEN)
+        return Scores(*(np.where(bad, low, RATE * x) for x, bad in pairs))
 
     def set_scores(self, scores: Scores) -> None:
         """Sets the scores, except the forbidden ones."""
-        for variable, values, is_forbidden in zip(
-            self.learned, scores, self._forbidden, strict=True
-        ):
-            variable.assign(np.where(is_forbidden, 0.0, values) / RATE)
+        found = zip(self.learned, scores, self._forbidden, strict=True)
+        for variable, values, bad in found:
+            variable.assign(np.where(bad, 0.0, values) / RATE)
 
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to logits float32 [B, S, C]."""
@@ -129,36 +119,26 @@ class CrfTaggingModel(keras.Model):
         flags = [is_word, boundaries % 2 == BEGINS, boundaries >= ENDS]
         flags = [ops.cast(flag, "float32")[..., None] for flag in flags]
         x = ops.concatenate([logits, tags, *flags], axis=-1)  # [B, S, 2 C + 3]
-        losses = self._negative_log_likelihood(x)
-        return Weighted(ops.sum(losses), ops.sum(flags[0]))
-
-    def _negative_log_likelihood(self, x):
-        """Maps [B, S, 2 C + 3] to the rows' losses, [B, 1]."""
-        scores = self._score_tensors()
-        batch, _, width = ops.shape(x)
-        nothing = ops.zeros((batch, (width - 3) // 2))
-        zero = ops.zeros((batch, 1))
-
-        def step(state, inputs):
-            return _step(scores, state, inputs)
-
+        step = functools.partial(_step, self._score_tensors())
+        nothing, zero = (
+            ops.zeros_like(x[:, 0, :size]) for size in (classes, 1)
+        )
         start = (nothing, nothing, zero, zero)
         alpha, _, loss, is_open = lstm.last_state(step, start, x)
         # A sentence that the row does not end may continue in any way.
-        return loss + is_open * ops.logsumexp(alpha, axis=1, keepdims=True)
+        loss += is_open * ops.logsumexp(alpha, axis=1, keepdims=True)
+        return Weighted(ops.sum(loss), ops.sum(flags[0]))
 
     def _score_tensors(self) -> Scores:
         """Returns the scores; their gradients are those of the variables."""
         found = []
-        for variable, is_forbidden in zip(
-            self.learned, self._forbidden, strict=True
-        ):
+        for variable, bad in zip(self.learned, self._forbidden, strict=True):
             x = ops.convert_to_tensor(variable)
             # RATE * x with the gradient of x: a gradient RATE times as large
             # would dominate the norm by which all gradients are clipped.
             x = x + ops.stop_gradient((RATE - 1.0) * x)
-            is_forbidden = ops.convert_to_tensor(is_forbidden)
-            found.append(ops.where(is_forbidden, _FORBIDDEN, x))
+            bad = ops.convert_to_tensor(bad)
+            found.append(ops.where(bad, _FORBIDDEN, x))
         return Scores(*found)
 
 

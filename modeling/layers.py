@@ -36,22 +36,12 @@ from modeling.config import LAYER_NORM_EPSILON, BertConfig
 HIDDEN_BIAS = -10000.0
 
 
-def gelu(x):
-    """Computes the tanh approximation of GELU, as released.
-
-    https://github.com/google-research/bert/blob/master/modeling.py#L264
-    """
-    return ops.gelu(x, approximate=True)
-
-
-def gelu_erf(x):
-    """Computes x * Phi(x) exactly: "gelu" in transformers."""
-    return ops.gelu(x, approximate=False)
-
-
 ACTIVATIONS = {
-    "gelu": gelu,
-    "gelu_erf": gelu_erf,
+    # The tanh approximation, as released:
+    # https://github.com/google-research/bert/blob/master/modeling.py#L264
+    "gelu": lambda x: ops.gelu(x, approximate=True),
+    # x * Phi(x) exactly: "gelu" in transformers.
+    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
     "relu": ops.relu,
     "tanh": ops.tanh,
     "linear": lambda x: x,
@@ -60,16 +50,7 @@ ACTIVATIONS = {
 
 @replacement.replaceable
 def add_bias(x, bias, *, activation: str = "linear"):
-    """Computes activation(x + bias).
-
-    Args:
-        x: float [..., O].
-        bias: float32 [O].
-        activation: a name in ACTIVATIONS.
-
-    Returns:
-        Like x.
-    """
+    """Computes activation(x + bias) of float [..., O] and float32 [O]."""
     # Not `+`: TensorFlow fuses the BiasAdd of ops.add with a matrix product.
     return ACTIVATIONS[activation](ops.add(x, ops.cast(bias, x.dtype)))
 
@@ -83,9 +64,6 @@ def layer_norm(x, gamma, beta, *, epsilon: float):
         gamma: float32 [H], the scale.
         beta: float32 [H], the shift.
         epsilon: is added to the variance.
-
-    Returns:
-        Like x.
     """
     wide = ops.cast(x, "float32")
     centered = wide - ops.mean(wide, axis=-1, keepdims=True)
@@ -106,9 +84,6 @@ def residual_norm(x, y, gamma, beta, is_kept, *, rate: float, epsilon: float):
         is_kept: bool like x, or None without dropout; see dropout.draw.
         rate: of dropout.
         epsilon: of LayerNorm.
-
-    Returns:
-        Like x.
     """
     x = x + dropout.keep(y, is_kept, rate=rate)
     return layer_norm(x, gamma, beta, epsilon=epsilon)
@@ -121,9 +96,6 @@ def softmax(scores, attention_bias):
     Args:
         scores: float [B, N, Q, S].
         attention_bias: float32 [B, 1, 1 or Q, S].
-
-    Returns:
-        Like scores.
     """
     wide = ops.cast(scores, "float32") + attention_bias
     return ops.cast(ops.softmax(wide, axis=-1), scores.dtype)
@@ -189,15 +161,7 @@ def attention_bias(
 
 
 def gather(x, positions):
-    """Selects positions of each sequence.
-
-    Args:
-        x: any dtype, [B, S] or [B, S, H].
-        positions: int32 or int64 [B, Q], in any order.
-
-    Returns:
-        [B, Q] or [B, Q, H].
-    """
+    """Selects positions, integers [B, Q], of x [B, S] or [B, S, H]."""
     batch, length = ops.shape(x)[:2]
     offsets = ops.arange(batch, dtype="int32") * length
     rows = ops.reshape(x, (-1, *ops.shape(x)[2:]))

@@ -28,15 +28,12 @@ class Weighted(NamedTuple):
 
 
 def masked_lm(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
-    """Computes the loss of the masked tokens.
+    """Computes the cross-entropy of the masked tokens.
 
     Args:
         logits: float [B, P, V].
         masked_lm_ids: int32 [B, P].
         masked_lm_weights: float32 [B, P].
-
-    Returns:
-        Cross-entropy over the masked positions.
     """
     loss = _cross_entropy(logits, masked_lm_ids)
     return _weighted(loss, masked_lm_weights, MASKED_LM_EPSILON)
@@ -48,15 +45,12 @@ def masked_lm_accuracy(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
 
 
 def next_sentence(logits, next_sentence_labels, weights=None) -> Weighted:
-    """Computes the loss of the next-sentence predictions.
+    """Computes the cross-entropy of the next-sentence predictions.
 
     Args:
         logits: float [B, 2], or [B, M, 2] with M pairs in a row.
         next_sentence_labels: int32 [B, 1] or [B], or [B, M].
         weights: float [B] (or [B, M]), or None if all count.
-
-    Returns:
-        Cross-entropy over the pairs.
     """
     labels = ops.reshape(next_sentence_labels, ops.shape(logits)[:-1])
     return _weighted(_cross_entropy(logits, labels), weights)
@@ -71,15 +65,12 @@ def next_sentence_accuracy(
 
 
 def left_to_right(logits, input_ids, input_mask) -> Weighted:
-    """Computes the loss of predicting each next token.
+    """Computes the cross-entropy of all real tokens but the first of each row.
 
     Args:
         logits: float [B, S, V]; those at position i predict token i + 1.
         input_ids: int32 [B, S], without masks.
         input_mask: int32 [B, S].
-
-    Returns:
-        Cross-entropy over all real tokens but the first of each row.
     """
     loss = _cross_entropy(logits[:, :-1], input_ids[:, 1:])
     return _weighted(loss, input_mask[:, 1:], MASKED_LM_EPSILON)
@@ -92,15 +83,12 @@ def left_to_right_accuracy(logits, input_ids, input_mask) -> Weighted:
 
 
 def classification(logits, label_ids, weights=None) -> Weighted:
-    """Computes the loss of one class per example, or of one of K choices.
+    """Computes the cross-entropy of the examples' classes, or of K choices.
 
     Args:
         logits: float [B, C].
         label_ids: int32 [B].
         weights: float or int [B] (is_real_example), or None.
-
-    Returns:
-        Cross-entropy over the examples.
     """
     return _weighted(_cross_entropy(logits, label_ids), weights)
 
@@ -111,43 +99,36 @@ def classification_accuracy(logits, label_ids, weights=None) -> Weighted:
 
 
 def regression(logits, label_ids, weights=None) -> Weighted:
-    """Computes the loss of one value per example.
+    """Computes the squared error of one value per example.
 
     Args:
         logits: float [B, 1].
         label_ids: float32 [B].
         weights: float or int [B], or None.
-
-    Returns:
-        Squared error over the examples.
     """
     error = ops.cast(logits[:, 0], "float32") - label_ids
     return _weighted(ops.square(error), weights)
 
 
 def multi_label(logits, label_ids, weights=None) -> Weighted:
-    """Computes the loss of C independent labels per example.
+    """Computes the binary cross-entropy, averaged over classes, of examples.
 
     Args:
         logits: float [B, C].
         label_ids: int or float [B, C], 0 or 1.
         weights: float or int [B], or None.
-
-    Returns:
-        Binary cross-entropy, averaged over classes, over the examples.
     """
-    loss = ops.binary_crossentropy(
-        ops.cast(label_ids, "float32"),
-        ops.cast(logits, "float32"),
-        from_logits=True,
-    )
+    logits, labels = (ops.cast(x, "float32") for x in (logits, label_ids))
+    loss = ops.binary_crossentropy(labels, logits, from_logits=True)
     return _weighted(ops.mean(loss, axis=-1), weights)
 
 
 def span(
     start_logits, end_logits, start_positions, end_positions, weights=None
 ) -> Weighted:
-    """Computes the loss of an answer's start and end.
+    """Computes the mean cross-entropy of the answer's start and end.
+
+    As released, the softmax includes padding.
 
     Args:
         start_logits: float [B, S].
@@ -155,27 +136,18 @@ def span(
         start_positions: int32 [B].
         end_positions: int32 [B].
         weights: float or int [B], or None.
-
-    Returns:
-        The mean of both cross-entropies over the examples. As released, the
-        softmax includes padding.
     """
-    loss = 0.5 * (
-        _cross_entropy(start_logits, start_positions)
-        + _cross_entropy(end_logits, end_positions)
-    )
-    return _weighted(loss, weights)
+    start = _cross_entropy(start_logits, start_positions)
+    end = _cross_entropy(end_logits, end_positions)
+    return _weighted(0.5 * (start + end), weights)
 
 
 def tagging(logits, label_ids) -> Weighted:
-    """Computes the loss of one tag per position.
+    """Computes the cross-entropy of the positions' tags.
 
     Args:
         logits: float [B, S, C].
         label_ids: int32 [B, S], -1 = ignored.
-
-    Returns:
-        Cross-entropy over the positions that are not ignored.
     """
     known = label_ids >= 0
     loss = _cross_entropy(logits, ops.where(known, label_ids, 0))

@@ -31,36 +31,27 @@ def all_outputs(
     Returns:
         float [B, S, size], in the order of the positions.
     """
-    found = _loop(step, start, x, go_backwards=backwards, return_sequences=True)
+    found = _run(step, start, x, go_backwards=backwards, return_sequences=True)
     return ops.flip(found, axis=1) if backwards else found
 
 
 def last_state(step: Step, start: Sequence[Any], x) -> tuple:
     """Returns the state after the last position; see all_outputs."""
-    _, *state = _loop(step, start, x, return_state=True)
+    _, *state = _run(step, start, x, return_state=True)
     return tuple(state)
 
 
-def _loop(step: Step, start: Sequence[Any], x, **options: bool):
-    cell = _Cell(step, start)
-    layer = keras.layers.RNN(cell, dtype=cell.compute_dtype, **options)
-    return layer(x, initial_state=list(start))
-
-
-class _Cell:
-    """The interface of keras.layers.RNN to a step."""
-
-    def __init__(self, step: Step, start: Sequence[Any]):
-        self._step = step
-        self.state_size = [part.shape[-1] for part in start]
-        self.compute_dtype = keras.backend.standardize_dtype(start[0].dtype)
-
-    def call(self, inputs, states):
-        """Returns the first part of the next state, and all its parts."""
-        state = list(self._step(tuple(states), inputs))
+def _run(step: Step, start: Sequence[Any], x, **options: bool):
+    def call(inputs, states):
+        state = list(step(tuple(states), inputs))
         return state[0], state
 
-    __call__ = call
+    # keras.layers.RNN reads these attributes of a cell.
+    call.call = call
+    call.state_size = [part.shape[-1] for part in start]
+    call.compute_dtype = keras.backend.standardize_dtype(start[0].dtype)
+    layer = keras.layers.RNN(call, dtype=call.compute_dtype, **options)
+    return layer(x, initial_state=list(start))
 
 
 class Lstm(keras.layers.Layer):

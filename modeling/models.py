@@ -20,14 +20,11 @@ _ENCODER, _HEAD = 0, 1
 
 
 class PretrainingOutputs(NamedTuple):
-    """The outputs of pre-training.
+    """The outputs of pre-training."""
 
-    masked_lm_logits: float32 [B, P, V], or [B, S, V] without positions.
-    next_sentence_logits: float32 [B, 2] ([B, M, 2] if M positions were given),
-        or None without that head.
-    """
-
+    # float32 [B, P, V], or [B, S, V] without positions.
     masked_lm_logits: Any
+    # float32 [B, 2], [B, M, 2] if M positions were given, None without a head.
     next_sentence_logits: Any
 
 
@@ -102,11 +99,10 @@ class PretrainingModel(keras.Model):
             packed=packed,
             output_positions=features.get("masked_lm_positions"),
         )
-        next_sentence_logits = None
-        if self.next_sentence is not None:
-            next_sentence_logits = self.next_sentence(outputs.pooled_output)
+        head = self.next_sentence
         return PretrainingOutputs(
-            self.masked_lm(outputs.sequence_output), next_sentence_logits
+            self.masked_lm(outputs.sequence_output),
+            None if head is None else head(outputs.pooled_output),
         )
 
 

@@ -24,6 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from foundation import errors, file_system
+from training import optimizers
 
 _PREFIX = "model.ckpt"
 # Names the latest one, for TensorFlow.
@@ -105,7 +106,12 @@ class Checkpoints:
         if not self._is_chief:
             return
         self.wait()
-        tensors = _on_host(step, variables, state)
+        # An update makes a new buffer if the old one is still in use, so what
+        # is on the host already is not copied.
+        with tf.device("CPU:0"):
+            tensors = {name: tf.identity(v) for name, v in variables.items()}
+            tensors["global_step"] = tf.constant(step, tf.int64)
+            tensors[_STATE] = tf.constant(json.dumps(state))
         if self._is_asynchronous:
             self._writing = self._thread.submit(self._write, step, tensors)
         else:
@@ -125,7 +131,13 @@ class Checkpoints:
         if tf.io.gfile.exists(scratch):
             tf.io.gfile.rmtree(scratch)
         tf.io.gfile.makedirs(scratch)
-        _write(_path(scratch, step), tensors)
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=_path(scratch, step),
+                tensor_names=list(tensors),
+                shape_and_slices=[""] * len(tensors),
+                tensors=list(tensors.values()),
+            )
         if tf.io.gfile.exists(prefix + ".index"):
             tf.io.gfile.remove(prefix + ".index")
         for suffix in (_DATA, ".index"):  # The index last: it completes it.
@@ -136,9 +148,18 @@ class Checkpoints:
         self._sweep()
 
     def restore(
-        self, prefix: str, variables: Mapping[str, tf.Variable]
+        self,
+        prefix: str,
+        variables: Mapping[str, tf.Variable],
+        *,
+        averaged: bool = False,
     ) -> tuple[int, dict[str, Any]]:
         """Assigns every variable; returns the step and the host's state.
+
+        Args:
+            prefix: of the checkpoint's files.
+            variables: name -> variable.
+            averaged: whether to assign the averages of weights that have them.
 
         Raises:
             InputError: the checkpoint is of another model or optimizer.
@@ -152,6 +173,13 @@ class Checkpoints:
             # ram://.
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             shapes = reader.get_variable_to_shape_map()
+        if averaged:
+            names = {f"{name}/{optimizers.AVERAGE}": name for name in variables}
+            variables = dict(variables) | {
+                average: variables[name]
+                for average, name in names.items()
+                if average in shapes
+            }
         _check_same_model(prefix, shapes, variables)
         for name, variable in variables.items():
             with readable():
@@ -241,10 +269,9 @@ class BestCheckpoint:
         value = float(values[self._metric])
         if not math.isfinite(value):
             return best  # Nothing would ever be better than NaN.
-        if best is not None:
-            is_better = value > best if self._higher_is_better else value < best
-            if not is_better:
-                return best
+        sign = 1 if self._higher_is_better else -1
+        if best is not None and sign * value <= sign * best:
+            return best
         self._saver.save(step, variables, {self._metric: value})
         logging.info("step %d: best so far, %s = %g", step, self._metric, value)
         return value
@@ -285,28 +312,6 @@ def _named(directory: str) -> str | None:
     if not match:
         return None
     return os.path.join(directory, os.path.basename(match[1]))
-
-
-def _on_host(step, variables, state) -> dict[str, tf.Tensor]:
-    """Reads everything; what is on the host already, is not copied.
-
-    An update makes a new buffer if the old one is still in use.
-    """
-    with tf.device("CPU:0"):
-        tensors = {name: tf.identity(v) for name, v in variables.items()}
-        tensors["global_step"] = tf.constant(step, tf.int64)
-        tensors[_STATE] = tf.constant(json.dumps(state))
-    return tensors
-
-
-def _write(prefix: str, tensors: Mapping[str, tf.Tensor]) -> None:
-    with tf.device("CPU:0"):
-        tf.raw_ops.SaveV2(
-            prefix=prefix,
-            tensor_names=list(tensors),
-            shape_and_slices=[""] * len(tensors),
-            tensors=list(tensors.values()),
-        )
 
 
 def _check_same_model(prefix, shapes, variables) -> None:

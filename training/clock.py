@@ -17,6 +17,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from training import optimizers
+
 # Plans per run, about: often enough to end in time, seldom enough to be quiet.
 _PLANS = 50
 
@@ -117,16 +119,20 @@ class TimedDecay:
         peak: the rate that the warm-up rises to.
         warmup: the progress at which it ends.
         clock: gives the progress.
+        decay: a name in optimizers.DECAYS.
+        power: of the polynomial.
     """
 
     peak: float
     warmup: float
     clock: Clock
+    decay: str = "linear"
+    power: float = 1.0
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the float32 [] rate of an integer [] step."""
         done = self.clock.progress(step)
-        decaying = self.peak * (1.0 - done)
+        decaying = self.peak * optimizers.DECAYS[self.decay](done, self.power)
         if not self.warmup:
             return decaying
         rising = self.peak * (done / self.warmup)

@@ -212,13 +212,7 @@ class Evaluator:
         losses, metrics = self._task.forward(self._model, features, None)
         self._names = [*losses, *metrics]
         self._losses = list(losses)
-        weighted = [*losses.values(), *metrics.values()]
-        row = tf.stack(
-            [
-                [tf.cast(w.sum, tf.float32) for w in weighted],
-                [tf.cast(w.weight, tf.float32) for w in weighted],
-            ]
-        )
+        row = step.sums_and_weights([*losses.values(), *metrics.values()])
         return tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, row
         )

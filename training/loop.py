@@ -23,6 +23,7 @@ from absl import logging
 from foundation import errors
 from training import (
     checkpoints,
+    cost,
     feed,
     metric_writer,
     optimizers,
@@ -34,6 +35,12 @@ from training import strategy as strategies
 
 # Signals are checked between calls of the compiled steps; a call takes about:
 _SECONDS_PER_CALL = 2.0
+
+
+# A loss above this multiple of its lowest value, plus this, is reported.
+_HIGH_FACTOR, _HIGH_MARGIN = 2.0, 1.0
+# Share of a device's peak that a step is assumed to reach in a dry run.
+_UTILIZATION = 0.3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,20 +78,15 @@ class Settings:
         Raises:
             InputError: a fixed setting differs.
         """
-        new = self.values
-        changed = {
-            name: f"--{name} was {_short(old[name])}, is {_short(new[name])}"
-            for name in new
-            if name in old and old[name] != new[name]
-        }
-        refused = [
-            text
-            for name, text in changed.items()
-            if name in self.fixed
-            and not (
-                name in self.extendable and _only_adds(old[name], new[name])
-            )
-        ]
+        changed, refused = [], []
+        for name, value in self.values.items():
+            if name not in old or old[name] == value:
+                continue
+            text = f"--{name} was {old[name]!s:.60}, is {value!s:.60}"
+            changed.append(text)
+            extends = name in self.extendable and _only_adds(old[name], value)
+            if name in self.fixed and not extends:
+                refused.append(text)
         if refused and not self.allows_changes:
             raise errors.InputError(
                 f"{', '.join(refused)}: the run in {directory} would leave out "
@@ -93,21 +95,14 @@ class Settings:
                 f"another --output_dir with --init_checkpoint={directory}"
             )
         if changed:
-            logging.warning(
-                "resuming with other settings: %s", ", ".join(changed.values())
-            )
+            text = "resuming with other settings: %s"
+            logging.warning(text, ", ".join(changed))
 
 
 def _only_adds(old: Any, new: Any) -> bool:
     old, new = (x.split(",") if isinstance(x, str) else x for x in (old, new))
-    if not (isinstance(old, list) and isinstance(new, list)):
-        return False
-    return new[: len(old)] == old
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    both = isinstance(old, list) and isinstance(new, list)
+    return both and new[: len(old)] == old
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,7 +140,11 @@ class Options:
             forward and backward pass only.
         compile_functions: whether XLA compiles only the model's replaceable
             functions; see foundation.replacement.
+        profile_steps: the steps a to b of which to write a profile; None for
+            no profile.
         settings: the settings that a resumed run compares.
+        is_dry: whether to report the cost of the run instead of training.
+        peak_tflops: of one device, for that report; None to measure a step.
     """
 
     output_dir: str
@@ -158,7 +157,10 @@ class Options:
     selection: Selection = Selection()
     jit_compile: bool = False
     compile_functions: bool = False
+    profile_steps: tuple[int, int] | None = None
     settings: Settings = Settings()
+    is_dry: bool = False
+    peak_tflops: float | None = None
 
 
 class Phase(NamedTuple):
@@ -211,6 +213,9 @@ def train(
 ) -> int:
     """Trains through all phases, from the last checkpoint if there is one.
 
+    At the end the model has the averages of its weights if the optimizer keeps
+    them, otherwise the last weights.
+
     Args:
         learner: the model and its optimizer; made in strategy.scope().
         strategy: the devices.
@@ -226,31 +231,34 @@ def train(
         Diverged: the loss is not finite.
         InputError: a fixed setting differs from the checkpoint's.
         KeyboardInterrupt: after SIGINT.
-        SystemExit: with preemption.EXIT_CODE, after SIGTERM.
+        SystemExit: with preemption.EXIT_CODE, after SIGTERM; with 0, after a
+            dry run.
     """
     loop = Loop(learner, strategy, options)
     loop.restore(warm_start)
     first_step = loop.progress.step
     _check_same_step(first_step, strategy, options.output_dir)
+    if options.is_dry:
+        for phase in phases:
+            loop.report_cost(phase)
+        raise SystemExit(0)
     on_start()
     num_steps = sum(phase.num_steps for phase in phases)
     # A run of a given time plans its last step itself.
     end = learner.run_clock.end if learner.run_clock else num_steps
     if loop.is_finished(end):
-        logging.info(
-            "already finished: %s is at step %d of %d",
-            options.output_dir,
-            first_step,
-            end,
-        )
-        return first_step
-    with preemption.Preemption() as preempted:
-        loop.open(preempted, end)
-        first_of_phase = 0
-        for phase in phases:
-            loop.run_phase(phase, first_of_phase)
-            first_of_phase += phase.num_steps
-    loop.writer.close()
+        text = "already finished: %s is at step %d of %d"
+        logging.info(text, options.output_dir, first_step, end)
+    else:
+        with preemption.Preemption() as preempted:
+            loop.open(preempted, end)
+            first_of_phase = 0
+            for phase in phases:
+                loop.run_phase(phase, first_of_phase)
+                first_of_phase += phase.num_steps
+        loop.writer.close()
+    loop.warn_of_high_loss()
+    learner.optimizer.use_averages()
     return first_step
 
 
@@ -275,6 +283,8 @@ class Progress:
         step: number of steps done; part of the checkpoint's name.
         interval: metric -> [sum, weight] since the last line of metrics, so
             that the line after a resume covers its complete interval.
+        lowest_loss: of the first step and of the lines of metrics.
+        last_loss: of the last line of metrics.
         best: the best value of the metric `Selection.metric` so far.
         best_step: the step with this value.
         is_stopped: whether evaluations have ended the run early.
@@ -285,24 +295,20 @@ class Progress:
 
     step: int = 0
     interval: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    lowest_loss: float | None = None
+    last_loss: float | None = None
     best: float | None = None
     best_step: int = 0
     is_stopped: bool = False
     pending_evaluation: bool = False
     seconds: float = 0.0
 
-    @classmethod
-    def from_state(cls, step: int, state: Mapping[str, Any]) -> "Progress":
-        """Makes it from the result of `to_state`, in which fields may lack."""
-        names = [f.name for f in dataclasses.fields(cls) if f.name != "step"]
-        found = {name: state[name] for name in names if name in state}
-        return cls(step=step, **found)
-
-    def to_state(self) -> dict[str, Any]:
-        """Returns the fields besides the step, as JSON values."""
-        state = dataclasses.asdict(self)
-        del state["step"]
-        return state
+    @property
+    def has_high_loss(self) -> bool:
+        """Whether the last loss is far above the lowest one."""
+        if self.last_loss is None or self.lowest_loss is None:
+            return False
+        return self.last_loss > _HIGH_FACTOR * self.lowest_loss + _HIGH_MARGIN
 
 
 class Loop:
@@ -319,20 +325,26 @@ class Loop:
         self.strategy = strategy
         self.options = options
         self.progress = Progress()
+        # Not a flag's value: it depends on the machine.
+        replicas = {"replicas in fact": strategy.num_replicas_in_sync}
+        self._settings = dataclasses.replace(
+            options.settings, values={**options.settings.values, **replicas}
+        )
         self._started = time.monotonic()
         self._seconds_before = 0.0
-        is_chief = strategies.is_chief(strategy)
+        self._is_profiling = False
+        self._is_chief = strategies.is_chief(strategy)
         self.saver = checkpoints.Checkpoints(
             options.output_dir,
             keep_max=options.keep_checkpoint_max,
-            is_chief=is_chief,
+            is_chief=self._is_chief,
             is_asynchronous=True,
         )
         self.best = checkpoints.BestCheckpoint(
             options.output_dir,
             metric=options.selection.metric,
             higher_is_better=options.selection.higher_is_better,
-            is_chief=is_chief,
+            is_chief=self._is_chief,
             beside=self.saver,
         )
         self._variables = saved_variables(
@@ -356,13 +368,16 @@ class Loop:
         if latest is None:
             if warm_start is not None:
                 warm_start()
+            self.learner.optimizer.start_averages()
             return
         step, state = self.saver.restore(latest, self._variables)
-        self.options.settings.check(latest, state.get("settings", {}))
+        self._settings.check(latest, state.get("settings", {}))
         logging.info("resuming from %s", latest)
         if self.learner.run_clock and "clock" in state:
             self.learner.run_clock.restore(state["clock"])
-        self.progress = Progress.from_state(step, state)
+        names = {f.name for f in dataclasses.fields(Progress)}
+        found = {name: x for name, x in state.items() if name in names}
+        self.progress = Progress(**found | {"step": step})
         self._seconds_before = self.progress.seconds
         if not self.options.selection.every:
             self.progress.pending_evaluation = False
@@ -380,9 +395,8 @@ class Loop:
     def is_finished(self, end: int) -> bool:
         """Returns whether the run has ended, at step `end` or early."""
         progress = self.progress
-        if progress.is_stopped:
-            return True
-        return progress.step >= end and not progress.pending_evaluation
+        is_at_end = progress.step >= end and not progress.pending_evaluation
+        return progress.is_stopped or is_at_end
 
     def open(self, preempted: preemption.Preemption, end: int) -> None:
         """Opens the files of metrics.
@@ -396,7 +410,7 @@ class Loop:
             self.options.output_dir,
             first_step=self.progress.step,
             num_steps=end,
-            is_chief=strategies.is_chief(self.strategy),
+            is_chief=self._is_chief,
             evaluates_again=self.progress.pending_evaluation,
         )
 
@@ -412,30 +426,82 @@ class Loop:
         progress = self.progress
         self._phase, self._first_step = phase, first_step
         self._last_step = first_step + phase.num_steps
-        if first_step < progress.step <= self._last_step:
-            self._make_pending_evaluation()
+        is_in_phase = first_step < progress.step <= self._last_step
+        if is_in_phase and progress.pending_evaluation:
+            # The next checkpoint will hold the result: to save this step again
+            # would make its checkpoint incomplete for a moment.
+            self._evaluate()
+            self._exit_on_signal()
         if progress.step >= self._last_step or progress.is_stopped:
             return
         if first_step and progress.step == first_step:
             progress.best = None  # Each phase has its own held-out data.
         # Every phase has its own step, because its batches have other shapes.
-        train_step = steps.TrainStep(
+        batches = self._batches(phase, progress.step - first_step)
+        self._train(self._train_step(), batches)
+        self._exit_on_signal()
+
+    def _train_step(self) -> steps.TrainStep:
+        return steps.TrainStep(
             self.learner,
             strategy=self.strategy,
             seed=self.options.seed,
             jit_compile=self.options.jit_compile,
             compile_functions=self.options.compile_functions,
         )
-        batches = feed.distribute(
-            self.strategy,
-            phase.make_batches,
-            first_batch=progress.step - first_step,
-            num_accumulation_steps=self.options.num_accumulation_steps,
-            is_endless=True,
+
+    def _batches(self, phase: Phase, first_batch: int) -> Any:
+        return iter(
+            feed.distribute(
+                self.strategy,
+                phase.make_batches,
+                first_batch=first_batch,
+                num_accumulation_steps=self.options.num_accumulation_steps,
+                is_endless=True,
+            )
         )
-        self._train(train_step, iter(batches))
-        self._wait_for_checkpoints()
-        self._exit_on_signal()
+
+    def report_cost(self, phase: Phase) -> None:
+        """Prints what a phase costs; measures two steps for their time."""
+        learner, options = self.learner, self.options
+        replicas = self.strategy.num_replicas_in_sync
+        found = cost.estimate(
+            learner,
+            self._train_step(),
+            phase.make_batches,
+            replicas=replicas,
+            accumulation=options.num_accumulation_steps,
+        )
+        available = cost.available_bytes()
+        most = None
+        if available is not None:
+            most = found.memory.largest_batch(found.micro_batch, available)
+        variables = learner.model.variables
+        lines = cost.describe(
+            found,
+            num_steps=phase.num_steps,
+            num_parameters=sum(v.value.shape.num_elements() for v in variables),
+            num_trained=sum(
+                v.value.shape.num_elements()
+                for v in learner.optimizer.variables
+            ),
+            most=most,
+        )
+        print("\n".join(lines), flush=True)
+        if options.peak_tflops is not None:
+            speed = _UTILIZATION * options.peak_tflops * 1e12 * replicas
+            seconds = found.flops / speed
+            source = f"at {_UTILIZATION:.0%} of --peak_tflops"
+        elif most is None or most >= found.micro_batch:
+            train_step, batches = self._train_step(), self._batches(phase, 0)
+            train_step(batches, 0, 1)  # Compiles.
+            started = time.monotonic()
+            train_step(batches, 1, 1)
+            seconds, source = time.monotonic() - started, "measured"
+        else:
+            return
+        hours = seconds * phase.num_steps / 3600
+        print(f"time        {seconds:.3g} s per step ({source}): {hours:.3g} h")
 
     def _train(self, train_step: steps.TrainStep, batches: Any) -> None:
         """Calls the compiled steps until the phase ends."""
@@ -443,6 +509,7 @@ class Loop:
         is_first = True
         while self.progress.step < self._end():
             number = min(steps_per_call, self._steps_to_next_action())
+            self._profile()
             started = time.monotonic()
             results = self._call(train_step, batches, number)
             seconds = time.monotonic() - started
@@ -467,24 +534,30 @@ class Loop:
                 self._save()
             if stop_signal:
                 self._exit(stop_signal)
+        self._profile(is_end=True)
 
-    def _make_pending_evaluation(self) -> None:
-        """Evaluates if a signal prevented the evaluation of this step.
-
-        Does not save the result, which the next checkpoint will hold: to save
-        this step again would make its checkpoint incomplete for a moment.
-        """
-        if self.progress.pending_evaluation:
-            self._evaluate()
-            self._wait_for_checkpoints()
-            self._exit_on_signal()
+    def _profile(self, *, is_end: bool = False) -> None:
+        """Starts or ends the profile of --profile_steps, for TensorBoard."""
+        first, last = self.options.profile_steps or (0, 0)
+        is_wanted = first <= self.progress.step < last and not is_end
+        if is_wanted == self._is_profiling or not self._is_chief:
+            return
+        self._is_profiling = is_wanted
+        if is_wanted:
+            tf.profiler.experimental.start(self.options.output_dir)
+        else:
+            tf.profiler.experimental.stop()
+            text = "step %d: wrote a profile into %s/plugins/profile"
+            logging.info(text, self.progress.step, self.options.output_dir)
 
     def _exit_on_signal(self) -> None:
+        """Exits if a signal has come, when all checkpoints are complete."""
+        self._wait_for_checkpoints()
         stop_signal, *_ = self._agree()
         if stop_signal:
             self._exit(stop_signal)
 
-    def _exit(self, stop_signal: int) -> None:
+    def _exit(self, stop_signal: int) -> NoReturn:
         self._wait_for_checkpoints()
         text = "step %d: saved on signal %d"
         logging.info(text, self.progress.step, stop_signal)
@@ -501,11 +574,8 @@ class Loop:
         """Returns the step at which the phase ends, as known now."""
         if self.progress.is_stopped:
             return self.progress.step
-        return (
-            self.learner.run_clock.end
-            if self.learner.run_clock
-            else self._last_step
-        )
+        run_clock = self.learner.run_clock
+        return run_clock.end if run_clock else self._last_step
 
     def _call(self, train_step, batches, number) -> steps.StepResults:
         step = self.progress.step
@@ -523,13 +593,13 @@ class Loop:
             raise
 
     def _steps_to_next_action(self) -> int:
-        options = self.options
+        options, step = self.options, self.progress.step
         periods = [options.log_every, options.save_checkpoints_steps]
         if self._phase.evaluate:
             periods.append(options.selection.every)
-        step = self.progress.step
-        remaining = [p - step % p for p in periods if p]
-        return min([self._end() - step, *remaining])
+        ends = [step + p - step % p for p in periods if p]
+        ends += [x for x in options.profile_steps or () if x > step]
+        return min([self._end(), *ends]) - step
 
     def _is_due(self, period: int) -> bool:
         step = self.progress.step
@@ -541,23 +611,23 @@ class Loop:
         Raises:
             Diverged: the loss or the gradients of a step are not finite.
         """
-        interval = self.progress.interval
+        progress = self.progress
         for i, is_applied in enumerate(results.is_applied):
             norm = float(results.gradient_norms[i])
             if is_applied:
-                if not np.isfinite([*results.sums[i], norm]).all():
-                    self._raise_not_finite(float(results.sums[i, 0]), norm)
-                rows = zip(
-                    results.names,
-                    results.sums[i].tolist(),
-                    results.weights[i].tolist(),
-                    strict=True,
-                )
-                for name, total, weight in [*rows, ("grad_norm", norm, 1.0)]:
-                    entry = interval.setdefault(name, [0.0, 0.0])
+                sums = results.sums[i].tolist()
+                if not np.isfinite([*sums, norm]).all():
+                    self._raise_not_finite(sums[0], norm)
+                if progress.lowest_loss is None:
+                    progress.lowest_loss = sums[0]
+                names = [*results.names, "grad_norm"]
+                weights = [*results.weights[i].tolist(), 1.0]
+                rows = zip(names, [*sums, norm], weights, strict=True)
+                for name, total, weight in rows:
+                    entry = progress.interval.setdefault(name, [0.0, 0.0])
                     entry[0] += total
                     entry[1] += weight
-            self.progress.step += 1
+            progress.step += 1
 
     def _raise_not_finite(self, loss: float, norm: float) -> NoReturn:
         step, describe = self.progress.step, self._phase.describe_batch
@@ -618,21 +688,22 @@ class Loop:
         # If one of several workers left, the others would wait for it.
         is_alone = not strategies.is_multi_worker(self.strategy)
         context = self.preempted.interruptible if is_alone else nullcontext
-        try:
-            with context():
-                held_out = self._phase.evaluate()
-        except preemption.Interrupted:
-            return
-        progress.pending_evaluation = False
-        self.writer.write(
-            progress.step, {f"eval/{k}": v for k, v in held_out.items()}
-        )
-        best = self.best.offer(
-            progress.step,
-            held_out,
-            saved_variables(self.learner.model),
-            progress.best,
-        )
+        with self.learner.optimizer.averaged():
+            try:
+                with context():
+                    held_out = self._phase.evaluate()
+            except preemption.Interrupted:
+                return
+            progress.pending_evaluation = False
+            self.writer.write(
+                progress.step, {f"eval/{k}": v for k, v in held_out.items()}
+            )
+            best = self.best.offer(
+                progress.step,
+                held_out,
+                saved_variables(self.learner.model),
+                progress.best,
+            )
         if best != progress.best:
             progress.best, progress.best_step = best, progress.step
         if self._is_patience_over():
@@ -649,6 +720,7 @@ class Loop:
             f"train/{name}": total / weight if weight else 0.0
             for name, (total, weight) in self.progress.interval.items()
         }
+        self._compare_loss(values.get("train/loss"))
         schedule = self.learner.optimizer.schedule
         learning_rate = schedule(tf.constant(step - 1, tf.int64))
         values["train/learning_rate"] = float(learning_rate)
@@ -667,13 +739,36 @@ class Loop:
         self.progress.interval = {}
         self._interval_seconds, self._interval_steps = 0.0, 0
 
+    def _compare_loss(self, loss: float | None) -> None:
+        """Logs a warning when the loss becomes far higher than it was."""
+        if loss is None:  # All steps of the interval were skipped.
+            return
+        progress = self.progress
+        was_high, progress.last_loss = progress.has_high_loss, loss
+        progress.lowest_loss = min(loss, progress.lowest_loss or 0.0)
+        if progress.has_high_loss and not was_high:
+            text = "step %d: the loss is %.4g and was %.4g: training diverges"
+            lowest = progress.lowest_loss
+            logging.warning(text, progress.step, loss, lowest)
+
+    def warn_of_high_loss(self) -> None:
+        """Logs a warning if the run has ended with a high loss."""
+        if self.progress.has_high_loss:
+            logging.warning(
+                "training has diverged: the loss was %.4g and ended at %.4g; "
+                "the model is of no use: lower --learning_rate, or raise the "
+                "number of warm-up steps",
+                self.progress.lowest_loss,
+                self.progress.last_loss,
+            )
+
     def _save(self) -> None:
         self.progress.seconds = self._seconds()
-        state = self.progress.to_state()
-        state["settings"] = dict(self.options.settings.values)
+        state = dataclasses.asdict(self.progress)
+        state["settings"] = dict(self._settings.values)
         if self.learner.run_clock:
             state["clock"] = self.learner.run_clock.state()
-        self.saver.save(self.progress.step, self._variables, state)
+        self.saver.save(state.pop("step"), self._variables, state)
 
     def _agree(
         self, seconds: float = 0.0, elapsed: float = 0.0
@@ -720,6 +815,8 @@ def saved_variables(
 def restore_model(model: Any, directory: str) -> int | None:
     """Loads the weights of the last checkpoint in a directory.
 
+    Where the checkpoint has averages of the weights, it loads these.
+
     Returns:
         The checkpoint's step; None if there is no checkpoint.
     """
@@ -727,7 +824,7 @@ def restore_model(model: Any, directory: str) -> int | None:
     latest = saver.latest()
     if latest is None:
         return None
-    return saver.restore(latest, saved_variables(model))[0]
+    return saver.restore(latest, saved_variables(model), averaged=True)[0]
 
 
 def training_seconds(directory: str) -> float:

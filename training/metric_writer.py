@@ -4,8 +4,9 @@ One JSON object a line, e.g.
 
     {"step": 100, "train/loss": 9.1, ..., "train/examples_per_second": 7.2}
 
-A resumed run drops the lines after the step that it resumes from, so that the
-file equals that of a run that was never stopped, but for the TIMINGS.
+A resumed run drops the lines and the events after the step that it resumes
+from, so that the file equals that of a run that was never stopped, but for the
+TIMINGS.
 """
 
 import dataclasses
@@ -59,6 +60,7 @@ class MetricWriter:
             return
         tf.io.gfile.makedirs(output_dir)
         _drop_lines_after(self._path, first_step, evaluates_again)
+        _drop_events_after(output_dir, first_step, evaluates_again)
         self._events = tf.summary.create_file_writer(output_dir)
         if num_steps and sys.stderr.isatty():
             self._bar = tqdm.tqdm(
@@ -99,20 +101,48 @@ def _short(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
-def _drop_lines_after(path: str, step: int, evaluates_again: bool) -> None:
+def _drop_lines_after(path: str, last: int, evaluates_again: bool) -> None:
     if not tf.io.gfile.exists(path):
         return
     with tf.io.gfile.GFile(path) as file:
         lines = file.read().splitlines()
-    kept = [line for line in lines if _step_of(line) <= step]
-    if evaluates_again:
-        kept = [
-            line
-            for line in kept
-            if _step_of(line) < step or '"eval/' not in line
-        ]
+
+    def is_kept(line: str) -> bool:
+        is_repeated = evaluates_again and '"eval/' in line
+        return _step_of(line) <= last - is_repeated
+
+    kept = [line for line in lines if is_kept(line)]
     if kept != lines:
         file_system.write_text(path, "".join(f"{line}\n" for line in kept))
+
+
+def _drop_events_after(folder: str, last: int, evaluates_again: bool) -> None:
+    """Drops TensorBoard's events, also those that a kill has cut off."""
+    paths = tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))
+    for path in sorted(paths):
+        kept, is_complete = [], True
+        records = iter(tf.data.TFRecordDataset(path, buffer_size=1 << 18))
+        while True:
+            try:
+                record = next(records, None)
+            except tf.errors.DataLossError:
+                is_complete = False
+                break
+            if record is None:
+                break
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            tags = [value.tag for value in event.summary.value]
+            is_repeated = evaluates_again and any("eval/" in x for x in tags)
+            if event.step <= last - is_repeated:
+                kept.append(record.numpy())
+            else:
+                is_complete = False
+        if is_complete:
+            continue
+        with file_system.replacing(path) as temporary:
+            with tf.io.TFRecordWriter(temporary) as file:
+                for record in kept:
+                    file.write(record)
 
 
 def _step_of(line: str) -> float:

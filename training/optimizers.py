@@ -5,9 +5,11 @@ slots and the clipping, and applies the rule on every device. A schedule
 (WarmupDecay) is a pure function of the step.
 """
 
+import contextlib
 import dataclasses
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +17,8 @@ import tensorflow as tf
 # A regex search over the variable's path, so output_bias is excluded as well:
 # https://github.com/google-research/bert/blob/eedf5716/optimization.py#L65
 NO_DECAY = r"LayerNorm|layer_norm|bias"
+_MOMENTS = ("adam_m", "adam_v")
+AVERAGE = "average"  # Name of the slot of a weight's moving average.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,8 +127,8 @@ class Optimizer:
     """Slots, schedule, clipping, and the rule on every device.
 
     Make it under `strategy.scope()`. Clipping follows the sum over replicas, so
-    that the update does not depend on their number. The released code clips
-    each TPU core's own gradient before the sum; `clip_per_replica` does so too.
+    that the update does not depend on their number. (The released code clips
+    each TPU core's own gradient before the sum.)
     """
 
     def __init__(
@@ -134,8 +138,8 @@ class Optimizer:
         schedule: Callable[[tf.Tensor], tf.Tensor],
         *,
         clip_norm: float | None = 1.0,
-        clip_per_replica: bool = False,
         rate_multiplier: Callable[[str], float] | None = None,
+        ema_decay: float | None = None,
     ):
         """Makes the slots.
 
@@ -144,28 +148,60 @@ class Optimizer:
             variables: Keras variables; their `path` keys decay and slots.
             schedule: maps the step to the learning rate.
             clip_norm: the largest global norm of the gradients, or None.
-            clip_per_replica: clip each replica's gradient, then sum.
             rate_multiplier: maps a variable's path to a factor on its rate.
+            ema_decay: d of the moving average a = d a + (1 - d) w after every
+                step, or None for no average.
         """
         self.schedule = schedule
         self.variables = list(variables)
         self.clip_norm = clip_norm
-        self.clip_per_replica = clip_per_replica
         self._rule = rule
         self._multiplier = rate_multiplier or (lambda path: 1.0)
+        self._ema_decay = ema_decay
+        self._names = _MOMENTS + (() if ema_decay is None else (AVERAGE,))
         self._slots = [
-            [_slot(v, name) for name in ("adam_m", "adam_v")]
-            for v in self.variables
+            [_slot(v, name) for name in self._names] for v in self.variables
         ]
 
     @property
     def slots(self) -> dict[str, tf.Variable]:
-        """Maps `<variable's path>/adam_m` and `/adam_v` to the slots."""
+        """Maps `<variable's path>/adam_m`, `/adam_v` ... to the slots."""
         return {
             f"{v.path}/{name}": slot
             for v, slots in zip(self.variables, self._slots, strict=True)
-            for name, slot in zip(("adam_m", "adam_v"), slots, strict=True)
+            for name, slot in zip(self._names, slots, strict=True)
         }
+
+    def start_averages(self) -> None:
+        """Sets the averages to the weights, at the beginning of a run."""
+        for weight, average in self._averages():
+            average.assign(weight)
+
+    def use_averages(self) -> None:
+        """Sets the weights to their averages, at the end of a run."""
+        for weight, average in self._averages():
+            weight.assign(average)
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Context in which the averages are the model's weights."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for weight, average in self._averages():
+            former = tf.identity(weight)
+            weight.assign(average)
+            average.assign(former)
+
+    def _averages(self) -> list[tuple[tf.Variable, tf.Variable]]:
+        if self._ema_decay is None:
+            return []
+        pairs = zip(self.variables, self._slots, strict=True)
+        return [(variable.value, slots[-1]) for variable, slots in pairs]
 
     def reduce(
         self, gradients: Sequence[tf.Tensor]
@@ -176,16 +212,11 @@ class Optimizer:
             The gradients of the global batch, and their norm before clipping.
         """
         context = tf.distribute.get_replica_context()
-        replicas = context.num_replicas_in_sync
-        if self.clip_per_replica and self.clip_norm:
-            # Each replica holds a part of a sum, not of a mean: hence the
-            # division. On one replica this is clipping after the sum.
-            gradients, _ = clip(gradients, self.clip_norm / replicas)
-        if replicas > 1:
+        if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(
                 tf.distribute.ReduceOp.SUM, list(gradients)
             )
-        if self.clip_norm and not self.clip_per_replica:
+        if self.clip_norm:
             return clip(gradients, self.clip_norm)
         return list(gradients), tf.linalg.global_norm(gradients)
 
@@ -202,61 +233,56 @@ class Optimizer:
             step: int64 [], counted from 0.
             is_wanted: bool []; False leaves weights and slots as they are.
         """
-        rate = self.schedule(step)
-        wanted = () if is_wanted is None else (is_wanted,)
-        tf.distribute.get_replica_context().merge_call(
-            self._update, args=(list(gradients), rate, step, *wanted)
-        )
-
-    def apply_on_one_device(
-        self,
-        gradients: Sequence[tf.Tensor],
-        step: tf.Tensor,
-        is_wanted: tf.Tensor | None = None,
-    ) -> None:
-        """Does what `apply` does, under OneDeviceStrategy.
-
-        It needs no merge_call, so that XLA may compile it with the gradients.
-        """
+        context = tf.distribute.get_replica_context()
+        wanted = tf.constant(True) if is_wanted is None else is_wanted
         rate = self.schedule(step)
 
-        def apply_all():
-            for variable, slots, gradient in zip(
-                self.variables, self._slots, gradients, strict=True
-            ):
-                path = variable.path
-                own_rate = rate * self._multiplier(path)
-                self._rule.apply(
-                    variable.value, slots, gradient, own_rate, step, path
-                )
-
-        if is_wanted is None:
-            apply_all()
-        else:
-            tf.cond(is_wanted, apply_all, lambda: None)
-
-    def _update(self, strategy, gradients, rate, step, *wanted):
-        def update(variable, gradient, rate, step, *rest, path):
-            *slots, wanted = rest if len(rest) == 3 else (*rest, None)
+        def move(variable, gradient, rate, step, wanted, *slots, path):
             rate = rate * self._multiplier(path)
 
             def apply():
-                self._rule.apply(variable, slots, gradient, rate, step, path)
+                self._rule.apply(
+                    variable, slots[:2], gradient, rate, step, path
+                )
+                for average in slots[2:]:
+                    step_size = 1.0 - self._ema_decay
+                    average.assign_add(step_size * (variable - average))
 
-            if wanted is None:
+            if is_wanted is None:
                 apply()
             else:
                 tf.cond(wanted, apply, lambda: None)
 
+        def move_all(strategy, gradients, *arguments):
+            for variable, slots, gradient in zip(
+                self.variables, self._slots, gradients, strict=True
+            ):
+                strategy.extended.update(
+                    variable.value,
+                    move,
+                    args=(gradient, *arguments, *slots),
+                    kwargs={"path": variable.path},
+                    group=False,
+                )
+
+        strategy = context.strategy
+        if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
+            context.merge_call(
+                move_all, args=(list(gradients), rate, step, wanted)
+            )
+            return
+        # Without merge_call, XLA can compile the update with the gradients.
         for variable, slots, gradient in zip(
             self.variables, self._slots, gradients, strict=True
         ):
-            strategy.extended.update(
+            move(
                 variable.value,
-                update,
-                args=(gradient, rate, step, *slots, *wanted),
-                kwargs={"path": variable.path},
-                group=False,
+                gradient,
+                rate,
+                step,
+                wanted,
+                *slots,
+                path=variable.path,
             )
 
 
@@ -279,25 +305,37 @@ def _slot(variable: Any, name: str) -> tf.Variable:
         )
 
 
+# Shapes of the decay: progress float32 [], 0 to 1, and a power -> rate / peak.
+DECAYS: dict[str, Callable[[tf.Tensor, float], tf.Tensor]] = {
+    "linear": lambda done, power: 1.0 - done,
+    "polynomial": lambda done, power: tf.pow(1.0 - done, power),
+    "cosine": lambda done, power: 0.5 + 0.5 * tf.cos(math.pi * done),
+    "constant": lambda done, power: tf.ones_like(done),
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WarmupDecay:
     """Linear warm-up, then decay, in float32 as in the released code.
 
     The decay is measured from step 0, warm-up or not, so step 0 of a run with
-    warm-up has rate 0, and at the end of the warm-up the rate falls at once
-    from its peak to `peak * (1 - num_warmup_steps / num_train_steps)`:
+    warm-up has rate 0, and at the end of the warm-up the rate of the linear
+    decay falls at once from its peak to
+    `peak * (1 - num_warmup_steps / num_train_steps)`:
     https://github.com/google-research/bert/blob/eedf5716/optimization.py#L29-L54
 
     Attributes:
         peak: the rate that the warm-up rises to.
-        num_train_steps: where the decay ends at 0; the rate stays 0 after it.
+        num_train_steps: where the decay ends.
         num_warmup_steps: 0 means no warm-up.
-        power: 1 is linear; 0 holds the peak (the rate is 0 from the end on).
+        decay: a name in DECAYS.
+        power: of the polynomial.
     """
 
     peak: float
     num_train_steps: int
     num_warmup_steps: int = 0
+    decay: str = "linear"
     power: float = 1.0
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
@@ -305,10 +343,7 @@ class WarmupDecay:
         total = tf.constant(self.num_train_steps, tf.float32)
         peak = tf.constant(self.peak, tf.float32)
         done = tf.minimum(tf.cast(step, tf.float32), total)
-        left = 1.0 - done / total
-        if self.power != 1.0:
-            left = tf.pow(left, self.power)
-        rate = peak * left
+        rate = peak * DECAYS[self.decay](done / total, self.power)
         if not self.num_warmup_steps:
             return rate
         warmup = tf.constant(self.num_warmup_steps, tf.float32)

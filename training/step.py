@@ -8,7 +8,7 @@ applied. Every random draw is keyed by (seed, step, replica, micro-batch).
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -142,7 +142,11 @@ class TrainStep:
             strategy, tf.distribute.OneDeviceStrategy
         ):
             self._compiled_step = tf.function(
-                self._one_device_step, jit_compile=True, autograph=False
+                lambda features, step: self._step(
+                    features, step, self._accumulate
+                ),
+                jit_compile=True,
+                autograph=False,
             )
         # Replaces functions of the model; see foundation.replacement.
         self._replace: Callable | None = None
@@ -155,19 +159,24 @@ class TrainStep:
         self, batches: Iterator[Features], first_step: int, num_steps: int
     ) -> StepResults:
         """Takes num_steps batches and updates the model num_steps times."""
-        rows, norms, applied = self._run(
+        results = self._run(
             batches,
             tf.constant(first_step, tf.int64),
             tf.constant(num_steps, tf.int32),
         )
-        rows = rows.numpy()
-        return StepResults(
-            self._names,
-            rows[:, 0],
-            rows[:, 1],
-            norms.numpy(),
-            applied.numpy(),
-        )
+        rows, norms, applied = (x.numpy() for x in results)
+        return StepResults(self._names, rows[:, 0], rows[:, 1], norms, applied)
+
+    def gradient_graph(self, features: Mapping[str, tf.TensorSpec]) -> tf.Graph:
+        """Traces the gradients of a micro-batch without running them."""
+
+        def gradients(features):
+            weights = dict(self._task.loss_weights(features))
+            seed = tf.zeros([2], tf.int32)
+            return self._gradients(features, weights, tf.ones([]), seed)
+
+        function = tf.function(gradients, autograph=False)
+        return function.get_concrete_function(dict(features)).graph
 
     def _steps(self, batches, first_step, num_steps):
         types = tf.float32, tf.float32, tf.bool
@@ -179,12 +188,10 @@ class TrainStep:
                 self.replica_step, args=(next(batches), step)
             )
             # Sums over all replicas: the same value on each.
-            values = [
-                self._strategy.experimental_local_results(r)[0] for r in results
-            ]
+            first = self._strategy.experimental_local_results
             return i + 1, [
-                array.write(i, value)
-                for array, value in zip(arrays, values, strict=True)
+                array.write(i, first(value)[0])
+                for array, value in zip(arrays, results, strict=True)
             ]
 
         _, arrays = tf.while_loop(
@@ -202,14 +209,17 @@ class TrainStep:
         if self._compiled_step is not None:
             return self._compiled_step(features, step)
         context = tf.distribute.get_replica_context()
-        compute = self._function_of_this_replica(context)
-        return self._step(features, step, compute, self._optimizer.apply)
+        if not self._jit_compile:
+            return self._step(features, step, self._accumulate)
+        # Not its device, which a worker other than the first cannot tell.
+        key = int(tf.get_static_value(context.replica_id_in_sync_group))
+        if key not in self._compiled:
+            self._compiled[key] = tf.function(
+                self._accumulate, jit_compile=True, autograph=False
+            )
+        return self._step(features, step, self._compiled[key])
 
-    def _one_device_step(self, features, step):
-        apply = self._optimizer.apply_on_one_device
-        return self._step(features, step, self._accumulate, apply)
-
-    def _step(self, features, step, compute, apply):
+    def _step(self, features, step, compute):
         context = tf.distribute.get_replica_context()
         merged = {k: _merge_leading(v) for k, v in features.items()}
         rows = next(iter(merged.values())).shape[0]
@@ -218,30 +228,18 @@ class TrainStep:
         scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         gradients, row = compute(features, weights, scale, step, replica)
-        row = _all_reduce(context, row)
-        row = self._with_total(row, weights)
+        row = self._with_total(_all_reduce(context, row), weights)
         if self._loss_scale is None:
             gradients, norm = self._optimizer.reduce(gradients)
-            apply(gradients, step)
+            self._optimizer.apply(gradients, step)
             return row, norm, tf.constant(True)
         gradients = [g / scale for g in gradients]
         gradients, norm = self._optimizer.reduce(gradients)
         # The norm of the sum: not finite if any gradient on any replica is.
         is_finite = tf.math.is_finite(norm)
-        apply(gradients, step, is_finite)
+        self._optimizer.apply(gradients, step, is_finite)
         self._loss_scale.update(is_finite)
         return row, norm, is_finite
-
-    def _function_of_this_replica(self, context) -> Callable:
-        if not self._jit_compile:
-            return self._accumulate
-        # Not its device, which a worker other than the first cannot tell.
-        key = int(tf.get_static_value(context.replica_id_in_sync_group))
-        if key not in self._compiled:
-            self._compiled[key] = tf.function(
-                self._accumulate, jit_compile=True, autograph=False
-            )
-        return self._compiled[key]
 
     def _accumulate(self, features, weights, scale, step, replica):
         """Sums gradients and metrics of this replica over its micro-batches."""
@@ -280,23 +278,16 @@ class TrainStep:
                 )
                 if set(losses) != set(weights):
                     raise ValueError(f"losses {set(losses)} != {set(weights)}")
-                total = tf.add_n(
-                    [
-                        _divide(loss.sum, weights[name] + loss.epsilon)
-                        for name, loss in losses.items()
-                    ]
-                )
-                scaled = total * scale
+                terms = [
+                    _divide(loss.sum, weights[name] + loss.epsilon)
+                    for name, loss in losses.items()
+                ]
+                scaled = tf.add_n(terms) * scale
             gradients = tape.gradient(scaled, [v.value for v in variables])
         self._names = ["loss", *losses, *metrics]
         self._epsilons = {k: float(v.epsilon) for k, v in losses.items()}
-        row = [
-            tf.stack(
-                [tf.cast(w.sum, tf.float32), tf.cast(w.weight, tf.float32)]
-            )
-            for w in (*losses.values(), *metrics.values())
-        ]
-        return _dense(gradients, variables), tf.stack(row, axis=1)
+        row = sums_and_weights([*losses.values(), *metrics.values()])
+        return _dense(gradients, variables), row
 
     def _with_total(self, row, weights):
         """Puts the total loss of the global batch in front."""
@@ -309,6 +300,13 @@ class TrainStep:
         epsilons = [self._epsilons.get(k, 0.0) for k in names]
         padded = row + tf.constant([[0.0] * len(names), epsilons])
         return tf.concat([total[:, None], padded], axis=1)
+
+
+def sums_and_weights(values: Sequence[Weighted]) -> tf.Tensor:
+    """Returns float32 [2, M]: the sums of M values, and their weights."""
+    pairs = [(v.sum, v.weight) for v in values]
+    columns = [[tf.cast(x, tf.float32) for x in pair] for pair in pairs]
+    return tf.stack([tf.stack(pair) for pair in columns], axis=1)
 
 
 def dropout_seed(

@@ -5,12 +5,14 @@ Call `create` before anything else touches a device.
 
 import ctypes
 import glob
+import itertools
 import json
 import os
 import secrets
 import site
 import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -23,38 +25,36 @@ NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 _TRACES = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
 _DRIVER = "libcuda.so.1"
 # By the version of CUDA that TensorFlow was built with.
-_LIBRARIES = {
-    "12": (
-        "libcudart.so.12",
-        "libcublas.so.12",
-        "libcublasLt.so.12",
-        "libcufft.so.11",
-        "libcusolver.so.11",
-        "libcusparse.so.12",
-    ),
-    "13": (
-        "libcudart.so.13",
-        "libcublas.so.13",
-        "libcublasLt.so.13",
-        "libcufft.so.12",
-        "libcusolver.so.12",
-        "libcusparse.so.12",
-    ),
+_VERSIONS = {
+    "12": {"cufft": 11, "cusolver": 11},
+    "13": {"cufft": 12, "cusolver": 12},
 }
 _INSTALL = "pip install 'tensorflow[and-cuda]'"
+
+
+class Tpu(NamedTuple):
+    """A TPU as the flags name it.
+
+    Attributes:
+        address: its name, its grpc:// address, "local" for one that belongs to
+            this machine, or None for the environment variable TPU_NAME.
+        zone: its zone.
+        project: its project.
+        num_cores: only compared with what is found.
+    """
+
+    address: str | None = None
+    zone: str | None = None
+    project: str | None = None
+    num_cores: int = 8
 
 
 def create(
     name: str = "auto",
     *,
     one_machine: bool = False,
-    use_tpu: bool = False,
-    tpu_name: str | None = None,
-    tpu_zone: str | None = None,
-    gcp_project: str | None = None,
-    master: str | None = None,
-    num_tpu_cores: int = 8,
     num_replicas: int | None = None,
+    tpu: Tpu | None = None,
 ) -> tf.distribute.Strategy:
     """Makes the strategy.
 
@@ -63,13 +63,8 @@ def create(
             them, else all GPUs, else the CPU.
         one_machine: whether auto uses this machine only, whatever TF_CONFIG
             names.
-        use_tpu: the same as name="tpu".
-        tpu_name: the TPU's name or grpc:// address.
-        tpu_zone: its zone.
-        gcp_project: its project.
-        master: an address instead of tpu_name.
-        num_tpu_cores: only checked against what is found.
         num_replicas: a mirrored strategy's GPUs; without any, logical CPUs.
+        tpu: for the name "tpu".
 
     Raises:
         InputError: the hardware is not there.
@@ -77,22 +72,17 @@ def create(
     if name not in NAMES:
         raise errors.InputError(f"--strategy={name}: not one of {NAMES}")
     precision.forbid_tf32()
-    if use_tpu:
-        name = "tpu"
-    elif name == "auto" and not one_machine and _num_workers() > 1:
+    if name == "auto" and not one_machine and _num_workers() > 1:
         name = "multi_worker_mirrored"
     _check_replicas(name, num_replicas)
     if name == "tpu":
-        strategy = _tpu(tpu_name or master, tpu_zone, gcp_project)
-        _check_cores(strategy, num_tpu_cores)
-    else:
-        gpus = tf.config.list_physical_devices("GPU")
-        for gpu in gpus:
-            _call_early(tf.config.experimental.set_memory_growth, gpu, True)
-        if not gpus:
-            warn_of_unused_gpus()
-        strategy = _on_this_machine(name, num_replicas)
-    return strategy
+        return _tpu_strategy(tpu or Tpu())
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        _call_early(tf.config.experimental.set_memory_growth, gpu, True)
+    if not gpus:
+        _warn_of_unused_gpus()
+    return _on_this_machine(name, num_replicas, len(gpus))
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -152,25 +142,12 @@ def gather_over_replicas(
     return strategy.experimental_local_results(values)[0]
 
 
-def warn_of_unused_gpus() -> None:
-    """Logs one line if a GPU is there; call it where TensorFlow has none."""
-    found = _gpus_of_driver()
-    if found:
-        logging.warning(
-            "%s: %d NVIDIA GPU(s), which TensorFlow does not use: %s",
-            found[0],
-            len(found),
-            why_unused(),
-        )
-
-
-def _gpus_of_driver() -> list[str]:
-    """Returns one path of each GPU that the kernel's driver has found."""
+def _warn_of_unused_gpus() -> None:
+    """Logs one line if the kernel's driver has GPUs."""
     for pattern in _TRACES:
-        found = sorted(glob.glob(pattern))
-        if found:
-            return found
-    return []
+        if found := sorted(glob.glob(pattern)):
+            text = "%s: %d NVIDIA GPU(s), which TensorFlow does not use: %s"
+            return logging.warning(text, found[0], len(found), why_unused())
 
 
 def why_unused() -> str:
@@ -193,16 +170,20 @@ def libraries_of(build: dict) -> list[str]:
     """Returns the libraries that TensorFlow loads, by its build's versions."""
     cuda = str(build.get("cuda_version", "")).partition(".")[0]
     cudnn = str(build.get("cudnn_version", "")).partition(".")[0]
-    named = [f"libcudnn.so.{cudnn}"] if cudnn else []
-    return [*_LIBRARIES.get(cuda, ()), *named]
+    names = ("cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse")
+    versions = {}
+    if cuda in _VERSIONS:
+        versions = dict.fromkeys(names, cuda) | _VERSIONS[cuda]
+    if cudnn:
+        versions["cudnn"] = cudnn
+    return [f"lib{name}.so.{version}" for name, version in versions.items()]
 
 
 def _is_loadable(name: str) -> bool:
     """Looks where TensorFlow does: the system's paths and pip's packages."""
     folders = {*sys.path, *site.getsitepackages()}
-    packaged = [f"{folder}/nvidia/*/lib/{name}" for folder in folders]
-    paths = [path for pattern in packaged for path in glob.glob(pattern)]
-    for path in [name, *paths]:
+    packaged = (glob.glob(f"{x}/nvidia/*/lib/{name}") for x in folders)
+    for path in itertools.chain([name], *packaged):
         try:
             ctypes.CDLL(path)
         except OSError:
@@ -212,7 +193,7 @@ def _is_loadable(name: str) -> bool:
 
 
 def _on_this_machine(
-    name: str, num_replicas: int | None
+    name: str, num_replicas: int | None, gpus: int
 ) -> tf.distribute.Strategy:
     if name == "multi_worker_mirrored":
         if _num_workers() < 1:
@@ -221,19 +202,18 @@ def _on_this_machine(
                 "TF_CONFIG names no workers"
             )
         return tf.distribute.MultiWorkerMirroredStrategy()
-    gpus = len(tf.config.list_physical_devices("GPU"))
     wanted = num_replicas or (1 if name == "one_device" else max(gpus, 1))
     if gpus and wanted > gpus:
         raise errors.InputError(
             f"--num_replicas={wanted}: this machine has {gpus} GPU(s)"
         )
+    kind = "GPU" if gpus else "CPU"
     if name == "one_device" or (name == "auto" and wanted == 1):
-        return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+        return tf.distribute.OneDeviceStrategy(f"{kind}:0")
     if not gpus and wanted > 1:
         text = "no GPU is found: %d parts of this CPU are the replicas"
         logging.warning(text, wanted)
         _make_logical_cpus(wanted)
-    kind = "GPU" if gpus else "CPU"
     return tf.distribute.MirroredStrategy(
         [f"{kind}:{i}" for i in range(wanted)]
     )
@@ -287,12 +267,12 @@ def _num_workers() -> int:
     return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
 
 
-def _tpu(
-    address: str | None, zone: str | None, project: str | None
-) -> tf.distribute.Strategy:
+def _tpu_strategy(tpu: Tpu) -> tf.distribute.Strategy:
+    # TensorFlow looks for "local" in the cloud, if it finds it in TPU_NAME.
+    address = tpu.address or os.environ.get("TPU_NAME", "")
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=address or "", zone=zone, project=project
+            tpu=address, zone=tpu.zone, project=tpu.project
         )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -301,13 +281,11 @@ def _tpu(
         raise errors.InputError(
             f"--use_tpu=true --tpu_name={address}: no TPU: {reason}"
         ) from error
-    return tf.distribute.TPUStrategy(resolver)
-
-
-def _check_cores(strategy: tf.distribute.Strategy, expected: int) -> None:
+    strategy = tf.distribute.TPUStrategy(resolver)
     found = strategy.num_replicas_in_sync
-    if found != expected:
-        logging.warning("--num_tpu_cores=%d, found %d", expected, found)
+    if found != tpu.num_cores:
+        logging.warning("--num_tpu_cores=%d, found %d", tpu.num_cores, found)
+    return strategy
 
 
 def check_shared_folder(
@@ -325,50 +303,42 @@ def check_shared_folder(
     """
     if not is_multi_worker(strategy):
         return
-    writes = is_chief(strategy)
-    token = secrets.randbits(40) if writes else 0  # Exact as a float64.
-    problem = _attempt(_enter, output_dir, token)
-    token = int(_mean_over_workers(strategy, token, writes))
-    problem = problem or _attempt(_look, output_dir, token)
-    is_refused = _mean_over_workers(strategy, problem is not None, True) > 0
-    if writes:
-        _attempt(tf.io.gfile.remove, _path(output_dir, token))
-    if is_refused:
-        raise problem or _refusal(output_dir)
-
-
-def _enter(output_dir: str, token: int) -> None:
-    """Makes the folder, and writes the chief's file there.
-
-    Every worker makes the folder: NFS remembers for a while that it did not
-    exist, unless one tries to make it.
-    """
-    tf.io.gfile.makedirs(output_dir)
-    if token:
-        with tf.io.gfile.GFile(_path(output_dir, token), "w") as file:
-            file.write("Written by a run that begins; may be removed.\n")
-
-
-def _look(output_dir: str, token: int) -> None:
-    if not tf.io.gfile.exists(_path(output_dir, token)):
-        raise _refusal(output_dir)
-
-
-def _path(output_dir: str, token: int) -> str:
-    return os.path.join(output_dir, f".shared_folder.{token:010x}")
-
-
-def _refusal(output_dir: str) -> errors.InputError:
-    return errors.InputError(
+    refusal = errors.InputError(
         f"--output_dir={output_dir}: not every worker finds there what the "
         "chief has just written: give all workers the same shared folder"
     )
+    writes = is_chief(strategy)
+    token = secrets.randbits(40) if writes else 0  # Exact as a float64.
+
+    def path():
+        return os.path.join(output_dir, f".shared_folder.{token:010x}")
+
+    def enter():
+        # Every worker makes the folder: NFS remembers for a while that it did
+        # not exist, unless one tries to make it.
+        tf.io.gfile.makedirs(output_dir)
+        if writes:
+            with tf.io.gfile.GFile(path(), "w") as file:
+                file.write("Written by a run that begins; may be removed.\n")
+
+    def look():
+        if not tf.io.gfile.exists(path()):
+            raise refusal
+
+    problem = _attempt(enter)
+    token = int(_mean_over_workers(strategy, token, writes))
+    problem = problem or _attempt(look)
+    is_refused = _mean_over_workers(strategy, problem is not None, True) > 0
+    if writes:
+        _attempt(lambda: tf.io.gfile.remove(path()))
+    if is_refused:
+        raise problem or refusal
 
 
-def _attempt(action: Callable[..., None], *arguments) -> Exception | None:
+def _attempt(action: Callable[[], None]) -> Exception | None:
     """Returns the error of an action, to be raised by all workers at once."""
     try:
-        action(*arguments)
+        action()
     except (tf.errors.OpError, errors.InputError) as error:
         return error
     return None

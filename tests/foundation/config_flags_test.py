@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Literal
@@ -147,6 +148,49 @@ def test_what_the_user_can_mend_is_one_line(capsys, error, code, words):
         raise error
 
     assert words in exit_line(capsys, code, main, "--vocab_file=v")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ChildProcessError(10, "No child processes"),
+        OSError("a message of ours"),
+        BlockingIOError(11, "Resource temporarily unavailable", "lock"),
+        FileNotFoundError(2, "No such file", config_flags.__file__),
+    ],
+    ids=["no path", "no number", "not of files", "our own file"],
+)
+def test_a_defect_keeps_its_traceback(error):
+    def main(config):
+        raise error
+
+    with pytest.raises(type(error)):
+        config_flags.run(Config, main, ["program", "--vocab_file=v"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """A config with bounds."""
+
+    rate: float = config_flags.field("A rate.", 0.5, above=0, at_most=1)
+    count: int | None = config_flags.field("A count.", None, at_least=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rate": 0.0}, "--rate=0.0: must be above 0 and at most 1"),
+        ({"rate": float("nan")}, "--rate=nan: must be a finite number"),
+        ({"count": 0}, "--count=0: must be at least 1"),
+        ({"count": 1, "rate": 1.0}, None),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused(values, message):
+    if message is None:
+        config_flags.check_bounds(Bounded(**values))
+        return
+    with pytest.raises(ValueError, match=re.escape(message)):
+        config_flags.check_bounds(Bounded(**values))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,18 @@ from jobs import assembly
 
 # Of every command that trains.
 RESULT = {
+    "adam_beta_1",
+    "adam_beta_2",
+    "adam_epsilon",
+    "bias_correction",
+    "clip_norm",
+    "ema_decay",
+    "freeze_embeddings",
+    "freeze_layers",
+    "lamb_exclude_bias_and_norm",
+    "lr_decay",
+    "lr_decay_power",
+    "weight_decay_rate",
     "gradient_accumulation_steps",
     "init_checkpoint",
     "learning_rate",
@@ -22,12 +34,14 @@ RESULT = {
     "precision",
 }
 EXECUTION = {
+    "deterministic",
     "gcp_project",
     "keep_checkpoint_max",
     "log_every_steps",
     "master",
     "num_replicas",
     "num_tpu_cores",
+    "peak_tflops",
     "recompute",
     "save_checkpoints_steps",
     "strategy",
@@ -49,7 +63,6 @@ FINETUNING = {
     },
     "result": RESULT
     | {
-        "bias_correction",
         "bilstm_size",
         "early_stopping_patience",
         "eval_every_steps",

@@ -101,7 +101,9 @@ def test_a_file_is_named_in_its_errors(tmp_path):
     with pytest.raises(errors.InputError, match="bert_config.json.*vocab_size"):
         config.BertConfig.from_json_file(path)
     path.write_text("not json")
-    with pytest.raises(errors.InputError, match="bert_config.json: not JSON"):
+    with pytest.raises(
+        errors.InputError, match="bert_config.json:1: malformed JSON"
+    ):
         config.BertConfig.from_json_file(path)
     _write(path, [1])
     with pytest.raises(errors.InputError, match="must be a JSON object"):

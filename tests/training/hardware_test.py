@@ -88,9 +88,27 @@ def test_a_tpu_that_is_not_there_is_refused_in_one_line(monkeypatch):
         tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
     )
     with pytest.raises(errors.InputError) as refused:
-        strategy.create(use_tpu=True, tpu_name="x")
+        strategy.create("tpu", tpu=strategy.Tpu("x"))
     expected = "--use_tpu=true --tpu_name=x: no TPU: no such TPU"
     assert str(refused.value) == expected
+
+
+@pytest.mark.parametrize("given", [None, "local"])
+def test_tpu_name_local_reaches_tensorflows_call(monkeypatch, given):
+    """The resolver's master is "", which means this machine."""
+    monkeypatch.setenv("TPU_NAME", "local")
+    reached = []
+
+    def initialize(resolver):
+        reached.append((resolver.master(), resolver.get_tpu_system_metadata))
+        raise tf.errors.NotFoundError(None, None, "no chip here")
+
+    monkeypatch.setattr(
+        tf.tpu.experimental, "initialize_tpu_system", initialize
+    )
+    with pytest.raises(errors.InputError, match="local: no TPU: no chip here"):
+        strategy.create("tpu", tpu=strategy.Tpu(given))
+    assert [master for master, _ in reached] == [""]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,16 @@ import toy_run
 from absl import logging
 
 from foundation import errors
-from training import loop, metric_writer, optimizers, precision, step
+from training import (
+    checkpoints,
+    inference,
+    loop,
+    metric_writer,
+    optimizers,
+    precision,
+    step,
+    strategy,
+)
 
 QUICK = {"steps": 6, "log_every": 3, "save_every": 3}
 
@@ -40,6 +49,149 @@ def test_loss_falls_and_every_interval_is_written(tmp_path):
     assert [line["step"] for line in lines] == [8, 16, 24, 32, 40]
     assert lines[-1]["train/loss"] < lines[0]["train/loss"] / 2
     assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def go_back(directory, step):
+    """Removes the checkpoints after a step, as if the run had been killed."""
+    for path in directory.glob("model.ckpt-*"):
+        if int(path.name.split("-")[1].split(".")[0]) > step:
+            path.unlink()
+
+
+def events(directory):
+    """Returns [step, tag] of all TensorBoard events, in order."""
+    found = []
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            found += [[event.step, v.tag] for v in event.summary.value]
+    return sorted(found)
+
+
+def test_a_resumed_run_writes_no_event_twice(tmp_path):
+    options = {**QUICK, "eval_every": 3}
+    toy_run.make(options)[0](str(tmp_path))
+    expected = events(tmp_path)
+    go_back(tmp_path, 3)
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    path.write_bytes(path.read_bytes()[:-5])  # The kill cut the last one off.
+    toy_run.make(options)[0](str(tmp_path))
+    timed = [tag for _, tag in expected if tag in metric_writer.TIMINGS]
+    assert timed
+
+    def without_timings(rows):
+        return [row for row in rows if row[1] not in metric_writer.TIMINGS]
+
+    assert without_timings(events(tmp_path)) == without_timings(expected)
+
+
+def warnings_of(caplog):
+    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+
+def test_a_run_that_diverges_says_so_at_the_moment_and_at_the_end(
+    tmp_path, caplog
+):
+    go, *_ = toy_run.make(
+        {"steps": 60, "log_every": 5, "peak": 30.0, "clip_norm": None}
+    )
+    with caplog.at_level("WARNING"):
+        go(str(tmp_path))
+    lines = [line["train/loss"] for line in metrics(tmp_path)]
+    assert lines[-1] > 100.0  # The first step's loss is 4.8.
+    moment, end = warnings_of(caplog)[0], warnings_of(caplog)[-1]
+    assert moment.startswith("step ") and moment.endswith("training diverges")
+    assert end.startswith("training has diverged: the loss was ")
+    assert f"ended at {lines[-1]:.4g}" in end and "--learning_rate" in end
+    caplog.clear()  # The same command says it again.
+    with caplog.at_level("WARNING"):
+        toy_run.make({"steps": 60, "log_every": 5, "peak": 30.0})[0](
+            str(tmp_path)
+        )
+    assert warnings_of(caplog) == [end]
+
+
+def test_a_run_that_learns_warns_of_nothing(tmp_path, caplog):
+    with caplog.at_level("WARNING"):
+        toy_run.make({"steps": 40, "log_every": 1})[0](str(tmp_path))
+    assert not warnings_of(caplog)
+
+
+def test_a_run_with_averages_resumes_exactly_and_ends_with_them(tmp_path):
+    options = {**QUICK, "ema_decay": 0.7, "eval_every": 2, "log_every": 1}
+    go, model, optimizer = toy_run.make(options)
+    go(str(tmp_path))
+    before = toy_run.weights(model, optimizer)
+    scores = [x["eval/loss"] for x in metrics(tmp_path) if "eval/loss" in x]
+    go_back(tmp_path, 3)
+    go, model, optimizer = toy_run.make(options)
+    assert go(str(tmp_path)) == 3
+    after = toy_run.weights(model, optimizer)
+    assert toy_run.digest(after) == toy_run.digest(before)
+    for name, value in after.items():
+        if not name.endswith(("adam_m", "adam_v", "average")):
+            np.testing.assert_array_equal(value, after[f"{name}/average"])
+    found = [x["eval/loss"] for x in metrics(tmp_path) if "eval/loss" in x]
+    assert found == scores
+    # The last evaluation was one of the averages, and so are saved models.
+    evaluator = inference.Evaluator(
+        toy_run.Task(), model, strategy=strategy.create("one_device")
+    )
+    values = evaluator(toy_run.batches(8, number=3))
+    assert values["loss"] == pytest.approx(scores[-1], rel=1e-6)
+    fresh = toy_run.Model()
+    assert loop.restore_model(fresh, str(tmp_path)) == 6
+    for variable in fresh.variables:
+        np.testing.assert_array_equal(variable.numpy(), after[variable.path])
+
+
+def test_averages_change_no_weight_of_the_training(tmp_path):
+    for name, decay in (("without", None), ("with", 0.9)):
+        toy_run.make({**QUICK, "ema_decay": decay})[0](str(tmp_path / name))
+    readers = [
+        tf.train.load_checkpoint(str(tmp_path / name / "model.ckpt-6"))
+        for name in ("without", "with")
+    ]
+    for key in readers[0].get_variable_to_shape_map():
+        if key not in ("training_state", "global_step"):
+            one, other = (r.get_tensor(key) for r in readers)
+            np.testing.assert_array_equal(one, other)
+
+
+def test_the_profile_of_some_steps_is_written(tmp_path):
+    toy_run.make({**QUICK, "profile_steps": (2, 4)})[0](str(tmp_path))
+    assert list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_another_number_of_replicas_is_reported(tmp_path, caplog):
+    saver = checkpoints.Checkpoints(str(tmp_path))
+    go, model, optimizer = toy_run.make(QUICK)
+    go(str(tmp_path))
+    variables = loop.saved_variables(model, optimizer)
+    step, state = saver.restore(saver.latest(), variables)
+    assert state["settings"]["replicas in fact"] == 1
+    state["settings"]["replicas in fact"] = 2
+    saver.save(3, variables, state)
+    go_back(tmp_path, 3)
+    with caplog.at_level("WARNING"):
+        toy_run.make(QUICK)[0](str(tmp_path))
+    expected = "resuming with other settings: --replicas in fact was 2, is 1"
+    assert expected in warnings_of(caplog)
+
+
+def test_a_dry_run_reports_the_cost_and_writes_nothing(tmp_path, capsys):
+    go, *_ = toy_run.make({**QUICK, "is_dry": True, "accumulation": 2})
+    with pytest.raises(SystemExit) as ended:
+        go(str(tmp_path / "out"))
+    assert ended.value.code == 0 and not (tmp_path / "out").exists()
+    lines = capsys.readouterr().out.splitlines()
+    names = "parameters", "steps", "operations", "memory", "batch size", "time"
+    for line, name in zip(lines, names, strict=True):
+        assert line.startswith(f"{name:12}")
+    assert "6 of 8 examples: 48 examples in all" in lines[1]
+    # Forward: [24, 8] x [8, 8], [24, 8] x [8, 23], [4, 8] x [8, 2], twice.
+    forward = 2 * 2 * (24 * 8 * 8 + 24 * 8 * 23 + 4 * 8 * 2)
+    assert f"{3 * forward:.3g} FLOP per step" in lines[2]
 
 
 def test_a_finished_run_says_so_and_stays_as_it_is(tmp_path, monkeypatch):

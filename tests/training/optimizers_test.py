@@ -4,12 +4,15 @@ pytest tests/training/optimizers_test.py
 """
 
 import contextlib
+import types
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from foundation import errors
+from jobs import assembly, run_config
 from training import optimizers
 
 SHAPES = {
@@ -48,7 +51,17 @@ def draws():
     return weights, gradients
 
 
-def numpy_run(rule, *, bias_correction, clip_norm=1.0):
+def numpy_run(
+    rule,
+    *,
+    bias_correction,
+    weight_decay=0.01,
+    beta_1=0.9,
+    beta_2=0.999,
+    epsilon=1e-6,
+    clip_norm=1.0,
+    not_adapted=(),
+):
     """The optimizers written out in float64."""
     weights, gradients = draws()
     m = {p: np.zeros(s) for p, s in SHAPES.items()}
@@ -57,17 +70,17 @@ def numpy_run(rule, *, bias_correction, clip_norm=1.0):
         norm = np.sqrt(sum(np.sum(x**2) for x in g.values()))
         for path, w in weights.items():
             x = g[path] * min(1.0, clip_norm / norm)
-            m[path] = 0.9 * m[path] + 0.1 * x
-            v[path] = 0.999 * v[path] + 0.001 * x**2
+            m[path] = beta_1 * m[path] + (1 - beta_1) * x
+            v[path] = beta_2 * v[path] + (1 - beta_2) * x**2
             m_hat, v_hat = m[path], v[path]
             rate = rate_of(step)
             if bias_correction:
-                m_hat = m_hat / (1 - 0.9 ** (step + 1))
-                v_hat = v_hat / (1 - 0.999 ** (step + 1))
-            update = m_hat / (np.sqrt(v_hat) + 1e-6)
+                m_hat = m_hat / (1 - beta_1 ** (step + 1))
+                v_hat = v_hat / (1 - beta_2 ** (step + 1))
+            update = m_hat / (np.sqrt(v_hat) + epsilon)
             if path not in NO_DECAY:
-                update = update + 0.01 * w
-            if rule == "lamb":
+                update = update + weight_decay * w
+            if rule == "lamb" and path not in not_adapted:
                 norms = np.linalg.norm(w), np.linalg.norm(update)
                 if min(norms) > 0:
                     rate = rate * norms[0] / norms[1]
@@ -92,16 +105,21 @@ def tensorflow_run(rule, **kwargs):
     weights, gradients = draws()
     variables = keras_variables(weights)
     optimizer = optimizers.Optimizer(rule, variables, SCHEDULE, **kwargs)
+    run(optimizer, gradients)
+    return {v.path: v.numpy() for v in variables}, optimizer.slots
+
+
+def run(optimizer, gradients, first_step=0):
+    """Applies the gradients of successive steps."""
 
     @tf.function
     def apply(step, *values):
         clipped, _ = optimizer.reduce(values)
         optimizer.apply(clipped, step)
 
-    for step, g in enumerate(gradients):
+    for step, g in enumerate(gradients, first_step):
         values = [tf.constant(x, tf.float32) for x in g.values()]
         apply(tf.constant(step, tf.int64), *values)
-    return {v.path: v.numpy() for v in variables}, optimizer.slots
 
 
 @pytest.mark.parametrize("bias_correction", [False, True])
@@ -125,7 +143,101 @@ def test_rule_equals_numpy_over_100_steps(name, bias_correction):
             )
 
 
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+@pytest.mark.parametrize("clip_norm", [0.3, np.inf])
+def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
+    name, clip_norm
+):
+    config = run_config.RunConfig(
+        output_dir="out",
+        optimizer=name,
+        learning_rate=0.01,
+        weight_decay_rate=0.1,
+        adam_beta_1=0.8,
+        adam_beta_2=0.95,
+        adam_epsilon=1e-3,
+        bias_correction=True,
+        lamb_exclude_bias_and_norm=True,
+        clip_norm=0.0 if clip_norm == np.inf else clip_norm,
+    )
+    weights, gradients = draws()
+    variables = keras_variables(weights)
+    learner = assembly.make_learner(
+        config,
+        None,
+        types.SimpleNamespace(trainable_variables=variables),
+        strategy=tf.distribute.get_strategy(),
+        num_train_steps=STEPS,
+        num_warmup_steps=10,
+    )
+    expected, *_ = numpy_run(
+        name,
+        bias_correction=True,
+        weight_decay=0.1,
+        beta_1=0.8,
+        beta_2=0.95,
+        epsilon=1e-3,
+        clip_norm=clip_norm,
+        not_adapted=NO_DECAY,
+    )
+    run(learner.optimizer, gradients)
+    for variable in variables:
+        np.testing.assert_allclose(
+            variable.numpy(), expected[variable.path], rtol=2e-5, atol=1e-5
+        )
+
+
+def test_the_average_of_weights_equals_numpy():
+    weights, gradients = draws()
+    variables = keras_variables(weights)
+    optimizer = optimizers.Optimizer(
+        optimizers.AdamW(), variables, SCHEDULE, ema_decay=0.8
+    )
+    optimizer.start_averages()
+    expected = {v.path: v.numpy().astype(np.float64) for v in variables}
+    for step in range(5):
+        run(optimizer, gradients[step : step + 1], first_step=10 + step)
+        for v in variables:
+            expected[v.path] = 0.8 * expected[v.path] + 0.2 * v.numpy()
+    before = [v.numpy() for v in variables]
+    with optimizer.averaged():
+        for v in variables:
+            np.testing.assert_allclose(v.numpy(), expected[v.path], rtol=1e-5)
+    for v, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(v.numpy(), value)
+
+
+def frozen_run(**flags):
+    config = run_config.RunConfig(output_dir="out", **flags)
+    weights, gradients = draws()
+    variables = keras_variables(weights)
+    model = types.SimpleNamespace(trainable_variables=variables)
+    trained = assembly.trained_variables(config, model)
+    return {v.path for v in variables} - {v.path for v in trained}
+
+
+def test_frozen_variables_are_not_trained():
+    layer = {path for path in SHAPES if "layer_0" in path}
+    embeddings = {"bert/embeddings/word_embeddings"}
+    assert not frozen_run()
+    assert frozen_run(freeze_layers=1) == layer
+    both = frozen_run(freeze_layers=1, freeze_embeddings=True)
+    assert both == layer | embeddings
+    with pytest.raises(errors.InputError, match="--freeze_layers=2: the model"):
+        frozen_run(freeze_layers=2)
+
+
 def test_defaults_are_the_released_ones():
+    config = run_config.RunConfig(output_dir="out")
+    given = {
+        "weight_decay": config.weight_decay_rate,
+        "beta_1": config.adam_beta_1,
+        "beta_2": config.adam_beta_2,
+        "epsilon": config.adam_epsilon,
+    }
+    assert optimizers.AdamW(**given) == optimizers.AdamW()
+    assert (config.clip_norm, config.lr_decay) == (1.0, "linear")
+
     rule = optimizers.AdamW()
     assert (rule.weight_decay, rule.epsilon) == (0.01, 1e-6)
     assert not rule.bias_correction

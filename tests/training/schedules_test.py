@@ -56,5 +56,34 @@ def test_without_warmup_the_first_rate_is_the_peak():
 
 
 def test_power_shapes_the_decay():
-    found = rates([0, 75], peak=1.0, num_train_steps=100, power=0.5)
+    found = rates(
+        [0, 75], peak=1.0, num_train_steps=100, decay="polynomial", power=0.5
+    )
     assert found == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("decay", "power", "expected"),
+    [
+        ("linear", 1.0, lambda x: 1 - x),
+        ("polynomial", 2.0, lambda x: (1 - x) ** 2),
+        ("cosine", 1.0, lambda x: (1 + np.cos(np.pi * x)) / 2),
+        ("constant", 1.0, np.ones_like),
+    ],
+)
+def test_every_decay_follows_its_formula_after_the_warmup(
+    decay, power, expected
+):
+    steps = np.array([0, 5, 10, 50, 99, 100, 150])
+    found = rates(
+        steps,
+        peak=0.5,
+        num_train_steps=100,
+        num_warmup_steps=10,
+        decay=decay,
+        power=power,
+    )
+    after = 0.5 * expected(np.minimum(steps / 100, 1.0))
+    np.testing.assert_allclose(
+        found, np.where(steps < 10, 0.05 * steps, after), rtol=1e-6, atol=1e-7
+    )

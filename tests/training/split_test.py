@@ -1,8 +1,9 @@
 """Proves that the hardware split does not change the mathematics.
 
-The same 50 steps on 1, 2 and 4 replicas, on two processes, in 1 or 4
+The same 50 steps on 1, 2, 4 and 8 replicas, on two processes, in 1 or 4
 accumulated parts and under XLA: losses, norms and weights within 1e-5. Every
-step is clipped, examples have different numbers of predictions.
+step is clipped, examples have different numbers of predictions. The weights of
+the runs with LAMB are averages over the steps.
 
 pytest tests/training/split_test.py
 """
@@ -21,6 +22,7 @@ import toy_run
 HERE = pathlib.Path(__file__).parent
 TOLERANCE = 1e-5
 BASE = {"batch": 16, "log_every": 1}
+AVERAGED = {"ema_decay": 0.9}
 # replicas -> name -> options; one process each but for one replica, because a
 # process cannot have two mirrored strategies of different sizes. How a batch is
 # accumulated and which rule is applied do not touch each other: not every pair
@@ -28,11 +30,11 @@ BASE = {"batch": 16, "log_every": 1}
 SPLITS = {
     1: {
         "plain_adamw": {"eval_every": 25},
-        "plain_lamb": {},
-        "accumulation4_lamb": {"accumulation": 4},
+        "plain_lamb": AVERAGED,
+        "accumulation4_lamb": {**AVERAGED, "accumulation": 4},
         "xla_adamw": {"jit": True},
     },
-    2: {"replicas2_accumulation4_lamb": {"accumulation": 4}},
+    2: {"replicas2_accumulation4_lamb": {**AVERAGED, "accumulation": 4}},
     4: {"replicas4_adamw": {}},
 }
 
@@ -132,6 +134,13 @@ def test_split_gives_the_losses_and_weights_of_one_device(runs, name):
     norms = [line["train/grad_norm"] for line in expected[0]]
     assert min(norms) > 0.05, "clipping must be active"
     assert_same(read(runs / name), expected)
+
+
+@pytest.mark.all
+def test_eight_replicas_give_the_losses_and_weights_of_one(runs, tmp_path):
+    options = {"run": {**BASE, "rule": "adamw", "replicas": 8}}
+    finish([start(tmp_path, options)])
+    assert_same(read(tmp_path / "run"), read(runs / "plain_adamw"))
 
 
 @pytest.mark.slow

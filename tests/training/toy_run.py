@@ -58,6 +58,9 @@ DEFAULTS = {
     "max_seconds": None,
     "slow_save": 0.0,
     "patience": 0,
+    "ema_decay": None,
+    "profile_steps": None,
+    "is_dry": False,
 }
 
 
@@ -218,6 +221,7 @@ def make(options):
             model.trainable_variables,
             schedule,
             clip_norm=options["clip_norm"],
+            ema_decay=options["ema_decay"],
         )
         loss_scale = None
         if options["precision"] == "float16":
@@ -257,6 +261,8 @@ def make(options):
                     every=options["eval_every"], patience=options["patience"]
                 ),
                 jit_compile=options["jit"],
+                profile_steps=options["profile_steps"],
+                is_dry=options["is_dry"],
                 settings=loop.Settings(
                     values=options["settings"], fixed=("train_batch_size",)
                 ),

@@ -1,0 +1,377 @@
+"""What a training step costs: operations and memory, from its graph.
+
+The forward and the backward pass of one micro-batch are traced, not run. Matrix
+products are counted, and tensors from the operation that writes them to the
+last one that reads them:
+
+    memory of a replica = weights + optimizer's slots + gradients
+                          + largest sum of tensors in use at the same time
+
+Where XLA compiles a step it joins operations, and uses less.
+"""
+
+import collections
+import dataclasses
+import math
+import os
+import resource
+import subprocess
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from training import feed
+from training import step as steps
+
+_BATCHES = 50  # That are read to learn their lengths.
+# Of compiled functions and the threads of TensorFlow.
+_COMPILED_BYTES = 0.1 * 2**30
+
+# Operations whose result is their input, or an element of it.
+_ALIASES = frozenset(
+    (
+        "ExpandDims",
+        "Identity",
+        "IdentityN",
+        "PreventGradient",
+        "ReadVariableOp",
+        "Reshape",
+        "Squeeze",
+        "StopGradient",
+    )
+)
+# Operations that may write their result over an input of the same size.
+_IN_PLACE = frozenset(
+    (
+        "Add",
+        "AddN",
+        "AddV2",
+        "BiasAdd",
+        "Mul",
+        "Neg",
+        "RealDiv",
+        "Rsqrt",
+        "SelectV2",
+        "Softmax",
+        "Square",
+        "Sub",
+        "Tanh",
+    )
+)
+_PRODUCTS = ("MatMul", "BatchMatMulV2", "BatchMatMulV3")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphCost:
+    """The cost of the forward and backward pass of one micro-batch.
+
+    Attributes:
+        flops: floating-point operations of its matrix products.
+        activation_bytes: most bytes of tensors in use at the same time, without
+            weights and their gradients.
+    """
+
+    flops: float
+    activation_bytes: float
+
+
+def trace(
+    train_step: steps.TrainStep, features: Mapping[str, tf.TensorSpec]
+) -> GraphCost:
+    """Traces a step of a micro-batch and adds up its cost.
+
+    Args:
+        train_step: not run.
+        features: of static shape, [micro-batch, ...].
+    """
+    graph = train_step.gradient_graph(features)
+    flops = sum(_flops(x) for x in graph.get_operations())
+    return GraphCost(flops=flops, activation_bytes=_largest_sum(graph))
+
+
+def _flops(operation: tf.Operation) -> float:
+    """Returns 2 m n k of a product [..., m, k] [..., k, n], 0 of others."""
+    if operation.type not in _PRODUCTS:
+        return 0.0
+    shapes = operation.inputs[0].shape, operation.outputs[0].shape
+    if not all(shape.is_fully_defined() for shape in shapes):
+        return 0.0
+    name = "transpose_a" if operation.type == "MatMul" else "adj_x"
+    inner = shapes[0][-2 if operation.get_attr(name) else -1]
+    return 2.0 * inner * math.prod(shapes[1])
+
+
+def _largest_sum(graph: tf.Graph) -> float:
+    """Returns the most bytes in use at any operation, in order of creation."""
+    operations = graph.get_operations()
+    last_use: dict[Any, int] = {}
+    # Tensor -> the tensor that owns its buffer.
+    owner: dict[Any, Any] = {}
+    resources = {x.ref() for x in graph.inputs}
+    kept = {x.ref() for x in graph.outputs if x is not None}
+
+    def own(tensor):
+        return owner.get(tensor.ref(), tensor.ref())
+
+    for number, operation in enumerate(operations):
+        for tensor in operation.inputs:
+            last_use[tensor.ref()] = number
+    # The last use of a buffer is that of any of its aliases.
+    for operation in operations:
+        if operation.type in _ALIASES:
+            for source, result in zip(
+                operation.inputs, operation.outputs, strict=False
+            ):
+                owner[result.ref()] = own(source)
+    buffer_use: dict[Any, int] = collections.defaultdict(int)
+    for ref, number in last_use.items():
+        root = owner.get(ref, ref)
+        buffer_use[root] = max(buffer_use[root], number)
+    results = {owner.get(ref, ref) for ref in kept}
+
+    size: dict[Any, float] = {}
+    frees: dict[int, list[Any]] = collections.defaultdict(list)
+    now = largest = 0.0
+    for number, operation in enumerate(operations):
+        for tensor in operation.outputs:
+            ref = tensor.ref()
+            if ref in owner or ref in resources or ref in results:
+                continue
+            bytes_ = _bytes(tensor)
+            if operation.type in _IN_PLACE:
+                # The input's buffer, which is free from here on, is reused.
+                for source in operation.inputs:
+                    root = own(source)
+                    is_last = buffer_use[root] == number
+                    if is_last and size.get(root) == bytes_:
+                        now -= size.pop(root)
+                        break
+            size[ref] = bytes_
+            now += bytes_
+            frees[max(buffer_use[ref], number)].append(ref)
+        largest = max(largest, now)
+        for ref in frees.pop(number, ()):
+            now -= size.pop(ref, 0.0)
+    return largest
+
+
+def _bytes(tensor: tf.Tensor) -> float:
+    if tensor.dtype in (tf.resource, tf.variant, tf.string):
+        return 0.0
+    # Only loops, e.g. of an LSTM, have tensors of unknown shape.
+    if tensor.op.type == "Const" or not tensor.shape.is_fully_defined():
+        return 0.0
+    return float(math.prod(tensor.shape)) * tensor.dtype.size
+
+
+def _variable_bytes(variables: Iterable[Any]) -> float:
+    return sum(math.prod(v.shape) * v.dtype.size for v in variables)
+
+
+def resident_bytes(*, is_peak: bool = False) -> float:
+    """Returns the memory that this process uses, or the most that it used."""
+    if is_peak:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
+
+
+def available_bytes() -> float | None:
+    """Returns the memory of the first GPU, or what is free on this machine."""
+    try:
+        if tf.config.list_logical_devices("GPU"):
+            command = ["nvidia-smi", "--query-gpu=memory.total"]
+            form = "--format=csv,noheader,nounits"
+            text = subprocess.check_output([*command, form], text=True)
+            return float(text.split()[0]) * 2**20
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":") for line in file)
+        return float(lines["MemAvailable"].split()[0]) * 1024.0
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
+        return None  # Not Linux, or without NVIDIA's tool.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory:
+    """The memory of one replica, in bytes.
+
+    Attributes:
+        program: of the process without the model; 0 on a GPU.
+        weights: of the model.
+        slots: of the optimizer.
+        gradients: of a micro-batch, and their sum over micro-batches.
+        activations: of a micro-batch, with and without recomputation as the
+            model does it.
+        other_activations: of a micro-batch if the model did the opposite; None
+            for a model that cannot recompute.
+    """
+
+    program: float
+    weights: float
+    slots: float
+    gradients: float
+    activations: float
+    other_activations: float | None
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        parts = self.program, self.weights, self.slots, self.gradients
+        return sum(parts) + self.activations
+
+    def largest_batch(self, micro_batch: int, available: float) -> int:
+        """Returns the most examples of a micro-batch that fit.
+
+        Args:
+            micro_batch: examples of the activations.
+            available: bytes of a GPU, or those that are free on a machine
+                whose CPU has weights and slots already; a tenth is left free.
+        """
+        free = 0.9 * available - self.gradients
+        if not self.program:
+            free -= self.weights + self.slots
+        return max(0, int(free / self.activations * micro_batch))
+
+
+class Estimate(NamedTuple):
+    """The cost of a phase.
+
+    Attributes:
+        rows: examples of a batch, over all replicas.
+        micro_batch: examples of a micro-batch.
+        length_note: on the length of batches, "" if all are of one length.
+        flops: of a step, over all replicas, of the mean batch.
+        memory: of a replica, for the longest batch.
+    """
+
+    rows: int
+    micro_batch: int
+    length_note: str
+    flops: float
+    memory: Memory
+
+
+def estimate(
+    learner: steps.Learner,
+    train_step: steps.TrainStep,
+    make_batches: feed.MakeBatches,
+    *,
+    replicas: int,
+    accumulation: int,
+) -> Estimate:
+    """Estimates the cost of a phase without a step; reads some batches.
+
+    Args:
+        learner: the model and its optimizer.
+        train_step: of the learner.
+        make_batches: of the phase.
+        replicas: that divide a batch.
+        accumulation: micro-batches per replica and step.
+    """
+    batches = make_batches(first_batch=0, part=0, num_parts=1)
+    spec = batches.element_spec
+    rows = next(iter(spec.values())).shape[0]
+    micro_batch = rows // (replicas * accumulation)
+    shapes = {name: list(x.shape[1:]) for name, x in spec.items()}
+    share, note = 1.0, ""
+    if any(None in shape for shape in shapes.values()):
+        # Batches of varying length: the largest of some, and their mean size.
+        found = [
+            {name: x.shape[1:].as_list() for name, x in batch.items()}
+            for batch in batches.take(_BATCHES)
+        ]
+        sizes = [sum(map(math.prod, batch.values())) for batch in found]
+        shapes = found[sizes.index(max(sizes))]
+        share = sum(sizes) / len(sizes) / max(sizes)
+        note = f"; the mean batch has {share:.0%} of the longest one's tokens"
+    traced = {
+        name: tf.TensorSpec([micro_batch, *shapes[name]], x.dtype)
+        for name, x in spec.items()
+    }
+    cost = trace(train_step, traced)
+    resident = resident_bytes()  # With a traced graph, as in training.
+    layers = [
+        layer
+        for layer in learner.model._flatten_layers()
+        if isinstance(getattr(layer, "recompute", None), bool)
+    ]
+
+    def toggle():
+        for layer in layers:
+            layer.recompute = not layer.recompute
+
+    other = None
+    if layers:
+        toggle()
+        other = trace(train_step, traced).activation_bytes
+        toggle()
+    weights = _variable_bytes(v.value for v in learner.model.variables)
+    trained = _variable_bytes(v.value for v in learner.optimizer.variables)
+    slots = _variable_bytes(learner.optimizer.slots.values())
+    program = 0.0
+    if not tf.config.list_logical_devices("GPU"):
+        program = resident + _COMPILED_BYTES - weights - slots
+    return Estimate(
+        rows=rows,
+        micro_batch=micro_batch,
+        length_note=note,
+        flops=cost.flops * share * replicas * accumulation,
+        memory=Memory(
+            program=program,
+            weights=weights,
+            slots=slots,
+            gradients=trained * (2 if accumulation > 1 else 1),
+            activations=cost.activation_bytes,
+            other_activations=other,
+        ),
+    )
+
+
+def describe(
+    found: Estimate,
+    *,
+    num_steps: int,
+    num_parameters: int,
+    num_trained: int,
+    most: int | None,
+) -> list[str]:
+    """Returns the lines of a report on a phase.
+
+    Args:
+        found: the estimate.
+        num_steps: of the phase.
+        num_parameters: of the model.
+        num_trained: those that the optimizer changes.
+        most: examples of a micro-batch that fit, None if it is not known.
+    """
+    memory = found.memory
+    gib = {
+        name: f"{value / 2**30:.2f}"
+        for name, value in dataclasses.asdict(memory).items()
+        if value is not None
+    }
+    other = ""
+    if memory.other_activations is not None:
+        fewer = memory.other_activations < memory.activations
+        word = "with" if fewer else "without"
+        other = f" ({gib['other_activations']} {word} --recompute)"
+    lines = [
+        f"parameters  {num_parameters:,}, {num_trained:,} of them trained",
+        f"steps       {num_steps:,} of {found.rows:,} examples: "
+        f"{num_steps * found.rows:,} examples in all" + found.length_note,
+        f"operations  {found.flops:.3g} FLOP per step, "
+        f"{found.flops * num_steps:.3g} in all",
+        f"memory      {memory.total / 2**30:.2f} GiB per replica: program "
+        f"{gib['program']}, weights {gib['weights']}, optimizer {gib['slots']},"
+        f" gradients {gib['gradients']}, activations {gib['activations']}"
+        + other,
+    ]
+    if most is None:
+        return [*lines, "batch size  the memory of the device is not known"]
+    end = "" if most >= found.micro_batch else f"; {found.micro_batch} do not"
+    return [
+        *lines,
+        f"batch size  {most:,} examples per replica and micro-batch fit into "
+        f"the free memory{end}",
+    ]
