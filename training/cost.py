@@ -92,14 +92,19 @@ def trace(
 
 def _flops(operation: tf.Operation) -> float:
     """Returns 2 m n k of a product [..., m, k] [..., k, n], 0 of others."""
-    if operation.type not in _PRODUCTS:
-        return 0.0
-    shapes = operation.inputs[0].shape, operation.outputs[0].shape
+    shapes = [x.shape for x in (*operation.inputs, *operation.outputs)]
     if not all(shape.is_fully_defined() for shape in shapes):
+        return 0.0
+    if operation.type == "Einsum":
+        inputs = operation.get_attr("equation").decode().split("->")[0]
+        pairs = zip(inputs.split(","), shapes, strict=False)
+        sizes = {k: n for x, y in pairs for k, n in zip(x, y, strict=True)}
+        return 2.0 * math.prod(sizes.values())
+    if operation.type not in _PRODUCTS:
         return 0.0
     name = "transpose_a" if operation.type == "MatMul" else "adj_x"
     inner = shapes[0][-2 if operation.get_attr(name) else -1]
-    return 2.0 * inner * math.prod(shapes[1])
+    return 2.0 * inner * math.prod(shapes[-1])
 
 
 def _largest_sum(graph: tf.Graph) -> float:

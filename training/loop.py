@@ -11,6 +11,7 @@ same command continues from the last checkpoint and ends with the same weights.
 """
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -487,7 +488,8 @@ class Loop:
             ),
             most=most,
         )
-        print("\n".join(lines), flush=True)
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()  # The steps below may use up the memory.
         if options.peak_tflops is not None:
             speed = _UTILIZATION * options.peak_tflops * 1e12 * replicas
             seconds = found.flops / speed
@@ -501,7 +503,8 @@ class Loop:
         else:
             return
         hours = seconds * phase.num_steps / 3600
-        print(f"time        {seconds:.3g} s per step ({source}): {hours:.3g} h")
+        line = f"{seconds:.3g} s per step ({source}): {hours:.3g} h"
+        sys.stdout.write(f"time        {line}\n")
 
     def _train(self, train_step: steps.TrainStep, batches: Any) -> None:
         """Calls the compiled steps until the phase ends."""

@@ -184,12 +184,12 @@ class Predictions:
         Does nothing for other dtypes.
         """
         self._is_used = model.compute_dtype in _DTYPES
-        found = [v for v in model.variables if v.path.endswith("kernel")]
+        found = []
+        if self._is_used:
+            found = [v for v in model.variables if v.path.endswith("kernel")]
         size = sum(int(np.prod(v.shape)) * 4 for v in found)
-        if not self._is_used or size > _MOST_BYTES:
-            found = []
-        self._variables = found
-        self._values = [np.array(_view(v)) for v in found]
+        self._variables = found if size <= _MOST_BYTES else []
+        self._values = [np.array(_view(v)) for v in self._variables]
 
     def are_current(self) -> bool:
         """Returns whether the variables still have these values."""
