@@ -160,8 +160,9 @@ class SquadConfig(run_config.FinetuningConfig):
 config_flags.parse_early(SquadConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, grid, run_files
+from jobs import finetuning, grid, run_files, streaming
 from tasks.squad import (
+    blocks,
     decoding,
     ensemble,
     outputs,
@@ -196,8 +197,9 @@ def main(config: SquadConfig) -> None:
         task_model, step = finetuning.load(job)
     threshold = None
     if config.do_predict:
-        evaluation = task_model.evaluate()
-        writer.write(evaluation, step)
+        store = squad_job.open_blocks(task_model, data)
+        evaluation = squad_job.predict(task_model, data, to=store)
+        writer.write(evaluation, store, data.sizes, step)
         threshold = evaluation.threshold
     elif data.trains_threshold:
         writer.write_threshold(task_model.evaluate())
@@ -223,16 +225,21 @@ def combine(config: SquadConfig) -> None:
         version_2_with_negative=any(m.with_negative for m in members)
     )
     data = squad_job.open_data(config.options, stored)
-    evaluation = ensemble.combine(
+    store = streaming.Blocks(
+        f"{config.output_dir}/{blocks.UNFINISHED}", {}, continues=False
+    )
+    evaluation, sizes = ensemble.combine(
         members,
         data,
         default_threshold=ensemble.earlier_threshold(
             config.output_dir, config.ensemble_dirs
         ),
+        to=store,
     )
     # The windows are the members', whatever the flags are.
-    sizes = dataclasses.asdict(members[0].sizes)
-    resolved = dataclasses.replace(config, **sizes)
+    resolved = dataclasses.replace(
+        config, **dataclasses.asdict(members[0].sizes)
+    )
     config_flags.write_run_config(resolved, config.output_dir)
     files = run_files.RunFiles(
         output_dir=config.output_dir,
@@ -244,7 +251,7 @@ def combine(config: SquadConfig) -> None:
     writer = outputs.OutputWriter(
         files, with_negative=data.with_negative, threshold=evaluation.threshold
     )
-    writer.write(evaluation)
+    writer.write(evaluation, store, sizes)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ keeps those whose answer is found in the paragraph.
 import dataclasses
 import functools
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ class Answer(NamedTuple):
     start: int | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
     """A question about a paragraph.
 
@@ -79,6 +80,18 @@ class QuestionSet:
     def __len__(self) -> int:
         """Returns N."""
         return len(self.questions)
+
+    def part(self, questions: Sequence[Question]) -> "QuestionSet":
+        """Returns some successive questions with their paragraphs."""
+        first, last = questions[0].paragraph, questions[-1].paragraph
+        return dataclasses.replace(
+            self,
+            contexts=self.contexts[first : last + 1],
+            questions=[
+                dataclasses.replace(q, paragraph=q.paragraph - first)
+                for q in questions
+            ],
+        )
 
     @property
     def paths(self) -> list[str]:
@@ -136,12 +149,34 @@ def read(paths: str) -> QuestionSet:
                 questions.append(question)
     if not questions:
         raise errors.InputError(f"{paths}: contains no questions")
-    return QuestionSet(
+    question_set = QuestionSet(
         path=",".join(names),
         contexts=contexts,
         questions=questions,
         has_impossible=has_impossible,
     )
+    _warn_of_contents(question_set)
+    return question_set
+
+
+def _warn_of_contents(question_set: QuestionSet) -> None:
+    """Warns of questions that are certainly not meant as they are."""
+    blank = [not text.strip() for text in question_set.contexts]
+    rows: dict[str, list[tuple[str, str]]] = {
+        "%d questions are empty": [],
+        "%d questions are about an empty paragraph": [],
+        "%d questions have answers, but is_impossible is true": [],
+    }
+    empty, no_paragraph, impossible = rows.values()
+    for question in question_set.questions:
+        if not question.text.strip():
+            empty.append((question.id, repr(question.text)))
+        if blank[question.paragraph]:
+            no_paragraph.append((question.id, question.text))
+        if question.is_impossible and question.answers:
+            impossible.append((question.id, repr(question.answers[0].text)))
+    for message, found in rows.items():
+        warn(question_set, message, found)
 
 
 def check_version(
@@ -212,10 +247,9 @@ def for_training(
         if span is not None:
             kept.append(dataclasses.replace(question, span=span))
             continue
-        reason = f"is not at character {answer.start}"
-        if answer.start is None:
-            reason = "has no answer_start"
-        left_out.append((question.id, f"{answer.text!r} {reason}"))
+        context = question_set.contexts[question.paragraph]
+        reason = f"{answer.text!r} {_why_not_found(context, answer)}"
+        left_out.append((question.id, reason))
     if num_several:
         logging.warning(
             "%s: %d questions have several answers; the first is trained on",
@@ -287,6 +321,40 @@ def find_answer(context: str, answer: Answer) -> tuple[int, int] | None:
     return match.span() if match else None
 
 
+def _why_not_found(context: str, answer: Answer) -> str:
+    """Returns the end of a sentence that begins with the answer."""
+    if answer.start is None:
+        return "has no answer_start"
+    reason = f"is not at character {answer.start}"
+    for unit, codec, size in (
+        ("UTF-16 code units", "utf-16-le", 2),
+        ("UTF-8 bytes", "utf-8", 1),
+    ):
+        before = context.encode(codec)[: size * max(0, answer.start)]
+        start = len(before.decode(codec, "ignore"))
+        if answer.text.strip() and context.startswith(answer.text, start):
+            return f"{reason}: answer_start seems to count {unit}"
+    normal = functools.partial(unicodedata.normalize, "NFC")
+    if answer.text not in context and normal(answer.text) in normal(context):
+        return f"{reason}: text and answer differ in Unicode normalization"
+    return reason
+
+
+def warn_of_other_answers(question_set: QuestionSet) -> None:
+    """Warns of answers that no prediction can equal."""
+    contexts = question_set.contexts
+    rows = [
+        (question.id, repr(question.answers[0].text))
+        for question in question_set.questions
+        if question.answers
+        and not any(
+            answer.text in contexts[question.paragraph]
+            for answer in question.answers
+        )
+    ]
+    warn(question_set, "%d questions' paragraphs contain no answer", rows)
+
+
 def words(context: str) -> list[str]:
     """Returns the words of a paragraph as the released code splits them."""
     return _WORD.findall(context)
@@ -338,7 +406,7 @@ def _question(where: str, row: Any, paragraph: int) -> Question:
 def _get(where: str, values: Any, name: str, kind: type) -> Any:
     """Returns a value of a JSON object after checking its type."""
     value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or isinstance(value, bool):
         what = {list: "list", str: "text", int: "number"}[kind]
         raise errors.InputError(f"{where}: has no {what} {name!r}")
     if isinstance(value, str):

@@ -91,6 +91,12 @@ class AnswerList(NamedTuple):
         """The best text that is not ""; "" if there is none."""
         return next((e.text for e in self.entries if e.text), "")
 
+    @property
+    def candidates(self) -> list[Answer]:
+        """The entries that may be predicted: the best text and no answer."""
+        first = {bool(entry.text): entry for entry in reversed(self.entries)}
+        return [entry for entry in self.entries if entry in first.values()]
+
     def text(self, threshold: float | None) -> str:
         """Returns the text to predict, "" for no answer.
 

@@ -10,7 +10,7 @@ the settings are read from the directories of the runs.
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,14 @@ from absl import logging
 from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import run_files
-from tasks.squad import dataset, decoding, metrics, outputs, windowing
+from tasks.squad import (
+    blocks,
+    dataset,
+    decoding,
+    metrics,
+    outputs,
+    windowing,
+)
 from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answer, AnswerList
 from tasks.squad.squad_job import SquadData
 from weights import model_directory, task_files, tokenizer_files
@@ -92,9 +99,9 @@ def open_members(
 def _read_sizes(
     directory: str, sizes: windowing.WindowSizes
 ) -> windowing.WindowSizes:
-    stored = outputs.read_sizes(directory)
-    if stored is not None:
-        return stored
+    stored = blocks.open_logits(directory)
+    if stored is not None and stored.sizes is not None:
+        return stored.sizes
     # Earlier versions did not store the sizes with the logits.
     names = list(dataclasses.asdict(sizes))
     values = run_files.flags(directory)
@@ -122,7 +129,8 @@ def combine(
     data: SquadData,
     *,
     default_threshold: float | None = None,
-) -> outputs.Evaluation:
+    to: blocks.Readable,
+) -> tuple[outputs.Evaluation, windowing.WindowSizes | None]:
     """Returns the common answers of runs, scored if the set has answers.
 
     Args:
@@ -130,43 +138,55 @@ def combine(
       data: the set to predict, the answer rules, the threshold if given.
       default_threshold: used if none is given or found; None uses the mean of
         the runs'.
+      to: receives the blocks.
+
+    Returns:
+      The answers, and the sizes of the windows; None if the lists of answers
+      were combined, without logits.
     """
-    directories = [member.directory for member in members]
-    question_set, rules = data.predict, data.rules
-    windows = _common_windows(members, question_set)
-    logits, window_logits = None, None
-    if windows is not None:
-        logits = average_logits(directories, windows)
-    if logits is not None:
+    question_set, first = data.predict, members[0]
+    stored = _common_logits(members, question_set)
+    if stored is not None:
         logging.info("averaging the logits of %d runs", len(members))
-        window_logits = outputs.WindowLogits(windows, members[0].sizes, logits)
-        answers = decoding.decode(
+        answers = blocks.answer(
             question_set,
-            windows,
-            logits,
-            tokenizer=members[0].tokenizer,
-            rules=rules,
+            first.tokenizer,
+            first.sizes,
+            data.rules,
+            logits_of=lambda windows: average_logits(
+                stored, windows.features.row_splits[-1]
+            ),
+            to=to,
         )
     else:
         logging.info("combining the lists of %d runs", len(members))
-        answers = combine_lists(directories, question_set, rules)
+        directories = [member.directory for member in members]
+        combined = combine_lists(directories, question_set, data.rules)
+        answers = blocks.run(
+            zip(question_set.questions, combined, strict=True),
+            len(question_set),
+            encode=list,
+            predict=list,
+            text=lambda *block: blocks.answer_parts(block[0], to),
+            to=to,
+        )
     if default_threshold is None:
         known = [m.threshold for m in members if m.threshold is not None]
         default_threshold = float(np.mean(known)) if known else 0.0
-    return outputs.evaluate(
+    evaluation = outputs.evaluate(
         question_set,
         answers,
         with_negative=data.with_negative,
         threshold=data.threshold,
         default_threshold=default_threshold,
-        window_logits=window_logits,
     )
+    return evaluation, first.sizes if stored is not None else None
 
 
-def _common_windows(
+def _common_logits(
     members: Sequence[Member], question_set: dataset.QuestionSet
-) -> windowing.Windows | None:
-    """Returns the windows of all runs; None if they differ."""
+) -> list[blocks.StoredLogits] | None:
+    """Returns the logits of all runs; None unless all have the same windows."""
     first = members[0]
     if first.tokenizer is None:
         logging.warning("%s: has no vocabulary", first.directory)
@@ -181,29 +201,37 @@ def _common_windows(
                 first.sizes,
             )
             return None
-    return windowing.make_windows(question_set, first.tokenizer, first.sizes)
+    digest = blocks.digest_of_windows(
+        question_set, first.tokenizer, first.sizes
+    )
+    stored = []
+    for member in members:
+        logits = blocks.open_logits(member.directory)
+        if logits is None or logits.digest != digest:
+            logging.warning(
+                "%s: has no logits of these windows", member.directory
+            )
+            return None
+        stored.append(logits)
+    return stored
 
 
 def average_logits(
-    directories: Sequence[str], windows: windowing.Windows
-) -> decoding.SpanLogits | None:
-    """Returns the mean of all runs' logits; None unless all have them."""
-    total = np.zeros((2, windows.features.row_splits[-1]), np.float64)
-    for directory in directories:
-        logits = outputs.read_logits(directory, windows)
-        if logits is None:
-            logging.warning("%s: has no logits of these windows", directory)
-            return None
-        total += np.stack(logits)
-    return decoding.SpanLogits(*(total / len(directories)).astype(np.float32))
+    stored: Sequence[blocks.StoredLogits], count: int
+) -> decoding.SpanLogits:
+    """Returns the mean of all runs' logits of the next tokens."""
+    total = np.zeros((2, count), np.float64)
+    for logits in stored:
+        total += np.stack(logits.read(count))
+    return decoding.SpanLogits(*(total / len(stored)).astype(np.float32))
 
 
 def combine_lists(
     directories: Sequence[str],
     question_set: dataset.QuestionSet,
     rules: decoding.AnswerRules,
-) -> list[AnswerList]:
-    """Combines the lists of answers of several runs.
+) -> Iterator[AnswerList]:
+    """Combines the lists of answers of several runs, question by question.
 
     Args:
       directories: of the runs.
@@ -221,7 +249,6 @@ def combine_lists(
             _read(d, outputs.NULL_ODDS, (int, float), question_set)
             for d in directories
         ]
-    result = []
     for question in question_set.questions:
         parts = [
             _rows(question.id, values[question.id], directory)
@@ -233,8 +260,7 @@ def combine_lists(
         else:
             parts = [rows for rows in map(_without_null, parts) if rows]
             parts = parts or [[(NOTHING, 1.0, 0.0, 0.0)]]
-        result.append(AnswerList(_merge(parts, rules.n_best_size), null_odds))
-    return result
+        yield AnswerList(_merge(parts, rules.n_best_size), null_odds)
 
 
 def mean_odds(odds: Sequence[float]) -> float:

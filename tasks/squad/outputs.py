@@ -11,31 +11,27 @@ dev.json becomes predictions_dev.json. Scores and report of another set stay if
 the new set has no answers.
 """
 
-import contextlib
+import bisect
 import dataclasses
-import hashlib
 import math
 import os
 import re
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
-from foundation import errors, file_system
-from jobs import model_card, report, run_files
-from tasks.squad import dataset, metrics, windowing
-from tasks.squad.decoding import Answer, AnswerList, SpanLogits
-from tasks.squad.windowing import Windows
+from foundation import file_system
+from jobs import model_card, report, run_files, streaming
+from tasks.squad import blocks, dataset, metrics, windowing
+from tasks.squad.decoding import Answer, AnswerList
 from weights import model_directory, task_files, tokenizer_files
 
 PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
-LOGITS = "predict_logits.npz"
-_PREDICTION_FILES = (PREDICTIONS, N_BEST, NULL_ODDS, LOGITS)
+_PREDICTION_FILES = (PREDICTIONS, N_BEST, NULL_ODDS, blocks.LOGITS)
 _SCORE_FILES = (run_files.TEXT, run_files.JSON, "report.html")
 _TITLE = "BERT that answers questions from a paragraph"
 _PANELS = (
@@ -51,26 +47,10 @@ _TYPES = re.compile(
     r"|why)\b",
     re.IGNORECASE,
 )
+_ANSWER_WORDS = (1, 2, 3, 5, 10)  # The longest answers of each group.
 _NUM_GROUPS = 5  # Of paragraphs by their length.
 _NUM_MISTAKES = 25
 _CONTEXT = 80  # Characters shown on each side of an answer.
-# Raised by np.load for a file that is damaged or of another format.
-_DAMAGED = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    zipfile.BadZipFile,
-)
-
-
-class WindowLogits(NamedTuple):
-    """The logits of all windows of a set."""
-
-    windows: Windows
-    sizes: windowing.WindowSizes
-    logits: SpanLogits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,11 +61,9 @@ class Evaluation:
       values: scores in percent under the official names, and "score", by which
         runs are compared; empty if the set has no answers.
       question_set: the questions.
-      answers: the predicted answers by the questions' ids.
+      answers: the answers that may be predicted, by the questions' ids.
       threshold: null odds above which there is no answer; None in 1.1.
       threshold_found: whether it is the best one for these questions.
-      window_logits: what the answers were decoded from; None for an ensemble
-        of lists.
     """
 
     values: Mapping[str, float]
@@ -93,7 +71,6 @@ class Evaluation:
     answers: Mapping[str, AnswerList]
     threshold: float | None
     threshold_found: bool = False
-    window_logits: WindowLogits | None = None
 
     @property
     def predictions(self) -> dict[str, str]:
@@ -108,7 +85,6 @@ def evaluate(
     with_negative: bool,
     threshold: float | None = None,
     default_threshold: float = 0.0,
-    window_logits: WindowLogits | None = None,
 ) -> Evaluation:
     """Scores answers, if the set has correct ones.
 
@@ -118,7 +94,6 @@ def evaluate(
       with_negative: whether questions may have no answer (SQuAD 2.0).
       threshold: null odds above which there is no answer; None finds the best.
       default_threshold: the threshold if none can be found.
-      window_logits: see Evaluation.
     """
     ids = [question.id for question in question_set.questions]
     by_id = dict(zip(ids, answers, strict=True))
@@ -133,7 +108,13 @@ def evaluate(
         with_negative and threshold is None and has_both_kinds(question_set)
     )
     if finds_threshold:
-        threshold = _threshold_of(best["f1"], question_set, answers)
+        threshold = best["f1"].threshold
+        unanswerable = sum(not q.answers for q in question_set.questions)
+        if best["f1"].score <= 100.0 * unanswerable / len(question_set):
+            # Never answering is best. The official script gives 0, above which
+            # some questions may be answered nevertheless.
+            least = min(row.null_odds for row in answers)
+            threshold = min(0.0, math.nextafter(least, -math.inf))
     elif with_negative and threshold is None:
         threshold = default_threshold
         if question_set.has_answers:
@@ -149,13 +130,22 @@ def evaluate(
         answers=by_id,
         threshold=threshold if with_negative else None,
         threshold_found=finds_threshold,
-        window_logits=window_logits,
     )
-    if not question_set.has_answers:
-        if any(question.answers for question in question_set.questions):
-            _warn_of_unanswered(question_set, "not scored")
+    is_scored = question_set.has_answers
+    if is_scored or any(q.answers for q in question_set.questions):
+        consequence = "evaluated as if there were none"
+        dataset.warn(
+            question_set,
+            "%d questions have no answer and are not marked as impossible, "
+            + (consequence if is_scored else "not scored"),
+            [
+                (question.id, "no answer")
+                for question in question_set.questions
+                if not (question.answers or question.is_impossible)
+            ],
+        )
+    if not is_scored:
         return evaluation
-    _warn_of_unanswered(question_set, "evaluated as if there were none")
     values = metrics.evaluate(question_set, evaluation.predictions)
     values |= {**metrics.threshold_values(best), "score": values["f1"]}
     return dataclasses.replace(evaluation, values=values)
@@ -170,122 +160,38 @@ def has_both_kinds(question_set: dataset.QuestionSet) -> bool:
     return question_set.has_impossible and len(kinds) == 2
 
 
-def _warn_of_unanswered(
-    question_set: dataset.QuestionSet, consequence: str
+def write_predictions(
+    output_dir: str,
+    evaluation: Evaluation,
+    store: blocks.Readable,
+    sizes: windowing.WindowSizes | None,
 ) -> None:
-    """Warns of questions without an answer that are not marked impossible."""
-    rows = [
-        (question.id, "no answer")
-        for question in question_set.questions
-        if not (question.answers or question.is_impossible)
-    ]
-    if rows:
-        logging.warning(
-            "%s: %d questions have no answer and are not marked as "
-            "impossible, %s: %s",
-            question_set.path,
-            len(rows),
-            consequence,
-            dataset.listing(rows, list_all=False),
-        )
+    """Writes all files of predictions, and removes older ones of the set.
 
-
-def _threshold_of(
-    best: metrics.Threshold,
-    question_set: dataset.QuestionSet,
-    answers: Sequence[AnswerList],
-) -> float:
-    """Returns the threshold that gives the best score.
-
-    Where never answering is best, the official script says 0, above which some
-    questions may be answered nevertheless.
+    Args:
+      output_dir: receives the files.
+      evaluation: the predictions.
+      store: has the blocks of the predictions.
+      sizes: of the windows; None if the blocks have no logits.
     """
-    unanswerable = sum(not q.answers for q in question_set.questions)
-    if best.score > 100.0 * unanswerable / len(question_set):
-        return best.threshold
-    least = min(row.null_odds for row in answers)
-    return min(0.0, math.nextafter(least, -math.inf))
-
-
-def write_predictions(output_dir: str, evaluation: Evaluation) -> None:
-    """Writes all files of predictions, and removes older ones of the set."""
-    lists = {
-        number: [
-            {name: getattr(entry, name) for name in Answer._fields[:-1]}
-            for entry in answers.entries
-        ]
-        for number, answers in evaluation.answers.items()
-    }
+    blocks.write_lists(os.path.join(output_dir, N_BEST), store)
     _write_json(output_dir, PREDICTIONS, evaluation.predictions)
-    _write_json(output_dir, N_BEST, lists)
     if evaluation.threshold is not None:
         odds = {i: a.null_odds for i, a in evaluation.answers.items()}
         _write_json(output_dir, NULL_ODDS, odds)
     else:
         file_system.discard(os.path.join(output_dir, NULL_ODDS))
-    path = os.path.join(output_dir, LOGITS)
-    if evaluation.window_logits is not None:
-        windows, sizes, logits = evaluation.window_logits
-        with (
-            file_system.replacing(path, on_disk=True) as hidden,
-            open(hidden, "wb") as file,
-        ):
-            np.savez(
-                file,
-                start=logits.start,
-                end=logits.end,
-                windows=np.array(_digest(windows)),
-                **dataclasses.asdict(sizes),
-            )
+    path = os.path.join(output_dir, blocks.LOGITS)
+    if sizes is not None:
+        blocks.write_logits(path, store, sizes)
     else:
         file_system.discard(path)
-    logging.info("%s: %d questions answered", output_dir, len(lists))
+    count = len(evaluation.answers)
+    logging.info("%s: %d questions answered", output_dir, count)
 
 
 def _write_json(directory: str, name: str, values: Any) -> None:
     file_system.write_json(os.path.join(directory, name), values, indent=4)
-
-
-def _digest(windows: Windows) -> str:
-    """Returns the SHA-256 of the inputs of windows."""
-    features = windows.features
-    sha = hashlib.sha256(features.row_splits.astype("<i8").tobytes())
-    sha.update(features.ragged["input_ids"].astype("<i4").tobytes())
-    return sha.hexdigest()
-
-
-def read_logits(directory: str, windows: Windows) -> SpanLogits | None:
-    """Returns the logits in a directory; None if it has none of the windows."""
-    digest = _digest(windows)
-    with _open_logits(directory) as file:
-        if file is None or str(file["windows"]) != digest:
-            return None
-        return SpanLogits(file["start"], file["end"])
-
-
-def read_sizes(directory: str) -> windowing.WindowSizes | None:
-    """Returns the sizes of the windows of the logits in a directory."""
-    fields = dataclasses.fields(windowing.WindowSizes)
-    names = [field.name for field in fields]
-    with _open_logits(directory) as file:
-        if file is None or not set(names) <= set(file):
-            return None
-        sizes = {name: int(file[name]) for name in names}
-        return windowing.WindowSizes(**sizes)
-
-
-@contextlib.contextmanager
-def _open_logits(directory: str) -> Iterator[Mapping[str, np.ndarray] | None]:
-    """Opens the arrays of predict_logits.npz; None if there is no such file."""
-    path = os.path.join(directory, LOGITS)
-    if not file_system.exists(path):
-        yield None
-        return
-    try:
-        with np.load(file_system.local(path), allow_pickle=False) as file:
-            yield file
-    except _DAMAGED as error:
-        raise errors.InputError(f"{path}: cannot be read: {error}") from None
 
 
 class OutputWriter:
@@ -346,8 +252,21 @@ class OutputWriter:
         if stored is not None and stored.version_2_with_negative:
             self._store(evaluation.threshold)
 
-    def write(self, evaluation: Evaluation, step: int | None = None) -> None:
-        """Writes the predictions and, if the set has answers, the scores."""
+    def write(
+        self,
+        evaluation: Evaluation,
+        store: streaming.Blocks,
+        sizes: windowing.WindowSizes | None,
+        step: int | None = None,
+    ) -> None:
+        """Writes the predictions and, if the set has answers, the scores.
+
+        Args:
+          evaluation: the predictions.
+          store: has the blocks of the predictions; it is removed.
+          sizes: of the windows; None if the blocks have no logits.
+          step: of the model.
+        """
         if not self._files.is_chief:
             return
         output_dir = self._files.output_dir
@@ -360,7 +279,8 @@ class OutputWriter:
         run_files.keep_other_sets(
             output_dir, names, name=set_name, digest=" ".join(digests)
         )
-        write_predictions(output_dir, evaluation)
+        write_predictions(output_dir, evaluation, store, sizes)
+        store.remove()
         if model_directory.has_model(output_dir):
             self.write_threshold(evaluation)
         else:
@@ -378,7 +298,7 @@ class OutputWriter:
             _TITLE,
             values=values,
             panels=_PANELS,
-            sections=_sections(evaluation),
+            sections=_sections(analyze(evaluation)),
         )
 
     def _add_scores(
@@ -424,99 +344,175 @@ def _named(values: Mapping[str, float]) -> dict[str, float]:
     return values
 
 
-def _sections(evaluation: Evaluation) -> list[report.Section]:
-    """Returns the scores by group and the worst mistakes for report.html."""
+class Group(NamedTuple):
+    """Questions that have something in common, and their mean scores."""
+
+    name: str
+    count: int
+    exact: float
+    f1: float
+
+
+class Excerpt(NamedTuple):
+    """An answer and the text around it; "" is no answer."""
+
+    before: str
+    answer: str
+    after: str
+
+
+class Mistake(NamedTuple):
+    """A question that is not answered as by an annotator.
+
+    `f1` is between 0 and 1, `excerpt` shows the predicted answer.
+    """
+
+    question: dataset.Question
+    correct: Sequence[str]
+    predicted: Answer
+    f1: float
+    excerpt: Excerpt
+
+
+class ErrorAnalysis(NamedTuple):
+    """Where a model is right and where it is wrong.
+
+    `groups` are titles with the scores of groups of questions, `mistakes` the
+    worst ones: lowest F1, then most probable first.
+    """
+
+    groups: Mapping[str, Sequence[Group]]
+    mistakes: Sequence[Mistake]
+
+
+def analyze(evaluation: Evaluation) -> ErrorAnalysis:
+    """Returns scores by groups of questions, and the worst mistakes."""
     question_set = evaluation.question_set
-    questions = question_set.questions
+    questions, contexts = question_set.questions, question_set.contexts
     scores = metrics.score_all(question_set, evaluation.predictions)
-    counts = [len(dataset.words(text)) for text in question_set.contexts]
-    lengths = np.array([counts[q.paragraph] for q in questions])
-    groups = {
-        "By type of question": [_question_type(q.text) for q in questions],
-        "By length of answer": [_answer_length(q) for q in questions],
-        "By length of paragraph": _length_groups(lengths),
-    }
-    sections = [
-        report.Section(title, _group_table(names, scores))
-        for title, names in groups.items()
-    ]
-    mistakes = report.Section("Worst mistakes", _mistakes(evaluation, scores))
-    return [*sections, mistakes]
-
-
-def _question_type(text: str) -> str:
-    """Returns the first question word in lower case."""
-    match = _TYPES.search(text)
-    return match[1].lower() if match else "other"
-
-
-def _answer_length(question: dataset.Question) -> str:
-    """Returns the group of the shortest answer by its number of words."""
-    if not question.answers:
-        return "none"
-    count = min(len(a.text.split()) for a in question.answers)
-    for first, last in ((0, 1), (2, 2), (3, 3), (4, 5), (6, 10)):
-        if count <= last:
-            span = str(last) if first in (0, last) else f"{first} - {last}"
-            return f"{span:>6} words"
-    return "over 10 words"
-
-
-def _length_groups(lengths: np.ndarray) -> list[str]:
-    """Returns a group for each length; the groups have about equal sizes."""
-    quantiles = np.linspace(0, 1, _NUM_GROUPS + 1)[1:-1]
-    bounds = np.quantile(lengths, quantiles, method="lower")
-    groups = np.searchsorted(bounds, lengths)
-    names = {}
-    for group in np.unique(groups):
-        part = lengths[groups == group]
-        names[group] = f"{part.min():>5} - {part.max()} words"
-    return [names[group] for group in groups]
-
-
-def _group_table(names: Sequence[str], scores: Sequence[metrics.Scores]) -> str:
-    rows = []
-    for name in sorted(set(names)):
-        part = [s for n, s in zip(names, scores, strict=True) if n == name]
-        exact, f1 = np.mean(part, axis=0) * 100
-        rows.append([name.strip(), len(part), float(exact), float(f1)])
-    return report.table(["group", "questions", "exact match", "F1"], rows)
-
-
-def _mistakes(evaluation: Evaluation, scores: Sequence[metrics.Scores]) -> str:
-    """Returns a table of wrong answers: lowest F1, then most probable first."""
-    question_set = evaluation.question_set
-    wrong = []
-    for question, score in zip(question_set.questions, scores, strict=True):
+    words = [len(dataset.words(text)) for text in contexts]
+    mistakes = []
+    for question, score in zip(questions, scores, strict=True):
         answers = evaluation.answers[question.id]
         text = answers.text(evaluation.threshold)
         entry = next((e for e in answers.entries if e.text == text), None)
         if score.f1 < 1 and entry is not None:
-            wrong.append((score.f1, -entry.probability, question, entry))
-    wrong.sort(key=lambda row: row[:2])
-    if not wrong:
-        return "<p>None.</p>"
-    rows = [
-        [
-            question.id,
-            question.text,
-            " | ".join(metrics.correct_answers(question_set, question)) or "-",
-            entry.text or "-",
-            entry.probability,
-            f1,
-            _excerpt(question_set.contexts[question.paragraph], entry.span),
-        ]
-        for f1, _, question, entry in wrong[:_NUM_MISTAKES]
+            mistakes.append((score.f1, -entry.probability, question, entry))
+    mistakes.sort(key=lambda row: row[:2])
+    return ErrorAnalysis(
+        groups={
+            "By type of question": _group(
+                map(_question_type, questions), scores
+            ),
+            "By length of answer": _group(
+                map(_answer_length, questions), scores
+            ),
+            "By length of paragraph": _group(
+                _quantiles([words[q.paragraph] for q in questions]), scores
+            ),
+        },
+        mistakes=[
+            Mistake(
+                question,
+                metrics.correct_answers(question_set, question),
+                entry,
+                f1,
+                excerpt(contexts[question.paragraph], entry.span, _CONTEXT),
+            )
+            for f1, _, question, entry in mistakes[:_NUM_MISTAKES]
+        ],
+    )
+
+
+def _question_type(question: dataset.Question) -> tuple[int, str]:
+    """Returns the first question word in lower case."""
+    match = _TYPES.search(question.text)
+    return 0, match[1].lower() if match else "other"
+
+
+def _answer_length(question: dataset.Question) -> tuple[int, str]:
+    """Returns the group of the shortest answer by its number of words."""
+    if not question.answers:
+        return len(_ANSWER_WORDS) + 1, "none"
+    count = min(len(a.text.split()) for a in question.answers)
+    number = bisect.bisect_left(_ANSWER_WORDS, count)
+    if number == len(_ANSWER_WORDS):
+        return number, f"over {_ANSWER_WORDS[-1]} words"
+    last = _ANSWER_WORDS[number]
+    if last == 1:
+        return number, "1 word"
+    first = _ANSWER_WORDS[number - 1] + 1
+    span = f"{first} - {last}" if first < last else str(last)
+    return number, f"{span} words"
+
+
+def _quantiles(counts: Sequence[int]) -> list[tuple[int, str]]:
+    """Returns a group for each count; the groups have about equal sizes."""
+    fractions = np.linspace(0, 1, _NUM_GROUPS + 1)[1:-1]
+    bounds = np.quantile(counts, fractions, method="lower")
+    numbers = np.searchsorted(bounds, counts)
+    names = {}
+    for number in np.unique(numbers).tolist():
+        part = np.array(counts)[numbers == number]
+        names[number] = f"{part.min()} - {part.max()} words"
+    return [(number, names[number]) for number in numbers.tolist()]
+
+
+def _group(
+    keys: Iterable[tuple[int, str]], scores: Sequence[metrics.Scores]
+) -> list[Group]:
+    """Returns the groups in the order of their keys: a number and the name."""
+    members: dict[tuple[int, str], list[metrics.Scores]] = {}
+    for key, score in zip(keys, scores, strict=True):
+        members.setdefault(key, []).append(score)
+    return [
+        Group(key[1], len(part), *(np.mean(part, axis=0) * 100).tolist())
+        for key, part in sorted(members.items())
     ]
+
+
+def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
+    """Returns the text around an answer, or the beginning if there is none.
+
+    Args:
+      context: the paragraph.
+      span: the characters of the answer.
+      width: the number of characters to show on each side.
+    """
+    start, end = span or (width, width)
+    low, high = max(0, start - width), end + width
+    return Excerpt(
+        ("..." if low else "") + context[low:start],
+        context[start:end],
+        context[end:high] + ("..." if high < len(context) else ""),
+    )
+
+
+def _sections(analysis: ErrorAnalysis) -> list[report.Section]:
+    """Returns the error analysis as sections of report.html."""
+    header = ["group", "questions", "exact match", "F1"]
+    sections = [
+        report.Section(title, report.table(header, groups))
+        for title, groups in analysis.groups.items()
+    ]
+    rows = []
+    for question, correct, predicted, f1, (
+        before,
+        answer,
+        after,
+    ) in analysis.mistakes:
+        rows.append(
+            [
+                question.id,
+                question.text,
+                " | ".join(correct) or "-",
+                predicted.text or "-",
+                predicted.probability,
+                f1,
+                f"{before}[{answer}]{after}" if answer else before + after,
+            ]
+        )
     header = ["id", "question", "correct", "predicted", "probability", "F1"]
-    return report.table([*header, "in the text"], rows)
-
-
-def _excerpt(context: str, span: tuple[int, int] | None) -> str:
-    """Returns the text around a span, or the beginning if there is none."""
-    if span is None:
-        return context[: 2 * _CONTEXT] + "..."
-    start, end = max(0, span[0] - _CONTEXT), span[1] + _CONTEXT
-    before = "..." if start else ""
-    after = "..." if end < len(context) else ""
-    return f"{before}{context[start:end]}{after}"
+    table = report.table([*header, "in the text"], rows)
+    body = table if rows else "<p>None.</p>"
+    return [*sections, report.Section("Worst mistakes", body)]

@@ -12,7 +12,7 @@ import sys
 
 from foundation import file_system
 from jobs import finetuning, typed
-from tasks.squad import dataset, decoding, squad_job, windowing
+from tasks.squad import dataset, decoding, outputs, squad_job, windowing
 from tasks.squad.decoding import Answer
 
 _PARAGRAPH, _QUESTION = "paragraph> ", "question> "
@@ -95,14 +95,7 @@ def describe(entry: Answer, context: str) -> str:
     probability = f"probability {entry.probability:.2f}"
     if entry.span is None or not entry.text:
         return f"(no answer)  ({probability})"
+    before, answer, after = outputs.excerpt(context, entry.span, _CONTEXT)
+    shown = " ".join(f"{before}[{answer}]{after}".split())
     start, end = entry.span
-    before, after = max(0, start - _CONTEXT), end + _CONTEXT
-    excerpt = (
-        ("..." if before else "")
-        + f"{context[before:start]}[{context[start:end]}]{context[end:after]}"
-        + ("..." if after < len(context) else "")
-    )
-    excerpt = " ".join(excerpt.split())
-    return (
-        f"{entry.text}  ({probability}, characters {start}-{end})\n  {excerpt}"
-    )
+    return f"{entry.text}  ({probability}, characters {start}-{end})\n  {shown}"

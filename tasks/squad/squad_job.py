@@ -18,9 +18,10 @@ from keras import ops
 from data import features as features_lib
 from data.features import Features
 from foundation import errors, file_system
-from jobs import finetuning, run_config, run_files
+from jobs import assembly, finetuning, run_config, run_files, streaming
 from modeling import losses, models
-from tasks.squad import dataset, decoding, outputs, windowing
+from tasks.squad import blocks, dataset, decoding, outputs, windowing
+from training import strategy as strategies
 from weights import pretrained, task_files
 
 _LOSS = "span_loss"
@@ -76,23 +77,20 @@ class SquadData:
     """The question sets of a command, and how they are answered.
 
     Attributes:
-      options: the flags.
       train: the training set, if the command trains.
       predict: the set to predict, if there is one.
       threshold: null odds above which there is no answer, if given or stored.
+      sizes: the sizes of windows.
       rules: how answers are made from logits.
+      list_all: whether to log all questions that are left out.
     """
 
-    options: SquadOptions
     train: dataset.QuestionSet | None
     predict: dataset.QuestionSet | None
     threshold: float | None
+    sizes: windowing.WindowSizes
     rules: decoding.AnswerRules
-
-    @property
-    def sizes(self) -> windowing.WindowSizes:
-        """The sizes of windows."""
-        return self.options.sizes
+    list_all: bool
 
     @property
     def with_negative(self) -> bool:
@@ -159,19 +157,22 @@ def open_data(
         dataset.check_version(
             predict, "predict_file", with_negative=with_negative
         )
+        dataset.warn_of_other_answers(predict)
         if options.compares_runs and not predict.has_answers:
             raise errors.InputError(
                 f"--predict_file={predict.path}: has no answers to compare "
                 "runs by"
             )
+    rules = dataclasses.replace(
+        options.rules, version_2_with_negative=with_negative
+    )
     return SquadData(
-        options=options,
         train=train,
         predict=predict,
         threshold=threshold,
-        rules=dataclasses.replace(
-            options.rules, version_2_with_negative=with_negative
-        ),
+        sizes=options.sizes,
+        rules=rules,
+        list_all=options.list_all,
     )
 
 
@@ -185,40 +186,18 @@ def open_job(
         features_lib.warn_of_unknown(
             found.path, start.tokenizer, found.contexts
         )
+        windowing.warn_of_long_questions(found, start.tokenizer, data.sizes)
     strategy = finetuning.open_strategy(config, start)
 
     @functools.cache
-    def training_features() -> Features:
+    def training_features(split: str) -> Features:
+        del split  # There is only one.
         return windowing.training_features(
             data.train,
             start.tokenizer,
             data.sizes,
             records_dir=config.output_dir if config.write_records else None,
-            list_all=data.options.list_all,
-        )
-
-    @functools.cache
-    def windows() -> windowing.Windows:
-        return windowing.make_windows(data.predict, start.tokenizer, data.sizes)
-
-    def evaluate(task_model: finetuning.TaskModel) -> outputs.Evaluation:
-        logits = predict_logits(
-            task_model, windows(), config.predict_batch_size
-        )
-        answers = decoding.decode(
-            data.predict,
-            windows(),
-            logits,
-            tokenizer=start.tokenizer,
-            rules=data.rules,
-        )
-        return outputs.evaluate(
-            data.predict,
-            answers,
-            with_negative=data.with_negative,
-            threshold=data.threshold,
-            default_threshold=data.default_threshold(config.output_dir) or 0.0,
-            window_logits=outputs.WindowLogits(windows(), data.sizes, logits),
+            list_all=data.list_all,
         )
 
     def evaluation_settings() -> dict[str, Any]:
@@ -239,12 +218,66 @@ def open_job(
         make_model=functools.partial(
             models.QuestionAnsweringModel, start.config
         ),
-        features=lambda split: training_features(),
-        evaluate=evaluate,
+        features=training_features,
+        evaluate=lambda task_model: predict(
+            task_model, data, to=blocks.InMemory()
+        ),
         data_settings=data_settings,
         evaluation_settings=evaluation_settings,
         # As released, questions and not windows make an epoch.
         num_examples=len(data.train) if data.train else None,
+    )
+
+
+def open_blocks(
+    task_model: finetuning.TaskModel, data: SquadData
+) -> blocks.Readable:
+    """Returns the store of a prediction whose files are to be written."""
+    job = task_model.job
+    if not job.is_chief:
+        return blocks.InMemory()
+    return streaming.Blocks(
+        f"{job.config.output_dir}/{blocks.UNFINISHED}",
+        {
+            "predict_file": data.predict.digests,
+            "weights": run_files.weights_digest(task_model.model),
+            "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
+            "precision": assembly.dtype_policy(job.config),
+            "predict_batch_size": job.config.predict_batch_size,
+            **dataclasses.asdict(data.sizes),
+            **dataclasses.asdict(data.rules),
+        },
+        continues=not strategies.is_multi_worker(job.strategy),
+    )
+
+
+def predict(
+    task_model: finetuning.TaskModel, data: SquadData, *, to: blocks.Readable
+) -> outputs.Evaluation:
+    """Answers the questions of --predict_file block by block.
+
+    Args:
+      task_model: the model.
+      data: the questions, and how they are answered.
+      to: receives the blocks.
+    """
+    config = task_model.job.config
+    answers = blocks.answer(
+        data.predict,
+        task_model.job.start.tokenizer,
+        data.sizes,
+        data.rules,
+        logits_of=lambda windows: predict_logits(
+            task_model, windows, config.predict_batch_size
+        ),
+        to=to,
+    )
+    return outputs.evaluate(
+        data.predict,
+        answers,
+        with_negative=data.with_negative,
+        threshold=data.threshold,
+        default_threshold=data.default_threshold(config.output_dir) or 0.0,
     )
 
 

@@ -25,7 +25,7 @@ from tasks.squad import dataset
 
 FIRST_UNIQUE_ID = 1000000000
 _TRAIN_RECORDS = "train.tf_record"  # google-research/bert's name.
-_CHUNK = 2048  # Paragraphs that are tokenized together.
+_CHUNK = 2048  # Texts that are tokenized together.
 _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 
 
@@ -129,6 +129,26 @@ def training_features(
             f"--train_file={question_set.path}: no paragraph has a token"
         )
     return features
+
+
+def warn_of_long_questions(
+    question_set: dataset.QuestionSet,
+    tokenizer: wordpiece.Tokenizer,
+    sizes: WindowSizes,
+) -> None:
+    """Warns of questions that lose tokens."""
+    rows = []
+    for first in range(0, len(question_set), _CHUNK):
+        questions = question_set.questions[first : first + _CHUNK]
+        encoded = tokenizer.encode([q.text for q in questions])
+        counts = np.diff(encoded.row_splits)
+        for i in np.flatnonzero(counts > sizes.max_query_length).tolist():
+            rows.append((questions[i].id, f"{counts[i]} tokens"))
+    dataset.warn(
+        question_set,
+        f"%d questions are cut to --max_query_length={sizes.max_query_length}",
+        rows,
+    )
 
 
 def make_windows(

@@ -3,8 +3,10 @@
 python -m pytest tests/tasks/squad/dataset_test.py
 """
 
+import dataclasses
 import gzip
 import json
+import re
 
 import pytest
 
@@ -219,3 +221,75 @@ def test_ids_may_be_numbers(tmp_path):
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     found = dataset.read(str(path))
     assert [question.id for question in found.questions] == ["43211", "x"]
+
+
+@pytest.mark.parametrize(
+    ("context", "text", "start", "reason"),
+    [
+        ("\U0001f600" * 9 + " Anna or", "Anna", 19, "count UTF-16 code units"),
+        (
+            "\u00e9\u00e9\u00e9\u00e9\u00e9 or Anna",
+            "Anna",
+            14,
+            "count UTF-8 bytes",
+        ),
+        ("the cafe\u0301", "caf\u00e9", 4, "differ in Unicode normalization"),
+        ("or then Anna", "Anna", 0, "'Anna' is not at character 0$"),
+        ("or Anna", "Anna", -1, "'Anna' is not at character -1$"),
+    ],
+    ids=["utf16", "utf8", "normalization", "elsewhere", "negative"],
+)
+def test_why_an_answer_is_not_found_is_explained(context, text, start, reason):
+    made = dataset.Question(
+        id="1",
+        text="?",
+        paragraph=0,
+        answers=[dataset.Answer(text, start)],
+    )
+    good = dataclasses.replace(made, answers=[dataset.Answer("or", 0)])
+    good = dataclasses.replace(good, id="2", paragraph=1)
+    found = dataset.for_training(
+        dataset.QuestionSet(
+            path="a.json", contexts=[context, "or"], questions=[made, good]
+        )
+    )
+    ((number, why),) = found.left_out
+    assert number == "1"
+    assert re.search(reason, why)
+
+
+def test_what_is_certainly_a_mistake_is_named(tmp_path, caplog):
+    path = write(
+        tmp_path / "a.json",
+        qa("good", [("some", 0)]),
+        qa("bare") | {"question": " "},
+        qa("both", [("text", 5)], is_impossible=True),
+    )
+    dataset.read(path)
+    assert "a.json: 1 questions are empty: bare: ' '" in caplog.text
+    assert (
+        "a.json: 1 questions have answers, but is_impossible is true: both"
+        in caplog.text
+    )
+    caplog.clear()
+    path = write(tmp_path / "b.json", qa("1"), qa("2"), context="\r\n ")
+    dataset.read(path)
+    assert "b.json: 2 questions are about an empty paragraph" in caplog.text
+
+
+def test_answers_that_cannot_be_predicted_are_named(tmp_path, caplog):
+    path = write(
+        tmp_path / "a.json",
+        qa("good", [("nowhere", 0), ("text", 5)]),
+        qa("bad", [("nowhere", 0)]),
+    )
+    dataset.warn_of_other_answers(dataset.read(path))
+    assert "1 questions' paragraphs contain no answer: bad: 'nowhere'" in (
+        caplog.text
+    )
+
+
+def test_true_is_no_position(tmp_path):
+    path = write(tmp_path / "a.json", qa("x", [("some", True)]))
+    with pytest.raises(errors.InputError, match="has no number 'answer_start'"):
+        dataset.read(path)

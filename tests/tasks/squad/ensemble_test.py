@@ -130,13 +130,15 @@ def test_a_run_with_nothing_else_to_say_has_one_voice():
 )
 def test_a_list_of_another_form_is_named(leave, entries, message):
     with pytest.raises(errors.InputError, match=message):
-        ensemble.combine_lists([leave("x", entries)], FOUND, AnswerRules())
+        list(
+            ensemble.combine_lists([leave("x", entries)], FOUND, AnswerRules())
+        )
 
 
 def test_a_run_of_other_questions_is_named(leave):
     run = leave("x", [entry("a", 1, 1, 1)], number="2")
     with pytest.raises(errors.InputError, match="x has no answer to question"):
-        ensemble.combine_lists([run], FOUND, AnswerRules())
+        list(ensemble.combine_lists([run], FOUND, AnswerRules()))
 
 
 def test_a_run_tells_of_itself(leave, tmp_path, caplog):

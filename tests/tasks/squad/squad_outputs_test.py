@@ -5,17 +5,10 @@ python -m pytest tests/tasks/squad/squad_outputs_test.py
 
 import dataclasses
 
-import numpy as np
 import pytest
 
-from data import features
-from foundation import errors
-from tasks.squad import dataset, outputs, windowing
-from tasks.squad.decoding import Answer, AnswerList, SpanLogits
-
-SIZES = windowing.WindowSizes(
-    max_seq_length=32, doc_stride=8, max_query_length=4
-)
+from tasks.squad import dataset, outputs
+from tasks.squad.decoding import Answer, AnswerList
 
 
 def questions(*answers, has_impossible=True):
@@ -120,61 +113,6 @@ def test_otherwise_the_stored_one_is_applied(found, scored, caplog):
     assert warned == (scored is not None)
 
 
-@pytest.fixture
-def windows():
-    """Two windows of one question each."""
-    none = np.zeros(2, np.int64)
-    splits = np.array([0, 3, 6])
-    return windowing.Windows(
-        questions=np.arange(2),
-        starts=none,
-        lengths=none,
-        offsets=none,
-        documents=None,
-        features=features.Features(
-            row_splits=splits, ragged={"input_ids": np.arange(6)}
-        ),
-    )
-
-
-def test_logits_are_left_with_the_sizes_of_their_windows(tmp_path, windows):
-    assert outputs.read_sizes(str(tmp_path)) is None
-    logits = SpanLogits(np.arange(6.0), np.ones(6))
-    made = outputs.evaluate(
-        questions("cat", ""),
-        answered(("cat", -3.0), ("x", 1.0)),
-        with_negative=True,
-        window_logits=outputs.WindowLogits(windows, SIZES, logits),
-    )
-    outputs.write_predictions(str(tmp_path), made)
-    assert outputs.read_sizes(str(tmp_path)) == SIZES
-    found = outputs.read_logits(str(tmp_path), windows)
-    np.testing.assert_array_equal(found, logits)
-    other = dataclasses.replace(
-        windows,
-        features=dataclasses.replace(
-            windows.features, ragged={"input_ids": np.ones(6)}
-        ),
-    )
-    assert outputs.read_logits(str(tmp_path), other) is None
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x", b"\x93NUMPY"])
-def test_damaged_logits_are_named(tmp_path, content, windows):
-    path = tmp_path / "predict_logits.npz"
-    path.write_bytes(content)
-    for read in (
-        outputs.read_sizes,
-        lambda folder: outputs.read_logits(folder, windows),
-    ):
-        with pytest.raises(errors.InputError, match="npz: cannot be read: "):
-            read(str(tmp_path))
-    with open(path, "wb") as file:
-        np.save(file, np.zeros(3))
-    with pytest.raises(errors.InputError, match="npz: cannot be read: "):
-        outputs.read_sizes(str(tmp_path))
-
-
 def test_questions_without_the_answer_that_they_should_have_are_named(caplog):
     found = questions("a", "", "b")
     bare = [
@@ -194,3 +132,64 @@ def test_questions_without_the_answer_that_they_should_have_are_named(caplog):
         assert "dev.json: 1 questions have no answer" in caplog.text
         assert what in caplog.text and "1: no answer" in caplog.text
         assert bool(made.values) is has_impossible
+
+
+def test_errors_are_analyzed_by_groups_of_questions():
+    context = "Anna met Bert in the old town of Bern, " + "w " * 300
+    asked = [
+        ("How many?", "Anna", "Anna", (0, 4), 0.9),
+        ("who, and when?", "Bert", "met Bert", (5, 13), 0.8),
+        ("Where?", "the old town of Bern", "Bern", (33, 37), 0.7),
+        ("Name it.", "Anna", "w", (39, 40), 0.99),
+    ]
+    found = dataset.QuestionSet(
+        path="dev.json",
+        contexts=[context, "x"],
+        questions=[
+            dataset.Question(
+                id=str(i),
+                text=text,
+                paragraph=0,
+                answers=[dataset.Answer(answer, context.index(answer))],
+            )
+            for i, (text, answer, *_) in enumerate(asked)
+        ],
+    )
+    made = outputs.evaluate(
+        found,
+        [
+            AnswerList([Answer(text, probability, 1.0, 1.0, span)], 0.0)
+            for _, _, text, span, probability in asked
+        ],
+        with_negative=False,
+    )
+    analysis = outputs.analyze(made)
+    types = analysis.groups["By type of question"]
+    assert [(g.name, g.count) for g in types] == [
+        ("how many", 1),
+        ("other", 1),
+        ("where", 1),
+        ("who", 1),
+    ]
+    assert types[0].exact == types[0].f1 == 100.0
+    assert types[3].exact == 0 and types[3].f1 == pytest.approx(200 / 3)
+    lengths = analysis.groups["By length of answer"]
+    assert [(g.name, g.count) for g in lengths] == [
+        ("1 word", 3),
+        ("4 - 5 words", 1),
+    ]
+    (paragraphs,) = analysis.groups["By length of paragraph"]
+    assert (paragraphs.name, paragraphs.count) == ("309 - 309 words", 4)
+    worst = analysis.mistakes
+    assert [m.question.id for m in worst] == ["3", "2", "1"]
+    assert worst[0].correct == ["Anna"]
+    before, answer, after = worst[1].excerpt
+    assert before + answer == context[:37] and answer == "Bern"
+    assert after.startswith(", w w ") and after.endswith("w ...")
+
+
+def test_the_text_around_an_answer_is_cut():
+    context = "0123456789"
+    assert outputs.excerpt(context, (4, 6), 2) == ("...23", "45", "67...")
+    assert outputs.excerpt(context, (0, 1), 9) == ("", "0", "123456789")
+    assert outputs.excerpt(context, None, 3) == ("012", "", "345...")

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from jobs import grid, run_files
-from tasks.squad import dataset, outputs
+from jobs import grid, run_files, streaming
+from tasks.squad import blocks, dataset, outputs
 from tasks.squad.decoding import Answer, AnswerList
 from weights import task_files
 from weights.task_files import SquadSettings
@@ -72,14 +72,28 @@ def test_a_threshold_is_stored_with_a_model_of_2_0_only(
         task_files.write_settings(str(tmp_path), before)
     made = evaluate(tmp_path)
     assert made.threshold_found
-    for store in (record.write_threshold, record.write):
-        store(made)
+    for call in (
+        lambda: record.write_threshold(made),
+        lambda: write(record, tmp_path, made),
+    ):
+        call()
         stored = task_files.read_settings(str(tmp_path))
         if after is None:
             assert stored == before
         else:
             assert stored.null_score_diff_threshold == after
     assert set(made.predictions.values()) == {"a", ""}
+
+
+def write(record, folder, made):
+    """Writes an evaluation whose answers are in two blocks."""
+    store = streaming.Blocks(str(folder / blocks.UNFINISHED), {})
+    questions = made.question_set.questions
+    for number, question in enumerate(questions):
+        row = question, made.answers[question.id]
+        assert not store.find(number, "")
+        store.add(number, "", blocks.answer_parts([row], store))
+    record.write(made, store, None)
 
 
 def names(folder):
@@ -94,32 +108,32 @@ def test_older_files_of_the_same_set_are_removed(record, tmp_path):
     kept = names(tmp_path) | {"README.md", "question_answering.json"}
     (tmp_path / "README.md").write_text("card")
     task_files.write_settings(str(tmp_path), SquadSettings())
-    record.write(evaluate(tmp_path))
+    write(record, tmp_path, evaluate(tmp_path))
     written = ANSWERS | SCORES | {"predicted_sets.json"}
     assert names(tmp_path) - kept == written | {"null_odds.json"}
-    record.write(evaluate(tmp_path, with_negative=False))
+    write(record, tmp_path, evaluate(tmp_path, with_negative=False))
     assert names(tmp_path) - kept == written
     assert kept <= names(tmp_path)
 
 
 def test_files_of_another_set_are_kept_with_its_name(record, tmp_path, caplog):
-    record.write(evaluate(tmp_path))
+    write(record, tmp_path, evaluate(tmp_path))
     before = {name: (tmp_path / name).read_bytes() for name in SCORES}
     answers = (tmp_path / "predictions.json").read_bytes()
     # A set without answers: report and scores stay as they are.
-    record.write(evaluate(tmp_path, labeled=False, name="test.json"))
+    write(record, tmp_path, evaluate(tmp_path, labeled=False, name="test.json"))
     assert {name: (tmp_path / name).read_bytes() for name in SCORES} == before
     assert (tmp_path / "predictions_dev.json").read_bytes() == answers
     assert (tmp_path / "null_odds_dev.json").exists()
     assert "predictions.json is of another set and is kept as" in caplog.text
     # A set with answers and the same name, in another directory.
-    record.write(evaluate(tmp_path, name="other/test.json"))
+    write(record, tmp_path, evaluate(tmp_path, name="other/test.json"))
     for name, content in before.items():
         stem, _, ending = name.partition(".")
         assert (tmp_path / f"{stem}_dev.{ending}").read_bytes() == content
     assert (tmp_path / "predictions_test.json").exists()
     # The first set again: two sets are called "test".
-    record.write(evaluate(tmp_path))
+    write(record, tmp_path, evaluate(tmp_path))
     sets = read(tmp_path, "predicted_sets.json")
     (other,) = tmp_path.glob("predictions_test-*.json")
     assert sets["predictions.json"]["set"] == "dev"
@@ -127,7 +141,20 @@ def test_files_of_another_set_are_kept_with_its_name(record, tmp_path, caplog):
     assert sets[other.name] != sets["predictions_test.json"]
 
 
+def test_blocks_become_one_file(record, tmp_path):
+    made = evaluate(tmp_path)
+    write(record, tmp_path, made)
+    names = ("text", "probability", "start_logit", "end_logit")
+    lists = {
+        number: [dict(zip(names, e, strict=False)) for e in answers.entries]
+        for number, answers in made.answers.items()
+    }
+    path = tmp_path / "nbest_predictions.json"
+    assert path.read_text() == json.dumps(lists, indent=4) + "\n"
+    assert not (tmp_path / blocks.UNFINISHED).exists()
+
+
 def test_files_of_an_unknown_set_are_kept_too(record, tmp_path):
     (tmp_path / "predictions.json").write_text("{}")
-    record.write(evaluate(tmp_path))
+    write(record, tmp_path, evaluate(tmp_path))
     assert (tmp_path / "predictions_earlier.json").read_text() == "{}"

@@ -301,3 +301,14 @@ def test_every_answer_of_squad_is_found_and_is_itself(shared_data):
         assert wanted in context[start:end]
         exact += wanted == context[start:end]
     assert exact / len(found) > 0.99
+
+
+def test_questions_that_are_cut_are_named(tokenizer, caplog):
+    sizes = windowing.WindowSizes(
+        max_seq_length=16, doc_stride=4, max_query_length=3
+    )
+    found = questions(["a b"], ["a b a", "a b a b"])
+    windowing.warn_of_long_questions(found, tokenizer, sizes)
+    assert "1 questions are cut to --max_query_length=3: q0-1: 4 tokens" in (
+        caplog.text
+    )

@@ -1,0 +1,303 @@
+"""Predicts a question set in blocks, in the memory of one block.
+
+    questions of a block -> windows -> logits -> answers -> parts
+
+See jobs/streaming.py. Only those answers that may be predicted stay in memory.
+The parts of a block are:
+
+    answers   these answers, a line of JSON for each question
+    n_best    JSON of nbest_predictions.json, without the braces
+    lengths   int64, the number of tokens of each window
+    ids       int32, the tokens
+    start     float32, a logit of each token; so is `end`
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from data.tokenization import wordpiece
+from foundation import errors, file_system
+from jobs import streaming
+from tasks.squad import dataset, decoding, windowing
+from tasks.squad.decoding import Answer, AnswerList, SpanLogits
+from tasks.squad.windowing import Windows
+
+LOGITS = "predict_logits.npz"
+UNFINISHED = "predict.incomplete"  # Directory of the blocks.
+_BLOCK_QUESTIONS = 1024  # About 200 paragraphs of SQuAD.
+_READ_BYTES = 1 << 20
+# Raised for a file of logits that is damaged or of another format.
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError)
+_DAMAGED += (zipfile.BadZipFile,)
+
+
+class Readable(streaming.Store, Protocol):
+    """A store of blocks: streaming.Blocks or InMemory."""
+
+    def parts(self, name: str) -> Iterable[bytes]:
+        """Yields a part of all blocks in order."""
+
+
+class InMemory:
+    """The answers of a prediction that writes no files."""
+
+    def __init__(self):
+        """Contains no block yet."""
+        self._answers: list[bytes] = []
+
+    def find(self, number: int, digest: str) -> bool:
+        """Returns False; see streaming.Store."""
+        del number, digest
+        return False
+
+    def add(self, number: int, digest: str, parts: streaming.Parts) -> None:
+        """Keeps a block's answers."""
+        del number, digest
+        self._answers.append(parts["answers"])
+
+    def parts(self, name: str) -> Iterable[bytes]:
+        """Returns the answers of all blocks in order."""
+        assert name == "answers", name
+        return self._answers
+
+
+def answer(
+    question_set: dataset.QuestionSet,
+    tokenizer: wordpiece.Tokenizer,
+    sizes: windowing.WindowSizes,
+    rules: decoding.AnswerRules,
+    *,
+    logits_of: Callable[[Windows], SpanLogits],
+    to: Readable,
+) -> list[AnswerList]:
+    """Answers questions; returns the answers that may be predicted.
+
+    Args:
+      question_set: the questions.
+      tokenizer: the model's tokenizer.
+      sizes: the sizes of windows.
+      rules: how answers are made from logits.
+      logits_of: returns the logits of a block's windows; called in order.
+      to: receives the blocks.
+    """
+
+    def encode(questions: list) -> tuple[dataset.QuestionSet, Windows]:
+        part = question_set.part(questions)
+        return part, windowing.make_windows(part, tokenizer, sizes)
+
+    def parts(
+        questions: list, encoded: tuple, logits: SpanLogits
+    ) -> streaming.Parts:
+        part, windows = encoded
+        answers = decoding.decode(
+            part, windows, logits, tokenizer=tokenizer, rules=rules
+        )
+        made = answer_parts(zip(questions, answers, strict=True), to)
+        if not isinstance(to, InMemory):
+            made |= logit_parts(windows, logits)
+        return made
+
+    return run(
+        question_set.questions,
+        len(question_set),
+        encode=encode,
+        predict=lambda encoded: logits_of(encoded[1]),
+        text=parts,
+        to=to,
+    )
+
+
+def run(
+    items: Iterable[Any], count: int, *, to: Readable, **functions: Callable
+) -> list[AnswerList]:
+    """Runs streaming.run; returns the answers that may be predicted.
+
+    Args:
+      items: one for each question, in order.
+      count: the number of questions.
+      to: receives the blocks.
+      **functions: see streaming.run.
+    """
+    done = 0
+
+    def read() -> Iterator[Any]:
+        nonlocal done
+        for done, item in enumerate(items, 1):  # noqa: B007
+            yield item
+
+    streaming.run(
+        read(),
+        to=to,
+        block_items=_BLOCK_QUESTIONS,
+        fraction=lambda: done / count,
+        unit="questions",
+        **functions,
+    )
+    found = []
+    for part in to.parts("answers"):
+        for line in part.splitlines():
+            null_odds, *rows = json.loads(line)
+            entries = [
+                Answer(*row, span and tuple(span)) for *row, span in rows
+            ]
+            found.append(AnswerList(entries, null_odds))
+    return found
+
+
+def answer_parts(
+    answered: Iterable[tuple[dataset.Question, AnswerList]], to: Readable
+) -> dict[str, bytes]:
+    """Returns the parts of a block that its answers need."""
+    answered = list(answered)
+    lines = [json.dumps([a.null_odds, *a.candidates]) for _, a in answered]
+    parts = {"answers": "".join(f"{line}\n" for line in lines).encode()}
+    if isinstance(to, InMemory):
+        return parts
+    names = Answer._fields[:-1]
+    lists = {
+        question.id: [dict(zip(names, e, strict=False)) for e in found.entries]
+        for question, found in answered
+    }
+    return parts | {"n_best": json.dumps(lists, indent=4)[1:-2].encode()}
+
+
+def logit_parts(windows: Windows, logits: SpanLogits) -> dict[str, bytes]:
+    """Returns the parts of a block that its logits need."""
+    features = windows.features
+    return {
+        "lengths": np.diff(features.row_splits).astype("<i8").tobytes(),
+        "ids": features.ragged["input_ids"].astype("<i4").tobytes(),
+        "start": logits.start.astype("<f4").tobytes(),
+        "end": logits.end.astype("<f4").tobytes(),
+    }
+
+
+def write_lists(path: str, store: Readable) -> None:
+    """Writes the lists of answers to all questions as one JSON object."""
+    with (
+        file_system.replacing(path, on_disk=True) as temporary,
+        open(temporary, "wb") as file,
+    ):
+        separator = b"{"
+        for part in store.parts("n_best"):
+            file.write(separator + part)
+            separator = b","
+        file.write(b"\n}\n")
+
+
+def write_logits(
+    path: str, store: Readable, sizes: windowing.WindowSizes
+) -> None:
+    """Writes the logits of all windows; the file is that of np.savez."""
+    digest = _digest(store.parts("lengths"), store.parts("ids"))
+    count = sum(len(part) for part in store.parts("start")) // 4
+    header = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+    scalars = {"windows": digest, **dataclasses.asdict(sizes)}
+    with (
+        file_system.replacing(path, on_disk=True) as temporary,
+        zipfile.ZipFile(temporary, "w") as archive,
+    ):
+        for name in SpanLogits._fields:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                file.writelines(store.parts(name))
+        for name, value in scalars.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.array(value))
+
+
+def _digest(lengths: Iterable[bytes], ids: Iterable[bytes]) -> str:
+    """Returns the SHA-256 of the row splits and the tokens of all windows."""
+    splits = np.zeros(1, "<i8")
+    sha = hashlib.sha256(splits.tobytes())
+    for part in lengths:
+        splits = splits[-1] + np.cumsum(np.frombuffer(part, "<i8"))
+        sha.update(splits.astype("<i8").tobytes())
+    for part in ids:
+        sha.update(part)
+    return sha.hexdigest()
+
+
+def digest_of_windows(
+    question_set: dataset.QuestionSet,
+    tokenizer: wordpiece.Tokenizer,
+    sizes: windowing.WindowSizes,
+) -> str:
+    """Returns what identifies the windows of a set; see StoredLogits."""
+    lengths, questions = [], question_set.questions
+    with tempfile.TemporaryFile() as ids:
+        for i in range(0, len(questions), _BLOCK_QUESTIONS):
+            part = question_set.part(questions[i : i + _BLOCK_QUESTIONS])
+            block = windowing.make_windows(part, tokenizer, sizes)
+            parts = logit_parts(block, SpanLogits(*np.zeros((2, 0))))
+            lengths.append(parts["lengths"])
+            ids.write(parts["ids"])
+        ids.seek(0)
+        return _digest(lengths, iter(lambda: ids.read(_READ_BYTES), b""))
+
+
+class StoredLogits:
+    """The logits in a predict_logits.npz, read in the order of the windows.
+
+    Attributes:
+      sizes: of the windows; None in files of earlier versions.
+      digest: identifies the windows; see `digest_of_windows`.
+    """
+
+    def __init__(self, path: str):
+        """Opens the file.
+
+        Raises:
+          InputError: it is damaged.
+        """
+        self._path = path
+        names = [f.name for f in dataclasses.fields(windowing.WindowSizes)]
+        with self._reading():
+            self._archive = zipfile.ZipFile(file_system.local(path))
+            found = {}
+            for name in ("windows", *names):
+                if f"{name}.npy" in self._archive.namelist():
+                    with self._archive.open(f"{name}.npy") as file:
+                        found[name] = np.lib.format.read_array(file)
+            self.digest = str(found.pop("windows", ""))
+            self.sizes = None
+            if set(found) == set(names):
+                sizes = {name: int(value) for name, value in found.items()}
+                self.sizes = windowing.WindowSizes(**sizes)
+        self._files: list[Any] = []
+
+    def read(self, count: int) -> SpanLogits:
+        """Returns the logits of the next `count` tokens."""
+        with self._reading():
+            if not self._files:
+                for name in SpanLogits._fields:
+                    file = self._archive.open(f"{name}.npy")
+                    np.lib.format.read_magic(file)
+                    np.lib.format.read_array_header_1_0(file)
+                    self._files.append(file)
+            data = [file.read(4 * count) for file in self._files]
+            return SpanLogits(*(np.frombuffer(x, "<f4", count) for x in data))
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except _DAMAGED as error:
+            raise errors.InputError(
+                f"{self._path}: cannot be read: {error}"
+            ) from None
+
+
+def open_logits(directory: str) -> StoredLogits | None:
+    """Opens the logits in a directory; None if there are none."""
+    path = os.path.join(directory, LOGITS)
+    return StoredLogits(path) if file_system.exists(path) else None
