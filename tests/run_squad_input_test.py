@@ -9,6 +9,8 @@ import pytest
 import squad_runs
 from squad_runs import read, run
 
+from tasks.squad import blocks, decoding
+
 
 def save(path, *rows):
     """Rows are id, paragraph, and the answer's text and position, if any."""
@@ -115,3 +117,37 @@ def test_a_file_of_another_language_is_noticed(learned, root, caplog):
     run(root, "hindi", "--do_predict", **flags)
     assert "hindi.json: 50 % of its tokens are [UNK]" in caplog.text
     assert "train1.json: " not in caplog.text
+
+
+def test_a_killed_prediction_continues(learned, root, monkeypatch, caplog):
+    monkeypatch.setattr(blocks, "_BLOCK_QUESTIONS", 8)
+    flags = {"init_checkpoint": learned[1], "predict_file": root / "dev1.json"}
+    calm = run(root, "calm", "--do_predict", **flags)
+    decode, calls = decoding.decode, []
+
+    def dies(*arguments, **options):
+        calls.append(0)
+        if len(calls) == 4:
+            raise RuntimeError("killed")
+        return decode(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "decode", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(root, "killed", "--do_predict", **flags)
+    assert not (root / "killed" / "predictions.json").exists()
+    # Another set must not replace what is unfinished.
+    with pytest.raises(SystemExit):
+        other = flags | {"predict_file": root / "test1.json"}
+        run(root, "killed", "--do_predict", **other)
+    with caplog.at_level("INFO", logger="absl"):
+        folder = run(root, "killed", "--do_predict", **flags)
+    assert "40 questions predicted, 24 of them by an earlier" in caplog.text
+    assert not (folder / blocks.UNFINISHED).exists()
+    for name in (
+        "predictions.json",
+        "nbest_predictions.json",
+        "predict_logits.npz",
+        "eval_results.txt",
+    ):
+        assert (folder / name).read_bytes() == (calm / name).read_bytes()

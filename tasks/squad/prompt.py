@@ -46,6 +46,8 @@ class Prompt:
             question_set, tokenizer, self.data.sizes
         )
         batch_size = job.strategy.num_replicas_in_sync
+        if len(windows) > batch_size:  # A long paragraph.
+            batch_size = job.config.predict_batch_size
         (answers,) = decoding.decode(
             question_set,
             windows,

@@ -3,11 +3,13 @@
 python -m pytest tests/tasks/squad/dataset_test.py
 """
 
+import bz2
 import dataclasses
 import gzip
 import json
 import re
 
+import pyarrow as pa
 import pytest
 
 from foundation import errors
@@ -84,18 +86,28 @@ def test_questions_without_their_answer_are_left_out_by_name(tmp_path, caplog):
     assert "bad6" in caplog.text
 
 
-def test_several_files_compressed_or_not_are_one_set(tmp_path):
+@pytest.mark.parametrize(
+    ("ending", "compress"),
+    [
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".zst", lambda data: pa.compress(data, "zstd", asbytes=True)),
+    ],
+)
+def test_several_files_compressed_or_not_are_one_set(
+    tmp_path, ending, compress
+):
     first = write(tmp_path / "a.json", qa("1", [("some", 0)]))
     second = write(
         tmp_path / "b.json", qa("2", [("text", 5)]), context="z text"
     )
-    with gzip.open(f"{second}.gz", "wb") as file:
-        file.write((tmp_path / "b.json").read_bytes())
+    packed = compress((tmp_path / "b.json").read_bytes())
+    (tmp_path / f"b.json{ending}").write_bytes(packed)
     (tmp_path / "b.json").unlink()
     found = dataset.read(f"{first},{second}")
     assert found.contexts == ["some text", "z text"]
     assert [q.paragraph for q in found.questions] == [0, 1]
-    assert found.paths == [first, f"{second}.gz"]
+    assert found.paths == [first, f"{second}{ending}"]
     assert dataset.read(f"{first},").paths == [first]
     with pytest.raises(errors.InputError, match="' , ' names no file"):
         dataset.read(" , ")

@@ -1,0 +1,55 @@
+"""Proves how questions about one paragraph are answered.
+
+python -m pytest tests/tasks/squad/prompt_test.py
+"""
+
+import types
+
+import numpy as np
+import pytest
+
+from data.tokenization import vocabulary, wordpiece
+from tasks.squad import decoding, prompt, windowing
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "anna", "w"]
+TOKENIZER = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(3, 1), (90, 8)])
+def test_windows_of_a_long_paragraph_are_predicted_together(count, batch_size):
+    used = []
+
+    def predictions(features, size):
+        used.append(size)
+        length = int(features.lengths.max())
+        batch = features.batch(np.arange(len(features)), length)
+        is_anna = (batch["input_ids"] == WORDS.index("anna")) * 9.0
+        index = np.arange(len(features))
+        yield {
+            "start_logits": is_anna,
+            "end_logits": is_anna,
+            "example_index": index,
+        }
+
+    job = types.SimpleNamespace(
+        start=types.SimpleNamespace(tokenizer=TOKENIZER),
+        strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+        config=types.SimpleNamespace(predict_batch_size=8),
+    )
+    questions = prompt.Prompt(
+        task_model=types.SimpleNamespace(job=job, predictions=predictions),
+        data=types.SimpleNamespace(
+            sizes=windowing.WindowSizes(
+                max_seq_length=16, doc_stride=4, max_query_length=4
+            ),
+            rules=decoding.AnswerRules(),
+        ),
+        threshold=None,
+    )
+    context = "w " * count + "Anna"
+    entry = questions.answer("who", context)
+    assert used == [batch_size]
+    assert context[slice(*entry.span)] == entry.text == "Anna"
+    shown = prompt.describe(entry, context)
+    assert shown.endswith("w w [Anna]")
+    assert f"characters {2 * count}-{2 * count + 4}" in shown
