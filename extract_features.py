@@ -14,17 +14,14 @@ The sentence embeddings of sentence-transformers:
         --output_format=npz --init_checkpoint=all-MiniLM-L6-v2 \
         --pooling=mean --normalize --max_seq_length=256
 
-Lines are written in the order of the input, which may be compressed (.gz,
-.bz2). Memory does not grow with their number.
+Lines are written in the order of the input. Memory does not grow with their
+number. A command that was stopped continues where it was.
 """
 
 import dataclasses
-import time
 from typing import Literal
 
-from absl import logging
-
-from foundation import config_flags, errors
+from foundation import config_flags
 from jobs import run_config
 
 field = config_flags.field
@@ -34,8 +31,13 @@ field = config_flags.field
 class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
     """Everything extract_features.py needs to know."""
 
-    input_file: str = field("Text file: one text, or pair `a ||| b`, per line.")
-    output_file: str = field("File for the activations.")
+    input_file: str = field(
+        "One text, or pair `a ||| b`, per line: a file (also .gz, .bz2, .zst), "
+        "a glob, a folder of .txt, or - for standard input."
+    )
+    output_file: str = field(
+        "File for the activations; - writes jsonl to standard output."
+    )
     init_checkpoint: str = field("Weights: a model directory or checkpoint.")
     layers: str | None = field(
         "Comma-separated layer numbers; -1 is the last. By default "
@@ -70,6 +72,7 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
 config_flags.parse_early(ExtractConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
+from data import features, text_lines
 from jobs import assembly
 from tasks.features import feature_extraction, feature_files
 from training import feed
@@ -78,7 +81,12 @@ from weights import pretrained
 
 def main(config: ExtractConfig) -> None:
     """Writes the layers of every line."""
-    feature_files.check(config.output_file, config.output_format)
+    output = feature_files.FeatureFile(
+        path=config.output_file,
+        form=config.output_format,
+        pooled=config.pooling != "none",
+    )
+    output.check()
     start = pretrained.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
@@ -87,51 +95,50 @@ def main(config: ExtractConfig) -> None:
         do_lower_case=config.do_lower_case,
         max_seq_length=config.max_seq_length,
     )
-    pooled = config.pooling != "none"
-    layers = config.layers or ("-1" if pooled else "-1,-2,-3,-4")
+    layers = config.layers or ("-1" if output.pooled else "-1,-2,-3,-4")
     task = feature_extraction.ExtractionTask(
         feature_extraction.parse_layers(layers, start.config),
         pooling=config.pooling,
         normalize=config.normalize,
     )
-    blocks = feature_extraction.read_blocks(
-        config.input_file,
-        start.tokenizer,
+    strategy = assembly.make_strategy(config, output_dir=None)
+    feed.check_batch_size("batch_size", config.batch_size, strategy)
+    lines = text_lines.open_lines(config.input_file)
+    precision = assembly.dtype_policy(config)
+    lengths = assembly.batch_lengths(config, strategy, config.max_seq_length)
+    predict, weights = feature_extraction.make_predict(
+        task,
+        start,
+        strategy,
+        dtype=precision,
+        jit_compile=assembly.uses_xla(config),
+        batch_size=config.batch_size,
+        lengths=lengths,
+    )
+    names = ("output_format", "pooling", "normalize", "max_seq_length")
+    feature_extraction.extract(
+        lines,
+        output,
+        predict,
+        task=task,
+        tokenizer=start.tokenizer,
         max_seq_length=config.max_seq_length,
-        block_size=feature_extraction.block_size(
+        hidden_size=start.config.hidden_size,
+        block_lines=feature_extraction.block_size(
             task,
             batch_size=config.batch_size,
             max_seq_length=config.max_seq_length,
             hidden_size=start.config.hidden_size,
         ),
-    )
-    strategy = assembly.make_strategy(config, output_dir=None)
-    feed.check_batch_size("batch_size", config.batch_size, strategy)
-    predict = feature_extraction.make_predict(
-        task,
-        start,
-        strategy,
-        dtype=assembly.dtype_policy(config),
-        jit_compile=assembly.uses_xla(config),
-        batch_size=config.batch_size,
-        lengths=assembly.batch_lengths(config, strategy, config.max_seq_length),
-    )
-    started = time.monotonic()
-    with feature_files.open_writer(
-        config.output_file, config.output_format, pooled=pooled
-    ) as writer:
-        count = feature_extraction.write(
-            blocks,
-            writer,
-            task=task,
-            tokens=start.tokenizer.vocabulary.tokens,
-            predict=predict,
-        )
-        if not count:
-            raise errors.InputError(f"{config.input_file}: has no lines")
-    seconds = time.monotonic() - started
-    logging.info(
-        "%s: %d lines in %.1f seconds", config.output_file, count, seconds
+        settings={
+            "the model's weights": weights,
+            **{name: getattr(config, name) for name in names},
+            **features.tokenizer_recipe(start.tokenizer),
+            "layers": task.layers,
+            "batch_size": config.batch_size,
+            "lengths": lengths,
+            "precision": precision,
+        },
     )
 
 

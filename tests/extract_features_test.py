@@ -6,20 +6,24 @@ python -m pytest tests/extract_features_test.py
 import bz2
 import gzip
 import importlib.util
+import io
 import json
 import os
 import pathlib
+import tracemalloc
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow as tf
 import tiny_runs
 from pyarrow import parquet
 
 import extract_features
-from data import corpus
+from data import corpus, text_lines
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
+from jobs import streaming
 from modeling import models
 from tasks.features import feature_extraction, feature_files
 
@@ -120,18 +124,13 @@ def test_compressed_text_is_read_as_text(
     assert path.read_bytes() == last_layer
 
 
-def test_a_line_that_is_not_utf_8_is_named_when_it_is_reached(tmp_path):
-    path = tmp_path / "in.txt"
+def test_a_line_that_is_not_utf_8_is_named_before_any_work(root, capsys):
+    path = root / "latin.txt"
     path.write_bytes(b"a\r\n\n b \n\xe9\n")
-    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
-    blocks = feature_extraction.read_blocks(
-        str(path), tokenizer, max_seq_length=16, block_size=2
-    )
-    block = next(blocks)
-    assert block.first == 0
-    assert block.features.ragged["input_ids"].tolist() == [2, 5, 3, 2, 3]
-    with pytest.raises(errors.InputError, match="in.txt:4: not UTF-8 text"):
-        next(blocks)
+    with pytest.raises(SystemExit):
+        run(root, "latin.jsonl", layers="-1", input_file=path)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "latin.txt:4: not UTF-8 text" in error
 
 
 def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
@@ -147,12 +146,58 @@ def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
             yield block
 
     monkeypatch.setattr(corpus, "read_blocks", read_blocks)
-    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
-    found = feature_extraction.read_blocks(
-        str(path), tokenizer, max_seq_length=16, block_size=10
+    lines = text_lines.open_lines(str(path))
+    assert lines.total == count // 2 and len(taken) == 3
+    found = lines.read()
+    assert [next(found).number for _ in range(30)] == list(range(1, 31))
+    assert len(taken) == 4
+
+
+def test_standard_input_is_read_to_standard_output(
+    root, last_layer, monkeypatch, capfdbinary
+):
+    data = (root / "in.txt").read_bytes()
+    stdin = io.TextIOWrapper(io.BytesIO(data))
+    monkeypatch.setattr("sys.stdin", stdin)
+    run(root, "", layers="-1", input_file="-", output_file="-")
+    assert capfdbinary.readouterr().out == last_layer
+
+
+def test_several_files_are_read_in_order(root, last_layer, tmp_path):
+    lines = (root / "in.txt").read_bytes().splitlines(keepends=True)
+    (tmp_path / "a.txt").write_bytes(b"".join(lines[:2]))
+    zst = pyarrow.Codec("zstd").compress(b"".join(lines[2:]), asbytes=True)
+    (tmp_path / "b.txt.zst").write_bytes(zst)
+    for name in (tmp_path, tmp_path / "*.txt*"):
+        path = run(root, "both.jsonl", layers="-1", input_file=name)
+        assert path.read_bytes() == last_layer
+
+
+@pytest.mark.parametrize("form", feature_files.FORMATS)
+def test_a_killed_command_continues_with_the_next_block(
+    root, monkeypatch, form
+):
+    """Every file is the one of a command that was not killed."""
+    monkeypatch.setattr(feature_extraction, "_BLOCK_BYTES", 1)
+    flags = {"layers": "-1", "output_format": form}
+    expected = run(root, f"once.{form}", **flags).read_bytes()
+    in_order, calls = feature_extraction._in_order, []
+
+    def fail_in_the_second_block(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return in_order(*arguments)
+
+    monkeypatch.setattr(
+        feature_extraction, "_in_order", fail_in_the_second_block
     )
-    assert [next(found).first for _ in range(3)] == [0, 10, 20]
-    assert len(taken) == 1
+    with pytest.raises(SystemExit):
+        run(root, f"again.{form}", **flags)
+    assert not (root / f"again.{form}").exists()
+    assert run(root, f"again.{form}", **flags).read_bytes() == expected
+    assert len(calls) == 2 + 2  # Of three blocks the first is not repeated.
+    assert not (root / f"again.{form}.incomplete").exists()
 
 
 def test_the_default_layers_are_the_last_four(root):
@@ -207,30 +252,28 @@ def test_nothing_in_memory_grows_with_the_lines_of_an_npz(tmp_path, pooled):
         ids = np.arange(3, dtype=np.int32)
         return feature_files.Line(number, ids, "abc", {"layer_-1": values})
 
-    def size(writer):
-        parts = [x for x in vars(writer).values() if hasattr(x, "__len__")]
-        return sum(map(len, parts))
-
     path = str(tmp_path / "out.npz")
-    with feature_files.open_writer(path, "npz", pooled=pooled) as writer:
-        writer.write([line(0)])
-        before = size(writer)
-        writer.write([line(i) for i in range(1, 100)])
-        assert size(writer) == before
+    output = feature_files.FeatureFile(path=path, form="npz", pooled=pooled)
+    peaks = []
+    for count in (2, 200):
+        blocks = streaming.Blocks(str(tmp_path / f"blocks{count}"), {})
+        for number in range(count):
+            blocks.find(number, "")
+            lines = [line(number)] * 1000
+            blocks.add(number, "", output.parts(lines))
+        del lines
+        tracemalloc.start()
+        output.write(blocks, ["layer_-1"], 8)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        blocks.remove()
+    assert peaks[1] < 1.5 * peaks[0]
     with np.load(path) as arrays:
-        assert arrays["layer_-1"][-1].tolist() == [99] * 8
+        assert arrays["layer_-1"][-1].tolist() == [199] * 8
         assert ("row_splits" in arrays) != pooled
         if not pooled:
-            expected = list(range(0, 301, 3))
+            expected = list(range(0, 600_001, 3))
             assert arrays["row_splits"].tolist() == expected
-
-
-def test_parquet_without_pyarrow_is_refused(root, capsys, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit) as caught:
-        run(root, "no.parquet", output_format="parquet", layers="-1")
-    assert caught.value.code == 2
-    assert "needs pyarrow: pip install" in capsys.readouterr().err
 
 
 def test_a_name_of_another_format_is_warned_about(root, caplog):
@@ -304,7 +347,11 @@ BAD = {
     "twice": ({"layers": "1,1"}, "one occurs twice"),
     "number": ({"layers": "last"}, "'last' is no whole number"),
     "input": ({"input_file": "/nowhere.txt"}, "/nowhere.txt: no such file"),
-    "folder": ({"input_file": "/"}, "/: is a directory, not a file"),
+    "folder": ({"input_file": "/"}, "/: no .txt file there"),
+    "output": (
+        {"output_file": "-", "output_format": "npz"},
+        "--output_file=-: --output_format=npz cannot be",
+    ),
     "length": ({"max_seq_length": 64}, "--max_seq_length=64: the model has"),
     "empty": ({"input_file": os.devnull}, f"{os.devnull}: has no lines"),
 }
@@ -337,8 +384,7 @@ def test_a_directory_as_output_is_refused_before_any_work(
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"--output_file={path}: {message}" in error
     with pytest.raises(errors.InputError, match=message):
-        with feature_files.open_writer(path, "jsonl", pooled=False):
-            raise AssertionError("nothing is written")
+        feature_files.FeatureFile(path=path, form="jsonl", pooled=False).check()
     assert [x.name for x in tmp_path.iterdir()] == ["folder"]
 
 

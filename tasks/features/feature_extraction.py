@@ -1,29 +1,23 @@
 """Extracts activations of an encoder's layers, per token or pooled per text.
 
-    read_blocks  file -> blocks of lines, tokenized
-    make_predict model -> function from features to batches of layers
-    write        blocks -> predictions in the order of the lines -> writer
-
-Memory holds one block of lines, however long the file is.
-
 layers    -1 is the last of L, as released; files call it "layer_-1"
 pooling   none: [S, H] per text; cls: the vector of [CLS]; mean, max: over all
           tokens, including [CLS] and [SEP]
 """
 
-import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from data import features as features_lib
-from data import length_groups, text_tables
+from data import length_groups, text_lines
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import errors
+from jobs import run_files, streaming
 from modeling import encoder
 from modeling.config import BertConfig
 from tasks.features import feature_files
@@ -31,19 +25,12 @@ from training import inference
 from weights import pretrained
 
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
-_BLOCK_BYTES = 1 << 28  # Of activations in memory.
+_BLOCK_BYTES = 1 << 27  # Of activations; three blocks are in memory.
 _BLOCK_BATCHES = 200
 _MIN_NORM = 1e-12  # As in PyTorch's normalize.
 _LOWEST = -1e9
 
 Predict = Callable[[Features], Iterable[dict[str, np.ndarray]]]
-
-
-class Block(NamedTuple):
-    """Consecutive lines: the number of the first, and their features."""
-
-    first: int
-    features: Features
 
 
 class ExtractionTask:
@@ -112,47 +99,6 @@ def parse_layers(text: str, config: BertConfig) -> list[int]:
     return found
 
 
-def read_blocks(
-    path: str,
-    tokenizer: wordpiece.Tokenizer,
-    *,
-    max_seq_length: int,
-    block_size: int,
-) -> Iterator[Block]:
-    """Returns the tokenized lines of a file; `a ||| b` is a pair.
-
-    Args:
-      path: the file, plain, .gz or .bz2. It is opened now and read block by
-        block.
-      tokenizer: of the model.
-      max_seq_length: in tokens; longer lines are truncated.
-      block_size: in lines.
-
-    Raises:
-      InputError: there is no such file, or, when it is reached, a line is not
-        UTF-8.
-    """
-    lines = text_tables.lines(file_system.find(path))
-    texts = (line.strip() for _, line in lines)
-    blocks = iter(lambda: list(itertools.islice(texts, block_size)), [])
-
-    def encode(lines: list[str]) -> Features:
-        matches = [_PAIR.match(line) for line in lines]
-        pairs = zip(matches, lines, strict=True)
-        return features_lib.encode(
-            tokenizer,
-            [match[1] if match else line for match, line in pairs],
-            [match[2] if match else "" for match in matches],
-            max_seq_length=max_seq_length,
-            name=path,
-        )
-
-    return (
-        Block(number * block_size, encode(block))
-        for number, block in enumerate(blocks)
-    )
-
-
 def block_size(
     task: ExtractionTask,
     *,
@@ -160,7 +106,7 @@ def block_size(
     max_seq_length: int,
     hidden_size: int,
 ) -> int:
-    """Returns the number of lines whose activations may be in memory."""
+    """Returns the number of lines whose activations make a block."""
     vectors = max_seq_length if task.pooling == "none" else 1
     line_bytes = 4 * vectors * hidden_size * len(task.layers)
     batches = max(1, _BLOCK_BYTES // (line_bytes * batch_size))
@@ -176,7 +122,7 @@ def make_predict(
     jit_compile: bool,
     batch_size: int,
     lengths: Sequence[int],
-) -> Predict:
+) -> tuple[Predict, str]:
     """Makes the encoder with its weights and compiles it.
 
     Args:
@@ -190,6 +136,7 @@ def make_predict(
 
     Returns:
       A function from features to batches of the task's predictions.
+      The digest of the weights.
     """
     with strategy.scope():
         model = encoder.make_encoder(
@@ -207,42 +154,95 @@ def make_predict(
             )
         )
 
-    return predict
+    return predict, run_files.weights_digest(model)
 
 
-def write(
-    blocks: Iterable[Block],
-    writer: feature_files.Writer,
+def extract(
+    lines: text_lines.Lines,
+    output: feature_files.FeatureFile,
+    predict: Predict,
     *,
     task: ExtractionTask,
-    tokens: Sequence[str],
-    predict: Predict,
+    tokenizer: wordpiece.Tokenizer,
+    max_seq_length: int,
+    hidden_size: int,
+    block_lines: int,
+    settings: Mapping[str, Any],
 ) -> int:
-    """Writes the activations block by block; returns the number of lines.
+    """Writes the activations of lines; returns the number of lines.
 
     Args:
-      blocks: of read_blocks.
-      writer: of feature_files.open_writer.
-      task: selects the layers.
-      tokens: the vocabulary.
+      lines: texts, and pairs `a ||| b`.
+      output: the file.
       predict: of make_predict.
+      task: selects the layers.
+      tokenizer: of the model.
+      max_seq_length: in tokens; longer lines are truncated.
+      hidden_size: H.
+      block_lines: see `block_size`.
+      settings: see streaming.Blocks.
     """
-    count = 0
-    for first, features in blocks:
-        layers = _in_order(task, features, predict(features))
+    losses, read = features_lib.Losses(), 0
+
+    def items() -> Iterator[tuple[int, str]]:
+        nonlocal read
+        for line in lines.read():
+            yield read, line.text.strip()
+            read += 1
+
+    def encode(block: list[tuple[int, str]]) -> Features:
+        texts = [text for _, text in block]
+        matches = [_PAIR.match(text) for text in texts]
+        first = [
+            match[1] if match else text
+            for match, text in zip(matches, texts, strict=True)
+        ]
+        second = [match[2] if match else "" for match in matches]
+        return features_lib.encode_blocks(
+            tokenizer,
+            [(first, second)],
+            max_seq_length=max_seq_length,
+            losses=losses,
+        )
+
+    def text(
+        block: list[tuple[int, str]],
+        features: Features,
+        layers: list[dict[str, np.ndarray]],
+    ) -> streaming.Parts:
+        tokens = tokenizer.vocabulary.tokens
         ids = np.split(features.ragged["input_ids"], features.row_splits[1:-1])
-        writer.write(
+        rows = zip(block, ids, layers, strict=True)
+        return output.parts(
             [
                 feature_files.Line(
-                    first + row,
-                    ids[row],
-                    [tokens[i] for i in ids[row].tolist()],
-                    line_layers,
+                    number, found, [tokens[i] for i in found.tolist()], values
                 )
-                for row, line_layers in enumerate(layers)
+                for (number, _), found, values in rows
             ]
         )
-        count += len(layers)
+
+    store: streaming.Store = streaming.StandardOutput(output.form)
+    if output.path != feature_files.STANDARD_OUTPUT:
+        store = streaming.Blocks(f"{output.path}.incomplete", settings)
+    count = streaming.run(
+        items(),
+        encode=encode,
+        predict=lambda x: _in_order(task, x, predict(x)),
+        text=text,
+        to=store,
+        block_items=block_lines,
+        fraction=lambda: lines.total and read / lines.total,
+        unit="lines",
+    )
+    if not count:
+        if isinstance(store, streaming.Blocks):
+            store.remove()
+        raise errors.InputError(f"{lines.name}: has no lines")
+    losses.warn(lines.name, max_seq_length)
+    if isinstance(store, streaming.Blocks):
+        output.write(store, list(map(_name, task.layers)), hidden_size)
+        store.remove()
     return count
 
 

@@ -1,33 +1,34 @@
-"""Writes files of activations, line by line; each file appears when complete.
+"""Files of activations, made of blocks of lines.
 
     jsonl      as released: {"linex_index": 0, "features": [{"token": "[CLS]",
                "layers": [{"index": -1, "values": [...]}]}]}
     npz        input_ids [T], row_splits [N + 1], layer_-1 [T, H] of all lines
     tfrecord   one tf.train.Example per line with the same names
-    parquet    one row per line with the same names; needs pyarrow
+    parquet    one row per line with the same names; a row group per block
 
 Files of pooled texts have "layers" instead of "features", and layer_-1 [N, H].
 """
 
 import contextlib
-import importlib.util
+import dataclasses
+import itertools
 import json
 import os
-import shutil
-import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from foundation import errors, file_system
+from jobs import streaming
 
 FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
-_NEEDS_DISK = ("npz", "parquet")  # In a bucket, the complete file is copied.
-_COPY_BYTES = 1 << 22
+STANDARD_OUTPUT = "-"
+_LENGTHS = "lengths"  # Part of a block: the tokens of each line, int64.
+_INT64 = np.dtype(np.int64)
 
 
 class Line(NamedTuple):
@@ -45,204 +46,167 @@ class Line(NamedTuple):
     layers: Mapping[str, np.ndarray]
 
 
-class Writer(Protocol):
-    """Writes lines in their order."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureFile:
+    """A file in one of FORMATS.
 
-    def write(self, lines: Sequence[Line]) -> None:
-        """Writes at least one line; a call makes a row group in Parquet."""
-
-
-@contextlib.contextmanager
-def open_writer(path: str, form: str, *, pooled: bool) -> Iterator[Writer]:
-    """Opens a writer of one of FORMATS.
-
-    Logs a warning if the path ends in the name of another format.
-
-    Raises:
-      InputError: see check.
+    Attributes:
+      path: STANDARD_OUTPUT prints the lines, in jsonl only.
+      form: one of FORMATS.
+      pooled: whether a text has one vector.
     """
-    check(path, form)
-    extension = os.path.splitext(path)[1].removeprefix(".")
-    if extension in FORMATS and extension != form:
-        logging.warning(
-            "--output_file=%s is written in the format %s; "
-            "--output_format=%s writes %s",
-            path,
-            form,
-            extension,
-            extension,
-        )
-    writers = {
-        "jsonl": _JsonWriter,
-        "npz": _NpzWriter,
-        "tfrecord": _RecordWriter,
-        "parquet": _ParquetWriter,
-    }
-    folder = os.path.dirname(path)
-    if folder:
-        tf.io.gfile.makedirs(folder)
-    with file_system.replacing(path, on_disk=form in _NEEDS_DISK) as hidden:
-        with contextlib.ExitStack() as stack:
-            writer = writers[form](hidden, pooled, stack)
-            yield writer
-            if isinstance(writer, _NpzWriter):
-                writer.finish()
+
+    path: str
+    form: str
+    pooled: bool
+
+    def check(self) -> None:
+        """Checks whether the file can be written, before any other work.
+
+        Logs a warning if the path ends in the name of another format.
+
+        Raises:
+          InputError: it cannot.
+        """
+        path = self.path
+        if path == STANDARD_OUTPUT:
+            if self.form != "jsonl":
+                raise errors.InputError(
+                    f"--output_file=-: --output_format={self.form} cannot be "
+                    "written to standard output, only jsonl"
+                )
+            return
+        if tf.io.gfile.isdir(path):
+            raise errors.InputError(
+                f"--output_file={path}: is a directory, not a file"
+            )
+        if not os.path.basename(path):
+            raise errors.InputError(f"--output_file={path}: names no file")
+        extension = os.path.splitext(path)[1].removeprefix(".")
+        if extension in FORMATS and extension != self.form:
+            logging.warning(
+                "--output_file=%s is written in the format %s; "
+                "--output_format=%s writes %s",
+                path,
+                self.form,
+                extension,
+                extension,
+            )
+
+    def parts(self, lines: Sequence[Line]) -> streaming.Parts:
+        """Returns the parts of a block of at least one line."""
+        if self.form == "jsonl":
+            text = "".join(_json(line, self.pooled) + "\n" for line in lines)
+            return {self.form: text.encode("utf-8")}
+        if self.form == "tfrecord":
+            records = [_example(line, self.pooled) for line in lines]
+            lengths = np.array(list(map(len, records)), _INT64).tobytes()
+            return {_LENGTHS: lengths, self.form: b"".join(records)}
+        if self.form == "parquet":
+            return {self.form: _table(lines, self.pooled)}
+        arrays = {
+            _LENGTHS: [np.array([len(line.ids) for line in lines], _INT64)],
+            "input_ids": [line.ids.astype(np.int32) for line in lines],
+        }
+        for name in lines[0].layers:
+            arrays[name] = [line.layers[name] for line in lines]
+        return {
+            name: b"".join(np.ascontiguousarray(x).tobytes() for x in values)
+            for name, values in arrays.items()
+        }
+
+    def write(
+        self, blocks: streaming.Blocks, layers: Sequence[str], hidden_size: int
+    ) -> None:
+        """Writes the file, which appears when it is complete.
+
+        Args:
+          blocks: of `parts`.
+          layers: the names of the layers.
+          hidden_size: H.
+        """
+        folder = os.path.dirname(self.path)
+        if folder:
+            tf.io.gfile.makedirs(folder)
+        if self.form == "jsonl":
+            blocks.write(self.form, self.path)
+            return
+        with file_system.replacing(self.path, on_disk=True) as hidden:
+            if self.form == "npz":
+                _write_npz(hidden, blocks, layers, hidden_size, self.pooled)
+            elif self.form == "tfrecord":
+                _write_tfrecord(hidden, blocks)
+            else:
+                _write_parquet(hidden, blocks)
 
 
-def check(path: str, form: str) -> None:
-    """Checks whether a file can be written, before any other work.
+def _json(line: Line, pooled: bool) -> str:
+    """Returns an object with values to six decimals."""
+    columns = [
+        (name.removeprefix("layer_"), values.tolist())
+        for name, values in line.layers.items()
+    ]
+    size = next(iter(line.layers.values())).shape[-1]
+    # One format string per row is three times as fast as json.dumps.
+    template = ", ".join(["%.6f"] * size)
 
-    Raises:
-      InputError: the path is a directory, or a package is missing.
-    """
-    if tf.io.gfile.isdir(path):
-        raise errors.InputError(
-            f"--output_file={path}: is a directory, not a file"
-        )
-    if not os.path.basename(path):
-        raise errors.InputError(f"--output_file={path}: names no file")
-    if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise errors.InputError(
-            "--output_format=parquet needs pyarrow: pip install .[parquet]"
-        )
-
-
-class _JsonWriter:
-    """Writes one object per line, with values to six decimals."""
-
-    def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
-        self._pooled = pooled
-        self._file = stack.enter_context(tf.io.gfile.GFile(path, "w"))
-        self._template = ""
-
-    def write(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            self._file.write(self._text(line) + "\n")
-
-    def _text(self, line: Line) -> str:
-        columns = [
-            (name.removeprefix("layer_"), values.tolist())
-            for name, values in line.layers.items()
-        ]
-        head = f'{{"linex_index": {line.number}, '
-        if self._pooled:
-            return f'{head}"layers": {self._layers(columns)}}}'
-        features = ", ".join(
-            f'{{"token": {json.dumps(token)}, "layers": '
-            + self._layers([(index, rows[i]) for index, rows in columns])
-            + "}"
-            for i, token in enumerate(line.tokens)
-        )
-        return f'{head}"features": [{features}]}}'
-
-    def _layers(self, columns) -> str:
-        # One format string per row is three times as fast as json.dumps.
-        values = columns[0][1]
-        self._template = self._template or ", ".join(["%.6f"] * len(values))
+    def layers(rows: Iterable[tuple[str, list[float]]]) -> str:
         parts = (
-            f'{{"index": {index}, "values": [{self._template % tuple(row)}]}}'
-            for index, row in columns
+            f'{{"index": {index}, "values": [{template % tuple(row)}]}}'
+            for index, row in rows
         )
         return f"[{', '.join(parts)}]"
 
-
-class _NpzWriter:
-    """Keeps each array in a temporary file until its length is known."""
-
-    def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
-        self._path = path
-        self._pooled = pooled
-        self._stack = stack
-        # name -> file, length, first values; it does not grow with the lines.
-        self._arrays: dict[str, list] = {}
-        self._num_tokens = 0
-
-    def write(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            if not self._pooled:
-                self._append_split(len(line.ids))
-                self._append("input_ids", line.ids)
-            for name, values in line.layers.items():
-                self._append(name, values[None] if self._pooled else values)
-
-    def _append_split(self, tokens: int) -> None:
-        """Appends the end of a line, and at first the start 0."""
-        if not self._arrays:
-            self._append("row_splits", np.zeros(1, np.int64))
-        self._num_tokens += tokens
-        self._append("row_splits", np.array([self._num_tokens], np.int64))
-
-    def _append(self, name: str, values: np.ndarray) -> None:
-        if name not in self._arrays:
-            file = self._stack.enter_context(
-                tempfile.TemporaryFile(dir=os.path.dirname(self._path) or None)
-            )
-            self._arrays[name] = [file, 0, values]
-        array = self._arrays[name]
-        array[0].write(np.ascontiguousarray(values).data)
-        array[1] += len(values)
-
-    def finish(self) -> None:
-        with zipfile.ZipFile(self._path, "w") as archive:
-            for name, (file, count, example) in self._arrays.items():
-                header = {
-                    "descr": np.lib.format.dtype_to_descr(example.dtype),
-                    "fortran_order": False,
-                    "shape": (count, *example.shape[1:]),
-                }
-                file.seek(0)
-                entry = archive.open(f"{name}.npy", "w", force_zip64=True)
-                with entry:
-                    np.lib.format.write_array_header_1_0(entry, header)
-                    shutil.copyfileobj(file, entry, _COPY_BYTES)
+    head = f'{{"linex_index": {line.number}, '
+    if pooled:
+        return f'{head}"layers": {layers(columns)}}}'
+    features = ", ".join(
+        f'{{"token": {json.dumps(token)}, "layers": '
+        + layers((index, rows[i]) for index, rows in columns)
+        + "}"
+        for i, token in enumerate(line.tokens)
+    )
+    return f'{head}"features": [{features}]}}'
 
 
-class _RecordWriter:
-    """Writes one tf.train.Example per line."""
-
-    def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
-        self._pooled = pooled
-        self._writer = stack.enter_context(tf.io.TFRecordWriter(path))
-
-    def write(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            example = tf.train.Example()
-            feature = example.features.feature
-            feature["linex_index"].int64_list.value.append(line.number)
-            if not self._pooled:
-                feature["input_ids"].int64_list.value.extend(line.ids.tolist())
-            for name, values in line.layers.items():
-                feature[name].float_list.value.extend(values.ravel().tolist())
-            self._writer.write(example.SerializeToString())
+def _example(line: Line, pooled: bool) -> bytes:
+    """Returns a serialized tf.train.Example."""
+    example = tf.train.Example()
+    feature = example.features.feature
+    feature["linex_index"].int64_list.value.append(line.number)
+    if not pooled:
+        feature["input_ids"].int64_list.value.extend(line.ids.tolist())
+    for name, values in line.layers.items():
+        feature[name].float_list.value.extend(values.ravel().tolist())
+    return example.SerializeToString()
 
 
-class _ParquetWriter:
-    """Writes one row per line; [tokens, H] is a flat list."""
+def _write_tfrecord(path: str, blocks: streaming.Blocks) -> None:
+    parts = zip(blocks.parts(_LENGTHS), blocks.parts("tfrecord"), strict=True)
+    with tf.io.TFRecordWriter(path) as writer:
+        for lengths, records in parts:
+            ends = np.cumsum(np.frombuffer(lengths, _INT64)).tolist()
+            for start, end in itertools.pairwise([0, *ends]):
+                writer.write(records[start:end])
 
-    def __init__(self, path: str, pooled: bool, stack: contextlib.ExitStack):
-        self._path = path
-        self._pooled = pooled
-        self._stack = stack
-        self._writer: Any = None
 
-    def write(self, lines: Sequence[Line]) -> None:
-        import pyarrow
-        from pyarrow import parquet
+def _table(lines: Sequence[Line], pooled: bool) -> bytes:
+    """Returns a table of one row per line; [tokens, H] is a flat list."""
+    import pyarrow
 
-        columns: dict[str, Any] = {
-            "linex_index": pyarrow.array([line.number for line in lines])
-        }
-        if not self._pooled:
-            columns["input_ids"] = _lists([line.ids for line in lines])
-            columns["tokens"] = pyarrow.array([[*x.tokens] for x in lines])
-        for name in lines[0].layers:
-            columns[name] = _lists([line.layers[name] for line in lines])
-        table = pyarrow.table(columns)
-        if self._writer is None:
-            self._writer = self._stack.enter_context(
-                parquet.ParquetWriter(self._path, table.schema)
-            )
-        self._writer.write_table(table)
+    columns: dict[str, Any] = {
+        "linex_index": pyarrow.array([line.number for line in lines])
+    }
+    if not pooled:
+        columns["input_ids"] = _lists([line.ids for line in lines])
+        columns["tokens"] = pyarrow.array([[*x.tokens] for x in lines])
+    for name in lines[0].layers:
+        columns[name] = _lists([line.layers[name] for line in lines])
+    table = pyarrow.table(columns)
+    buffer = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(buffer, table.schema) as stream:
+        stream.write_table(table)
+    return buffer.getvalue().to_pybytes()
 
 
 def _lists(arrays: Sequence[np.ndarray]) -> Any:
@@ -251,3 +215,57 @@ def _lists(arrays: Sequence[np.ndarray]) -> Any:
     flat = [array.ravel() for array in arrays]
     ends = np.cumsum([0, *map(len, flat)])
     return pyarrow.LargeListArray.from_arrays(ends, np.concatenate(flat))
+
+
+def _write_parquet(path: str, blocks: streaming.Blocks) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for part in blocks.parts("parquet"):
+            table = pyarrow.ipc.open_stream(part).read_all()
+            if writer is None:
+                writer = stack.enter_context(
+                    parquet.ParquetWriter(path, table.schema)
+                )
+            writer.write_table(table)
+
+
+def _write_npz(
+    path: str,
+    blocks: streaming.Blocks,
+    layers: Sequence[str],
+    hidden_size: int,
+    pooled: bool,
+) -> None:
+    """Writes each array as a stream, after its length is known."""
+    num_lines = num_tokens = 0
+    for part in blocks.parts(_LENGTHS):
+        lengths = np.frombuffer(part, _INT64)
+        num_lines += len(lengths)
+        num_tokens += int(lengths.sum())
+
+    def row_splits() -> Iterator[bytes]:
+        end = np.zeros(1, _INT64)
+        yield end.tobytes()
+        for part in blocks.parts(_LENGTHS):
+            ends = end + np.cumsum(np.frombuffer(part, _INT64))
+            end = ends[-1:]
+            yield ends.tobytes()
+
+    arrays: dict[str, tuple[str, tuple[int, ...], Iterator[bytes]]] = {}
+    if not pooled:
+        arrays["row_splits"] = "<i8", (num_lines + 1,), row_splits()
+        ids = blocks.parts("input_ids")
+        arrays["input_ids"] = "<i4", (num_tokens,), ids
+    shape = (num_lines if pooled else num_tokens, hidden_size)
+    for name in layers:
+        arrays[name] = "<f4", shape, blocks.parts(name)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, (dtype, shape, parts) in arrays.items():
+            header = {"descr": dtype, "fortran_order": False, "shape": shape}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array_header_1_0(entry, header)
+                for part in parts:
+                    entry.write(part)

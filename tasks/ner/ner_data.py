@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from data import features, schema, text_tables
+from data import features, schema, text_lines, text_tables
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from tasks.ner import conll, raw_text, token_tables, windowing
+from tasks.ner import conll, token_tables, windowing
 from weights import task_files
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -249,7 +249,7 @@ class NerData:
     read: Callable[[str], conll.Sentences]
     labels: Sequence[str]
     scheme: str | None
-    text: raw_text.Lines | None = None
+    text: text_lines.Lines | None = None
     true_case: Mapping[str, str] | None = None
     _sets: dict[str, TaggedSet] = dataclasses.field(
         default_factory=dict, init=False
@@ -363,7 +363,7 @@ def open_data(
         read=read,
         labels=list(former.in_order_if_its_own(labels)),
         scheme=scheme,
-        text=files.text_file and raw_text.open_lines(files.text_file),
+        text=files.text_file and text_lines.open_lines(files.text_file),
     )
 
 

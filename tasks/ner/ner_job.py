@@ -318,11 +318,11 @@ class _Tagger:
 
         def items() -> Iterator[str]:
             nonlocal read
-            for line in raw_text.read_lines(lines.paths):
+            for line in lines.read():
                 read += 1
-                yield line
+                yield line.text
 
-        if lines.count is None:
+        if lines.total is None:
             blocks = streaming.StandardOutput(outputs.ENTITIES)
         else:
             blocks = self._open_blocks("entities")
@@ -333,7 +333,7 @@ class _Tagger:
             text=text,
             to=blocks,
             block_items=streaming.BLOCK_ITEMS,
-            fraction=lambda: lines.count and read / lines.count,
+            fraction=lambda: lines.total and read / lines.total,
             unit="lines",
         )
         losses.warn(lines.name, self._settings)

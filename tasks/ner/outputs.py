@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from data import text_lines
 from foundation import file_system
 from jobs import report, run_files, streaming
 from modeling import crf
-from tasks.ner import conll, conlleval, ner_data, raw_text, tagging
+from tasks.ner import conll, conlleval, ner_data, tagging
 
 SCORES = "scores_{}.txt"
 PREDICTIONS = "predictions_{}.txt"
@@ -227,7 +228,7 @@ class OutputWriter:
         self._write_test_scores(text, values)
 
     def write_entities(
-        self, blocks: streaming.Blocks, lines: raw_text.Lines
+        self, blocks: streaming.Blocks, lines: text_lines.Lines
     ) -> None:
         """Writes the entities of each line of raw text."""
         run_files.keep_other_sets(
@@ -238,7 +239,7 @@ class OutputWriter:
         )
         path = os.path.join(self._files.output_dir, ENTITIES)
         blocks.write(ENTITIES, path)
-        logging.info("%s: %d lines", path, lines.count)
+        logging.info("%s: %d lines", path, lines.total)
 
     def _write_test_scores(
         self, text: str, values: Mapping[str, float]

@@ -13,7 +13,6 @@ The entities of a line, as written to entities.jsonl:
      "end": 10, "text": "Jim Henson", "probability": 0.98}]}
 """
 
-import hashlib
 import json
 import re
 import unicodedata
@@ -22,9 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import corpus, text_tables
+from data import corpus
 from data.tokenization import normalization
-from foundation import errors
 from tasks.ner import conll
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
@@ -61,50 +59,6 @@ class Text(NamedTuple):
     numbers: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
-
-
-class Lines(NamedTuple):
-    """The lines of some files.
-
-    name: of a file, a glob or a folder, as the user gave it.
-    paths: of the files, or of standard input.
-    count: number of lines; None for standard input.
-    digest: SHA-256 of all lines.
-    """
-
-    name: str
-    paths: Sequence[str]
-    count: int | None
-    digest: str
-
-
-def open_lines(name: str) -> Lines:
-    """Finds the files of a name, a glob or a folder, and reads them once.
-
-    Raises:
-      InputError: there are no lines, or one is not UTF-8.
-    """
-    paths = text_tables.expand(name, ["txt"])
-    if paths == [text_tables.STANDARD_INPUT]:
-        return Lines(name, paths, None, "")
-    digest, count = hashlib.sha256(), 0
-    for line in read_lines(paths):
-        digest.update(b"\n" * bool(count) + line.encode("utf-8"))
-        count += 1
-    if not count:
-        raise errors.InputError(f"{name}: has no lines")
-    return Lines(name, paths, count, digest.hexdigest())
-
-
-def read_lines(paths: Sequence[str]) -> Iterator[str]:
-    """Yields the lines of files, including empty ones.
-
-    Raises:
-      InputError: one is not UTF-8.
-    """
-    for path in paths:
-        for _, line in text_tables.lines(path):
-            yield line.rstrip("\r")
 
 
 def split_lines(path: str, texts: Sequence[str]) -> Text:

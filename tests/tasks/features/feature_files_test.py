@@ -5,12 +5,14 @@ python -m pytest tests/tasks/features/feature_files_test.py
 TensorFlow's file system in memory, ram://, is the bucket.
 """
 
+import itertools
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from jobs import streaming
 from tasks.features import feature_files
 
 
@@ -21,9 +23,13 @@ def line(number):
 
 
 def write(path, form):
-    with feature_files.open_writer(path, form, pooled=False) as writer:
-        writer.write([line(0), line(1)])
-        writer.write([line(2)])
+    output = feature_files.FeatureFile(path=path, form=form, pooled=False)
+    blocks = streaming.Blocks(f"{path}.incomplete", {})
+    for number, lines in enumerate([[line(0), line(1)], [line(2)]]):
+        blocks.find(number, "")
+        blocks.add(number, "", output.parts(lines))
+    output.write(blocks, ["layer_-1"], 8)
+    blocks.remove()
 
 
 def names(folder):
@@ -59,12 +65,15 @@ def test_arrays_come_into_the_bucket_as_a_whole():
 
 
 @pytest.mark.parametrize("form", feature_files.FORMATS)
-def test_an_interrupted_file_is_not_there(form):
+def test_an_interrupted_file_is_not_there(form, monkeypatch):
     folder = f"ram://features/interrupted_{form}"
+    read = streaming.Blocks.parts
+
+    def interrupt(blocks, name):
+        yield from itertools.islice(read(blocks, name), 1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(streaming.Blocks, "parts", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        with feature_files.open_writer(
-            f"{folder}/out", form, pooled=False
-        ) as writer:
-            writer.write([line(0)])
-            raise KeyboardInterrupt
-    assert names(folder) == []
+        write(f"{folder}/out", form)
+    assert names(folder) == ["out.incomplete"]

@@ -3,13 +3,11 @@
 python -m pytest tests/tasks/ner/raw_text_test.py
 """
 
-import gzip
 import random
 
 import numpy as np
 import pytest
 
-from foundation import errors
 from tasks.ner import raw_text
 
 
@@ -70,21 +68,6 @@ def test_words_are_those_of_conll_2003(line, words):
 def test_words_are_divided_where_no_space_is(line, words):
     text = raw_text.split_lines("text", [line])
     assert list(text.sentences.words) == words.split(" ")
-
-
-def test_lines_are_read_as_they_stand(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes("\ufeffa\r\n\nb\u2028c".encode())
-    assert list(raw_text.read_lines([str(path)])) == ["a", "", "b\u2028c"]
-    zipped = tmp_path / "text.txt.gz"
-    zipped.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(raw_text.read_lines([str(zipped)])) == ["a", "", "b\u2028c"]
-    path.write_bytes(b"a\n\xff\n")
-    with pytest.raises(errors.InputError, match="text.txt:2: not UTF-8 text"):
-        list(raw_text.read_lines([str(path)]))
-    path.write_bytes(b"")
-    with pytest.raises(errors.InputError, match="has no lines"):
-        raw_text.open_lines(str(path))
 
 
 def test_no_character_of_raw_text_but_space_is_lost():
