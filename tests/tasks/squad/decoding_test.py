@@ -219,3 +219,72 @@ def test_logits_of_any_batches_come_into_the_windows_order():
     found = decoding.collect_logits([batch([2], 8), batch([1, 0], 4)], splits)
     np.testing.assert_array_equal(found.start, flat)
     np.testing.assert_array_equal(found.end, -flat)
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "text"),
+    [
+        ("he said:\r\nAnna is here.\r\n", "Anna", "Anna"),
+        ("line\u2028Anna line", "Anna", "line\u2028Anna"),
+        ("zero\u200bAnna is", "Anna", "zero\u200bAnna"),
+        ("\ufeffAnna is", "Anna", "\ufeffAnna"),
+        ("a cafe\u0301 (in Bern)", "cafe\u0301", "cafe\u0301"),
+        ("a caf\u00e9 (in Bern)", "Bern", "Bern"),
+        ("\U0001f600 \U0001f600 Anna", "Anna", "Anna"),
+        ("was \u0130da Anna", "Anna", "Anna"),
+        ("Anna\u00a0Lena is", "Lena", "Anna\u00a0Lena"),
+        ("\u0645\u0631\u062d\u0628\u0627 Anna", "Anna", "Anna"),
+        ("  Anna\t\tLena  ", "Anna\t\tLena", "Anna Lena"),
+        ("x" * 250 + " Anna", "Anna", "Anna"),
+    ],
+    ids=[
+        "crlf",
+        "line_separator",
+        "zero_width",
+        "byte_order_mark",
+        "combining",
+        "composed",
+        "emoji",
+        "dotted",
+        "no_break",
+        "right_to_left",
+        "tabs",
+        "long_word",
+    ],
+)
+def test_an_answer_in_any_text_is_found_where_it_is(context, answer, text):
+    """The way there and back: characters -> tokens -> logits -> characters."""
+    letters = [chr(i) for i in range(ord("a"), ord("z") + 1)]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *".:()"]
+    tokens += [f"##{letter}" for letter in letters]
+    tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(tokens))
+    start = context.index(answer)
+    question = dataset.Question(
+        id="1",
+        text="who",
+        paragraph=0,
+        answers=[dataset.Answer(answer, start)],
+    )
+    found = dataset.for_training(
+        dataset.QuestionSet(path="", contexts=[context], questions=[question])
+    )
+    sizes = windowing.WindowSizes(
+        max_seq_length=40, doc_stride=16, max_query_length=8
+    )
+    windows = windowing.make_windows(found, tokenizer, sizes, is_training=True)
+    logits = np.full((2, windows.features.row_splits[-1]), -9.0, np.float32)
+    begins = windows.features.row_splits[:-1]
+    for values, name in zip(logits, ("start", "end"), strict=True):
+        positions = windows.features.dense[f"{name}_positions"][:, 0]
+        values[(begins + positions)[positions > 0]] = 9.0
+    for exact, expected in ((True, answer), (False, text)):
+        rules = decoding.AnswerRules(exact_answers=exact)
+        (answers,) = decoding.decode(
+            found,
+            windows,
+            SpanLogits(*logits),
+            tokenizer=tokenizer,
+            rules=rules,
+        )
+        assert answers.entries[0].span == (start, start + len(answer))
+        assert answers.entries[0].text == expected
