@@ -39,7 +39,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
 
     task_name: str = field(
         "A GLUE task such as MRPC, xnli, swag or boolq; or the format of your "
-        "own tables: csv, tsv or jsonl.",
+        "own tables: csv, tsv, jsonl or parquet.",
         affects="records",
     )
     data_dir: str | None = field(
@@ -56,8 +56,10 @@ class ClassifierConfig(run_config.FinetuningConfig):
         affects="evaluation",
     )
     test_file: str | None = field(
-        "Set to predict, instead of the released file in --data_dir. If it has "
-        "labels, its metrics are written to scores_test.txt.",
+        "Set to predict, instead of the released file in --data_dir: a file, a "
+        "folder, or a pattern such as 'part-*.csv'. If it has labels, its "
+        "metrics are written to scores_test.txt. - reads lines from standard "
+        "input and writes to standard output; a tab separates a pair.",
         None,
     )
     text_column: str = field("Column of the text in your own tables.", "text")
@@ -88,6 +90,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
     )
     language: str = field("Language of the XNLI files.", "zh")
     do_eval: bool = field("Whether to evaluate on the development set.", False)
+    predict_dev: bool = field(
+        "Whether --do_predict also writes predictions of the development set, "
+        "to predictions_dev.tsv.",
+        False,
+    )
     eval_batch_size: int = field(
         "Examples per evaluation batch, over all replicas.", 8
     )
@@ -109,8 +116,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 "be given"
             )
         run_config.require(self, "eval_batch_size", minimum=1)
-        if self.glue_submission and not self.do_predict:
-            raise ValueError("--glue_submission needs --do_predict")
+        for name in ("glue_submission", "predict_dev"):
+            if getattr(self, name) and not self.do_predict:
+                raise ValueError(f"--{name} needs --do_predict")
+        if self.test_file == "-" and self.glue_submission:
+            raise ValueError("--glue_submission needs a --test_file with ids")
 
     @property
     def names_of_labels(self) -> list[str] | None:
@@ -169,7 +179,9 @@ def main(config: ClassifierConfig) -> None:
     sentence_tasks.check(
         task,
         train=config.do_train or config.wnli_majority,
-        dev=config.do_eval or (config.do_train and config.needs_evaluation),
+        dev=config.do_eval
+        or config.predict_dev
+        or (config.do_train and config.needs_evaluation),
         test=config.do_predict,
     )
     strategy = finetuning.open_strategy(
@@ -188,7 +200,8 @@ def main(config: ClassifierConfig) -> None:
         task_model, step = finetuning.load(job)
     if config.do_eval:
         writer.evaluation(task_model.evaluate(), step)
-    for split in task.test_splits if config.do_predict else ():
+    predicted = [*task.test_splits] if config.do_predict else []
+    for split in predicted + [*task.dev_splits] * config.predict_dev:
         sentence_predictions.predict(
             task,
             split,

@@ -227,8 +227,8 @@ class RunConfig(DeviceConfig):
         """Refuses an invalid learning rate."""
         if not 0 < self.learning_rate < 1:
             raise ValueError(
-                f"--learning_rate={self.learning_rate}: must lie between "
-                "0 and 1"
+                f"--learning_rate={self.learning_rate}: must be above 0 and "
+                "below 1"
             )
 
     @property
@@ -388,7 +388,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
             if not is_rate:
                 raise ValueError(
                     f"--learning_rate={self.learning_rate}: {text!r} is no "
-                    "number between 0 and 1"
+                    "number above 0 and below 1"
                 )
         rates = self.learning_rates
         if len(set(rates)) < len(rates):

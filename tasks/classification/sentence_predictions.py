@@ -61,7 +61,12 @@ def predict(
       wnli_majority: predict WNLI's most frequent label there.
     """
     texts = task.read(split)
+    is_one_worker = not strategies.is_multi_worker(task_model.job.strategy)
     if texts.path == text_tables.STANDARD_INPUT:
+        if not is_one_worker:
+            raise errors.InputError(
+                "--test_file=-: several workers cannot read the same input"
+            )
         head = _tsv_line(["id", "label", *task.labels]).encode()
         output = streaming.StandardOutput(_PREDICTIONS, head)
         return _stream(texts, task, task_model, output)
@@ -72,11 +77,13 @@ def predict(
         blocks = streaming.Blocks(
             os.path.join(files.output_dir, f"predict_{split}.incomplete"),
             _settings(task, task_model) | {"wnli_majority": majority},
-            continues=not strategies.is_multi_worker(task_model.job.strategy),
+            continues=is_one_worker,
         )
     _stream(texts, task, task_model, blocks, majority)
     if blocks is None:
         return
+    if split.startswith(DEV):
+        glue_submission = None
     written = write(blocks, task, split, files.output_dir, glue_submission)
     if label_ids is not None:
         logits = np.frombuffer(b"".join(blocks.parts(_LOGITS)), np.float32)

@@ -5,6 +5,9 @@ python -m pytest tests/tasks/classification/sentence_files_test.py
 
 import bz2
 import gzip
+import io
+import sys
+import types
 
 import pytest
 from classifier_runs import read_split
@@ -227,6 +230,39 @@ def test_swag_makes_four_pairs_of_a_row(tmp_path):
     assert dev.first == ["One, two."] * 4
     assert dev.second == ["She a.", "She b.", "She c\nc.", "She d."]
     assert (dev.labels, dev.guids, dev.path) == (["2"], ["7"], path)
+
+
+def standard_input(monkeypatch, data):
+    stream = types.SimpleNamespace(buffer=io.BytesIO(data))
+    monkeypatch.setattr(sys, "stdin", stream)
+
+
+def test_standard_input_is_a_text_a_line(monkeypatch):
+    data = sentence_tasks.DataFlags(files={"test": "-"})
+    task = sentence_tasks.open_task("sst-2", data)
+    standard_input(monkeypatch, b"\xef\xbb\xbfOne\ttab.\r\n\nThree")
+    found = list(task.read("test"))
+    assert [x.first for x in found] == ["One\ttab.", "", "Three"]
+    assert [x.guid for x in found] == ["0", "1", "2"]
+
+
+def test_a_tab_of_standard_input_separates_a_pair(monkeypatch):
+    data = sentence_tasks.DataFlags(files={"test": "-"})
+    task = sentence_tasks.open_task("mrpc", data)
+    standard_input(monkeypatch, b"A.\tB.\nC.\n")
+    texts = iter(task.read("test"))
+    assert next(texts)[3:5] == ("A.", ["B."])
+    with pytest.raises(errors.InputError, match="input:2: 0 tabs, but one"):
+        next(texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "split"), [("csv", "train"), ("sst-2", "dev"), ("swag", "test")]
+)
+def test_standard_input_holds_a_test_set_of_texts_or_pairs(name, split):
+    data = sentence_tasks.DataFlags(data_dir="", files={split: "-"})
+    with pytest.raises(errors.InputError, match=f"--{split}_file=-: only a te"):
+        sentence_tasks.open_task(name, data).read(split)
 
 
 @pytest.mark.parametrize(
