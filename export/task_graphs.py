@@ -7,7 +7,7 @@ the training commands apply.
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -47,7 +47,7 @@ _BY_ARCHITECTURE = {
     "BertLMHeadModel": "fill_mask",
 }
 TASKS = (*dict.fromkeys(_BY_ARCHITECTURE.values()), "sentence_embedding")
-_SENTENCE_TASKS = {
+SENTENCE_TASKS = {
     "classification": examples.CLASSIFICATION,
     "regression": examples.REGRESSION,
     "multilabel": examples.MULTI_LABEL,
@@ -55,7 +55,7 @@ _SENTENCE_TASKS = {
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # The flags of run_squad.py and their defaults.
-_SQUAD_DEFAULTS = {
+SQUAD_DEFAULTS = {
     "doc_stride": 128,
     "max_query_length": 64,
     "n_best_size": 20,
@@ -128,13 +128,13 @@ def open_graph(model_dir: str, options: Options) -> Opened:
     """
     source = checkpoint_sources.read(model_dir)
     trained = run_files.flags(file_system.folder_of(model_dir))
-    task = options.task or _task(model_dir, source)
+    task = options.task or task_of(model_dir, source)
     if source.config is None:
         raise errors.InputError(
             f"--model_dir={model_dir}: no {model_directory.CONFIG} or "
             f"{model_directory.RELEASED_CONFIG} beside the weights"
         )
-    length = _max_seq_length(task, options, trained, source)
+    length = max_seq_length(task, options.max_seq_length, trained, source)
     start = pretrained.open_start(
         output_dir=None, init_checkpoint=model_dir, max_seq_length=length
     )
@@ -154,8 +154,11 @@ def open_graph(model_dir: str, options: Options) -> Opened:
     )
 
 
-def _task(model_dir: str, source: checkpoint_sources.Source) -> str:
-    """Returns the task of a model's head."""
+def task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
+    """Returns the task of a model's head.
+
+    It is "classification" for every kind of sentence task.
+    """
     architecture = source.settings.architecture
     if architecture in _BY_ARCHITECTURE:
         return _BY_ARCHITECTURE[architecture]
@@ -170,20 +173,68 @@ def _task(model_dir: str, source: checkpoint_sources.Source) -> str:
     return "fill_mask" if is_language_model else "sentence_embedding"
 
 
-def _max_seq_length(
+def max_seq_length(
     task: str,
-    options: Options,
+    given: int | None,
     trained: Mapping[str, Any],
     source: checkpoint_sources.Source,
 ) -> int:
-    """Returns the flag, or what the model was trained with, or the default."""
+    """Returns the given length, or that of the training, or the default.
+
+    Args:
+      task: one of TASKS.
+      given: None if it is not given.
+      trained: the flags of the training, if they are known.
+      source: the model.
+    """
+    if given is not None:
+        return given
     positions = source.config.max_position_embeddings
-    if options.max_seq_length is not None:
-        return options.max_seq_length
     if task == "fill_mask":  # fill_mask.py uses all positions.
         return positions
     usual = _MAX_SEQ_LENGTH.get(task, _USUAL_LENGTH)
     return min(trained.get("max_seq_length", usual), positions)
+
+
+def sentence_task(
+    source: checkpoint_sources.Source,
+    start: pretrained.Start,
+    *,
+    task: str | None,
+    label_names: list[str] | None,
+) -> tuple[str, Sequence[str]]:
+    """Returns the kind of a sentence model's task, and a label per output.
+
+    Args:
+      source: the model.
+      start: the same, opened.
+      task: one of SENTENCE_TASKS, or None for that of the model.
+      label_names: of a model that does not name its classes, or None.
+
+    Raises:
+      InputError: the model is none, or is of another kind.
+    """
+    known = task_files.Known(
+        labels=start.labels, problem_type=start.problem_type
+    ).with_names(label_names)
+    kind = task_files.kind(SENTENCE_TASKS.get(task or ""), known)
+    if _SCORES not in source.tensors:
+        raise _wrong_task(source.path, _SCORES)
+    count = source.tensors[_SCORES].shape[0]
+    labels = known.labels or examples.unnamed(count)
+    if len(labels) != count:
+        raise errors.InputError(
+            f"{source.path}: the model has {count} outputs, but "
+            f"{len(labels)} labels"
+        )
+    return kind, labels
+
+
+def _wrong_task(model_dir: str, missing: str) -> errors.InputError:
+    return errors.InputError(
+        f"{model_dir}: has not been trained for this task "
+        f"({missing} is missing)"
+    )
 
 
 class _Loader:
@@ -208,26 +259,18 @@ class _Loader:
 
     def classification(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of the kind of task that the model is for."""
-        known = task_files.Known(
-            labels=self._start.labels, problem_type=self._start.problem_type
-        ).with_names(self._options.label_names)
-        given = _SENTENCE_TASKS.get(self._options.task or "")
-        kind = task_files.kind(given, known)
-        if _SCORES not in self._source.tensors:
-            raise self._wrong_task()
-        count = self._source.tensors[_SCORES].shape[0]
-        labels = known.labels or examples.unnamed(count)
-        if len(labels) != count:
-            raise errors.InputError(
-                f"--model_dir={self._model_dir}: the model has {count} "
-                f"outputs, but {len(labels)} labels"
-            )
+        kind, labels = sentence_task(
+            self._source,
+            self._start,
+            task=self._options.task,
+            label_names=self._options.label_names,
+        )
         has_pairs = self._options.text_pair
         if has_pairs is None:
             has_pairs = _has_pairs(self._trained)
         graph = sentences.SentenceGraph(
             kind,
-            self._load(models.ClassificationModel, num_classes=count),
+            self._load(models.ClassificationModel, num_classes=len(labels)),
             self._start.tokenizer,
             labels=labels,
             has_pairs=has_pairs,
@@ -295,7 +338,7 @@ class _Loader:
             **dataclasses.asdict(stored),
             **{
                 name: self._trained.get(name, default)
-                for name, default in _SQUAD_DEFAULTS.items()
+                for name, default in SQUAD_DEFAULTS.items()
             },
             **{k: v for k, v in self._options.squad.items() if v is not None},
         }
@@ -395,14 +438,8 @@ class _Loader:
         extra = load_extra_weights(model) if load_extra_weights else ()
         missing = [path for path in report.initialized if path not in extra]
         if missing:
-            raise self._wrong_task(missing[0])
+            raise _wrong_task(self._model_dir, missing[0])
         return model
-
-    def _wrong_task(self, missing: str = _SCORES) -> errors.InputError:
-        return errors.InputError(
-            f"--model_dir={self._model_dir}: has not been trained for "
-            f"this task ({missing} is missing)"
-        )
 
 
 def _has_pairs(trained: Mapping[str, Any]) -> bool:

@@ -85,7 +85,7 @@ def open_job(
         evaluate=evaluate,
         data_settings=settings,
         evaluation_settings=lambda: {"dev_file": data.split(DEV).digest},
-        **_modeling(start, data, has_crf=has_crf),
+        **model_parts(start, data, has_crf=has_crf),
     )
     return data, job
 
@@ -191,7 +191,7 @@ def _open_true_case(
     return None
 
 
-def _modeling(
+def model_parts(
     start: pretrained.Start, data: ner_data.NerData, *, has_crf: bool
 ) -> dict[str, Any]:
     """Returns the model as arguments of finetuning.Job."""
@@ -222,7 +222,7 @@ def predict(
     writer: outputs.OutputWriter,
 ) -> None:
     """Predicts the tags of the test set and the entities of raw text."""
-    tagger = _Tagger(data, options.windows, task_model)
+    tagger = Tagger(data, options.windows, task_model)
     if data.has(TEST):
         tagger.tag_test(writer)
     if data.text is not None:
@@ -235,7 +235,7 @@ def prompt(
     task_model: finetuning.TaskModel,
 ) -> None:
     """Prints the entities of each line of standard input."""
-    tagger = _Tagger(data, options.windows, task_model)
+    tagger = Tagger(data, options.windows, task_model)
     if sys.stdin.isatty():
         sys.stderr.write("Type a text; Ctrl-D ends.\n")
     for number, raw in enumerate(typed.lines(sys.stdin, sys.stdout), 1):
@@ -247,7 +247,7 @@ def prompt(
         sys.stdout.flush()
 
 
-class _Tagger:
+class Tagger:
     """Predicts the tags of blocks of sentences, and writes them in order."""
 
     def __init__(
@@ -256,6 +256,13 @@ class _Tagger:
         settings: windowing.WindowSettings,
         task_model: finetuning.TaskModel,
     ):
+        """Creates a tagger.
+
+        Args:
+          data: names the labels and the words' usual forms.
+          settings: how words are arranged in windows.
+          task_model: the model.
+        """
         self._data = data
         self._settings = settings
         self._task_model = task_model

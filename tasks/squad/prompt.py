@@ -9,11 +9,12 @@ question> When was he born?
 import dataclasses
 import itertools
 import sys
+from collections.abc import Sequence
 
 from foundation import file_system
 from jobs import finetuning, typed
 from tasks.squad import dataset, decoding, outputs, squad_job, windowing
-from tasks.squad.decoding import Answer
+from tasks.squad.decoding import Answer, AnswerList
 
 _PARAGRAPH, _QUESTION = "paragraph> ", "question> "
 _CONTEXT = 60  # Characters shown on each side of an answer.
@@ -35,10 +36,20 @@ class Prompt:
 
     def answer(self, question: str, context: str) -> Answer:
         """Returns the answer; its text is "" if there is none."""
+        ((found, _),) = self.answers([(question, context)])
+        return found
+
+    def answers(
+        self, questions: Sequence[tuple[str, str]]
+    ) -> list[tuple[Answer, AnswerList]]:
+        """Returns the answer to each (question, paragraph), and the best ones."""
         question_set = dataset.QuestionSet(
             path="",
-            contexts=[context],
-            questions=[dataset.Question(id="", text=question, paragraph=0)],
+            contexts=[context for _, context in questions],
+            questions=[
+                dataset.Question(id="", text=text, paragraph=number)
+                for number, (text, _) in enumerate(questions)
+            ],
         )
         job = self.task_model.job
         tokenizer = job.start.tokenizer
@@ -46,15 +57,18 @@ class Prompt:
             question_set, tokenizer, self.data.sizes
         )
         batch_size = job.strategy.num_replicas_in_sync
-        if len(windows) > batch_size:  # A long paragraph.
+        if len(windows) > batch_size:
             batch_size = job.config.predict_batch_size
-        (answers,) = decoding.decode(
+        decoded = decoding.decode(
             question_set,
             windows,
             squad_job.predict_logits(self.task_model, windows, batch_size),
             tokenizer=tokenizer,
             rules=self.data.rules,
         )
+        return [(self._chosen(answers), answers) for answers in decoded]
+
+    def _chosen(self, answers: AnswerList) -> Answer:
         text = answers.text(self.threshold)
         nothing = Answer("", 1.0, 0.0, 0.0, None)
         if text == decoding.NOTHING and answers.entries[0].span is None:

@@ -64,3 +64,5 @@ def export(model_dir: pathlib.Path, output_dir: pathlib.Path, **flags):
 
 
 CLASSIFIER = models.ClassificationModel
+LABELS = ["bad", "good", "so-so"]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

@@ -1,0 +1,638 @@
+"""Models in Python: load one, predict, tokenize, or get a Keras model.
+
+    from export import api
+
+    model = api.load("output/mrpc")
+    model.predict([("He left.", "He went away.")])
+        -> [Classification(label="1", score=0.91, probabilities={...})]
+
+`load` takes a model directory of any task, or a released checkpoint in
+TensorFlow's or Hugging Face's form. The results are those of the commands,
+whose code computes them; docs/python.md shows every task.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+import foundation.tensorflow_setup  # noqa: F401
+from data import examples
+from data import features as features_lib
+from data.features import Features
+from data.tokenization import wordpiece
+from export import task_graphs
+from foundation import errors, file_system
+from jobs import assembly, finetuning, run_config, run_files
+from modeling import encoder, models
+from tasks.classification import objective
+from tasks.features import feature_extraction
+from tasks.fill_mask import masked_words
+from tasks.ner import ner_data, ner_job, tagging
+from tasks.ner import windowing as ner_windowing
+from tasks.squad import decoding, prompt, squad_job
+from tasks.squad import windowing as squad_windowing
+from weights import checkpoint_sources, pretrained, task_files, tokenizer_files
+
+
+class Token(NamedTuple):
+    """A token and its characters [start, end) in the text."""
+
+    token: str
+    id: int
+    start: int
+    end: int
+
+
+class Classification(NamedTuple):
+    """The most probable label, its probability, and those of all labels."""
+
+    label: str
+    score: float
+    probabilities: dict[str, float]
+
+
+class Labels(NamedTuple):
+    """The labels with a probability above 0.5, and those of all labels."""
+
+    labels: list[str]
+    probabilities: dict[str, float]
+
+
+class Choice(NamedTuple):
+    """The number of the best ending, and the probabilities of all."""
+
+    choice: int
+    probabilities: list[float]
+
+
+class Answer(NamedTuple):
+    """An answer, "" for none; `start` and `end` are -1 then.
+
+    `start` and `end` are the characters of its tokens in the paragraph, `score`
+    is its probability among `answers`, the best texts with theirs.
+    """
+
+    answer: str
+    score: float
+    start: int
+    end: int
+    answers: list[tuple[str, float]]
+
+
+class Entity(NamedTuple):
+    """An entity, its characters [start, end) in the text, its probability."""
+
+    text: str
+    type: str
+    score: float
+    start: int
+    end: int
+
+
+class Word(NamedTuple):
+    """A token for a [MASK] and its probability."""
+
+    word: str
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a model is loaded.
+
+    Attributes:
+      task: a key of MODELS; by default that of the model's head.
+      max_seq_length: in tokens; by default as the model was trained.
+      batch_size: texts that are computed together.
+      precision: "float32", "bfloat16", or "auto" for the faster one.
+      labels: of a classifier whose checkpoint does not name them.
+      top_k: words for each [MASK].
+      pooling: "mean", "cls" or "max", of embeddings.
+      layer: of embeddings; -1 is the last.
+      normalize: whether embeddings have length 1.
+      document_context: whether a tagger reads the sentences around each one, as
+        with --document_context=maximal.
+    """
+
+    task: str | None = None
+    max_seq_length: int | None = None
+    batch_size: int = 32
+    precision: str = "float32"
+    labels: Sequence[str] | None = None
+    top_k: int = 5
+    pooling: str = "mean"
+    layer: int = -1
+    normalize: bool = False
+    document_context: bool = False
+
+
+def load(path: str, **options: Any) -> "Model":
+    """Loads a model.
+
+    Args:
+      path: a model directory, a released checkpoint, or its folder.
+      **options: the attributes of `Options`.
+
+    Raises:
+      InputError: there is no model, or it was not trained for the task.
+    """
+    chosen = Options(**options)
+    source = checkpoint_sources.read(path)
+    task = chosen.task or task_graphs.task_of(path, source)
+    if task not in MODELS:
+        raise errors.InputError(f"task={task!r}: none of {', '.join(MODELS)}")
+    return MODELS[task](_Opened(path, task, chosen, source))
+
+
+def load_tokenizer(path: str) -> wordpiece.Tokenizer:
+    """Loads the tokenizer of a model directory or checkpoint."""
+    return tokenizer_files.load(checkpoint_sources.read(path).directory)
+
+
+class _Opened:
+    """A checkpoint with all that its task needs."""
+
+    def __init__(
+        self,
+        path: str,
+        task: str,
+        options: Options,
+        source: checkpoint_sources.Source,
+    ):
+        """Finds the files of a model."""
+        self.path, self.task, self.options = path, task, options
+        self.source, self.directory = source, source.directory
+        self.max_seq_length = task_graphs.max_seq_length(
+            task,
+            options.max_seq_length,
+            run_files.flags(file_system.folder_of(path)),
+            source,
+        )
+        self.start = pretrained.open_start(
+            output_dir=None,
+            init_checkpoint=path,
+            max_seq_length=self.max_seq_length,
+        )
+        self.config = run_config.FinetuningConfig(
+            output_dir=self.directory,
+            init_checkpoint=path,
+            max_seq_length=self.max_seq_length,
+            predict_batch_size=options.batch_size,
+            precision=options.precision,
+            strategy="one_device",
+        )
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """The labels that the user gives."""
+        return list(self.options.labels) if self.options.labels else None
+
+    def build(
+        self, task: Any, make_model: Any, **parts: Any
+    ) -> finetuning.TaskModel:
+        """Builds a model without its weights, as the commands do.
+
+        Args:
+          task: a inference.Task.
+          make_model: see finetuning.Job.
+          **parts: further attributes of finetuning.Job.
+        """
+        job = finetuning.Job(
+            config=self.config,
+            start=self.start,
+            strategy=assembly.make_strategy(self.config, None),
+            task=task,
+            make_model=make_model,
+            features=None,
+            evaluate=None,
+            data_settings={},
+            evaluation_settings=dict,
+            **parts,
+        )
+        return job.build(seed=0)
+
+    def load(
+        self, task: Any, make_model: Any, **parts: Any
+    ) -> finetuning.TaskModel:
+        """Builds a model that was trained for the task, with its weights.
+
+        See `build`.
+        """
+        task_model = self.build(task, make_model, **parts)
+        task_model.assign(self.start.init_checkpoint)
+        return task_model
+
+
+class _Outputs(keras.layers.Layer):
+    """Calls a model and returns a dict of those outputs that are tensors."""
+
+    def __init__(self, model: Any, outputs: Callable[[Any, dict], dict]):
+        super().__init__()
+        self.model = model
+        self._outputs = outputs
+
+    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Maps the model's features to its outputs."""
+        return self._outputs(self.model, inputs)
+
+
+class Model:
+    """What the models of all tasks have.
+
+    Attributes:
+      task: one of the keys of MODELS.
+      max_seq_length: in tokens; longer texts are cut, paragraphs are split into
+        windows.
+      tokenizer: of the model.
+      labels: of a classifier or tagger, else None.
+    """
+
+    labels: list[str] | None = None
+
+    def __init__(self, opened: _Opened):
+        """Use `load`."""
+        self._opened = opened
+        self._batch_size = opened.options.batch_size
+        self.task = opened.task
+        self.max_seq_length = opened.max_seq_length
+        self.tokenizer = opened.start.tokenizer
+
+    def predict(self, inputs: Sequence) -> Sequence:
+        """Returns one result for each input; see the class.
+
+        Raises:
+          InputError: the model cannot read an input.
+        """
+        if isinstance(inputs, str):
+            raise errors.InputError(
+                f"a list is needed, not the text {inputs[:40]!r}"
+            )
+        inputs = list(inputs)
+        return self._predict(inputs) if inputs else []
+
+    def _predict(self, inputs: list) -> Sequence:
+        raise NotImplementedError
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[Token]]:
+        """Returns the tokens of texts, without [CLS] and [SEP]."""
+        encoded = self.tokenizer.encode_with_offsets(texts)
+        words = self.tokenizer.vocabulary.tokens
+        columns = zip(encoded.ids, encoded.starts, encoded.ends, strict=True)
+        tokens = [
+            Token(words[i], int(i), int(start), int(end))
+            for i, start, end in columns
+        ]
+        bounds = itertools.pairwise(encoded.row_splits.tolist())
+        return [tokens[a:b] for a, b in bounds]
+
+    def encode(self, inputs: Sequence) -> dict[str, np.ndarray]:
+        """Returns the inputs of `keras_model`, padded to the longest text.
+
+        Args:
+          inputs: texts or pairs of texts; for multiple choice as in `predict`.
+
+        Returns:
+          input_ids, input_mask, segment_ids: int32 [B, S], or [B, K, S] of
+          multiple choice.
+        """
+        features = self._features(list(inputs))
+        length = int(features.lengths.max(initial=0))
+        return features.batch(np.arange(len(features)), length)
+
+    def _features(self, texts: list) -> Features:
+        pairs = [(x, "") if isinstance(x, str) else x for x in texts]
+        for pair in pairs:
+            if not isinstance(pair, Sequence) or len(pair) != 2:
+                raise errors.InputError(f"{pair!r} is not a text or a pair")
+        first, second = map(list, zip(*pairs, strict=True))
+        return features_lib.encode(
+            self.tokenizer, first, second, max_seq_length=self.max_seq_length
+        )
+
+    @functools.cached_property
+    def keras_model(self) -> keras.Model:
+        """The model as a functional Keras model that takes tensors.
+
+        It maps a dict as returned by `encode` to a dict of float32:
+
+        masked_lm_logits [B, S, V] of fill_mask; start_logits and end_logits
+        [B, S] of question_answering; sequence_output [B, S, H] of
+        sentence_embedding; logits of the other tasks: [B, C], [B, K] of
+        multiple_choice, [B, S, C] of token_classification.
+        """
+        shape = (None, None) if self.task == "multiple_choice" else (None,)
+        inputs = {
+            name: keras.Input(shape, dtype="int32", name=name)
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        outputs = _Outputs(self._model, self._outputs)(inputs)
+        return keras.Model(inputs, outputs, name=self.task)
+
+    @property
+    def _model(self) -> Any:
+        return self._task_model.model
+
+    @staticmethod
+    def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"logits": model(inputs)}
+
+
+class SentenceModel(Model):
+    """Labels or rates texts, or pairs of texts.
+
+    It predicts a Classification for each; with several labels per text, Labels;
+    of a regression, a float.
+    """
+
+    def __init__(self, opened: _Opened):
+        """Use `load`."""
+        super().__init__(opened)
+        self._kind, labels = task_graphs.sentence_task(
+            opened.source,
+            opened.start,
+            task=opened.options.task,
+            label_names=opened.label_names,
+        )
+        kinds = {kind: k for k, kind in task_graphs.SENTENCE_TASKS.items()}
+        self.task = kinds[self._kind]
+        if self._kind != examples.REGRESSION:
+            self.labels = list(labels)
+        self._task_model = opened.load(
+            objective.ClassificationTask(self._kind),
+            functools.partial(
+                objective.make_model,
+                opened.start.config,
+                kind=self._kind,
+                num_classes=len(labels),
+            ),
+        )
+
+    def _predict(self, inputs: list) -> list:
+        features = self._features(inputs)
+        logits = self._task_model.predict(features, self._batch_size)["logits"]
+        rows = objective.probabilities(self._kind, logits).tolist()
+        if self._kind == examples.REGRESSION:
+            return [row[0] for row in rows]
+        decisions = objective.decisions(self._kind, logits)
+        named = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        if self._kind == examples.MULTI_LABEL:
+            return [
+                Labels([self.labels[i] for i in np.flatnonzero(chosen)], row)
+                for chosen, row in zip(decisions, named, strict=True)
+            ]
+        best = [self.labels[i] for i in decisions]
+        return [
+            Classification(label, row[label], row)
+            for label, row in zip(best, named, strict=True)
+        ]
+
+
+class MultipleChoiceModel(Model):
+    """Chooses one of K endings.
+
+    It predicts a Choice for each (beginning, endings); K is the same for all.
+    """
+
+    def __init__(self, opened: _Opened):
+        """Use `load`."""
+        super().__init__(opened)
+        kind = examples.MULTIPLE_CHOICE
+        self._task_model = opened.load(
+            objective.ClassificationTask(kind),
+            functools.partial(
+                objective.make_model,
+                opened.start.config,
+                kind=kind,
+                num_classes=1,
+            ),
+        )
+
+    def _predict(self, inputs: list) -> list[Choice]:
+        features = self._features(inputs)
+        logits = self._task_model.predict(features, self._batch_size)["logits"]
+        kind = examples.MULTIPLE_CHOICE
+        rows = objective.probabilities(kind, logits).tolist()
+        decisions = objective.decisions(kind, logits).tolist()
+        return list(map(Choice, decisions, rows))
+
+    def _features(self, texts: list) -> Features:
+        counts = {len(endings) for _, endings in texts}
+        if len(counts) > 1 or 0 in counts:
+            raise errors.InputError("all need the same number of endings")
+        (count,) = counts
+        return features_lib.encode(
+            self.tokenizer,
+            [context for context, _ in texts for _ in range(count)],
+            [ending for _, endings in texts for ending in endings],
+            max_seq_length=self.max_seq_length,
+            num_choices=count,
+        )
+
+
+class QuestionAnsweringModel(Model):
+    """Answers questions from paragraphs.
+
+    It predicts an Answer for each (question, paragraph).
+    """
+
+    def __init__(self, opened: _Opened):
+        """Use `load`."""
+        super().__init__(opened)
+        trained = run_files.flags(file_system.folder_of(opened.path))
+        flags = {
+            name: trained.get(name, default)
+            for name, default in task_graphs.SQUAD_DEFAULTS.items()
+        }
+        sizes = squad_windowing.WindowSizes(
+            max_seq_length=self.max_seq_length,
+            doc_stride=flags.pop("doc_stride"),
+            max_query_length=flags.pop("max_query_length"),
+        )
+        if sizes.max_seq_length <= sizes.max_query_length + 3:
+            raise errors.InputError(
+                f"max_seq_length={sizes.max_seq_length}: must be greater than "
+                f"max_query_length={sizes.max_query_length} + 3"
+            )
+        data = squad_job.open_data(
+            squad_job.SquadOptions(
+                train_file=None,
+                predict_file=None,
+                with_negative=None,
+                threshold=None,
+                sizes=sizes,
+                rules=decoding.AnswerRules(**flags),
+                compares_runs=False,
+                list_all=False,
+            ),
+            task_files.read_settings(opened.directory),
+        )
+        self._task_model = opened.load(
+            squad_job.SpanTask(),
+            functools.partial(
+                models.QuestionAnsweringModel, opened.start.config
+            ),
+        )
+        self._prompt = prompt.Prompt(
+            task_model=self._task_model,
+            data=data,
+            threshold=data.default_threshold(opened.directory),
+        )
+
+    def _predict(self, inputs: list) -> list[Answer]:
+        found = []
+        for entry, answers in self._prompt.answers(inputs):
+            start, end = entry.span or (-1, -1)
+            texts = [(x.text, x.probability) for x in answers.entries]
+            found.append(
+                Answer(entry.text, entry.probability, start, end, texts)
+            )
+        return found
+
+    @staticmethod
+    def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        return model(inputs)._asdict()
+
+
+class TaggingModel(Model):
+    """Finds entities in texts.
+
+    It predicts a list of Entities for each text.
+    """
+
+    def __init__(self, opened: _Opened):
+        """Use `load`."""
+        super().__init__(opened)
+        folder = file_system.folder_of(opened.path)
+        known = task_files.Known(labels=opened.start.labels, problem_type=None)
+        self.labels = known.with_names(opened.label_names).labels
+        if self.labels is None:
+            raise errors.InputError(
+                f"{opened.path}: its config has no labels; labels= names them"
+            )
+        path = os.path.join(folder, task_files.TRUE_CASE)
+        data = ner_data.NerData(
+            files=None,
+            read=None,
+            labels=self.labels,
+            scheme=None,
+            true_case=file_system.read_json(path)
+            if file_system.exists(path)
+            else None,
+        )
+        self._task_model = opened.load(
+            tagging.TaggingTask(),
+            **ner_job.model_parts(
+                opened.start, data, has_crf=tagging.has_crf(folder)
+            ),
+        )
+        self._tagger = ner_job.Tagger(
+            data,
+            ner_windowing.WindowSettings(
+                max_seq_length=self.max_seq_length,
+                document_context=opened.options.document_context,
+            ),
+            self._task_model,
+        )
+
+    def _predict(self, inputs: list) -> list[list[Entity]]:
+        text, features = self._tagger.encode_lines(inputs, "predict")
+        found = self._tagger.entities(text, self._tagger.predict(features))
+        return [
+            [
+                Entity(
+                    text=x["text"],
+                    type=x["type"],
+                    score=x["probability"],
+                    start=x["start"],
+                    end=x["end"],
+                )
+                for x in row
+            ]
+            for row in found
+        ]
+
+
+class MaskedLanguageModel(Model):
+    """Ranks the words for each [MASK].
+
+    It predicts, for each text, one list of `top_k` Words for each [MASK].
+    """
+
+    def __init__(self, opened: _Opened):
+        """Use `load`."""
+        super().__init__(opened)
+        self._masked_lm, _ = pretrained.load_masked_lm(opened.path)
+        self._filler = masked_words.MaskFiller(
+            self._masked_lm,
+            self.tokenizer,
+            left_to_right=opened.start.attention == "left_to_right",
+        )
+
+    def _predict(self, inputs: list) -> list[list[list[Word]]]:
+        top_k = self._opened.options.top_k
+        return [
+            [[Word(*candidate) for candidate in mask] for mask in masks]
+            for masks in self._filler.fill(inputs, top_k=top_k)
+        ]
+
+    @property
+    def _model(self) -> Any:
+        return self._masked_lm
+
+    @staticmethod
+    def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"masked_lm_logits": model(inputs).masked_lm_logits}
+
+
+class EmbeddingModel(Model):
+    """Maps texts, or pairs of texts, to vectors, float32 [N, H]."""
+
+    def __init__(self, opened: _Opened):
+        """Use `load`."""
+        super().__init__(opened)
+        options, start = opened.options, opened.start
+        layers = feature_extraction.parse_layers(
+            str(options.layer), start.config
+        )
+        task = feature_extraction.ExtractionTask(
+            layers, pooling=options.pooling, normalize=options.normalize
+        )
+
+        def make_model(*, attention: str, dtype: Any, **_: Any) -> Any:
+            return encoder.make_encoder(
+                start.config, attention=attention, dtype=dtype
+            )
+
+        self._task_model = opened.build(task, make_model)
+        pretrained.assign(self._model, opened.path, tokenizer=self.tokenizer)
+
+    def _predict(self, inputs: list) -> np.ndarray:
+        features = self._features(inputs)
+        (vectors,) = self._task_model.predict(
+            features, self._batch_size
+        ).values()
+        return vectors
+
+    def _outputs(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        outputs = model(
+            inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"]
+        )
+        layer = outputs.all_encoder_layers[self._opened.options.layer]
+        return {"sequence_output": layer}
+
+
+# Task -> class of its models.
+MODELS = {
+    **dict.fromkeys(task_graphs.SENTENCE_TASKS, SentenceModel),
+    "multiple_choice": MultipleChoiceModel,
+    "question_answering": QuestionAnsweringModel,
+    "token_classification": TaggingModel,
+    "fill_mask": MaskedLanguageModel,
+    "sentence_embedding": EmbeddingModel,
+}

@@ -1,0 +1,382 @@
+"""Tests that the Python API gives the results of the commands.
+
+python -m pytest tests/export/api_test.py
+"""
+
+import csv
+import json
+import shutil
+
+import exports
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_runs
+
+import convert_checkpoint
+import extract_features
+import run_classifier
+import run_ner
+import run_squad
+from export import api
+from foundation import errors
+from modeling import crf
+from tasks.ner import tagging
+
+LABELS = exports.LABELS
+# The command reads tables, in which these characters have a meaning.
+TEXTS = [text.replace("\0", " ") for text in exports.TEXTS]
+PAIRS = list(zip(TEXTS, TEXTS[3:] + TEXTS[:3], strict=True))
+CONTEXT = "Mary lives in Paris. The cat sat on the mat, " * 3 + "(x)"
+QUESTIONS = [
+    ("Who lives in Paris?", CONTEXT),
+    ("where", "The dog  sat\u3000on the Caf\u00e9 mat."),
+    ("", "x"),
+    ("who", "   "),
+]
+TASKS = (
+    "classification",
+    "regression",
+    "multilabel",
+    "multiple_choice",
+    "question_answering",
+    "token_classification",
+    "fill_mask",
+)
+
+
+@pytest.fixture(scope="module")
+def load(tiny_models):
+    """A function that loads the model of a task once."""
+    loaded = {}
+
+    def load(task):
+        if task not in loaded:
+            loaded[task] = api.load(
+                str(tiny_models / task), max_seq_length=24, batch_size=4
+            )
+        return loaded[task]
+
+    return load
+
+
+def run(command, config, *switches, **flags):
+    flags = {"max_seq_length": 24, "precision": "float32"} | flags
+    tiny_runs.run(command, config, *switches, **flags)
+
+
+def run_classifier_on(rows, tmp_path, **flags):
+    """Returns labels and probabilities in predictions.tsv."""
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "test.jsonl").write_text("".join(lines))
+    given = {
+        "task_name": "jsonl",
+        "test_file": tmp_path / "test.jsonl",
+        "output_dir": tmp_path / "predicted",
+    } | flags
+    run(
+        run_classifier,
+        run_classifier.ClassifierConfig,
+        "--do_predict",
+        **given,
+    )
+    with open(tmp_path / "predicted" / "predictions.tsv", newline="") as file:
+        return list(csv.DictReader(file, dialect="excel-tab"))
+
+
+@pytest.mark.parametrize("task", ["classification", "multilabel"])
+def test_labels_are_those_of_the_command(task, load, tiny_models, tmp_path):
+    rows = run_classifier_on(
+        [{"a": a, "b": b} for a, b in PAIRS],
+        tmp_path,
+        init_checkpoint=tiny_models / task,
+        text_column="a",
+        text_pair_column="b",
+    )
+    model = load(task)
+    assert (model.task, model.labels) == (task, LABELS)
+    for row, found in zip(rows, model.predict(PAIRS), strict=True):
+        for label in LABELS:
+            expected = pytest.approx(float(row[label]), abs=1e-5)
+            assert found.probabilities[label] == expected
+        if task == "classification":
+            assert found.label == row["label"]
+            assert found.score == max(found.probabilities.values())
+        else:
+            assert ",".join(found.labels) == row["label"]
+
+
+def test_values_are_those_of_the_command(load, tiny_models, tmp_path):
+    rows = run_classifier_on(
+        [{"text": text} for text in TEXTS],
+        tmp_path,
+        init_checkpoint=tiny_models / "regression",
+        problem_type="regression",
+    )
+    model = load("regression")
+    assert (model.task, model.labels) == ("regression", None)
+    expected = [float(row["label"]) for row in rows]
+    assert model.predict(TEXTS) == pytest.approx(expected, abs=1e-4)
+
+
+def test_choices_are_those_of_the_command(load, tiny_models, tmp_path):
+    endings = [["sat", "lives in paris", "x", text[:9]] for text in TEXTS]
+    with open(tmp_path / "swag.csv", "w", newline="") as file:
+        names = [f"ending{i}" for i in range(4)]
+        writer = csv.writer(file)
+        writer.writerow(["sent1", "sent2", *names, "label"])
+        for text, row in zip(TEXTS, endings, strict=True):
+            writer.writerow([text, "the", *row, 0])
+    rows = run_classifier_on(
+        [],
+        tmp_path,
+        task_name="swag",
+        init_checkpoint=tiny_models / "multiple_choice",
+        test_file=tmp_path / "swag.csv",
+    )
+    model = load("multiple_choice")
+    given = [
+        (text, [f"the {ending}" for ending in row])
+        for text, row in zip(TEXTS, endings, strict=True)
+    ]
+    for row, found in zip(rows, model.predict(given), strict=True):
+        assert str(found.choice) == row["label"]
+        expected = [float(row[str(i)]) for i in range(4)]
+        assert found.probabilities == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(errors.InputError, match="same number of endings"):
+        model.predict([("a", ["b"]), ("a", ["b", "c"])])
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_answers_are_those_of_the_command(version_2, tiny_models, tmp_path):
+    model_dir = tiny_models / "question_answering"
+    settings = {
+        "version_2_with_negative": version_2,
+        "null_score_diff_threshold": -0.5 if version_2 else None,
+    }
+    path = model_dir / "question_answering.json"
+    path.write_text(json.dumps(settings))
+    paragraphs = [
+        {"context": context, "qas": [{"id": str(i), "question": question}]}
+        for i, (question, context) in enumerate(QUESTIONS)
+    ]
+    data = {"version": "x", "data": [{"title": "", "paragraphs": paragraphs}]}
+    (tmp_path / "test.json").write_text(json.dumps(data))
+    run(
+        run_squad,
+        run_squad.SquadConfig,
+        "--do_predict",
+        predict_file=tmp_path / "test.json",
+        init_checkpoint=model_dir,
+        output_dir=tmp_path / "predicted",
+        doc_stride=128,
+        max_query_length=8,
+    )
+    (model_dir / "run_config.json").write_text('{"max_query_length": 8}')
+    try:
+        model = api.load(str(model_dir), max_seq_length=24)
+    finally:
+        (model_dir / "run_config.json").unlink()
+        path.unlink()
+    found = model.predict(QUESTIONS)
+    predicted, n_best = (
+        json.loads((tmp_path / "predicted" / f"{name}.json").read_text())
+        for name in ("predictions", "nbest_predictions")
+    )
+    for number, answer in enumerate(found):
+        expected = predicted[str(number)]
+        # The released answer to a question without a span.
+        assert answer.answer == ("" if expected == "empty" else expected)
+        entries = n_best[str(number)]
+        assert [text for text, _ in answer.answers] == [
+            entry["text"] for entry in entries
+        ]
+        np.testing.assert_allclose(
+            [score for _, score in answer.answers],
+            [entry["probability"] for entry in entries],
+            atol=1e-5,
+        )
+        context = QUESTIONS[number][1]
+        if answer.answer:
+            covered = context[answer.start : answer.end]
+            assert covered.strip() == covered != ""
+        else:
+            assert (answer.start, answer.end) == (-1, -1)
+    assert any(answer.answer for answer in found)
+
+
+@pytest.mark.parametrize("has_crf", [False, True])
+def test_entities_are_those_of_the_command(has_crf, tiny_models, tmp_path):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_models / "token_classification", model_dir)
+    if has_crf:
+        model = crf.CrfTaggingModel(
+            tiny_runs.config(exports.WORDS),
+            num_classes=len(exports.TAGS),
+            forbidden=tagging.forbidden(exports.TAGS, "bio2"),
+        )
+        tagging.save_crf(model, exports.TAGS, str(model_dir))
+    texts = [" ".join(text.split()) for text in TEXTS] + [CONTEXT]
+    (tmp_path / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
+    run(
+        run_ner,
+        run_ner.NerConfig,
+        "--do_predict",
+        text_file=tmp_path / "texts.txt",
+        init_checkpoint=model_dir,
+        output_dir=tmp_path / "predicted",
+        document_context="maximal" if has_crf else "none",
+    )
+    lines = (tmp_path / "predicted" / "entities.jsonl").read_text()
+    expected = [json.loads(line)["entities"] for line in lines.splitlines()]
+    model = api.load(
+        str(model_dir), max_seq_length=24, document_context=has_crf
+    )
+    assert model.labels == exports.TAGS
+    found = model.predict(texts)
+    assert [len(row) for row in found] == [len(row) for row in expected]
+    assert sum(map(len, found)) > 10
+    for one, other in zip(sum(found, []), sum(expected, []), strict=True):
+        assert one._asdict() == {
+            "score": pytest.approx(other.pop("probability"), abs=1e-5),
+            **other,
+        }
+
+
+def test_words_of_masks_are_ranked(load):
+    (first, second), ((best, *others),) = load("fill_mask").predict(
+        ["the [MASK] sat on [MASK].", "[MASK]"]
+    )
+    assert len(first) == len(second) == 5
+    assert best.probability >= others[0].probability
+    assert best.word in exports.WORDS
+    with pytest.raises(errors.InputError, match=r"no \[MASK\]"):
+        load("fill_mask").predict(["the cat"])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_vectors_are_those_of_the_command(pooling, tiny_models, tmp_path):
+    texts = [" ".join(text.split()) for text in TEXTS]
+    (tmp_path / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
+    run(
+        extract_features,
+        extract_features.ExtractConfig,
+        "--normalize",
+        input_file=tmp_path / "texts.txt",
+        output_file=tmp_path / "vectors.npz",
+        output_format="npz",
+        init_checkpoint=tiny_models / "fill_mask",
+        pooling=pooling,
+        layers=-2,
+    )
+    with np.load(tmp_path / "vectors.npz") as arrays:
+        (expected,) = [x for x in arrays.values() if x.dtype.kind == "f"]
+    model = api.load(
+        str(tiny_models / "fill_mask"),
+        task="sentence_embedding",
+        pooling=pooling,
+        layer=-2,
+        normalize=True,
+        max_seq_length=24,
+        batch_size=3,
+    )
+    np.testing.assert_allclose(model.predict(texts), expected, atol=1e-5)
+
+
+def test_tokens_have_the_characters_of_the_text(load):
+    text = "Mary's CAFE\u0301 \u4e2d x"
+    (tokens, none) = load("classification").tokenize([text, ""])
+    assert [token.token for token in tokens] == [
+        "mary", "'", "s", "cafe", "\u4e2d", "x"
+    ]  # fmt: skip
+    assert [text[token.start : token.end] for token in tokens] == [
+        "Mary", "'", "s", "CAFE\u0301", "\u4e2d", "x"
+    ]  # fmt: skip
+    assert none == []
+
+
+@pytest.mark.parametrize("task", [*TASKS, "sentence_embedding"])
+def test_a_keras_model_takes_tensors(task, load, tiny_models):
+    if task == "sentence_embedding":
+        model = api.load(str(tiny_models / "fill_mask"), task=task)
+    else:
+        model = load(task)
+    inputs = ["the cat", "dogs sat on the mat"]
+    if task == "multiple_choice":
+        inputs = [("the", ["cat", "dogs"]), ("a", ["mat", "b c x"])]
+    encoded = model.encode(inputs)
+    outputs = model.keras_model(encoded)
+    assert all(len(x) == 2 for x in outputs.values())
+    if task == "classification":
+        expected = [
+            list(x.probabilities.values()) for x in model.predict(inputs)
+        ]
+        found = tf.nn.softmax(outputs["logits"])
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert model.keras_model.count_params() > 1000
+    again = model.keras_model.predict(encoded, verbose=0)
+    for name, values in outputs.items():
+        np.testing.assert_allclose(again[name], values, atol=1e-5)
+
+
+def test_a_keras_model_can_be_trained(tiny_models):
+    model = api.load(str(tiny_models / "classification"))
+    encoded = model.encode(["the cat", "dogs sat"])
+    keras_model = model.keras_model
+    keras_model.compile("sgd", loss={"logits": _loss})
+    before = [x.numpy() for x in keras_model.trainable_variables]
+    keras_model.fit(encoded, {"logits": np.array([0, 2])}, verbose=0)
+    changed = [
+        np.any(x.numpy() != y)
+        for x, y in zip(keras_model.trainable_variables, before, strict=True)
+    ]
+    assert np.mean(changed) > 0.8
+
+
+def _loss(labels, logits):
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(
+            tf.cast(tf.reshape(labels, [-1]), tf.int32), logits
+        )
+    )
+
+
+def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
+    """A TensorFlow 1 checkpoint, without the labels' names."""
+    model_dir = tiny_models / "classification"
+    tiny_runs.run(
+        convert_checkpoint,
+        convert_checkpoint.ConversionConfig,
+        input=model_dir,
+        output=tmp_path / "released",
+        output_format="tf1",
+    )
+    (tmp_path / "released" / "config.json").unlink()
+    path = str(tmp_path / "released" / "bert_model.ckpt")
+    with pytest.raises(errors.InputError, match="task"):
+        api.load(path)
+    model = api.load(path, task="classification", labels=LABELS)
+    expected = api.load(str(model_dir)).predict(["the cat"])
+    assert model.predict(["the cat"])[0].label == expected[0].label
+
+
+@pytest.mark.parametrize(
+    "inputs, options, message",
+    [
+        ("a text", {}, "a list is needed"),
+        (None, {"task": "translation"}, "none of classification"),
+        (None, {"task": "question_answering"}, "another task"),
+        (None, {"labels": ["a", "b"]}, "3 classes"),
+        (None, {"max_seq_length": 1000}, "positions"),
+        (["a", ("a", "b", "c")], {}, "a text or a pair"),
+        ([1], {}, "a text or a pair"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(tiny_models, inputs, options, message):
+    with pytest.raises(errors.InputError, match=message) as caught:
+        api.load(str(tiny_models / "classification"), **options).predict(inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_list_has_no_results(load):
+    assert load("classification").predict([]) == []

@@ -1,0 +1,50 @@
+"""Runs the scripts in examples/, with tiny models.
+
+python -m pytest tests/export/examples_test.py
+"""
+
+import re
+import runpy
+import sys
+
+import pytest
+
+EXAMPLES = {
+    "classification": (
+        ["the cat", "the cat ||| sat on the mat"],
+        r"(bad|good|so-so) 0\.\d{3}  the cat$",
+    ),
+    "regression": (["the cat ||| dogs"], r"-?\d+\.\d{3}  the cat \|\|\| dogs"),
+    "multilabel": (["the cat"], r"    so-so 0\.\d{3}"),
+    "multiple_choice": (["the cat", "sat", "lives"], r"\* 0\.\d{3}  the cat "),
+    "question_answering": (
+        ["Mary lives in Paris.", "Who lives?"],
+        r"Who lives\?  .+  [01]\.\d{3}",
+    ),
+    "token_classification": (
+        ["Mary lives in Paris. The cat sat on the mat."],
+        r"    (PER|LOC) 0\.\d{3}  \S.* \[\d+, \d+\)",
+    ),
+    "fill_mask": (["the [MASK] sat"], r"   (\S+ 0\.\d{3}  ){4}\S+ 0\.\d{3}"),
+    "sentence_embedding": (["the cat", "dogs"], r" 1\.000 +-?0\.\d{3}  the"),
+}
+
+
+@pytest.mark.parametrize("task", EXAMPLES)
+def test_an_example_prints_predictions(
+    task, tiny_models, repository, monkeypatch, capsys
+):
+    texts, expected = EXAMPLES[task]
+    name = "fill_mask" if task == "sentence_embedding" else task
+    path = str(repository / "examples" / f"{task}.py")
+    monkeypatch.setattr(
+        sys, "argv", [path, f"--model_dir={tiny_models / name}", *texts]
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    runpy.run_path(path, run_name="__main__")
+    assert re.search(expected, capsys.readouterr().out, re.MULTILINE)
+
+
+def test_every_task_has_an_example(repository):
+    found = {path.stem for path in (repository / "examples").glob("*.py")}
+    assert found == set(EXAMPLES)
