@@ -172,12 +172,8 @@ def test_answers_are_those_of_the_command(version_2, tiny_models, tmp_path):
         doc_stride=128,
         max_query_length=8,
     )
-    (model_dir / "run_config.json").write_text('{"max_query_length": 8}')
-    try:
-        model = api.load(str(model_dir), max_seq_length=24)
-    finally:
-        (model_dir / "run_config.json").unlink()
-        path.unlink()
+    model = api.load(str(model_dir), max_seq_length=24)
+    path.unlink()
     found = model.predict(QUESTIONS)
     predicted, n_best = (
         json.loads((tmp_path / "predicted" / f"{name}.json").read_text())
@@ -365,7 +361,7 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
     [
         ("a text", {}, "a list is needed"),
         (None, {"task": "translation"}, "none of classification"),
-        (None, {"task": "question_answering"}, "another task"),
+        (None, {"task": "token_classification"}, "another task"),
         (None, {"labels": ["a", "b"]}, "3 classes"),
         (None, {"max_seq_length": 1000}, "positions"),
         (["a", ("a", "b", "c")], {}, "a text or a pair"),

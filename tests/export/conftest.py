@@ -46,4 +46,7 @@ def tiny_models(tmp_path_factory) -> pathlib.Path:
         ("fill_mask", models.PretrainingModel),
     ):
         exports.save_model(folder / task, make)
+    # As a training with this flag leaves it.
+    path = folder / "question_answering" / "run_config.json"
+    path.write_text('{"max_query_length": 8}')
     return folder
