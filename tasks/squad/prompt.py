@@ -42,7 +42,7 @@ class Prompt:
     def answers(
         self, questions: Sequence[tuple[str, str]]
     ) -> list[tuple[Answer, AnswerList]]:
-        """Returns the answer to each (question, paragraph), and the best ones."""
+        """Returns the answer to each (question, paragraph) and its list."""
         question_set = dataset.QuestionSet(
             path="",
             contexts=[context for _, context in questions],
