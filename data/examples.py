@@ -74,8 +74,17 @@ class Examples:
         """Reads the examples."""
         return iter(self._read())
 
-    def __len__(self) -> int:
-        """Returns N."""
+    def check(self) -> None:
+        """Reads the files once, to refuse what cannot be read.
+
+        Raises:
+          InputError: see the reader, or there are no examples.
+        """
+        _ = self._summary
+
+    @property
+    def count(self) -> int:
+        """N."""
         return self._summary.count
 
     @property
@@ -162,10 +171,10 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
         )
     if not found:
         raise errors.InputError(f"{examples.path}: has no labels")
-    if len(found) > max(_MANY_CLASSES, len(examples) / 2):
+    if len(found) > max(_MANY_CLASSES, examples.count / 2):
         raise errors.InputError(
             f"{examples.path}: {len(found)} different labels in "
-            f"{len(examples)} examples: is it a regression, or another column?"
+            f"{examples.count} examples: is it a regression, or another column?"
         )
     return _sorted(found)
 

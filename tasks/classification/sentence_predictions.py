@@ -146,7 +146,7 @@ def _stream(
         to=store,
         # Complete batches, so that none is filled up.
         block_items=-(-streaming.BLOCK_ITEMS // batch_size) * batch_size,
-        fraction=lambda: None if is_endless else read / len(texts),
+        fraction=lambda: None if is_endless else read / texts.count,
     )
     losses.warn(texts.path, config.max_seq_length)
 
@@ -274,7 +274,7 @@ def write(
         paths[_GLUE] = os.path.join(glue_submission, name)
     for part in {*paths} - {"scores"}:
         blocks.write(part, paths[part], head=heads.get(part, b""))
-    logging.info("%s: %d predictions", paths[_PREDICTIONS], len(texts))
+    logging.info("%s: %d predictions", paths[_PREDICTIONS], texts.count)
     if _GLUE in paths:
         _archive(glue_submission)
     return paths

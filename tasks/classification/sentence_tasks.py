@@ -401,7 +401,7 @@ class SentenceTask:
         if file_system.is_file(texts.path):
             digest = f"SHA-256 {file_system.sha256(texts.path)}"
         name = os.path.basename(texts.path.rstrip("/"))
-        return f"{len(texts)} examples of {name}, {digest}"
+        return f"{texts.count} examples of {name}, {digest}"
 
 
 def open_task(
@@ -500,7 +500,7 @@ def _read(
     read = functools.partial(table.read, files)
     found = Examples(read, paths[0] if len(paths) == 1 else path)
     if is_labeled is None:
-        len(found)  # Reads it once, to refuse what cannot be read.
+        found.check()
     return found
 
 
@@ -641,7 +641,7 @@ def tokenize(
         losses.warn(f"{split} set", max_seq_length)
         if split.startswith(TEST):
             dtype = np.float32 if label.dtype == schema.FLOAT else np.int64
-            label_ids = np.zeros((len(texts), *label.shape), dtype)
+            label_ids = np.zeros((texts.count, *label.shape), dtype)
         else:
             label_ids = task.label_ids(split)
         return dataclasses.replace(encoded, dense={"label_ids": label_ids})

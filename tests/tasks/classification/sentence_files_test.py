@@ -241,7 +241,7 @@ def test_standard_input_is_a_text_a_line(monkeypatch):
     data = sentence_tasks.DataFlags(files={"test": "-"})
     task = sentence_tasks.open_task("sst-2", data)
     standard_input(monkeypatch, b"\xef\xbb\xbfOne\ttab.\r\n\nThree")
-    found = list(task.read("test"))
+    found = [*task.read("test")]
     assert [x.first for x in found] == ["One\ttab.", "", "Three"]
     assert [x.guid for x in found] == ["0", "1", "2"]
 
