@@ -13,6 +13,7 @@ a trial is not good. A few hundred kilobytes of text make runs of seconds.
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -162,19 +163,21 @@ def main() -> int:
     print(f"An undisturbed run works for {work:.1f} s.", flush=True)
     table = collections.defaultdict(collections.Counter)
     kills, failures = 0, []
-    for number in range(10 * options.kills):
-        if kills >= options.kills:
-            break
-        folder = scratch / f"trial-{number}"
-        found, kind, end = trial(options, folder, rng, work, expected)
-        kills += found
-        if end not in ("same files", "named"):
-            failures.append(end)
-            print(f"{end}, truncated: {kind}", flush=True)
-            end = "failed"
-        else:
-            shutil.rmtree(folder)
-        table[kind][end] += 1
+    with contextlib.suppress(KeyboardInterrupt):  # Prints what was done.
+        for number in range(10 * options.kills):
+            if kills >= options.kills:
+                break
+            folder = scratch / f"trial-{number}"
+            found, kind, end = trial(options, folder, rng, work, expected)
+            kills += found
+            if end not in ("same files", "named"):
+                failures.append(end)
+                print(f"{end}, truncated: {kind}", flush=True)
+                end = "failed"
+            else:
+                shutil.rmtree(folder)
+            table[kind][end] += 1
+            print(f"{kills} kills, {kind}: {end}", file=sys.stderr, flush=True)
     print(f"{'truncated file':42} same files   named  failed")
     for kind, ends in sorted(table.items()):
         counts = [ends[end] for end in ("same files", "named", "failed")]
