@@ -33,7 +33,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -43,7 +43,7 @@ FORMATS = ("sentences", "paragraphs", "jsonl")
 BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 28
 _PARQUET = ".parquet"
-# Rows and bytes read at once: a row group may be larger than the memory.
+# Rows and bytes of a table that are read at once.
 _PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 18
 _BYTE_ORDER_MARKS = {
     b"\xff\xfe": "UTF-16 or UTF-32",
@@ -195,12 +195,14 @@ def read_blocks(
       InputError: a file is damaged, or a table has no such column.
     """
     for path in paths:
-        with file_system.open_binary(path) as raw:
-            if text_column and path.endswith(_PARQUET):
-                yield from _parquet_blocks(path, raw, block_bytes, text_column)
-                continue
-            with file_system.decompressed(path, raw) as reader:
-                yield from _file_blocks(path, raw, reader, block_bytes)
+        if text_column and path.endswith(_PARQUET):
+            yield from _parquet_blocks(path, block_bytes, text_column)
+            continue
+        with (
+            file_system.open_binary(path) as raw,
+            file_system.decompressed(path, raw) as reader,
+        ):
+            yield from _file_blocks(path, raw, reader, block_bytes)
 
 
 def column_of_tables(
@@ -222,34 +224,56 @@ def column_of_tables(
     return text_column
 
 
-def _parquet_blocks(path, raw, block_bytes, text_column):
+def _parquet_blocks(path, block_bytes, text_column):
     """Yields the rows of a table as text, with a blank line around each."""
+    lines, line, before = [b"\n"], 1, 0
+    for batch, position in read_parquet(path, text_column):
+        for value in batch[0].cast("large_binary").to_pylist():
+            # Blank lines within a row do not end its document.
+            kept = [x for x in (value or b"").split(b"\n") if x.strip()]
+            lines.append(b"\n".join([*kept, b"\n"]))
+        if sum(map(len, lines)) >= block_bytes:
+            data = b"".join(lines)
+            yield Block(path, line, data, position - before)
+            line, before, lines = line + data.count(b"\n"), position, []
+    if lines:
+        size = tf.io.gfile.stat(path).length
+        yield Block(path, line, b"".join(lines), size - before)
+
+
+def read_parquet(
+    path: str, text_column: str | None = None
+) -> Iterator[tuple[Any, int]]:
+    """Yields the rows of a table in small batches: pyarrow.RecordBatch.
+
+    With each comes the position in the file, in bytes, in proportion to the
+    rows. A text column is read alone.
+
+    Raises:
+      InputError: the file is not a table, or has no such column of text.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
-    size = raw.seek(0, os.SEEK_END)
     try:
-        table = parquet.ParquetFile(
-            raw, buffer_size=_PARQUET_BYTES, pre_buffer=False
-        )
-        _check_column(path, table.schema_arrow, text_column)
-        lines, line, rows, before = [b"\n"], 1, 0, 0
-        for batch in table.iter_batches(_PARQUET_ROWS, columns=[text_column]):
-            rows += len(batch)
-            for value in batch[0].cast(pa.large_binary()).to_pylist():
-                # Blank lines within a row do not end its document.
-                kept = [x for x in (value or b"").split(b"\n") if x.strip()]
-                lines.append(b"\n".join([*kept, b"\n"]))
-            position = size * rows // table.metadata.num_rows
-            if sum(map(len, lines)) >= block_bytes or position == size:
-                data = b"".join(lines)
-                yield Block(path, line, data, position - before)
-                line, before, lines = line + data.count(b"\n"), position, []
+        with file_system.open_binary(path) as raw:
+            size, rows = raw.seek(0, os.SEEK_END), 0
+            # A row group may be larger than the memory.
+            table = parquet.ParquetFile(
+                raw, buffer_size=_PARQUET_BYTES, pre_buffer=False
+            )
+            if text_column is not None:
+                _check_column(path, table.schema_arrow, text_column)
+            columns = text_column and [text_column]
+            for batch in table.iter_batches(_PARQUET_ROWS, columns=columns):
+                rows += len(batch)
+                yield batch, size * rows // table.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):
             raise
+        reason = str(error).partition("\n")[0]
         raise errors.InputError(
-            f"{path}: not Parquet, or damaged: {str(error).splitlines()[0]}"
+            f"{path}: not Parquet, or damaged: {reason}"
         ) from None
 
 

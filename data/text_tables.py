@@ -24,7 +24,6 @@ from foundation import errors, file_system
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 STANDARD_INPUT = "-"
 _LONGEST_FIELD = 1 << 28
-_ROWS_AT_ONCE, _BUFFER_BYTES = 1024, 1 << 18  # Of Parquet.
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
 
@@ -152,26 +151,10 @@ def _read_jsonl(path: str) -> Iterator[Row]:
 
 
 def _read_parquet(path: str) -> Iterator[Row]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with file_system.open_binary(path) as raw:
-            # A row group may be larger than the memory.
-            file = parquet.ParquetFile(
-                raw, buffer_size=_BUFFER_BYTES, pre_buffer=False
-            )
-            batches = file.iter_batches(_ROWS_AT_ONCE)
-            rows = (cells for batch in batches for cells in batch.to_pylist())
-            for number, cells in enumerate(rows, 1):
-                yield Row(path, number, cells)
-    except (pyarrow.ArrowException, OSError) as error:
-        if getattr(error, "errno", None):
-            raise
-        reason = str(error).partition("\n")[0]
-        raise errors.InputError(
-            f"{path}: not Parquet, or damaged: {reason}"
-        ) from None
+    batches = (batch for batch, _ in corpus.read_parquet(path))
+    rows = (cells for batch in batches for cells in batch.to_pylist())
+    for number, cells in enumerate(rows, 1):
+        yield Row(path, number, cells)
 
 
 def read_named(paths: Iterable[str], form: str) -> Iterator[Row]:
