@@ -3,20 +3,22 @@ r"""Ranks the tokens for each [MASK] in a text by their probability.
     python fill_mask.py --model_dir=pretrained \
         --text='The man went to the [MASK] .'
 
-    python fill_mask.py --model_dir=pretrained --input_file=lines.txt
+    python fill_mask.py --model_dir=pretrained --input_file=lines.txt \
+        --output_file=filled.jsonl
 
 Without --text and --input_file, lines are read from the keyboard or a pipe. A
 line that cannot be filled, because it has no [MASK] or too many tokens, then
 gets a message on standard error, and the next line is read. After such a line,
-a pipe ends with exit code 2, the keyboard with 0. A --text or a line of
---input_file that cannot be filled ends the program with exit code 2.
+a pipe ends with exit code 2, the keyboard with 0. If --text or a line of
+--input_file cannot be filled, nothing is filled, and the exit code is 2.
 """
 
 import dataclasses
-import io
 import sys
 
-from foundation import config_flags, errors, file_system
+from absl import logging
+
+from foundation import config_flags, errors
 
 field = config_flags.field
 
@@ -28,7 +30,14 @@ class FillMaskConfig:
     model_dir: str = field("Model directory of run_pretraining.py.")
     text: str | None = field("Text with [MASK] in it.", None)
     input_file: str | None = field(
-        "File of such texts, one per line; also .gz, .bz2.", None
+        "Such texts, one per line: a file (also .gz, .bz2, .zst), a glob or a "
+        "folder of .txt.",
+        None,
+    )
+    output_file: str | None = field(
+        "File for the tokens of --input_file as JSON lines; by default they "
+        "are printed.",
+        None,
     )
     top_k: int = field("Number of tokens to show for each mask.", 5)
 
@@ -36,6 +45,8 @@ class FillMaskConfig:
         """Refuses two sources of text at once."""
         if self.text is not None and self.input_file is not None:
             raise ValueError("--text and --input_file exclude each other")
+        if self.output_file is not None and self.input_file is None:
+            raise ValueError("--output_file needs --input_file")
         if self.top_k < 1:
             raise ValueError(f"--top_k={self.top_k}: must be at least 1")
 
@@ -43,6 +54,7 @@ class FillMaskConfig:
 config_flags.parse_early(FillMaskConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
+from data import text_lines
 from jobs import typed
 from tasks.fill_mask import masked_words
 from weights import pretrained
@@ -50,34 +62,60 @@ from weights import pretrained
 
 def main(config: FillMaskConfig) -> int:
     """Prints the most probable tokens of every mask; returns the exit code."""
+    lines = None
+    if config.input_file is not None:
+        lines = text_lines.open_lines(config.input_file)
     model, tokenizer = pretrained.load_masked_lm(config.model_dir)
     filler = masked_words.MaskFiller(
         model, tokenizer, left_to_right=model.bert.attention == "left_to_right"
     )
-    is_interactive = config.text is None and config.input_file is None
+    if lines is not None:
+        masked_words.fill_file(
+            filler, lines, top_k=config.top_k, output_file=config.output_file
+        )
+        return 0
     if config.text is not None:
-        texts = iter([("--text", config.text)])
-    elif config.input_file is not None:
-        path = file_system.find(config.input_file)
-        lines = io.BytesIO(file_system.read(path))
-        texts = masked_words.read_texts(path, lines)
-    else:
-        if sys.stdin.isatty():
-            print(
-                "Type texts with [MASK] in them; Ctrl-D ends.", file=sys.stderr
-            )
-        lines = typed.lines(sys.stdin, sys.stdout)
-        texts = masked_words.read_texts("standard input", lines)
-    code = 0
-    for name, text in texts:
         try:
-            print(filler.describe(text, top_k=config.top_k), flush=True)
+            (masks,) = filler.fill([config.text], top_k=config.top_k)
         except errors.InputError as error:
-            if not is_interactive:
-                raise errors.InputError(f"{name}: {error}") from error
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
-            code = 0 if sys.stdin.isatty() else 2
-    return code
+            raise errors.InputError(f"--text: {error}") from error
+        print(masked_words.describe(config.text, masks))
+        return 0
+    if sys.stdin.isatty():
+        print("Type texts with [MASK] in them; Ctrl-D ends.", file=sys.stderr)
+        blocks = ([line] for line in typed.lines(sys.stdin, sys.stdout))
+    else:
+        blocks = typed.available(sys.stdin)
+    code = read = 0
+    has_text = False
+    for block in blocks:
+        texts = []
+        for number, line in enumerate(block, read + 1):
+            text = line.decode("utf-8-sig", "surrogateescape").strip()
+            if text:
+                texts.append((f"standard input:{number}", text))
+        read += len(block)
+        has_text = has_text or bool(texts)
+        code = _fill(filler, texts, config.top_k) or code
+    if not has_text:
+        logging.warning("standard input: no text in %d line(s)", read)
+    return 0 if sys.stdin.isatty() else code
+
+
+def _fill(
+    filler: "masked_words.MaskFiller", texts: list[tuple[str, str]], top_k: int
+) -> int:
+    """Prints the tokens of texts with their names; returns the exit code."""
+    encoded = filler.encode([text for _, text in texts])
+    good = [x for x in encoded if not isinstance(x, errors.InputError)]
+    masks = iter(filler.rank(good, top_k=top_k))
+    for (name, text), found in zip(texts, encoded, strict=True):
+        if isinstance(found, errors.InputError):
+            print(f"{name}: {found}", file=sys.stderr, flush=True)
+        else:
+            described = masked_words.describe(text, next(masks))
+            print(described, flush=True)
+    return 2 if len(good) < len(texts) else 0
 
 
 if __name__ == "__main__":

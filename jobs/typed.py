@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+_PIPE_BYTES = 1 << 16  # The most that a pipe has.
+
 
 def reader(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
     """Returns a function from a prompt to the line read, b"" at the end."""
@@ -30,6 +32,17 @@ def lines(stream: TextIO, output: TextIO) -> Iterator[bytes]:
     """Yields all lines, without a prompt."""
     read = reader(stream, output)
     return iter(lambda: read(""), b"")
+
+
+def available(stream: TextIO) -> Iterator[list[bytes]]:
+    """Yields all lines of a pipe, each list as soon as there are lines."""
+    rest = b""
+    while data := stream.buffer.read1(_PIPE_BYTES):
+        *complete, rest = (rest + data).split(b"\n")
+        if complete:
+            yield complete
+    if rest:
+        yield [rest]
 
 
 def _edit(prompt: str) -> bytes:

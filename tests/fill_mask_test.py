@@ -3,14 +3,18 @@
 python -m pytest tests/fill_mask_test.py
 """
 
+import functools
 import gzip
 import io
+import json
 import pathlib
 
 import pytest
 
 import fill_mask
 from foundation import config_flags
+from jobs import streaming
+from tasks.fill_mask import masked_words
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
 LINES = b"hello there\n\nthe [MASK] is here\n[MASK] caf\xe9\n[MASK] bird\n"
@@ -71,7 +75,7 @@ def test_a_file_that_is_not_utf8_is_refused_by_line(fill, tmp_path):
     path = tmp_path / "latin.txt"
     path.write_bytes("the [MASK]\n[MASK] caf\u00e9\n".encode("latin-1"))
     code, out, err = fill(f"--input_file={path}")
-    assert code == 2 and out[0] == "the [MASK]"
+    assert (code, out) == (2, [])
     assert err[-1].endswith(f": {path}:2: not UTF-8 text")
 
 
@@ -100,3 +104,77 @@ def test_a_file_without_text_is_warned_about(fill, tmp_path, caplog):
     code, out, _ = fill(f"--input_file={path}")
     assert (code, out) == (0, [])
     assert f"{path}: no text in 2 line(s)" in caplog.text
+
+
+def test_an_empty_pipe_is_warned_about(fill, monkeypatch, caplog):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert fill()[:2] == (0, [])
+    assert "standard input: no text in 0 line(s)" in caplog.text
+
+
+def test_an_empty_file_is_refused(fill, tmp_path):
+    path = tmp_path / "empty.txt"
+    path.write_bytes(b"")
+    code, out, err = fill(f"--input_file={path}")
+    assert (code, out) == (2, [])
+    assert err[-1].endswith(f": {path}: has no lines")
+
+
+def test_a_bad_line_at_the_end_is_found_first(fill, tmp_path, monkeypatch):
+    """Before hours are spent on the lines before it."""
+    monkeypatch.setattr(streaming, "BLOCK_ITEMS", 2)
+    path = tmp_path / "lines.txt"
+    path.write_text("the [MASK]\n" * 4 + "[MASK] " + "bird " * 200)
+    code, out, err = fill(f"--input_file={path}")
+    assert (code, out) == (2, [])
+    assert f"{path}:5: " in err[-1] and "tokens are more than" in err[-1]
+
+
+def test_text_of_another_language_is_warned_about(fill, tmp_path, caplog):
+    path = tmp_path / "hindi.txt"
+    path.write_text("\u0939\u093f\u0928\u094d\u0926\u0940 [MASK]\n" * 3)
+    assert fill(f"--input_file={path}")[0] == 0
+    assert f"{path}: 25 % of its tokens are [UNK]" in caplog.text
+
+
+def test_a_file_of_json_lines_is_continued_after_a_kill(
+    fill, tmp_path, monkeypatch
+):
+    """Lines of all lengths are in the order of the input."""
+    path, output = tmp_path / "lines.txt", tmp_path / "filled.jsonl"
+    texts = [
+        "the [MASK]" + " is" * (i % 7) + " [MASK]" * (i % 3) for i in range(9)
+    ]
+    path.write_text("\n".join(texts))
+    flags = f"--input_file={path}", "--top_k=2"
+    _, shown, _ = fill(*flags)
+    run = functools.partial(streaming.run, block_items=4)
+    monkeypatch.setattr(streaming, "run", run)
+    rank, calls = masked_words.MaskFiller.rank, []
+
+    def fail_in_the_second_block(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return rank(*arguments, **options)
+
+    monkeypatch.setattr(
+        masked_words.MaskFiller, "rank", fail_in_the_second_block
+    )
+    flags = (*flags, f"--output_file={output}")
+    assert fill(*flags)[0] == 130 and not output.exists()
+    assert fill(*flags)[0] == 0
+    assert len(calls) == 2 + 2  # Of three blocks the first is not repeated.
+    found = []
+    for line in output.read_text().splitlines():
+        record = json.loads(line)
+        masks = [
+            [masked_words.Candidate(**x) for x in mask]
+            for mask in record["masks"]
+        ]
+        found += masked_words.describe(record["text"], masks).splitlines()
+    assert found == shown
+    assert sorted(x.name for x in tmp_path.iterdir()) == [
+        "filled.jsonl",
+        "lines.txt",
+    ]

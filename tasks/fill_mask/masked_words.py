@@ -4,17 +4,25 @@ The man went to the [MASK] .
     ->  store 0.31   door 0.12   house 0.07
 """
 
-from collections.abc import Iterable, Iterator
+import itertools
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 from keras import ops
 
+from data import features as features_lib
+from data import text_lines
 from data.tokenization import wordpiece
+from data.tokenization.vocabulary import Vocabulary
 from foundation import errors
+from jobs import run_files, streaming
 
 MASK = "[MASK]"
+_BATCH_SIZE = 32
+_PART = "lines"  # Of a block.
 
 
 class Candidate(NamedTuple):
@@ -34,31 +42,53 @@ class MaskedText(NamedTuple):
 def encode(
     tokenizer: wordpiece.Tokenizer, text: str, *, max_length: int
 ) -> MaskedText:
-    """Tokenizes a text with [MASK] in it.
+    """Tokenizes a text with [MASK] in it; see encode_texts.
+
+    Raises:
+      InputError: the text cannot be filled.
+    """
+    (found,) = encode_texts(tokenizer, [text], max_length=max_length)
+    if isinstance(found, errors.InputError):
+        raise found
+    return found
+
+
+def encode_texts(
+    tokenizer: wordpiece.Tokenizer, texts: Sequence[str], *, max_length: int
+) -> list[MaskedText | errors.InputError]:
+    """Tokenizes texts with [MASK] in them.
 
     The tokenizer would split "[MASK]" into three tokens. Therefore the parts
     between the masks are tokenized.
 
-    Raises:
-      InputError: the text has no mask, or more than max_length tokens.
+    Returns:
+      For a text without a mask, with more than max_length tokens or with bytes
+      that are not UTF-8, the error.
     """
     vocabulary = tokenizer.vocabulary
-    encoding = tokenizer.encode(text.split(MASK))
-    ids = [vocabulary.cls_id]
-    for start, end in zip(
-        encoding.row_splits[:-1], encoding.row_splits[1:], strict=True
-    ):
-        ids += [*encoding.ids[start:end].tolist(), vocabulary.mask_id]
-    ids[-1] = vocabulary.sep_id  # There is no mask after the last part.
-    positions = [i for i, id_ in enumerate(ids) if id_ == vocabulary.mask_id]
-    if not positions:
-        raise errors.InputError(f"no {MASK} in {text[:60]!r}")
-    if len(ids) > max_length:
-        raise errors.InputError(
-            f"{len(ids)} tokens are more than the model's {max_length} "
-            f"positions: {text[:60]!r}"
-        )
-    return MaskedText(ids, positions)
+    parts = [text.split(MASK) for text in texts]
+    encoding = tokenizer.encode(list(itertools.chain.from_iterable(parts)))
+    splits = iter(np.split(encoding.ids, encoding.row_splits[1:-1]))
+    found: list[MaskedText | errors.InputError] = []
+    for text, some in zip(texts, parts, strict=True):
+        ids = [vocabulary.cls_id]
+        for tokens in itertools.islice(splits, len(some)):
+            ids += [*tokens.tolist(), vocabulary.mask_id]
+        ids[-1] = vocabulary.sep_id  # There is no mask after the last part.
+        positions = [i for i, x in enumerate(ids) if x == vocabulary.mask_id]
+        problem = None
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            problem = "not UTF-8 text"
+        elif not positions:
+            problem = f"no {MASK} in {text[:60]!r}"
+        elif len(ids) > max_length:
+            problem = (
+                f"{len(ids)} tokens are more than the model's {max_length} "
+                f"positions: {text[:60]!r}"
+            )
+        masked = MaskedText(ids, positions)
+        found.append(errors.InputError(problem) if problem else masked)
+    return found
 
 
 class MaskFiller:
@@ -84,8 +114,22 @@ class MaskFiller:
         self._offset = 1 if left_to_right else 0
         self._max_length = model.config.max_position_embeddings
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's vocabulary."""
+        return self._tokenizer.vocabulary
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What determines the tokens of a text; see streaming.Blocks."""
+        return {
+            "the model's weights": run_files.weights_digest(self._model),
+            **features_lib.tokenizer_recipe(self._tokenizer),
+            "left_to_right": bool(self._offset),
+        }
+
     def fill(
-        self, texts: Iterable[str], *, top_k: int
+        self, texts: Sequence[str], *, top_k: int
     ) -> list[list[list[Candidate]]]:
         """Returns, for each mask of each text, the top_k most probable tokens.
 
@@ -94,62 +138,175 @@ class MaskFiller:
         Raises:
           InputError: see `encode`.
         """
-        return [self._fill(text, top_k) for text in texts]
+        encoded = self.encode(texts)
+        for found in encoded:
+            if isinstance(found, errors.InputError):
+                raise found
+        return self.rank(encoded, top_k=top_k)
 
-    def _fill(self, text: str, top_k: int) -> list[list[Candidate]]:
-        masked = encode(self._tokenizer, text, max_length=self._max_length)
-        input_ids = np.array([masked.ids], np.int32)
-        positions = np.array([masked.positions], np.int32)
+    def encode(
+        self, texts: Sequence[str]
+    ) -> list[MaskedText | errors.InputError]:
+        """Tokenizes texts; see encode_texts."""
+        return encode_texts(self._tokenizer, texts, max_length=self._max_length)
+
+    def rank(
+        self, texts: Sequence[MaskedText], *, top_k: int
+    ) -> list[list[list[Candidate]]]:
+        """Returns what `fill` does, of tokenized texts."""
+        order = sorted(range(len(texts)), key=lambda i: -len(texts[i].ids))
+        ranked: list[list[list[Candidate]]] = [[] for _ in texts]
+        for start in range(0, len(order), _BATCH_SIZE):
+            rows = order[start : start + _BATCH_SIZE]
+            batch = [texts[i] for i in rows]
+            for i, found in zip(rows, self._rank(batch, top_k), strict=True):
+                ranked[i] = found
+        return ranked
+
+    def _rank(
+        self, texts: Sequence[MaskedText], top_k: int
+    ) -> list[list[list[Candidate]]]:
+        """Ranks the tokens for one batch."""
+        input_ids = _padded([text.ids for text in texts])
+        lengths = np.array([[len(text.ids)] for text in texts])
+        # Position 1 exists in every text and has one before it.
+        positions = _padded([text.positions for text in texts], 1)
         outputs = self._model(
             {
                 "input_ids": input_ids,
-                "input_mask": np.ones_like(input_ids),
+                "input_mask": _mask(lengths, input_ids.shape[1]),
                 "segment_ids": np.zeros_like(input_ids),
                 "masked_lm_positions": positions - self._offset,
             }
         )
         tokens = self._tokenizer.vocabulary.tokens
-        logits = ops.cast(outputs.masked_lm_logits[0], "float32")  # [P, V]
-        logits = logits[:, : len(tokens)]  # Embeddings may be padded.
+        logits = ops.cast(outputs.masked_lm_logits, "float32")  # [B, P, V]
+        logits = logits[..., : len(tokens)]  # Embeddings may be padded.
         best = ops.top_k(ops.softmax(logits), min(top_k, len(tokens)))
-        probabilities, ids = map(ops.convert_to_numpy, best)  # [P, top_k]
+        probabilities, ids = map(ops.convert_to_numpy, best)  # [B, P, top_k]
         return [
             [
-                Candidate(tokens[i], float(probability))
-                for i, probability in zip(*mask, strict=True)
+                [
+                    Candidate(tokens[i], float(probability))
+                    for i, probability in zip(
+                        ids[row, mask], probabilities[row, mask], strict=True
+                    )
+                ]
+                for mask in range(len(text.positions))
             ]
-            for mask in zip(ids, probabilities, strict=True)
+            for row, text in enumerate(texts)
         ]
 
-    def describe(self, text: str, *, top_k: int) -> str:
-        """Returns the text and one line per mask with its top_k tokens.
 
-        Raises:
-          InputError: see `encode`; or the text has bytes that are not UTF-8.
-        """
-        if any("\ud800" <= char <= "\udfff" for char in text):
-            raise errors.InputError("not UTF-8 text")
-        masks = self._fill(text, top_k)
-        lines = [text]
-        for number, candidates in enumerate(masks, 1):
-            label = f"  mask {number}:" if len(masks) > 1 else " "
-            words = [f"{c.token} {c.probability:.3f}" for c in candidates]
-            lines.append(f"{label} {'  '.join(words)}")
-        return "\n".join(lines)
+def _padded(rows: Sequence[Sequence[int]], value: int = 0) -> np.ndarray:
+    """Returns int32 [B, longest]."""
+    padded = np.full((len(rows), max(map(len, rows))), value, np.int32)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+    return padded
 
 
-def read_texts(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """Yields the position ("name:line number") and the text of each line.
+def _mask(lengths: np.ndarray, longest: int) -> np.ndarray:
+    return (np.arange(longest) < lengths).astype(np.int32)
 
-    Blank lines are skipped; if there are no others, a warning is logged. Bytes
-    that are not UTF-8 become surrogates, as in Python's arguments.
+
+def describe(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
+    """Returns the text and one line per mask with its tokens."""
+    lines = [text]
+    for number, candidates in enumerate(masks, 1):
+        label = f"  mask {number}:" if len(masks) > 1 else " "
+        words = [f"{c.token} {c.probability:.3f}" for c in candidates]
+        lines.append(f"{label} {'  '.join(words)}")
+    return "\n".join(lines)
+
+
+def as_json(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
+    """Returns a JSON object with the text and the tokens of each mask."""
+    ranked = [
+        [{"token": c.token, "probability": round(c.probability, 6)} for c in x]
+        for x in masks
+    ]
+    record = {"text": text, "masks": ranked}
+    return json.dumps(record, ensure_ascii=False)
+
+
+def fill_file(
+    filler: MaskFiller,
+    lines: text_lines.Lines,
+    *,
+    top_k: int,
+    output_file: str | None,
+) -> None:
+    """Fills the masks of all lines; blank lines are skipped.
+
+    Args:
+      filler: of the model.
+      lines: the texts.
+      top_k: number of tokens for each mask.
+      output_file: JSON lines; None prints what `describe` returns.
+
+    Raises:
+      InputError: a line cannot be filled; nothing is filled then.
     """
-    number = 0
-    is_empty = True
-    for number, line in enumerate(lines, 1):
-        text = line.decode("utf-8-sig", "surrogateescape").strip()
-        if text:
-            is_empty = False
-            yield f"{name}:{number}", text
-    if is_empty:
-        logging.warning("%s: no text in %d line(s)", name, number)
+    losses = features_lib.Losses()
+    total = _check(filler, lines, losses)
+    losses.warn(lines.name)
+    if not total:
+        text = "%s: no text in %d line(s)"
+        logging.warning(text, lines.name, lines.total)
+    read, form = 0, describe if output_file is None else as_json
+
+    def items() -> Iterator[str]:
+        nonlocal read
+        for line in _filled(lines):
+            read += 1
+            yield line.text.strip()
+
+    def text(
+        texts: list[str],
+        encoded: list[MaskedText],
+        masks: list[list[list[Candidate]]],
+    ) -> streaming.Parts:
+        del encoded
+        found = [f"{form(*x)}\n" for x in zip(texts, masks, strict=True)]
+        return {_PART: "".join(found).encode("utf-8")}
+
+    store: streaming.Store = streaming.StandardOutput(_PART)
+    if output_file is not None:
+        settings = filler.settings | {"top_k": top_k}
+        store = streaming.Blocks(f"{output_file}.incomplete", settings)
+    streaming.run(
+        items(),
+        encode=filler.encode,
+        predict=lambda encoded: filler.rank(encoded, top_k=top_k),
+        text=text,
+        to=store,
+        fraction=lambda: read / total,
+        unit="lines",
+    )
+    if isinstance(store, streaming.Blocks):
+        store.write(_PART, output_file)
+        store.remove()
+
+
+def _check(
+    filler: MaskFiller, lines: text_lines.Lines, losses: features_lib.Losses
+) -> int:
+    """Returns the number of lines with text.
+
+    Raises:
+      InputError: a line cannot be filled.
+    """
+    found, total = _filled(lines), 0
+    while block := list(itertools.islice(found, streaming.BLOCK_ITEMS)):
+        total += len(block)
+        encoded = filler.encode([line.text.strip() for line in block])
+        for line, masked in zip(block, encoded, strict=True):
+            if isinstance(masked, errors.InputError):
+                raise errors.InputError(f"{line.where}: {masked}")
+            losses.add_tokens(np.array(masked.ids), filler.vocabulary)
+    return total
+
+
+def _filled(lines: text_lines.Lines) -> Iterator[text_lines.Line]:
+    return (line for line in lines.read() if line.text.strip())
