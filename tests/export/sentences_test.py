@@ -306,7 +306,8 @@ def test_words_of_masks_are_those_of_the_command(attention, tmp_path):
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
 def test_embeddings_are_those_of_extract_features(pooling, tmp_path):
     model_dir = exports.save_model(tmp_path / "model", models.PretrainingModel)
-    texts = [" ".join(text.split()) for text in exports.TEXTS]
+    # A zero byte in a text file is refused.
+    texts = [" ".join(x.replace("\0", "").split()) for x in exports.TEXTS]
     (tmp_path / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
     tiny_runs.run(
         extract_features,
