@@ -82,7 +82,7 @@ class Columns(list):
         """Reads the set."""
         super().__init__(found)
         self.path, self.digest = found.path, found.digest
-        self.num_choices = found.num_choices
+        self.num_choices, self.count = found.num_choices, found.count
         self.lines = [row.line for row in self]
         self.guids = [row.guid for row in self]
         repeats = range(self.num_choices)
