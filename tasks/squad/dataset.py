@@ -162,21 +162,18 @@ def read(paths: str) -> QuestionSet:
 def _warn_of_contents(question_set: QuestionSet) -> None:
     """Warns of questions that are certainly not meant as they are."""
     blank = [not text.strip() for text in question_set.contexts]
-    rows: dict[str, list[tuple[str, str]]] = {
-        "%d questions are empty": [],
-        "%d questions are about an empty paragraph": [],
-        "%d questions have answers, but is_impossible is true": [],
-    }
-    empty, no_paragraph, impossible = rows.values()
-    for question in question_set.questions:
-        if not question.text.strip():
-            empty.append((question.id, repr(question.text)))
-        if blank[question.paragraph]:
-            no_paragraph.append((question.id, question.text))
-        if question.is_impossible and question.answers:
-            impossible.append((question.id, repr(question.answers[0].text)))
-    for message, found in rows.items():
-        warn(question_set, message, found)
+    for message, is_wrong in (
+        ("are empty", lambda q: not q.text.strip()),
+        ("are about an empty paragraph", lambda q: blank[q.paragraph]),
+        (
+            "have answers, but is_impossible is true",
+            lambda q: q.is_impossible and q.answers,
+        ),
+    ):
+        rows = [
+            (q.id, q.text) for q in filter(is_wrong, question_set.questions)
+        ]
+        warn(question_set, f"%d questions {message}", rows)
 
 
 def check_version(
@@ -223,9 +220,7 @@ def for_training(
 ) -> QuestionSet:
     """Finds the answers in the paragraphs; leaves out questions without one.
 
-    Args:
-      question_set: the questions.
-      list_all: whether to log all questions that are left out, not only some.
+    Logs all questions that are left out, or only the first ones.
 
     Raises:
       InputError: a question has no answer but is not marked as impossible, or
@@ -276,18 +271,15 @@ def warn(
     *,
     list_all: bool = False,
 ) -> None:
-    """Logs a message with the number of rows, and these, if there are any.
+    """Logs a message with the number of rows (id, reason), and these, if any.
 
-    Args:
-      question_set: its path begins the message.
-      message: with %d for the number of rows.
-      rows: (id, reason) of questions.
-      list_all: whether to list all rows, not only the first ones.
+    The message has %d for the number; without `list_all`, the first rows are
+    listed.
     """
     if rows:
-        rows_text = listing(rows, list_all=list_all)
+        shown = listing(rows, list_all=list_all)
         logging.warning(
-            f"%s: {message}: %s", question_set.path, len(rows), rows_text
+            f"%s: {message}: %s", question_set.path, len(rows), shown
         )
 
 

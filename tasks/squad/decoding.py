@@ -208,9 +208,9 @@ def best_spans(
     Args:
       windows: the windows of all questions.
       logits: the logits of the windows.
-      is_start: bool [T]; tokens where an answer may start.
+      is_start: see `may_start`.
       rows: the windows to decode; all windows of some questions.
-      rules: how answers are made.
+      rules: of the answers.
     """
     if rows.start == rows.stop:
         return Spans(*np.zeros((4, 0), np.int64), *np.zeros((2, 0)))

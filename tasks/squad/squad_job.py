@@ -254,13 +254,7 @@ def open_blocks(
 def predict(
     task_model: finetuning.TaskModel, data: SquadData, *, to: blocks.Readable
 ) -> outputs.Evaluation:
-    """Answers the questions of --predict_file block by block.
-
-    Args:
-      task_model: the model.
-      data: the questions, and how they are answered.
-      to: receives the blocks.
-    """
+    """Answers the questions of --predict_file block by block."""
     config = task_model.job.config
     answers = blocks.answer(
         data.predict,

@@ -87,12 +87,7 @@ def training_features(
 ) -> Features:
     """Returns the windows of a training set, from its records if current.
 
-    Args:
-      question_set: the questions with the spans of their answers.
-      tokenizer: the model's tokenizer.
-      sizes: the sizes of windows.
-      records_dir: the directory of the records; None for no records.
-      list_all: whether to log all questions whose answer is in no window.
+    Logs all questions whose answer is in no window, or only the first ones.
 
     Raises:
       InputError: there is no window.
@@ -160,14 +155,9 @@ def make_windows(
 ) -> Windows:
     """Cuts the paragraphs of questions into windows.
 
-    Windows to predict are not stored as records (google-research/bert writes
+    For training, the features contain the positions of the answers. Windows to
+    predict are not stored as records (google-research/bert writes
     eval.tf_record), because records lack the tokens' characters.
-
-    Args:
-      question_set: the questions, for training with their answers' spans.
-      tokenizer: the model's tokenizer.
-      sizes: the sizes of windows.
-      is_training: whether the features contain the positions of the answers.
     """
     documents = encode_documents(tokenizer, question_set.contexts)
     queries = tokenizer.encode([q.text for q in question_set.questions])

@@ -278,7 +278,7 @@ def test_what_is_certainly_a_mistake_is_named(tmp_path, caplog):
         qa("both", [("text", 5)], is_impossible=True),
     )
     dataset.read(path)
-    assert "a.json: 1 questions are empty: bare: ' '" in caplog.text
+    assert "a.json: 1 questions are empty: bare: " in caplog.text
     assert (
         "a.json: 1 questions have answers, but is_impossible is true: both"
         in caplog.text
