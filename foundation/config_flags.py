@@ -228,7 +228,8 @@ def given(config: Any) -> dict[str, Any]:
     return {
         flag.name: getattr(config, flag.name)
         for flag in dataclasses.fields(config)
-        if getattr(config, flag.name) != flag.default
+        # A config may turn the text of a flag into a number.
+        if str(getattr(config, flag.name)) != str(flag.default)
     }
 
 

@@ -219,7 +219,7 @@ class TaskModel:
             TrainingSet(
                 length_groups.endless_batches(
                     features,
-                    batch_size=config.train_batch_size,
+                    batch_size=run.train_batch_size or config.train_batch_size,
                     seed=run.random_seed,
                     lengths=job.lengths_up_to(config.max_seq_length),
                 ),
@@ -270,8 +270,8 @@ def train_epochs(
     config = job.config
     num_steps = num_train_steps(
         training_set.num_examples,
-        config.train_batch_size,
-        config.num_train_epochs,
+        run.train_batch_size or config.train_batch_size,
+        run.num_train_epochs or config.num_train_epochs,
     )
     run_flags = config.run(
         learning_rate=run.learning_rate,
@@ -398,13 +398,14 @@ def open_strategy(
     """
     model_directory.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config, config.output_dir)
-    assembly.check_batch_sizes(
-        config,
-        strategy,
-        train_batch_size=config.train_batch_size,
-        predict_batch_size=config.predict_batch_size,
-        **batch_sizes,
-    )
+    for size in config.axis("train_batch_size"):
+        assembly.check_batch_sizes(
+            config,
+            strategy,
+            train_batch_size=size,
+            predict_batch_size=config.predict_batch_size,
+            **batch_sizes,
+        )
     if run_files.writes_flags_first(config.output_dir, config.do_train):
         assembly.write_run_config(config, strategy)
     return strategy
@@ -479,7 +480,13 @@ def train_grid(
         have diverged.
     """
     config = job.config
-    runs = grid.plan(config.learning_rates, config.seeds, config.output_dir)
+    runs = grid.plan(
+        config.learning_rates,
+        config.seeds,
+        config.output_dir,
+        batch_sizes=config.axis("train_batch_size"),
+        epochs=config.axis("num_train_epochs"),
+    )
     for run in runs:
         finished = run.result()
         if finished is not None:
@@ -545,7 +552,7 @@ def _train_run(
       InputError: the only run of a job has diverged.
     """
     is_grid = job.config.is_grid
-    if is_grid and job.is_chief:
+    if is_grid and job.is_chief and not job.config.dry_run:
         run.begin(job.settings)
     # The step of the previous model refers to the model and to itself, so that
     # only the garbage collector frees their memory.

@@ -1,7 +1,9 @@
-"""The runs of a grid and their results: several learning rates and seeds.
+"""The runs of a grid and their results.
 
-    plan([5e-5, 3e-5], [1, 2], "out")
-        -> out/runs/lr5e-05_seed1, out/runs/lr5e-05_seed2, ...
+A grid has several learning rates, seeds, batch sizes and numbers of epochs:
+
+    plan([5e-5, 3e-5], [1, 2], "out", batch_sizes=[16, 32])
+        -> out/runs/lr5e-05_seed1_batch16, out/runs/lr5e-05_seed1_batch32, ...
 
     out/runs/*/begun.json      the settings that a run was begun with
     out/runs/*/result.json     the results of a finished run
@@ -14,6 +16,7 @@ run, in the output directory itself.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -33,24 +36,38 @@ _FAILED = "failed"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a grid."""
+    """One run of a grid.
+
+    The batch size and the epochs are None if all runs have the same.
+    """
 
     learning_rate: float
     random_seed: int
     directory: str
+    train_batch_size: int | None = None
+    num_train_epochs: float | None = None
+
+    @property
+    def group(self) -> str:
+        """What the run shares with those that differ in the seed only."""
+        text = f"{self.learning_rate:g}"
+        if self.train_batch_size is not None:
+            text += f", batch {self.train_batch_size}"
+        if self.num_train_epochs is not None:
+            text += f", {self.num_train_epochs:g} epochs"
+        return text
 
     @property
     def name(self) -> str:
         """The run in words."""
-        return f"learning rate {self.learning_rate:g}, seed {self.random_seed}"
+        return f"learning rate {self.group}, seed {self.random_seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
         """The flags in which the runs of a grid differ."""
-        return {
-            "learning_rate": self.learning_rate,
-            "random_seed": self.random_seed,
-        }
+        values = dataclasses.asdict(self)
+        del values["directory"]
+        return {k: v for k, v in values.items() if v is not None}
 
     def result(self) -> dict | None:
         """Returns the results of the run, None if it has not finished."""
@@ -108,14 +125,26 @@ class Run:
 
 
 def plan(
-    learning_rates: Sequence[float], seeds: Sequence[int], output_dir: str
+    learning_rates: Sequence[float],
+    seeds: Sequence[int],
+    output_dir: str,
+    *,
+    batch_sizes: Sequence[int] = (),
+    epochs: Sequence[float] = (),
 ) -> list[Run]:
     """Returns the runs of a grid, each with its directory."""
-    pairs = [(rate, seed) for rate in learning_rates for seed in seeds]
-    if len(pairs) > 1:
-        return [_run(rate, seed, output_dir) for rate, seed in pairs]
-    ((rate, seed),) = pairs
-    return [Run(learning_rate=rate, random_seed=seed, directory=output_dir)]
+    axes = {"learning_rate": learning_rates, "random_seed": seeds}
+    if len(batch_sizes) > 1:
+        axes["train_batch_size"] = batch_sizes
+    if len(epochs) > 1:
+        axes["num_train_epochs"] = epochs
+    points = [
+        dict(zip(axes, values, strict=True))
+        for values in itertools.product(*axes.values())
+    ]
+    if len(points) == 1:
+        return [Run(**points[0], directory=output_dir)]
+    return [_run(output_dir, **point) for point in points]
 
 
 def kept(output_dir: str) -> dict[str, Any] | None:
@@ -142,8 +171,10 @@ class Results:
         self._was_read = True
         record = _read(path) or {}
         for row in (*record.get("runs", ()), *record.get(_FAILED, ())):
-            rate, seed = row["learning_rate"], row["random_seed"]
-            run = _run(rate, seed, self._output_dir)
+            names = {f.name for f in dataclasses.fields(Run)}
+            run = _run(
+                self._output_dir, **{k: row[k] for k in row if k in names}
+            )
             if (result := run.result()) is not None:
                 self._finished[run] = result
         found = kept(self._output_dir)
@@ -255,8 +286,8 @@ class Results:
                 rows.append([rate, kind, *(summary[n][kind] for n in names)])
 
         ordered = self.values | self.failures
-        for rate in dict.fromkeys(run.learning_rate for run in ordered):
-            same = {r: x for r, x in ordered.items() if r.learning_rate == rate}
+        for group in dict.fromkeys(run.group for run in ordered):
+            same = {r: x for r, x in ordered.items() if r.group == group}
             for run, result in list(same.items()):
                 if _FAILED in result:
                     del same[run]
@@ -264,10 +295,10 @@ class Results:
                     cells = [reason, *[""] * (len(names) - 1)]
                 else:
                     cells = [result[name] for name in names]
-                rows.append([f"{rate:g}", str(run.random_seed), *cells])
+                rows.append([group, str(run.random_seed), *cells])
             if len(same) > 1:
-                add_statistics(f"{rate:g}", same)
-        if len({run.learning_rate for run in self.values}) > 1:
+                add_statistics(group, same)
+        if len({run.group for run in self.values}) > 1:
             add_statistics("all", self.values)
         return ["learning rate", "seed", *names], rows
 
@@ -345,13 +376,22 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     )
 
 
-def _run(rate: float, seed: int, output_dir: str) -> Run:
+def _run(
+    output_dir: str, *, learning_rate: float, random_seed: int, **axes: Any
+) -> Run:
     """Returns one of several runs, with its directory."""
-    name = f"lr{rate:g}_seed{seed}"
+    name = f"lr{learning_rate:g}_seed{random_seed}"
+    for axis, word in (
+        ("train_batch_size", "batch"),
+        ("num_train_epochs", "epochs"),
+    ):
+        if axis in axes:
+            name += f"_{word}{axes[axis]:g}"
     return Run(
-        learning_rate=rate,
-        random_seed=seed,
+        learning_rate=learning_rate,
+        random_seed=random_seed,
         directory=os.path.join(output_dir, "runs", name),
+        **axes,
     )
 
 

@@ -9,6 +9,7 @@ Names and defaults are google-research/bert's where it has them.
 """
 
 import dataclasses
+import math
 import re
 from typing import Any, Literal
 
@@ -286,17 +287,25 @@ class EncoderConfig:
     )
 
 
+# Flags of which a grid may have several values, besides the learning rate.
+_AXES: dict[str, tuple[type, str]] = {
+    "train_batch_size": (int, "at least 1"),
+    "num_train_epochs": (float, "above 0"),
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(RunConfig, EncoderConfig):
     """The flags of training a task on top of a pre-trained encoder."""
 
     do_train: bool = field("Whether to train.", False)
     do_predict: bool = field("Whether to predict the test set.", False)
-    train_batch_size: int = field(
-        "Examples per training step, over all replicas.",
-        32,
+    # A single value becomes a number; see `axis`.
+    train_batch_size: str = field(
+        "Examples per training step, over all replicas. Several, as in 16,32, "
+        "make a grid.",
+        "32",
         affects="records",
-        at_least=1,
     )
     predict_batch_size: int = field(
         "Examples per prediction batch, over all replicas.", 8, at_least=1
@@ -313,11 +322,11 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         1,
         at_least=1,
     )
-    num_train_epochs: float = field(
-        "Number of passes over the training set.",
-        3.0,
+    num_train_epochs: str = field(
+        "Number of passes over the training set. Several, as in 2,3,4, make a "
+        "grid.",
+        "3.0",
         affects="result",
-        above=0,
     )
     warmup_proportion: float = field(
         "Fraction of the steps in which the learning rate rises.",
@@ -369,6 +378,10 @@ class FinetuningConfig(RunConfig, EncoderConfig):
     def __post_init__(self):
         """Refuses invalid or contradictory values."""
         super().__post_init__()
+        for name in _AXES:
+            values = self.axis(name)
+            if len(values) == 1:
+                object.__setattr__(self, name, values[0])
         if self.dry_run:  # Which writes nothing.
             object.__setattr__(self, "write_records", False)
         if self.is_grid and not self.do_train:
@@ -396,6 +409,26 @@ class FinetuningConfig(RunConfig, EncoderConfig):
                 f"--learning_rate={self.learning_rate}: one occurs twice"
             )
 
+    def axis(self, name: str) -> list[float]:
+        """Returns the values of a flag that may have several, usually one.
+
+        Raises:
+          ValueError: one is invalid, or occurs twice.
+        """
+        kind, lowest = _AXES[name]
+        text = str(getattr(self, name))
+        try:
+            values = [kind(x) for x in text.split(",")]
+        except ValueError:
+            raise ValueError(f"--{name}={text}: not a number") from None
+        if not all(map(math.isfinite, values)):
+            raise ValueError(f"--{name}={text}: must be a finite number")
+        if min(values) <= 0:
+            raise ValueError(f"--{name}={text}: must be {lowest}")
+        if len(set(values)) < len(values):
+            raise ValueError(f"--{name}={text}: one occurs twice")
+        return values
+
     @property
     def learning_rates(self) -> list[float]:
         """The learning rates of the grid, usually one."""
@@ -409,7 +442,8 @@ class FinetuningConfig(RunConfig, EncoderConfig):
     @property
     def is_grid(self) -> bool:
         """Whether there is more than one run."""
-        return len(self.learning_rates) * self.num_seeds > 1
+        counts = [len(self.axis(name)) for name in _AXES]
+        return len(self.learning_rates) * self.num_seeds * max(counts) > 1
 
     @property
     def needs_evaluation(self) -> bool:

@@ -73,19 +73,22 @@ def layer_norm(x, gamma, beta, *, epsilon: float):
 
 
 @replacement.replaceable
-def residual_norm(x, y, gamma, beta, is_kept, *, rate: float, epsilon: float):
-    """Computes LayerNorm(x + dropout(y)).
+def residual_norm(
+    x, y, bias, gamma, beta, is_kept, *, rate: float, epsilon: float
+):
+    """Computes LayerNorm(x + dropout(y + bias)).
 
     Args:
-        x: float [B, Q, H].
+        x: float [..., H].
         y: like x.
+        bias: float32 [H].
         gamma: float32 [H].
         beta: float32 [H].
         is_kept: bool like x, or None without dropout; see dropout.draw.
         rate: of dropout.
         epsilon: of LayerNorm.
     """
-    x = x + dropout.keep(y, is_kept, rate=rate)
+    x = x + dropout.keep(add_bias(y, bias), is_kept, rate=rate)
     return layer_norm(x, gamma, beta, epsilon=epsilon)
 
 
@@ -202,11 +205,13 @@ class Dense(Layer):
 
     def call(self, x):
         """Maps float [..., inputs] to float [..., outputs]."""
-        *leading, inputs = ops.shape(x)
-        x = ops.reshape(x, (-1, inputs))  # One matrix product is fastest.
-        x = ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
-        x = add_bias(x, self.bias, activation=self.activation)
-        return ops.reshape(x, (*leading, self.kernel.shape[1]))
+        y = add_bias(self.product(x), self.bias, activation=self.activation)
+        return ops.reshape(y, (*ops.shape(x)[:-1], self.kernel.shape[1]))
+
+    def product(self, x):
+        """Computes x W as one matrix: [B, S, inputs] gives [B * S, outputs]."""
+        x = ops.reshape(x, (-1, self.kernel.shape[0]))
+        return ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
 
 
 class LayerNorm(Layer):
@@ -227,28 +232,36 @@ class LayerNorm(Layer):
         return ops.cast(x, self.compute_dtype)
 
 
-class ResidualNorm(LayerNorm):
-    """Ends each half of a block: LayerNorm(x + dropout(y)).
+class ResidualOutput(Layer):
+    """Ends each half of a block: LayerNorm(x + dropout(y W + b)).
 
-    Checkpoint: {path}/gamma, {path}/beta
+    Checkpoint: bert/encoder/layer_N/{attention/,}output/...
     """
 
-    def __init__(self, path: str, config: BertConfig, make: variables.Maker):
-        """Creates gamma and beta [H]."""
-        super().__init__(path, config.hidden_size, make)
+    def __init__(
+        self, path: str, inputs: int, config: BertConfig, make: variables.Maker
+    ):
+        """Creates the projection to H and the LayerNorm."""
+        super().__init__(path, make)
+        size = config.hidden_size
         self.rate = config.hidden_dropout_prob
+        self.dense = Dense(f"{path}/dense", inputs, size, make)
+        self.layer_norm = LayerNorm(f"{path}/LayerNorm", size, make)
 
     def call(self, x, y, dropout_seed=None):
-        """Maps two float [B, Q, H] to one."""
-        return residual_norm(
-            x,
+        """Maps float [B, Q, H] and [B, Q, inputs] to float [B, Q, H]."""
+        y = self.dense.product(y)  # [B * Q, H]
+        z = residual_norm(
+            ops.reshape(x, ops.shape(y)),
             y,
-            self.gamma,
-            self.beta,
+            self.dense.bias,
+            self.layer_norm.gamma,
+            self.layer_norm.beta,
             dropout.draw(ops.shape(y), self.rate, dropout_seed),
             rate=self.rate,
             epsilon=LAYER_NORM_EPSILON,
         )
+        return ops.reshape(z, ops.shape(x))
 
 
 class Embeddings(Layer):
@@ -319,21 +332,20 @@ class SelfAttention(Layer):
 
     1. query, key and value projections, each split into N heads
     2. context = dropout(softmax(query key^T / sqrt(D) + bias)) value
-    3. the contexts of all heads, concatenated and projected to H
+    3. the contexts of all heads, concatenated
 
-    Checkpoint: bert/encoder/layer_N/attention/{self,output/dense}/...
+    Checkpoint: bert/encoder/layer_N/attention/self/...
     """
 
     def __init__(self, path: str, config: BertConfig, make: variables.Maker):
-        """Creates the four projections."""
+        """Creates the three projections."""
         super().__init__(path, make)
         self.num_heads = config.num_attention_heads
         self.rate = config.attention_probs_dropout_prob
         size = config.hidden_size
-        self.query = Dense(f"{path}/self/query", size, size, make)
-        self.key = Dense(f"{path}/self/key", size, size, make)
-        self.value = Dense(f"{path}/self/value", size, size, make)
-        self.output_dense = Dense(f"{path}/output/dense", size, size, make)
+        self.query = Dense(f"{path}/query", size, size, make)
+        self.key = Dense(f"{path}/key", size, size, make)
+        self.value = Dense(f"{path}/value", size, size, make)
 
     def call(self, x, memory, attention_bias, dropout_seed=None):
         """Computes the output of all heads.
@@ -354,7 +366,7 @@ class SelfAttention(Layer):
             query, key, value, attention_bias, dropout_seed, rate=self.rate
         )
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, Q, N, D]
-        return self.output_dense(ops.reshape(context, ops.shape(x)))
+        return ops.reshape(context, ops.shape(x))
 
     def _split_heads(self, x):
         """Maps float [B, S, H] to float [B, N, S, D]."""
@@ -370,12 +382,12 @@ class TransformerBlock(Layer):
     """
 
     def __init__(self, path: str, config: BertConfig, make: variables.Maker):
-        """Creates both halves, each with its LayerNorm."""
+        """Creates both halves."""
         super().__init__(path, make)
         size, wide = config.hidden_size, config.intermediate_size
-        self.attention = SelfAttention(f"{path}/attention", config, make)
-        self.attention_norm = ResidualNorm(
-            f"{path}/attention/output/LayerNorm", config, make
+        self.attention = SelfAttention(f"{path}/attention/self", config, make)
+        self.attention_output = ResidualOutput(
+            f"{path}/attention/output", size, config, make
         )
         self.intermediate = Dense(
             f"{path}/intermediate/dense",
@@ -384,15 +396,11 @@ class TransformerBlock(Layer):
             make,
             activation=config.hidden_act,
         )
-        self.output_dense = Dense(f"{path}/output/dense", wide, size, make)
-        self.output_norm = ResidualNorm(
-            f"{path}/output/LayerNorm", config, make
-        )
+        self.block_output = ResidualOutput(f"{path}/output", wide, config, make)
 
     def call(self, x, memory, attention_bias, dropout_seed=None):
         """Maps float [B, Q, H] to the same shape; Args as in SelfAttention."""
         seeds = dropout.split(dropout_seed, 3)
-        y = self.attention(x, memory, attention_bias, seeds[0])
-        x = self.attention_norm(x, y, seeds[1])
-        y = self.output_dense(self.intermediate(x))  # [B, Q, I] -> [B, Q, H]
-        return self.output_norm(x, y, seeds[2])
+        context = self.attention(x, memory, attention_bias, seeds[0])
+        x = self.attention_output(x, context, seeds[1])
+        return self.block_output(x, self.intermediate(x), seeds[2])

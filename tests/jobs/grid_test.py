@@ -4,8 +4,10 @@ python -m pytest tests/jobs/grid_test.py
 """
 
 import json
+import os
 import pathlib
 
+import numpy as np
 import pytest
 
 from foundation import errors
@@ -133,3 +135,33 @@ def test_a_single_run_removes_what_a_grid_has_left(tmp_path, runs):
     fill(tmp_path, single, [ended(0.9)])
     assert not list(tmp_path.glob("grid_results.*"))
     assert read(tmp_path / "kept.json")["step"] == 30
+
+
+def test_batch_sizes_and_epochs_are_axes_of_a_grid(tmp_path):
+    runs = grid.plan(
+        [5e-5], [1, 2], str(tmp_path), batch_sizes=[16, 32], epochs=[2.0, 3.0]
+    )
+    names = [os.path.basename(run.directory) for run in runs]
+    assert len(set(names)) == 8
+    assert names[0] == "lr5e-05_seed1_batch16_epochs2"
+    assert runs[0].name == "learning rate 5e-05, batch 16, 2 epochs, seed 1"
+    assert runs[-1].settings == {
+        "learning_rate": 5e-5,
+        "random_seed": 2,
+        "train_batch_size": 32,
+        "num_train_epochs": 3.0,
+    }
+    results = fill(tmp_path, runs, map(ended, np.arange(8) / 8))
+    header, rows = results.table()
+    assert header[:2] == ["learning rate", "seed"]
+    groups = {row[0] for row in rows}
+    assert groups == {run.group for run in runs} | {"all"}
+    results.write()
+    later = grid.Results(str(tmp_path))
+    later.read()
+    assert later.best_run == runs[-1] and later.table() == (header, rows)
+
+
+def test_an_axis_with_one_value_changes_no_name(tmp_path):
+    one = grid.plan([5e-5], [1, 2], "out", batch_sizes=[16], epochs=[2.0])
+    assert one == grid.plan([5e-5], [1, 2], "out")

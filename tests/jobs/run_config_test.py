@@ -5,6 +5,7 @@ python -m pytest tests/jobs/run_config_test.py
 
 import dataclasses
 import importlib
+import re
 
 import pytest
 
@@ -170,3 +171,42 @@ def test_paths_are_compared_independently_of_the_working_directory(
     assert values["init_checkpoint"] == str(tmp_path / "model")
     assert "random_seed" not in values
     assert config_flags.affecting(CONFIG, "records")["random_seed"] == 12345
+
+
+def finetuning(**flags):
+    return run_classifier.ClassifierConfig(
+        task_name="csv", do_train=True, output_dir="out", **flags
+    )
+
+
+def test_several_batch_sizes_or_epochs_make_a_grid():
+    one = finetuning(train_batch_size="16", num_train_epochs="2")
+    assert (one.train_batch_size, one.num_train_epochs) == (16, 2.0)
+    assert not one.is_grid
+    assert config_flags.given(finetuning(train_batch_size=32)).keys() == {
+        "task_name",
+        "do_train",
+        "output_dir",
+    }
+    several = finetuning(train_batch_size="16,32", num_train_epochs="2,3.5")
+    assert several.is_grid
+    assert several.axis("train_batch_size") == [16, 32]
+    assert several.axis("num_train_epochs") == [2.0, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"train_batch_size": "16,0"}, "=16,0: must be at least 1"),
+        ({"train_batch_size": "16,16"}, "one occurs twice"),
+        ({"train_batch_size": "1.5"}, "not a number"),
+        ({"num_train_epochs": "0"}, "must be above 0"),
+        ({"num_train_epochs": "2,nan"}, "must be a finite number"),
+        ({"profile_steps": "7"}, "--profile_steps=7: must be A:B"),
+        ({"profile_steps": "7:7"}, "with A < B"),
+        ({"ema_decay": 1.0}, "--ema_decay=1.0: must be above 0 and below 1"),
+    ],
+)
+def test_wrong_values_are_named(flags, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        finetuning(**flags)
