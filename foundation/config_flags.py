@@ -57,27 +57,11 @@ _DEFINE = {
 Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
 # Errors of the system that a file or a disk of the user causes; those in
 # _WITHOUT_PATH also where the error names no file.
-_WITHOUT_PATH = {
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-    errno.ENOSPC,
-    errno.EPIPE,
-    errno.EROFS,
-    errno.ESTALE,
-}
-_WITH_PATH = _WITHOUT_PATH | {
-    errno.EACCES,
-    errno.EEXIST,
-    errno.EISDIR,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.ENOTEMPTY,
-    errno.ENXIO,
-    errno.EPERM,
-}
+_WITHOUT_PATH = "EDQUOT EFBIG EIO ENOSPC EPIPE EROFS ESTALE".split()
+_WITH_PATH = (
+    "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOENT ENOTDIR ENOTEMPTY ENXIO "
+    "EPERM"
+).split() + _WITHOUT_PATH
 # The project's own files and Python's: if one is missing, this is a defect.
 _OURS = tuple(
     os.path.join(os.path.realpath(folder), "")
@@ -326,12 +310,11 @@ def _print_help(
 def _is_file_error(error: Exception) -> bool:
     """Returns whether a file of the user is the cause of an error."""
     if isinstance(error, OSError):
-        path = error.filename
+        path, number = error.filename, errno.errorcode.get(error.errno)
         if not isinstance(path, str):
-            return error.errno in _WITHOUT_PATH
+            return number in _WITHOUT_PATH
         is_ours = os.path.realpath(path).startswith(_OURS)
-        is_code = is_ours and path.endswith(_CODE)
-        return error.errno in _WITH_PATH and not is_code
+        return number in _WITH_PATH and not (is_ours and path.endswith(_CODE))
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return False

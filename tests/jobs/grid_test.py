@@ -141,6 +141,8 @@ def test_batch_sizes_and_epochs_are_axes_of_a_grid(tmp_path):
     runs = grid.plan(
         [5e-5], [1, 2], str(tmp_path), batch_sizes=[16, 32], epochs=[2.0, 3.0]
     )
+    for run in runs:
+        run.begin({})
     names = [os.path.basename(run.directory) for run in runs]
     assert len(set(names)) == 8
     assert names[0] == "lr5e-05_seed1_batch16_epochs2"

@@ -201,10 +201,12 @@ def train(name, *, jit_compile):
     device = tf.distribute.OneDeviceStrategy("CPU:0")
     with device.scope():
         model = make_model()
+        # Updates are proportional to gradients: those that are 0 but for
+        # rounding change nothing.
         optimizer = optimizers.Optimizer(
-            optimizers.AdamW(),
+            optimizers.AdamW(epsilon=1.0),
             model.trainable_variables,
-            optimizers.WarmupDecay(peak=1e-2, num_train_steps=100),
+            optimizers.WarmupDecay(peak=1.0, num_train_steps=100),
         )
     train_step = step.TrainStep(
         step.Learner(make_task(), model, optimizer),
@@ -233,8 +235,7 @@ def test_a_compiled_training_step_equals_the_uncompiled_one(name):
     )
     assert found.gradient_norms.min() > 0
     for one, other in zip(compiled, weights, strict=True):
-        # The sign of a gradient near 0 decides on an update of Adam's.
-        np.testing.assert_allclose(one, other, atol=2e-3)
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,20 @@ def test_deterministic_operations_are_told(monkeypatch):
     assert line.endswith("deterministic operations: yes")
 
 
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_the_flag_makes_operations_deterministic(monkeypatch, is_wanted):
+    calls = []
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "enable_op_determinism",
+        lambda: calls.append("enabled"),
+    )
+    assembly.make_strategy(
+        run_config.DeviceConfig(deterministic=is_wanted), None
+    )
+    assert calls == ["enabled"] * is_wanted
+
+
 @pytest.fixture
 def unused(monkeypatch, tmp_path):
     """A machine with two GPUs, a CUDA 12 build and no library."""

@@ -164,6 +164,8 @@ def test_broken_files_get_one_line(model, saved):
     with pytest.raises(errors.InputError, match="no model.safetensors"):
         _load(model, saved)
     (saved / "config.json").write_text("{")
-    with pytest.raises(errors.InputError, match="config.json: not JSON"):
+    with pytest.raises(
+        errors.InputError, match="config.json:1: malformed JSON"
+    ):
         model_directory.read_config(saved)
     assert model_directory.read_config(saved / "elsewhere") is None
