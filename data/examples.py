@@ -15,7 +15,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +33,8 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 MULTI_LABEL, MULTIPLE_CHOICE = "multi_label", "multiple_choice"
 _SEPARATOR = ","  # Between the labels of one example.
 _ARE_FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
-_MANY_CLASSES = 1000
+_MANY_CLASSES, _FEW_CLASSES = 1000, 10
+_MISSING = ("nan", "na", "n/a", "<na>", "null")  # What other tools write.
 _SHOWN = 8
 _LARGEST_VALUE = float(np.finfo(np.float32).max)
 _MAX_IDS = 100_000  # Are compared with each other.
@@ -107,7 +114,7 @@ class Examples:
             row = example.first, example.second, example.label
             digest.update(json.dumps(row).encode("ascii"))
             num_choices = max(num_choices, len(example.second))
-            if not example.first:
+            if not all(map(str.strip, (example.first, *example.second))):
                 empty.add(example)
             if example.guid in guids:
                 repeated.add(example)
@@ -176,7 +183,25 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
             f"{examples.path}: {len(found)} different labels in "
             f"{examples.count} examples: is it a regression, or another column?"
         )
+    _warn_of_odd_labels(examples, found)
     return _sorted(found)
+
+
+def _warn_of_odd_labels(examples: Examples, found: Collection[str]) -> None:
+    """Logs what is probably a mistake, in one line each."""
+    if len(found) > max(_FEW_CLASSES, examples.count / 2):
+        text = "%s: %d different labels in %d examples"
+        logging.warning(text, examples.path, len(found), examples.count)
+    missing = [label for label in found if label.lower() in _MISSING]
+    if missing:
+        text = "%s: %r is taken for a label like others, not for a missing one"
+        logging.warning(text, examples.path, missing[0])
+    spelled: dict[str, str] = {}
+    for label in sorted(found):
+        other = spelled.setdefault(label.casefold(), label)
+        if other != label:
+            text = "%s: %r and %r are taken for different labels"
+            logging.warning(text, examples.path, other, label)
 
 
 def unnamed(count: int) -> list[str]:
@@ -224,7 +249,8 @@ def _value(example: Example) -> float:
         value = float(_given(example))
     except (TypeError, ValueError):
         value = math.nan
-    if not abs(value) <= _LARGEST_VALUE:
+    # Python reads 1_000 as a number.
+    if not abs(value) <= _LARGEST_VALUE or "_" in example.label:
         raise errors.InputError(
             f"{example.where}: {example.label!r} is not a number"
         )

@@ -23,6 +23,7 @@ from foundation import errors, file_system
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 STANDARD_INPUT = "-"
+HEADER_AGAIN = "the header again, as in files that were joined"
 _LONGEST_FIELD = 1 << 28
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
@@ -197,8 +198,22 @@ def _read_below_header(path: str, form: str) -> Iterator[Row]:
                 f"{_open_quote(cells, form)}"
             )
         if form == "tsv":
-            cells = map(_unquoted, cells)
+            cells = list(map(_unquoted, cells))
+        if is_header_again(cells, header):
+            raise errors.InputError(f"{row.where}: {HEADER_AGAIN}")
         yield Row(path, row.line, dict(zip(header, cells, strict=True)))
+
+
+def is_header_again(cells: Sequence[str], header: Sequence[str]) -> bool:
+    """Returns whether a row repeats the header, with a byte-order mark or not.
+
+    In a table of one column, it may be a text.
+    """
+    same = len(cells) > 1 and cells[-1] == header[-1]
+    return same and [cells[0].removeprefix("\ufeff"), *cells[1:]] == [
+        header[0].removeprefix("\ufeff"),
+        *header[1:],
+    ]
 
 
 def _filled(rows: Iterator[Row], header: Sequence[str]) -> Iterator[Row]:

@@ -274,6 +274,10 @@ def _complete_rows(
         )
     cut = []
     for row in rows if layout.has_header else itertools.chain([head], rows):
+        if layout.has_header and text_tables.is_header_again(
+            row.cells, head.cells
+        ):
+            raise errors.InputError(f"{row.where}: {text_tables.HEADER_AGAIN}")
         if len(row.cells) == width:
             yield row
         elif skip_cut:

@@ -98,7 +98,9 @@ def test_a_label_that_is_none_of_those_known_is_named(kind):
         examples.encode_labels(labeled("a", "c"), kind, ["a", "b"])
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "", "three"], ids=repr)
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "", "three", "1_0", "1e39"], ids=repr
+)
 def test_a_value_that_is_no_number_is_named(value):
     texts = labeled("1.5", value)
     with pytest.raises(errors.InputError, match=f":3: {value!r} is not a num"):
@@ -157,3 +159,20 @@ def test_thousands_of_classes_are_allowed_if_they_repeat():
     assert found == sorted(labels)
     with pytest.raises(errors.InputError, match="1200 different labels in 12"):
         examples.find_labels(labeled(*labels), CLASSIFICATION)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", "nan"] * 9, "t.csv: 'nan' is taken for a label like others"),
+        (["Yes", "no", "yes"] * 9, "t.csv: 'Yes' and 'yes' are taken for dif"),
+        (list("abcdefghijklm"), "t.csv: 13 different labels in 13 examples"),
+        (["a", "b", "none"] * 9, ""),
+    ],
+)
+def test_labels_that_are_probably_mistakes_are_logged(caplog, labels, message):
+    with caplog.at_level("WARNING", logger="absl"):
+        examples.find_labels(labeled(*labels), CLASSIFICATION)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == bool(message)
+    assert not message or lines[0].startswith(message)

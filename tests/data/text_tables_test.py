@@ -6,6 +6,8 @@ python -m pytest tests/data/text_tables_test.py
 import json
 
 import classifier_runs
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from data import examples, text_tables
@@ -90,6 +92,12 @@ def refusal(tmp_path, form, text):
         ("jsonl", '{"text": "a", "label": [null]}\n', ":1: 'label' is no text"),
         ("jsonl", "[" * 200_000, ":1: not JSON"),
         ("csv", "text,label\n", ": has no examples"),
+        ("csv", "text,label\na,b\ntext,label\n", ":3: the header again"),
+        ("csv", "text,label\na,b\n\ufefftext,label\n", ":3: the header ag"),
+        ("tsv", 'text\tlabel\na\tb\n"text"\tlabel\n', ":3: the header again"),
+        ("csv", "text,label\na,b\nc\0,d\n", ":3: a zero byte: UTF-16 or"),
+        ("tsv", "t\0e\0x\0t\0\n\0", ":1: a zero byte"),
+        ("parquet", "PAR1, not really", ": not Parquet, or damaged: "),
         ("csv", "", ": is empty"),
         ("tsv", "\n\n", ": is empty"),
     ],
@@ -254,3 +262,52 @@ def test_columns_without_a_name_and_lines_of_spaces_do_no_harm(tmp_path):
     assert read(write(tmp_path, "t.csv", text), "csv").first == ["A", "B"]
     text = '{"text": "A", "label": "a"}\n  \n'
     assert read(write(tmp_path, "t.jsonl", text), "jsonl").first == ["A"]
+
+
+def test_a_text_may_be_that_of_the_header_of_one_column(tmp_path):
+    path = write(tmp_path, "t.csv", "text\ntext\n")
+    assert read(path, "csv", label_column=None).first == ["text"]
+
+
+def test_a_parquet_table_is_read_as_json_lines_are(tmp_path):
+    rows = [
+        {"text": "A", "label": 1, "id": 7, "score": 0.5},
+        {"text": None, "label": 0, "id": 8, "score": float("nan")},
+    ]
+    path = str(tmp_path / "t.parquet")
+    pa.parquet.write_table(pa.Table.from_pylist(rows), path)
+    found = read(path, "parquet", id_column="id")
+    assert (found.first, found.labels) == (["A", ""], ["1", "0"])
+    assert (found.guids, found.lines) == (["7", "8"], [1, 2])
+    with pytest.raises(errors.InputError, match=f"{path}:2: 'score' is no te"):
+        read(path, "parquet", label_column="score")
+    with pytest.raises(errors.InputError, match=f"{path}:1: no column 'stars'"):
+        read(path, "parquet", label_column="stars")
+
+
+def test_files_of_a_table_are_numbered_and_named(tmp_path):
+    write(tmp_path, "b.csv", "label,text\n2,B\n")
+    write(tmp_path, "a.csv", "text,label\nA,1\n")
+    write(tmp_path, "other.tsv", "x")
+    found = read(str(tmp_path), "csv")
+    assert (found.first, found.labels) == (["A", "B"], ["1", "2"])
+    assert found.guids == ["0", "1"]
+    assert [row.where for row in found] == [
+        f"{tmp_path}/a.csv:2",
+        f"{tmp_path}/b.csv:2",
+    ]
+    assert read(f"{tmp_path}/?.csv", "csv").digest == found.digest
+    with pytest.raises(errors.InputError, match="no .jsonl file there"):
+        read(str(tmp_path), "jsonl")
+    with pytest.raises(errors.InputError, match=r"x\*: no file there"):
+        read(f"{tmp_path}/x*", "csv")
+
+
+def test_repeated_ids_and_blank_texts_are_logged(tmp_path, caplog):
+    text = "text,label,id\nA,a,1\n ,b,2\nC,b,1\nD,a,1\n"
+    path = write(tmp_path, "t.csv", text)
+    with caplog.at_level("WARNING", logger="absl"):
+        read(path, "csv", id_column="id")
+    assert f"{path}:3: no text, one of 1 such row(s)" in caplog.text
+    expected = f"{path}:4: the same id as an earlier row, one of 2 such row(s)"
+    assert expected in caplog.text

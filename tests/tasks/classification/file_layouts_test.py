@@ -215,3 +215,10 @@ def test_official_dev_sets_are_predicted_whole(shared_data, name, file, count):
     assert len(test) == count
     assert (test.first, test.second) == (dev.first, dev.second)
     assert test.labels is None
+
+
+@pytest.mark.parametrize("name", [x for x in FILES if x != "cola"])
+def test_a_repeated_header_is_not_read_as_an_example(tmp_path, name):
+    path = write(tmp_path, "x.tsv", FILES[name][0] * 2)
+    with pytest.raises(errors.InputError, match=f"{path}:3: the header again"):
+        read_split(name, "train", "", file=path)
