@@ -254,19 +254,20 @@ def parse(
             )
             with tf.control_dependencies([check] if check is not None else []):
                 value = tf.identity(value)
+        if feature.dtype == schemas.INTEGER:
+            value = tf.cast(value, tf.int32)
         if feature.limit is not None:
+            # Negative numbers are large unsigned ones.
+            largest = tf.reduce_max(tf.bitcast(value, tf.uint32))
+            message = (
+                f"the model's {feature.name} are below {feature.limit}, the "
+                "records have"
+            )
             check = tf.debugging.Assert(
-                tf.reduce_all((value >= 0) & (value < feature.limit)),
-                [
-                    f"the model's {feature.name} are below {feature.limit}, "
-                    "the records have",
-                    tf.reduce_max(value),
-                ],
+                largest < feature.limit, [message, largest]
             )
             with tf.control_dependencies([check] if check is not None else []):
                 value = tf.identity(value)
-        if feature.dtype == schemas.INTEGER:
-            value = tf.cast(value, tf.int32)
         result[feature.name] = value
     return result
 
