@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors, file_system
+from foundation import errors, file_system, progress
 from tasks.squad import dataset
 
 _WORD = re.compile(r"\S+")
@@ -70,7 +70,8 @@ def convert(
     missing: list[tuple[str, str]] = []
     seen: set[str] = set()
     pages = without = 0
-    for i, question in enumerate(questions, 1):
+    bar = progress.bar(iterable=questions, desc="converting questions")
+    for i, question in enumerate(bar, 1):
         where = f"{path}: question {i}"
         for page in _pages(where, question):
             pages += 1
