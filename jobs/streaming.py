@@ -65,6 +65,7 @@ class Blocks:
         settings: Mapping[str, Any],
         *,
         continues: bool = True,
+        discards: bool = False,
     ):
         """Opens the directory of a killed prediction, or makes a new one.
 
@@ -74,6 +75,8 @@ class Blocks:
             of flags where there is one, for the message.
           continues: whether to use blocks that are there. Several workers must
             all predict the same blocks, so they cannot.
+          discards: whether to remove blocks with other settings: for a command
+            that has just trained, they are those of an earlier model.
 
         Raises:
           InputError: the directory is of a prediction with other settings.
@@ -89,9 +92,14 @@ class Blocks:
             before = file_system.read_json(path)
             for name in [*settings, *before]:
                 then, now = before.get(name), settings.get(name)
-                if then != now:
+                if then == now:
+                    continue
+                if not discards:
                     raise self._other(f"{name}: {then!r:.60}, now {now!r:.60}")
-        else:
+                logging.warning("%s: removed, another model's", directory)
+                self.remove()
+                break
+        if not (continues and file_system.exists(path)):
             file_system.make_folder(directory)
             file_system.write_json(path, settings)
 

@@ -15,7 +15,8 @@ import tiny_runs
 from ner_runs import CITIES, FIRST, LAST, WORDS, run
 
 from data import features, schema
-from tasks.ner import conll, conlleval
+from jobs import streaming
+from tasks.ner import conll, conlleval, ner_job
 from weights import model_directory
 
 
@@ -148,6 +149,63 @@ def test_raw_text_gives_entities_by_character(
     run(root, "ner", "--interactive", data_dir=None, init_checkpoint=None)
     shown = capsys.readouterr().out.splitlines()
     assert shown == ["w1 [Jim Smith PER], w2 [Rome LOC].", ""]
+
+
+def predict(root, trained, name, **flags):
+    """Predicts; returns the contents of the output files by name."""
+    names = "predictions_test.txt", "scores_test.txt", "entities.jsonl"
+    flags = {"data_dir": None, "init_checkpoint": trained} | flags
+    folder = run(root, name, "--do_predict", **flags)
+    assert not list(folder.glob("*.incomplete"))
+    return {x: (folder / x).read_text() for x in names if (folder / x).exists()}
+
+
+@pytest.mark.parametrize("context", ["none", "maximal"])
+def test_a_killed_prediction_continues_with_the_next_block(
+    root, trained, monkeypatch, context
+):
+    """The files are those of one block, and every block is predicted once."""
+    rng = random.Random(5)
+    lines = [" ".join(rng.choices(WORDS[5:], k=i % 9)) for i in range(50)]
+    (root / "lines.txt").write_text("\n".join(lines))
+    flags = {
+        "test_file": root / "eng.testb",
+        "text_file": root / "lines.txt",
+        "document_context": context,
+    }
+    expected = predict(root, trained, f"once_{context}", **flags)
+    assert len(expected) == 3
+    assert len(expected["entities.jsonl"].splitlines()) == 50
+    monkeypatch.setattr(streaming, "BLOCK_ITEMS", 20)
+    logits, calls = ner_job.Tagger.predict, []
+
+    def fail_in_the_second_block(tagger, features):
+        calls.append(1)
+        if len(calls) in (2, 6):
+            raise KeyboardInterrupt
+        return logits(tagger, features)
+
+    monkeypatch.setattr(ner_job.Tagger, "predict", fail_in_the_second_block)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            predict(root, trained, f"killed_{context}", **flags)
+    found = predict(root, trained, f"killed_{context}", **flags)
+    assert found == expected
+    # 50 sentences in documents of 8: 24, 24 and 2; 50 lines: 20, 20 and 10.
+    assert len(calls) == 2 + (2 + 2) + 2
+
+
+def test_standard_input_is_tagged_to_standard_output(
+    root, trained, monkeypatch, capfdbinary
+):
+    line = "w1 Jim Smith, w2 Rome."
+    monkeypatch.setattr("sys.stdin", typed(f"{line}\n\nw3\n".encode()))
+    found = predict(root, trained, "piped", text_file="-")
+    assert not found
+    shown = capfdbinary.readouterr().out.decode().splitlines()
+    records = [json.loads(line) for line in shown]
+    assert [record["text"] for record in records] == [line, "", "w3"]
+    assert [e["text"] for e in records[0]["entities"]] == ["Jim Smith", "Rome"]
 
 
 def test_tags_without_spans_are_learned_as_they_are(root):

@@ -223,10 +223,14 @@ def predict(
 ) -> None:
     """Predicts the tags of the test set and the entities of raw text."""
     tagger = Tagger(data, options.windows, task_model)
+    finished = []
     if data.has(TEST):
-        tagger.tag_test(writer)
+        finished.append(tagger.tag_test(writer))
     if data.text is not None:
-        tagger.find_entities(writer)
+        finished.append(tagger.find_entities(writer))
+    for blocks in finished:  # A killed command does nothing twice.
+        if isinstance(blocks, streaming.Blocks):
+            blocks.remove()
 
 
 def prompt(
@@ -267,8 +271,12 @@ class Tagger:
         self._settings = settings
         self._task_model = task_model
 
-    def tag_test(self, writer: outputs.OutputWriter) -> None:
-        """Writes the tags of the test set, and its scores if it has tags."""
+    def tag_test(self, writer: outputs.OutputWriter) -> streaming.Store | None:
+        """Writes the tags of the test set, and its scores if it has tags.
+
+        Returns:
+          What has the blocks, which are not needed any more.
+        """
         data, test, losses = self._data, self._data.test, windowing.Losses()
 
         def encode(blocks: list[ner_data.TaggedSet]) -> Features:
@@ -306,10 +314,12 @@ class Tagger:
         losses.warn(test.path, self._settings)
         if blocks is not None:
             writer.write_test_blocks(blocks)
-            blocks.remove()
+        return blocks
 
-    def find_entities(self, writer: outputs.OutputWriter) -> None:
-        """Writes the entities of raw text, or prints them."""
+    def find_entities(
+        self, writer: outputs.OutputWriter
+    ) -> streaming.Store | None:
+        """Writes the entities of raw text, or prints them; see tag_test."""
         lines, losses = self._data.text, windowing.Losses()
 
         def text(
@@ -346,7 +356,7 @@ class Tagger:
         losses.warn(lines.name, self._settings)
         if isinstance(blocks, streaming.Blocks):
             writer.write_entities(blocks, lines)
-            blocks.remove()
+        return blocks
 
     def _open_blocks(
         self, name: str, **settings: Any
@@ -369,6 +379,7 @@ class Tagger:
                 **settings,
             },
             continues=not strategies.is_multi_worker(job.strategy),
+            discards=job.config.do_train,
         )
 
     def encode_lines(

@@ -70,6 +70,19 @@ def fail(encoded):
     return [x * x for x in encoded]
 
 
+def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, range(8), predict=fail)
+    other = SETTINGS | {"weights": "b"}
+    with pytest.raises(errors.InputError, match="was not finished"):
+        streaming.Blocks(str(tmp_path / "work"), other)
+    blocks = streaming.Blocks(str(tmp_path / "work"), other, discards=True)
+    assert not blocks.find(0, "")
+    assert os.listdir(tmp_path / "work") == ["settings.json"]
+    blocks = streaming.Blocks(str(tmp_path / "work"), other)
+    blocks.remove()
+
+
 def test_a_block_ends_with_the_item_that_fills_it(tmp_path):
     """Items may be documents of several sentences."""
     predicted = []
