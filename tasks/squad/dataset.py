@@ -170,9 +170,8 @@ def _warn_of_contents(question_set: QuestionSet) -> None:
             lambda q: q.is_impossible and q.answers,
         ),
     ):
-        rows = [
-            (q.id, q.text) for q in filter(is_wrong, question_set.questions)
-        ]
+        found = filter(is_wrong, question_set.questions)
+        rows = [(q.id, repr(q.text)) for q in found]
         warn(question_set, f"%d questions {message}", rows)
 
 
@@ -326,24 +325,26 @@ def _why_not_found(context: str, answer: Answer) -> str:
         start = len(before.decode(codec, "ignore"))
         if answer.text.strip() and context.startswith(answer.text, start):
             return f"{reason}: answer_start seems to count {unit}"
+    return reason + _other_form(context, answer)
+
+
+def _other_form(context: str, answer: Answer) -> str:
+    """Returns the end of a message if only the Unicode form differs."""
     normal = functools.partial(unicodedata.normalize, "NFC")
-    if answer.text not in context and normal(answer.text) in normal(context):
-        return f"{reason}: text and answer differ in Unicode normalization"
-    return reason
+    if answer.text in context or normal(answer.text) not in normal(context):
+        return ""
+    return ": text and answer differ in Unicode normalization"
 
 
 def warn_of_other_answers(question_set: QuestionSet) -> None:
     """Warns of answers that no prediction can equal."""
-    contexts = question_set.contexts
-    rows = [
-        (question.id, repr(question.answers[0].text))
-        for question in question_set.questions
-        if question.answers
-        and not any(
-            answer.text in contexts[question.paragraph]
-            for answer in question.answers
-        )
-    ]
+    rows = []
+    for question in question_set.questions:
+        context = question_set.contexts[question.paragraph]
+        answers = question.answers
+        if answers and not any(answer.text in context for answer in answers):
+            reason = repr(answers[0].text) + _other_form(context, answers[0])
+            rows.append((question.id, reason))
     warn(question_set, "%d questions' paragraphs contain no answer", rows)
 
 

@@ -294,11 +294,14 @@ def test_answers_that_cannot_be_predicted_are_named(tmp_path, caplog):
         tmp_path / "a.json",
         qa("good", [("nowhere", 0), ("text", 5)]),
         qa("bad", [("nowhere", 0)]),
+        qa("accent", [("caf\u00e9", 0)]),
+        context="some text in a cafe\u0301",
     )
     dataset.warn_of_other_answers(dataset.read(path))
-    assert "1 questions' paragraphs contain no answer: bad: 'nowhere'" in (
-        caplog.text
-    )
+    assert (
+        "2 questions' paragraphs contain no answer: bad: 'nowhere'; accent: "
+        "'caf\u00e9': text and answer differ in Unicode normalization"
+    ) in caplog.text
 
 
 def test_true_is_no_position(tmp_path):
