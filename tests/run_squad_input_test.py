@@ -151,3 +151,18 @@ def test_a_killed_prediction_continues(learned, root, monkeypatch, caplog):
         "eval_results.txt",
     ):
         assert (folder / name).read_bytes() == (calm / name).read_bytes()
+
+
+def test_blocks_of_an_earlier_model_are_used_by_no_other(learned, root, caplog):
+    files, folder = learned
+    unfinished = folder / blocks.UNFINISHED
+    unfinished.mkdir()
+    (unfinished / "settings.json").write_text('{"weights": "x"}')
+    with pytest.raises(SystemExit):
+        run(root, "learned", "--do_predict", train_file=None)
+    assert unfinished.exists()
+    flags = {"train_file": files, "num_train_epochs": 2}
+    run(root, "learned", "--do_train", "--do_predict", **flags)
+    assert "removed, another model's" in caplog.text
+    assert len(read(folder, "predictions.json")) == 40
+    assert not unfinished.exists()

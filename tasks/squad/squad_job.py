@@ -248,6 +248,7 @@ def open_blocks(
             **dataclasses.asdict(data.rules),
         },
         continues=not strategies.is_multi_worker(job.strategy),
+        discards=job.config.do_train,
     )
 
 
