@@ -24,6 +24,7 @@ does not allow, such as an I- after O, begins a span, as in conlleval.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -31,6 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from data import text_tables
 from foundation import errors, file_system
@@ -43,6 +45,13 @@ _PREFIXES = frozenset("BIESLUM")
 DOCUMENT = "-DOCSTART-"
 # Text may follow that is not in columns: "-DOCSTART- (1 EU)".
 _OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
+# What almost certainly is a mistake: another beginning of a document, the names
+# of columns, and columns with another separator.
+_OTHER_OPENING = re.compile("[-_=]*docstart", re.I)
+_HEADER = re.compile("(words?|tokens?)[ \t](.*[ \t])?(tags?|labels?|ner)$")
+_OTHER_SEPARATOR = re.compile(r"[^\W\d][,;|\u00a0]\w")
+_LONGEST_SENTENCE = 1000
+_BYTE_ORDER_MARK = "\ufeff"  # Also within files that were joined.
 
 
 class Span(NamedTuple):
@@ -302,6 +311,7 @@ def _layout(path: str) -> _Layout:
     first = comment = ""  # A line that begins with # may be a comment.
     has_documents = False
     for _, line in text_tables.lines(path):
+        line = line.removeprefix(_BYTE_ORDER_MARK)
         if _OPENING.match(line):
             has_documents = True
         elif line.startswith("#"):
@@ -319,12 +329,17 @@ def _lines(
     path: str, layout: _Layout, word: int, tag: int | None
 ) -> Iterator[Line]:
     """Yields the lines that are neither empty nor comments."""
-    begins, first, width = True, 0, 0
+    begins, first, width, other = True, 0, 0, ""
     for number, line in text_tables.lines(path):
-        line = line.rstrip("\r")
+        line = line.rstrip("\r").removeprefix(_BYTE_ORDER_MARK)
         if not line.strip(" \t"):
             begins = True
             continue
+        if "\r" in line:
+            raise errors.InputError(
+                f"{path}:{number}: a carriage return within the line; lines "
+                "must end in a line feed"
+            )
         cells = _cells(line, layout.separator)
         if layout.separator and line.startswith("#") and len(cells) == 1:
             continue
@@ -338,18 +353,26 @@ def _lines(
         if not first:
             first, width = number, len(cells)
             tag = _tag_column(f"{path}:{number}", width, word, tag)
+            _warn_of_first(f"{path}:{number}", line, width)
         if len(cells) != width:
             raise errors.InputError(
                 f"{path}:{number}: {len(cells)} column(s), but line {first} "
                 f"has {width}"
             )
-        if tag is not None and not cells[tag].strip():
-            raise errors.InputError(
-                f"{path}:{number}: column --tag_column={tag} is empty"
-            )
-        found = None if tag is None else cells[tag]
+        for flag, column in (("word_column", word), ("tag_column", tag)):
+            if column is not None and not cells[column].strip(" "):
+                raise errors.InputError(
+                    f"{path}:{number}: column --{flag}={column} is empty"
+                )
+        if _OTHER_OPENING.match(cells[word]) and not other:
+            other = f"{number}: {cells[word]!r}"
+        found = None if tag is None else cells[tag].strip(" ")
         yield Line(number, cells[word], found, False, begins)
         begins = False
+    if other:
+        warn_once(
+            f"{path}:{other} is read as a word; documents begin with {DOCUMENT}"
+        )
 
 
 def _cells(line: str, separator: str | None) -> list[str]:
@@ -357,6 +380,23 @@ def _cells(line: str, separator: str | None) -> list[str]:
         return line.split(separator)
     # Not str.split(): words may consist of other spaces of Unicode.
     return [cell for cell in line.split(" ") if cell]
+
+
+def _warn_of_first(where: str, line: str, width: int) -> None:
+    """Warns if the first line of a word seems to be something else."""
+    if _HEADER.match(line.lower()):
+        warn_once(f"{where}: a header? It is read as a word")
+    if width == 1 and _OTHER_SEPARATOR.search(line):
+        warn_once(
+            f"{where}: one column, {line[:40]!r}; columns are separated by "
+            "tabs or spaces"
+        )
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Logs a warning, also of a file that is read several times, once."""
+    logging.warning("%s", message)
 
 
 def _tag_column(
@@ -389,6 +429,12 @@ def _sentences(
             documents.append(len(row_splits) - 1)
         words += not line.begins_document
     rows = [line for line in lines if not line.begins_document]
+    longest = max(np.diff(row_splits))
+    if longest > _LONGEST_SENTENCE:
+        warn_once(
+            f"{path}: a sentence has {longest} words: are the empty lines "
+            "between sentences missing?"
+        )
     return Sentences(
         path=path,
         words=[line.word for line in rows],

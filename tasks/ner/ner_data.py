@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -27,6 +28,9 @@ _STEMS = {
     TEST: ("test",),
 }
 _ENDINGS = (".txt", ".conll", *token_tables.FORMS)
+# Prefixes in another form: b-per, B_PER, PER-B.
+_SPAN_LIKE = re.compile("^(?:[biesBIES][-_].|o$)|.[-_][BIES]$")
+_MANY_TAGS = 500
 _CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
@@ -387,9 +391,28 @@ def _find_labels(
     if not kinds:
         raise errors.InputError(f"{sentences.path}: all tags are O")
     logging.info("%s: %s, %s", sentences.path, found, ", ".join(kinds))
-    if found == conll.PLAIN and len(kinds) == 1:
-        logging.warning("%s: all words are %s", sentences.path, kinds[0])
+    if found == conll.PLAIN and scheme is None:
+        _warn_of_plain(sentences.path, kinds)
     return conll.labels(types or kinds, model_scheme)
+
+
+def _warn_of_plain(path: str, tags: Sequence[str]) -> None:
+    """Warns of tags that seem to have been meant as something else."""
+    if len(tags) == 1:
+        logging.warning("%s: all words are %s", path, tags[0])
+    odd = [
+        tag for tag in tags if tag == conll.OUTSIDE or _SPAN_LIKE.search(tag)
+    ]
+    if odd:
+        logging.warning(
+            "%s: %s: no tag has a prefix as in B-PER, so every tag is a class "
+            "and there are no spans; --tag_scheme=plain if that is right",
+            path,
+            ", ".join(odd[:3]),
+        )
+    if len(tags) > _MANY_TAGS:
+        text = "%s: %d different tags: is --tag_column right?"
+        logging.warning(text, path, len(tags))
 
 
 def check(

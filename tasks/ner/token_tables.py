@@ -120,8 +120,9 @@ def _lines(path: str, fields: Fields) -> Iterator[conll.Line]:
             _check_cell(row, fields.tokens, word)
             yield conll.Line(row.line, word, tag, False, i == 0)
     if num_empty:
-        text = "%s: %d row(s) without tokens are left out"
-        logging.warning(text, path, num_empty)
+        conll.warn_once(
+            f"{path}: {num_empty} row(s) without tokens are left out"
+        )
 
 
 def _tags(row: text_tables.Row, fields: Fields, form: str) -> list[str]:
@@ -144,7 +145,7 @@ def _tags(row: text_tables.Row, fields: Fields, form: str) -> list[str]:
                 )
             value = fields.tag_names[value]
         _check_cell(row, fields.tags, value)
-        tags.append(value)
+        tags.append(value.strip(" "))
     return tags
 
 

@@ -5,6 +5,7 @@ python -m pytest tests/tasks/ner/conll_test.py
 
 import bz2
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -211,6 +212,8 @@ def test_columns_that_are_no_tags_can_be_left_out(read):
         pytest.param(
             "a\tO\t \n", {"tag_column": 2}, ":1: .*--tag_column=2 is empty"
         ),
+        pytest.param("a\tO\n \tO\n", {}, ":2: column --word_column=0 is empty"),
+        pytest.param("a O\rb O\r", {}, ":1: a carriage return within the line"),
     ],
     ids=[
         "columns",
@@ -221,6 +224,8 @@ def test_columns_that_are_no_tags_can_be_left_out(read):
         "same",
         "tab_at_the_end",
         "blank_tag",
+        "blank_word",
+        "carriage_returns",
     ],
 )
 def test_bad_files_get_one_line(read, text, options, message):
@@ -286,6 +291,43 @@ def test_comments_with_tabs_are_no_words(read):
     found = read("# id 7\tdomain=en\nin _ _ O\n# _ _ O\n\n# id 8\tx\na _ _ O\n")
     assert list(found.words) == ["in", "#", "a"]
     assert found.separator == " "
+
+
+def test_spaces_around_tags_of_tab_files_are_no_part_of_them(read):
+    found = read("a\tB-X \nb\t O\n")
+    assert found.tags == ["B-X", "O"]
+    assert conll.scheme(found) == "bio2"
+
+
+def test_marks_of_joined_files_are_no_part_of_words(read):
+    found = read(
+        "-DOCSTART- O\n\na O\n\n\ufeff-DOCSTART- O\n\nb O\n\n\ufeffc O\n"
+    )
+    assert list(found.words) == ["a", "b", "c"]
+    assert found.documents.tolist() == [0, 1, 3]
+
+
+WARNED = {
+    "other_opening": ("-docstart- O\n\na O\n", ":1: '-docstart-' is read as"),
+    "language": ("-DOCSTART-EN O\n\na O\n", ":1: '-DOCSTART-EN' is read as"),
+    "header": ("Token\tNER\na\tO\n", ":1: a header[?]"),
+    "commas": ("Jim,B-PER\nsings,O\n", ":1: one column, 'Jim,B-PER'"),
+    "nbsp": ("Jim\u00a0B-PER\nsings\u00a0O\n", ":1: one column, 'Jim"),
+    "long": ("a O\n" * 1001, ": a sentence has 1001 words: are the empty"),
+    "number": ("1,000\n", None),
+    "sentence": ("The tag\nis O\n", None),
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_what_almost_certainly_is_a_mistake_is_warned_about(read, caplog, name):
+    text, message = WARNED[name]
+    read(text)
+    if message is None:
+        assert not caplog.messages
+    else:
+        assert len(caplog.messages) == 1
+        assert re.search(message, caplog.messages[0])
 
 
 def test_a_file_may_have_no_other_words_than_hashes(read):

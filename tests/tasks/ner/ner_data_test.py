@@ -54,6 +54,32 @@ def test_a_training_set_with_a_single_plain_tag_is_warned_of(folder, caplog):
 
 
 @pytest.mark.parametrize(
+    "tags, message",
+    [
+        ("b-per i-per o", "b-per, i-per, o: no tag has a prefix as in B-PER"),
+        ("B_PER I_PER O", "B_PER, I_PER, O: no tag"),
+        ("PER-B PER-I X", "PER-B, PER-I: no tag"),
+        ("PER O LOC", "O: no tag has"),
+        ("NN VB PRP-$", None),
+        (
+            " ".join(f"0.{i}" for i in range(600)),
+            "600 different tags: is --tag",
+        ),
+    ],
+    ids=["lower", "underscore", "suffix", "bare", "plain", "numbers"],
+)
+def test_plain_tags_that_were_meant_otherwise_are_warned_of(
+    tmp_path, caplog, tags, message
+):
+    text = "".join(f"w {tag}\n" for tag in tags.split())
+    (tmp_path / "train.txt").write_text(text)
+    open_folder(tmp_path)
+    warnings = [r.getMessage() for r in caplog.records if r.levelname != "INFO"]
+    assert len(warnings) == (message is not None)
+    assert message is None or message in warnings[0]
+
+
+@pytest.mark.parametrize(
     "tagged, used, message",
     [
         pytest.param(["dev"], ["dev"], "dev.txt: --document_context needs"),
