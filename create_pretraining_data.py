@@ -276,7 +276,8 @@ def _workers(config: Config, recipe: Recipe) -> workers.Workers:
     count = config.num_workers or workers.cores()
     # With --num_workers, they start at once.
     patience = _PATIENCE if config.num_workers is None else 0
-    options = (count, recipe, "data.pretraining.generation", patience)
+    # Processes import this program first, as quietly as it was imported here.
+    options = (count, recipe, "create_pretraining_data", patience)
     if config.beam_runner is None:
         return workers.Workers(*options)
 

@@ -730,7 +730,8 @@ class Progress:
             if is_new:
                 done += count
                 rate = done / max(time.monotonic() - begin, 1e-3) / scale
-                bar.set_postfix_str(f"{rate:,.0f} {unit}/s", refresh=False)
+                shown = f"{rate:,.{0 if rate >= 10 else 1}f} {unit}/s"
+                bar.set_postfix_str(shown, refresh=False)
             else:
                 bar.initial += count * fraction
             # Rounding must not make the bar overflow.
