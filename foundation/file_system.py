@@ -287,20 +287,17 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
         if `path` is remote, and then copies the file there.
     """
     path = os.fspath(path)
-    folder, name = os.path.split(path)
     _remove_stale(path)
-    unique = uuid.uuid4().hex[:_DIGITS]
-    temporary = os.path.join(folder, f".{name}.{unique}{INCOMPLETE}")
+    temporary = _temporary(path)
     try:
         if not is_remote(path):
-            with open(temporary, "wb") as file:
-                with contextlib.suppress(OSError):  # Not every disk has locks.
-                    fcntl.flock(file, fcntl.LOCK_EX)  # See _remove_stale.
+            with _locked(temporary, path) as file:
+                temporary = file.name
                 yield temporary
                 replace(temporary, path)
         elif on_disk:
             with tempfile.TemporaryDirectory() as scratch:
-                copy = os.path.join(scratch, name)
+                copy = os.path.join(scratch, os.path.basename(path))
                 yield copy
                 _gfile().copy(copy, temporary)
             replace(temporary, path)
@@ -316,6 +313,27 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
         if isinstance(error, OSError) and error.filename == temporary:
             raise OSError(error.errno, error.strerror, path) from None
         raise
+
+
+def _temporary(path: str) -> str:
+    folder, name = os.path.split(path)
+    unique = uuid.uuid4().hex[:_DIGITS]
+    return os.path.join(folder, f".{name}.{unique}{INCOMPLETE}")
+
+
+def _locked(temporary: str, path: str) -> BinaryIO:
+    """Creates and locks the temporary file, or one of another name.
+
+    Another process may have removed it before it was locked; see _remove_stale.
+    """
+    while True:
+        file = open(temporary, "wb")
+        with contextlib.suppress(OSError):  # Not every disk has locks.
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.path.exists(temporary):
+            return file
+        file.close()
+        temporary = _temporary(path)
 
 
 def replace(source: str, path: str) -> None:

@@ -6,6 +6,7 @@ TensorFlow's file system in memory, ram://, takes the part of a bucket.
 """
 
 import bz2
+import fcntl
 import gzip
 import hashlib
 import json
@@ -172,6 +173,26 @@ def test_old_temporary_files_in_buckets_are_removed(tmp_path):
     os.utime(left, (time.time() - 2 * 24 * 3600,) * 2)
     file_system.write_text(f"file://{tmp_path}/a", "text")
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_writers_of_one_file_do_not_remove_each_others(tmp_path, monkeypatch):
+    """Two look for files of killed runs, one before the file is locked."""
+    path, lock, calls = str(tmp_path / "a"), fcntl.flock, []
+
+    def late(file, operation):
+        calls.append(operation)
+        if len(calls) == 1:
+            file_system.write_text(path, "theirs")
+            assert os.listdir(tmp_path) == ["a"]
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with file_system.replacing(path) as temporary:
+        pathlib.Path(temporary).write_text("ours")
+        file_system.write_text(path, "theirs again")
+        assert pathlib.Path(temporary).exists()
+    assert os.listdir(tmp_path) == ["a"]
+    assert file_system.read_text(path) == "ours"
 
 
 def test_a_digest_is_that_of_the_bytes(folder):
