@@ -38,7 +38,7 @@ class ServeConfig:
         32,
     )
     batch_timeout_ms: float = field(
-        "Longest time that a request waits for others to make a batch.", 1.0
+        "Time that a request waits for others while the model is idle.", 0.0
     )
     max_request_bytes: int = field("Longer requests get status 413.", 1 << 20)
     max_pending_requests: int = field(

@@ -50,7 +50,7 @@ def make_onnx(arguments: argparse.Namespace) -> Predict:
     model = load(arguments.model_dir, attn_implementation="eager").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.model_dir)
     # In the order of the model's arguments.
-    order = ("input_ids", "attention_mask", "token_type_ids")
+    order = ["input_ids", "attention_mask", "token_type_ids"]
     example = tokenizer(["a text"], return_tensors="pt")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")

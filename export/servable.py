@@ -5,10 +5,9 @@
         -> a batch with the parts of other requests (`Servable.run`)
         -> one result for each row, in the request's order (`join`)
 
-TensorFlow's batch function makes the batches: a call waits until its batch has
-max_batch_size rows or the timeout has passed and a thread is idle. Each class
-of lengths has batches of its own, because the graph pads a batch to its longest
-row.
+TensorFlow's batch function makes the batches: a batch grows while the one
+before it is computed. Each class of lengths has batches of its own, because the
+graph pads a batch to its longest row.
 """
 
 import dataclasses
@@ -37,7 +36,9 @@ _LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
 # Inputs with further dimensions, such as the number of endings, are batched
 # with inputs of the same dimensions. More shapes than these are not batched.
 _MAX_SHAPES = 16
-_THREADS = 2  # Batches of one class that are computed at the same time.
+# Batches of one class that are computed at the same time. While one is, the
+# next one grows; with two, batches are smaller (docs/LOG.md).
+_THREADS = 1
 # Names of BatchFunction operations; those with the same name have one queue.
 _numbers = itertools.count()
 
@@ -48,13 +49,13 @@ class BatchSettings:
 
     Attributes:
       max_batch_size: rows of a batch; 0 computes every request by itself.
-      timeout_ms: the longest time that a row waits for others while the model
-        is idle.
+      timeout_ms: the time that a row waits for others while the model is idle;
+        while it is not, rows wait for it anyway.
       max_queued: the most calls that wait at the same time.
     """
 
     max_batch_size: int = 32
-    timeout_ms: float = 1.0
+    timeout_ms: float = 0.0
     max_queued: int = 256
 
 
@@ -146,7 +147,7 @@ class Servable:
         }
 
     def warm_up(self) -> None:
-        """Makes the graphs and predicts a row, which takes longer at first.
+        """Predicts a row with every graph, which takes longer the first time.
 
         Raises:
           InputError: the model cannot predict it.
@@ -162,10 +163,9 @@ class Servable:
         }
         (part,) = self.split(inputs)
         for length_class in range(len(_LENGTH_CLASSES) + 1):
-            self._batch_function(
+            self.run(
                 DEFAULT_SIGNATURE, part._replace(length_class=length_class)
             )
-        self.run(DEFAULT_SIGNATURE, part)
 
     def split(self, inputs: Mapping[str, np.ndarray]) -> list[Part]:
         """Cuts the rows of a request into parts of similar length.
