@@ -152,7 +152,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
 config_flags.parse_early(ClassifierConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning
+from jobs import finetuning, run_files
 from tasks.classification import (
     sentence_files,
     sentence_job,
@@ -193,9 +193,7 @@ def main(config: ClassifierConfig) -> None:
     files = finetuning.open_files(config, job)
     writer = sentence_outputs.OutputWriter(files, task)
     if config.do_train:
-        task_model, step = finetuning.train_grid(
-            job, files.results, writer.save_model
-        )
+        task_model, step = finetuning.train_grid(job, files.results, writer)
     else:
         task_model, step = finetuning.load(job)
     if config.do_eval:
@@ -210,6 +208,8 @@ def main(config: ClassifierConfig) -> None:
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )
+    if config.do_train:
+        run_files.announce(config.output_dir)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ class NerConfig(run_config.FinetuningConfig):
 config_flags.parse_early(NerConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning
+from jobs import finetuning, run_files
 from tasks.ner import feature_based, ner_data, ner_job, outputs, windowing
 
 
@@ -245,15 +245,15 @@ def main(config: NerConfig) -> None:
     files = finetuning.open_files(config, job)
     writer = outputs.OutputWriter(files, data)
     if config.do_train:
-        task_model, step = finetuning.train_grid(
-            job, files.results, writer.save_model
-        )
+        task_model, step = finetuning.train_grid(job, files.results, writer)
     else:
         task_model, step = finetuning.load(job)
     if config.do_eval:
         writer.write_dev(task_model.evaluate(), step)
     if config.do_predict:
         ner_job.predict(data, options, task_model, writer)
+    if config.do_train:
+        run_files.announce(config.output_dir)
     if config.interactive:
         ner_job.prompt(data, options, task_model)
 

@@ -174,6 +174,8 @@ def main(config: PretrainingConfig) -> None:
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
     )
+    if config.do_train and assembly.is_chief(strategy):
+        run_files.lock(config.output_dir)
     if run_files.writes_flags_first(config.output_dir, config.do_train):
         assembly.write_run_config(config, strategy)
     task = objectives.PretrainingTask(config.objective)
@@ -196,6 +198,8 @@ def main(config: PretrainingConfig) -> None:
         )
     if config.do_eval:
         job.evaluate()
+    if config.do_train:
+        run_files.announce(config.output_dir)
 
 
 if __name__ == "__main__":

@@ -190,9 +190,7 @@ def main(config: SquadConfig) -> None:
         threshold=data.threshold,
     )
     if config.do_train:
-        task_model, step = finetuning.train_grid(
-            job, files.results, writer.save_model
-        )
+        task_model, step = finetuning.train_grid(job, files.results, writer)
     else:
         task_model, step = finetuning.load(job)
     threshold = None
@@ -203,6 +201,8 @@ def main(config: SquadConfig) -> None:
         threshold = evaluation.threshold
     elif data.trains_threshold:
         writer.write_threshold(task_model.evaluate())
+    if config.do_train:
+        run_files.announce(config.output_dir)
     if config.prompts:
         if threshold is None:
             threshold = data.default_threshold(config.output_dir)

@@ -26,7 +26,9 @@ import math
 import operator
 import os
 import re
+import shutil
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +39,8 @@ from absl import flags, logging
 from foundation import errors, file_system
 
 REQUIRED = dataclasses.MISSING
+# Of a file's contents, as settings of runs store it.
+_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _parsed_early: dict[type, Any] = {}
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
@@ -126,6 +130,18 @@ def affecting(config: Any, *effects: Effect) -> dict[str, Any]:
         for flag in dataclasses.fields(config)
         if flag.metadata["affects"] in effects
     }
+
+
+def describe_change(name: str, old: Any, new: Any) -> str:
+    """Returns "--NAME was OLD, is NEW", without the digests of files."""
+    values = [*old] if isinstance(old, list) else [old]
+    if any(_DIGEST.fullmatch(str(value)) for value in values):
+        return f"--{name} was a file with other contents"
+    old, new = (
+        text if len(text) <= 60 else f"{text[:57]}..."
+        for text in map(str, (old, new))
+    )
+    return f"--{name} was {old}, is {new}"
 
 
 def parse_early(config_class: type, module: str) -> None:
@@ -288,23 +304,46 @@ def _join_booleans(config_class: type, argv: Sequence[str]) -> list[str]:
 def _print_help(
     config_class: type, values: flags.FlagValues, *, full: bool
 ) -> NoReturn:
-    lines = [sys.modules[config_class.__module__].__doc__ or "", "Flags:"]
+    """Prints the flags of the module's examples first, the others by class."""
+    shown = sys.modules[config_class.__module__].__doc__ or ""
     kinds = _kinds(config_class)
-    for f in dataclasses.fields(config_class):
-        notes = []
-        if typing.get_origin(kinds[f.name]) is typing.Literal:
-            choices = typing.get_args(kinds[f.name])
-            notes.append(f"one of {', '.join(choices)}")
-        if f.default is REQUIRED:
-            notes.append("required")
-        elif f.default is not None:
-            notes.append(f"default: {f.default}")
-        end = f" ({'; '.join(notes)})" if notes else ""
-        lines.append(f"  --{f.name}: {f.metadata['help']}{end}")
+    fields = {f.name: f for f in dataclasses.fields(config_class)}
+    in_examples = dict.fromkeys(re.findall(r"--(\w+)", shown))
+    groups = {"Flags:": [name for name in in_examples if name in fields]}
+    listed = {*groups["Flags:"]}
+    for base in config_class.__mro__:
+        heading = (base.__doc__ or "").partition("\n")[0].rstrip(".") + ":"
+        if base is config_class:
+            heading = "More flags of this command:"
+        own = base.__dict__.get("__annotations__", {})
+        groups[heading] = [name for name in own if name not in listed]
+        listed |= {*own}
+    lines = [shown]
+    for heading, names in groups.items():
+        if names or heading == "Flags:":
+            shown_flags = [_help_of(fields[n], kinds[n]) for n in names]
+            lines += [heading, *shown_flags, ""]
     if full:
         lines.append(values.get_help())
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(lines).rstrip("\n") + "\n")
     sys.exit(0)
+
+
+def _help_of(flag: dataclasses.Field, kind: Any) -> str:
+    """Returns the help of one flag, wrapped if a terminal shows it."""
+    notes = []
+    if typing.get_origin(kind) is typing.Literal:
+        notes.append(f"one of {', '.join(typing.get_args(kind))}")
+    if flag.default is REQUIRED:
+        notes.append("required")
+    elif flag.default is not None:
+        notes.append(f"default: {flag.default}")
+    end = f" ({'; '.join(notes)})" if notes else ""
+    text = f"  --{flag.name}: {flag.metadata['help']}{end}"
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, subsequent_indent=" " * 6)
 
 
 def _is_file_error(error: Exception) -> bool:
@@ -328,5 +367,8 @@ def _exit(code: int, message: str) -> NoReturn:
     sys.stdout.flush()
     program = os.path.basename(sys.argv[0]) or "error"
     line = re.sub(r"\s*\n\s*", " ", message.strip())
+    # TensorFlow names the operation, and its temporary file beside the path.
+    line = re.sub(r"^\{\{function_node .*?\}\}\s*|\s*\[Op:\w+\].*$", "", line)
+    line = re.sub(r"\.tempstate\d+; ", ": ", line)
     sys.stderr.write(f"{program}: {line}\n")
     sys.exit(code)

@@ -7,7 +7,7 @@ them and loads trained ones:
     strategy = open_strategy(config, start)
     job = Job(config=config, start=start, strategy=strategy, task=...,
               make_model=..., features=..., evaluate=..., ...)
-    task_model, step = train_grid(job, results, save_model)
+    task_model, step = train_grid(job, results, writer)
     task_model, step = load(job)                       # instead of training
     values = task_model.evaluate().values
     logits = task_model.predict(features, batch_size)["logits"]
@@ -31,7 +31,7 @@ from data import length_groups
 from data.features import Features
 from foundation import config_flags, errors, file_system
 from jobs import assembly, grid, model_card, run_config, run_files
-from training import checkpoints, feed, inference, loop
+from training import checkpoints, feed, inference, loop, metric_writer
 from weights import model_directory, pretrained
 
 TRAIN = "train"
@@ -46,6 +46,16 @@ class Evaluation(Protocol):
     @property
     def values(self) -> Mapping[str, float]:
         """Metrics by name, among them "score", by which runs are compared."""
+
+
+class ModelWriter(Protocol):
+    """Writes the trained models of a task; only the chief process does."""
+
+    def write_model(self, model: Any, directory: str) -> None:
+        """Writes a model directory with the files of the task."""
+
+    def save_model(self, model: Any) -> None:
+        """Writes the model into output_dir, and its card."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -206,7 +216,7 @@ class TaskModel:
         """Returns the model's metrics on the development sets."""
         return self.job.evaluate(self)
 
-    def train(self, run: grid.Run) -> int:
+    def train(self, run: grid.Run, writer: ModelWriter) -> int:
         """Trains one run of the grid; returns the step of its weights."""
         job, config = self.job, self.job.config
         features = job.features(TRAIN)
@@ -228,6 +238,10 @@ class TaskModel:
             settings=assembly.settings_of(config, {**found, **run.settings}),
             warm_start=self.warm_start,
             evaluate=(lambda: self.evaluate().values) if evaluates else None,
+            # The checkpoints of a grid's runs are removed when they have ended.
+            export=None
+            if config.is_grid
+            else functools.partial(writer.write_model, self.model),
             rate_multiplier=pretrained.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay
             ),
@@ -250,6 +264,7 @@ def train_epochs(
     settings: loop.Settings,
     warm_start: Callable[[], None] | None = None,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
+    export: Callable[[str], None] | None = None,
     rate_multiplier: Callable[[str], float] | None = None,
 ) -> int:
     """Trains a model for --num_train_epochs, or until evaluations end the run.
@@ -262,6 +277,7 @@ def train_epochs(
       settings: the settings that a resumed run compares.
       warm_start: assigns the pre-trained weights.
       evaluate: returns metrics on held-out data, SCORE among them.
+      export: see loop.Selection.
       rate_multiplier: maps a variable's path to a factor on its learning rate.
 
     Returns:
@@ -301,6 +317,7 @@ def train_epochs(
                 metric=SCORE,
                 higher_is_better=True,
                 patience=config.early_stopping_patience,
+                export=export,
             ),
             settings=settings,
         ),
@@ -406,9 +423,23 @@ def open_strategy(
             predict_batch_size=config.predict_batch_size,
             **batch_sizes,
         )
+    if assembly.is_chief(strategy) and config.do_train:
+        run_files.lock(config.output_dir)
     if run_files.writes_flags_first(config.output_dir, config.do_train):
         assembly.write_run_config(config, strategy)
     return strategy
+
+
+def records_dir(
+    config: run_config.FinetuningConfig, strategy: Any
+) -> str | None:
+    """Returns the directory in which this process keeps tokenized examples.
+
+    Returns None without --write_records, and on workers other than the chief,
+    which share the chief's output_dir.
+    """
+    is_writer = config.write_records and assembly.is_chief(strategy)
+    return config.output_dir if is_writer else None
 
 
 def open_files(
@@ -462,7 +493,7 @@ def load(job: Job) -> tuple[TaskModel, int]:
 
 
 def train_grid(
-    job: Job, results: grid.Results, save_model: Callable[[Any], None]
+    job: Job, results: grid.Results, writer: ModelWriter
 ) -> tuple[TaskModel, int]:
     """Trains all runs of a job's grid; returns the best model and its step.
 
@@ -473,7 +504,7 @@ def train_grid(
     Args:
       job: what is trained.
       results: receives the results of every run.
-      save_model: writes the best model so far into output_dir.
+      writer: saves the best model so far.
 
     Raises:
       InputError: an earlier run of the grid had other settings, or all runs
@@ -510,10 +541,15 @@ def train_grid(
             if kept is None or run.settings.items() <= kept.items()
         }
     task_model, last = None, None
-    for run in runs:
+    for number, run in enumerate(runs, 1):
+        if config.is_grid:
+            is_done = " has been trained already" if run in reused else ""
+            logging.info(
+                "run %d of %d: %s%s", number, len(runs), run.name, is_done
+            )
         if run not in reused:
             task_model = None  # Two models need not fit into memory.
-            task_model, last = _train_run(job, run, results, save_model), run
+            task_model, last = _train_run(job, run, results, writer), run
             saved = {run} if results.is_best(run) else saved
     results.check()
     while (best := results.best_run) not in saved:
@@ -522,9 +558,13 @@ def train_grid(
             best.name,
         )
         task_model = None
-        task_model, last = _train_run(job, best, results, save_model), best
+        task_model, last = _train_run(job, best, results, writer), best
         results.check(best)
         saved = {best} if results.is_best(best) else saved
+    if config.is_grid:
+        logging.info(
+            "kept: %s, step %d", results.best_run.name, results.best["step"]
+        )
     if config.is_grid and job.is_chief:
         sys.stdout.write(results.write() + "\n")
         model_card.end(
@@ -544,7 +584,7 @@ def _train_run(
     job: Job,
     run: grid.Run,
     results: grid.Results,
-    save_model: Callable[[Any], None],
+    writer: ModelWriter,
 ) -> TaskModel:
     """Trains a run to its end, and keeps its model if it is the best.
 
@@ -560,7 +600,7 @@ def _train_run(
     task_model = job.build(run.random_seed)
     finished: dict[str, Any] = {"values": {}}
     try:
-        finished["step"] = task_model.train(run)
+        finished["step"] = task_model.train(run, writer)
         finished["seconds"] = loop.training_seconds(run.directory)
     except loop.Diverged as error:
         if not is_grid:
@@ -580,12 +620,15 @@ def _train_run(
         logging.warning("%s: %s", run.name, finished["failed"])
     finished["settings"] = {**job.settings, **run.settings}
     if results.add(run, finished):
-        save_model(task_model.model)
+        writer.save_model(task_model.model)
         if job.is_chief:
             results.keep(run)
     if job.is_chief:
         run.finish(finished)
         if is_grid:  # The result replaces the checkpoints.
+            metric_writer.write_hyperparameters(
+                run.directory, run.settings, finished["values"]
+            )
             checkpoints.remove_all(run.directory)
             checkpoints.remove_all(os.path.join(run.directory, _BEST))
     return task_model

@@ -24,7 +24,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foundation import errors, file_system
+from foundation import config_flags, errors, file_system
 
 RESULT = "result.json"
 BEGUN = "begun.json"
@@ -97,7 +97,7 @@ class Run:
         old = recorded.get("settings", {})
         settings = {**settings, **self.settings}
         changed = [
-            f"--{name} was {old[name]}, is {value}"
+            config_flags.describe_change(name, old[name], value)
             for name, value in json.loads(json.dumps(settings)).items()
             if name in old and key(name, old[name]) != key(name, value)
         ]

@@ -1,6 +1,7 @@
 """README.md of a model directory: what the model is and how it was made.
 
-card.json holds its contents, so that an evaluation can add to them:
+It begins with the YAML header of the Hugging Face Hub. card.json holds its
+contents, so that an evaluation can add to them:
 
     begin(directory, "BERT that tags words", data={"train": "..."}, ...)
     add_scores(directory, "dev", data={"dev": "..."}, metrics={"eval_f1": 0.9})
@@ -10,9 +11,11 @@ not changed.
 """
 
 import json
+import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -21,9 +24,22 @@ import tensorflow as tf
 from absl import logging
 
 from foundation import errors, file_system
+from weights import tokenizer_files
 
 NAME = "README.md"
 JSON = "card.json"
+# Released names whose models have other names on the Hub.
+_ON_THE_HUB = {
+    "uncased_L-12_H-768_A-12": "google-bert/bert-base-uncased",
+    "cased_L-12_H-768_A-12": "google-bert/bert-base-cased",
+    "uncased_L-24_H-1024_A-16": "google-bert/bert-large-uncased",
+    "cased_L-24_H-1024_A-16": "google-bert/bert-large-cased",
+    "multi_cased_L-12_H-768_A-12": "google-bert/bert-base-multilingual-cased",
+    "multilingual_L-12_H-768_A-12": (
+        "google-bert/bert-base-multilingual-uncased"
+    ),
+    "chinese_L-12_H-768_A-12": "google-bert/bert-base-chinese",
+}
 
 
 def begin(
@@ -33,6 +49,8 @@ def begin(
     data: Mapping[str, str],
     flags: Mapping[str, Any],
     seconds: float,
+    pipeline_tag: str | None = None,
+    datasets: Sequence[str] = (),
     labels: Sequence[str] | None = None,
     weights: str | None = None,
 ) -> None:
@@ -44,11 +62,20 @@ def begin(
       data: description of each training set, with its digest.
       flags: the flags that differ from their defaults.
       seconds: duration of training.
+      pipeline_tag: the Hub's name for the task.
+      datasets: the Hub's names of the training sets, if they are there.
       labels: names of the classes.
       weights: digest of the weights.
     """
+    hub = {
+        "library_name": "transformers",
+        "pipeline_tag": pipeline_tag,
+        "datasets": list(datasets),
+        **_of_base_model(flags.get("init_checkpoint")),
+    }
     card = {
         "title": title,
+        "hub": {name: value for name, value in hub.items() if value},
         "labels": list(labels or ()),
         "data": dict(data),
         "evaluations": {},
@@ -125,8 +152,78 @@ def _write(directory: str, card: Mapping[str, Any]) -> None:
     file_system.write_json(os.path.join(directory, JSON), card)
 
 
+def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
+    """Returns the Hub's fields that follow from the pre-trained model.
+
+    The language and the license are those of a release, or those in the header
+    of the README.md beside the weights.
+    """
+    if not init_checkpoint:
+        return {}
+    folder = file_system.folder_of(init_checkpoint).rstrip("/")
+    name = os.path.basename(folder)
+    found: dict[str, Any] = {}
+    path = os.path.join(folder, NAME)
+    if file_system.is_file(path):
+        text = file_system.read(path).decode("utf-8", "replace")
+        header = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+        pattern = r"^(language|license): *([\w.-]+) *$"
+        if header:
+            found = dict(re.findall(pattern, header[1], re.MULTILINE))
+    if tokenizer_files.case_of_release(folder) is not None:
+        language = "en"
+        if name.startswith(("multi", "chinese")):
+            language = "zh" if name.startswith("chinese") else "multilingual"
+        found = {"language": language, "license": "apache-2.0"}
+    cached = re.fullmatch(r"models--([\w.-]+?)--([\w.-]+)", name)
+    base = f"{cached[1]}/{cached[2]}" if cached else name
+    return {"base_model": _ON_THE_HUB.get(name, base), **found}
+
+
+def _header(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of the YAML header."""
+    hub = card.get("hub", {})
+    results = []
+    for name, found in card["evaluations"].items():
+        metrics = [
+            {"type": re.sub(r"^(eval|test)_", "", metric), "value": value}
+            for metric, value in found["metrics"].items()
+            if metric not in ("global_step", "loss") and math.isfinite(value)
+        ]
+        content = found["data"].get(name, name).partition(", SHA-256")[0]
+        dataset = {"name": content, "type": "text", "split": name}
+        task = {"type": hub.get("pipeline_tag", "text-classification")}
+        if metrics:
+            results.append(
+                {"task": task, "dataset": dataset, "metrics": metrics}
+            )
+    if not results:
+        return dict(hub)
+    index = {"name": card["title"], "results": results}
+    return {**hub, "model-index": [index]}
+
+
+def _yaml(value: Any, indent: str = "") -> Iterator[str]:
+    """Yields the lines of mappings, lists and scalars as YAML."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if isinstance(inner, Mapping | list):
+                yield f"{indent}{name}:"
+                yield from _yaml(inner, indent + "  ")
+            else:
+                yield f"{indent}{name}: {json.dumps(inner)}"
+        return
+    for inner in value:
+        if isinstance(inner, Mapping):
+            first, *rest = _yaml(inner, indent + "  ")
+            yield f"{indent}- {first.strip()}"
+            yield from rest
+        else:
+            yield f"{indent}- {json.dumps(inner)}"
+
+
 def _lines(card: Mapping[str, Any]) -> list[str]:
-    lines = [f"# {card['title']}", ""]
+    lines = ["---", *_yaml(_header(card)), "---", "", f"# {card['title']}", ""]
     if card["labels"]:
         names = enumerate(card["labels"])
         shown = ", ".join(f"{i} = {name}" for i, name in names)

@@ -6,38 +6,59 @@ A report is a list of sections; each task adds its own:
         report.Section("Learning curves", report.curves(lines, PANELS)),
         report.Section("Held out", report.table(["step", "loss"], rows)),
     ])
+
+The HTML is in report.html beside this file. Bodies are Markup; everything else
+is escaped.
 """
 
 import contextlib
-import html
+import functools
 import io
 import json
-from collections.abc import Mapping, Sequence
+import math
+import numbers
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jinja2
 import matplotlib
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from foundation import file_system
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff;
-       max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .8rem; border-bottom: 1px solid #ddd;
-         text-align: left; vertical-align: top; }
-td.number, th.number { text-align: right; }
-svg { max-width: 100%; height: auto; }
-"""
 _MAX_POINTS = 1000  # More would only make the file larger.
+# Text and axes get the color of the page's text, light or dark.
+_INK = "#010203"
+_STYLE = {
+    "svg.hashsalt": "report",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "axes.prop_cycle": matplotlib.cycler(
+        color=["#2f81f7", "#e8590c", "#2da44e", "#bf3989", "#8250df"]
+    ),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    **dict.fromkeys(
+        [
+            "text.color",
+            "axes.edgecolor",
+            "axes.labelcolor",
+            "xtick.color",
+            "ytick.color",
+        ],
+        _INK,
+    ),
+}
 
 
 class Section(NamedTuple):
-    """A heading and HTML that is already escaped."""
+    """A heading and its HTML."""
 
     title: str
-    body: str
+    body: Markup
 
 
 class Panel(NamedTuple):
@@ -45,6 +66,26 @@ class Panel(NamedTuple):
 
     title: str
     metrics: Sequence[str]
+
+
+class Span(NamedTuple):
+    """A part of a text to mark.
+
+    Attributes:
+      start: the first character.
+      end: the character behind the last one.
+      kind: "good", "bad" or "neutral", or the hue of a color, 0 to 359.
+      label: shown behind the text.
+    """
+
+    start: int
+    end: int
+    kind: str | int = "neutral"
+    label: str = ""
+
+    def overlaps(self, other: "Span") -> bool:
+        """Returns whether a character belongs to both."""
+        return self.start < other.end and other.start < self.end
 
 
 def read_metrics(path: str) -> list[dict[str, float]]:
@@ -60,76 +101,158 @@ def read_metrics(path: str) -> list[dict[str, float]]:
 
 def curves(
     lines: Sequence[Mapping[str, float]], panels: Sequence[Panel]
-) -> str:
-    """Draws metrics over steps as an SVG, panels beside each other.
+) -> Markup:
+    """Draws metrics over steps, each panel as an SVG.
 
     Args:
       lines: of metrics.jsonl; a metric without values is not drawn.
       panels: the plots.
     """
-    shown = [
-        panel
-        for panel in panels
-        if any(name in line for line in lines for name in panel.metrics)
-    ]
-    if not shown:
-        return "<p>No metrics were logged.</p>"
-    figure = Figure(figsize=(4.6 * len(shown), 3.2), layout="constrained")
-    for axes, panel in zip(
-        figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True
-    ):
+    drawn = []
+    for panel in panels:
+        series = {}
         for name in panel.metrics:
-            points = [(x["step"], x[name]) for x in lines if name in x]
-            points = points[:: max(1, len(points) // _MAX_POINTS)]
+            points = [
+                (x["step"], x[name])
+                for x in lines
+                if math.isfinite(x.get(name, math.nan))
+            ]
             if points:
-                marker = "o" if name.startswith("eval/") else None
-                axes.plot(
-                    *zip(*points, strict=True),
-                    label=name,
-                    marker=marker,
-                    markersize=3,
-                )
-        axes.set_title(panel.title, fontsize=10)
-        axes.set_xlabel("step", fontsize=9)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    return svg(figure)
+                series[name] = points[:: max(1, len(points) // _MAX_POINTS)]
+        if series:
+            drawn.append(_chart(panel.title, series))
+    if not drawn:
+        return Markup("<p>No metrics were logged.</p>")
+    return charts(drawn)
 
 
-def svg(figure: Figure) -> str:
+def _chart(title: str, series: Mapping[str, Sequence[tuple]]) -> Markup:
+    with style():
+        figure = Figure(figsize=(4.6, 3.1), layout="constrained")
+        axes = figure.subplots()
+        for name, points in series.items():
+            kind, _, leaf = name.partition("/")
+            kind = {"train": "training", "eval": "held out"}.get(kind, kind)
+            is_sparse = kind == "held out" or len(points) == 1
+            axes.plot(
+                *zip(*points, strict=True),
+                label=f"{kind} {leaf.replace('_', ' ')}",
+                marker="o" if is_sparse else None,
+                markersize=4,
+            )
+        axes.set_title(title)
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.25)
+        if len(series) > 1:
+            axes.legend(fontsize=8, framealpha=0)
+        return svg(figure)
+
+
+def style() -> contextlib.AbstractContextManager[None]:
+    """Returns the context in which all figures are drawn."""
+    return matplotlib.rc_context(_STYLE)
+
+
+def svg(figure: Figure) -> Markup:
     """Returns a figure as an <svg> element, the same bytes every time."""
     file = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "report"}):
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    text = file.getvalue()
-    return text[text.index("<svg") :]
+    with style():
+        figure.savefig(
+            file, format="svg", metadata={"Date": None}, transparent=True
+        )
+    text = file.getvalue().replace(_INK, "currentColor")
+    return Markup(text[text.index("<svg") :])
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Returns an HTML table; numbers are rounded and right-aligned."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
-    body = "".join(
-        "<tr>" + "".join(_cell(value) for value in row) + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+def charts(drawn: Iterable[Markup]) -> Markup:
+    """Returns SVGs beside each other, on a phone below each other."""
+    return _template().charts(list(drawn))
 
 
-def write(path: str, title: str, sections: Sequence[Section]) -> None:
-    """Writes the page, atomically."""
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>",
-        f"<body><h1>{html.escape(title)}</h1>",
-        *(f"<h2>{html.escape(s.title)}</h2>{s.body}" for s in sections),
-        "</body></html>",
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
+    """Returns a table; numbers are rounded and right-aligned.
+
+    See `heat` for colored cells.
+    """
+    return _template().table(header, list(rows))
+
+
+def heat(value: float, share: float) -> dict[str, float]:
+    """Returns a cell whose color grows with `share`, from 0 to 1."""
+    return {"value": value, "share": share if math.isfinite(share) else 0.0}
+
+
+def heat_map(
+    corner: str, names: Sequence[str], counts: Sequence[Sequence[int]]
+) -> Markup:
+    """Returns a square table, colored by each cell's part of its row."""
+    rows = [
+        [name, *(heat(int(n), n / max(sum(row), 1)) for n in row)]
+        for name, row in zip(names, counts, strict=True)
     ]
-    file_system.write_text(path, "\n".join(parts) + "\n")
+    return table([corner, *(f"predicted {name}" for name in names)], rows)
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"<td>{html.escape(str(value))}</td>"
-    text = str(value) if isinstance(value, int) else f"{value:.4g}"
-    return f'<td class="number">{text}</td>'
+def highlight(text: str, spans: Sequence[Span]) -> Markup:
+    """Returns a text with marked spans, which must not overlap."""
+    parts, at = [], 0
+    for start, end, kind, label in sorted(spans):
+        look = f'class="{kind}"'
+        if isinstance(kind, int):
+            look = f'class="type" style="--hue:{kind}"'
+        note = Markup("<sub>{}</sub>").format(label) if label else ""
+        mark = Markup(f"<mark {look}>{{}}{{}}</mark>")
+        parts += [escape(text[at:start]), mark.format(text[start:end], note)]
+        at = end
+    return Markup("").join([*parts, escape(text[at:])])
+
+
+def items(paragraphs: Iterable[Sequence[Markup | str]]) -> Markup:
+    """Returns a box with paragraphs for each item; "None." without items."""
+    boxes = [
+        Markup('<div class="item">{}</div>').format(
+            Markup("").join(Markup("<p>{}</p>").format(x) for x in item)
+        )
+        for item in paragraphs
+    ]
+    return Markup("\n").join(boxes) or Markup("<p>None.</p>")
+
+
+def flags(given: Mapping[str, Any], others: Mapping[str, Any]) -> Markup:
+    """Returns a table of the given flags, and one of the others, folded."""
+    header = ["flag", "value"]
+    shown = table(header, [[k, str(v)] for k, v in given.items()])
+    if not others:
+        return shown
+    rest = table(header, [[k, str(v)] for k, v in others.items()])
+    title = f"{len(others)} flags with their default values"
+    return shown + _template().folded(title, rest)
+
+
+def write(
+    path: str,
+    title: str,
+    sections: Sequence[Section],
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the page, atomically; `facts` are shown below its title."""
+    shown = {name: _number(value) for name, value in (facts or {}).items()}
+    page = _template().page(title, shown, sections)
+    file_system.write_text(path, str(page))
+
+
+def _number(value: Any) -> str:
+    if not isinstance(value, numbers.Number) or isinstance(value, bool):
+        return str(value)
+    is_whole = isinstance(value, numbers.Integral)
+    return f"{value:,}" if is_whole else f"{value:.4g}"
+
+
+@functools.cache
+def _template() -> Any:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(os.path.dirname(__file__)),
+        autoescape=True,
+    )
+    environment.filters["number"] = _number
+    return environment.get_template("report.html").module

@@ -5,23 +5,33 @@ in run_config.json.
 """
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import re
+import socket
+import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import keras
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import file_system
+from foundation import errors, file_system
 from jobs import grid, model_card, report
 from weights import model_directory
 
 RUN_CONFIG = "run_config.json"
 TEXT = "eval_results.txt"
 JSON = "eval_results.json"
+MEANINGS = {
+    "eval_score": "selects the best run of a grid and the best checkpoint",
+    "loss": "the same as eval_loss; google-research/bert writes both",
+}
+LOCK = ".training.lock"
+_LOCKS: dict[str, TextIO] = {}  # The files that this process has locked.
 # Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
 # "digest": "..."}, ...}
 SETS = "predicted_sets.json"
@@ -53,6 +63,51 @@ def writes_flags_first(output_dir: str, do_train: bool) -> bool:
     return not do_train and training_flags(output_dir) is None
 
 
+def lock(output_dir: str) -> None:
+    """Reserves a directory for the training of this process, until it ends.
+
+    The system releases the lock when the process ends, however it ends. A
+    bucket, and a disk without locks, are not reserved.
+
+    Raises:
+      InputError: another process is training there.
+    """
+    path = os.path.join(output_dir, LOCK)
+    if file_system.is_remote(path) or os.path.realpath(path) in _LOCKS:
+        return
+    file_system.make_folder(output_dir)
+    # Not flock: a worker process would keep the lock of its killed parent.
+    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.seek(0)
+        owner = file.read().strip() or "another process"
+        file.close()
+        raise errors.InputError(
+            f"--output_dir={output_dir}: {owner} is training there; wait for "
+            "its end, stop it, or choose another --output_dir"
+        ) from None
+    except OSError as error:
+        logging.info("%s: not reserved for this run: %s", output_dir, error)
+    _LOCKS[os.path.realpath(path)] = file
+    program = os.path.basename(sys.argv[0])
+    begun = time.strftime("%Y-%m-%d %H:%M:%S")
+    file.truncate(0)
+    file.write(
+        f"{program} (process {os.getpid()} on {socket.gethostname()}, since "
+        f"{begun})\n"
+    )
+    file.flush()
+
+
+def announce(output_dir: str) -> None:
+    """Logs, as the last line of a training, where its results are."""
+    path = os.path.join(output_dir, "report.html")
+    report_too = f"; report: {path}" if file_system.exists(path) else ""
+    logging.info("model: %s%s", output_dir, report_too)
+
+
 def eval_results(values: Mapping[str, float], step: int) -> dict[str, float]:
     """Returns metrics under google-research/bert's names."""
     found = {f"eval_{name}": value for name, value in values.items()}
@@ -63,8 +118,9 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     """Writes metrics as sorted `name = value` lines, and as JSON."""
     file_system.make_folder(output_dir)
     lines = [f"{name} = {values[name]}" for name in sorted(values)]
-    for line in lines:
-        logging.info("  %s", line)
+    for name in sorted(values):
+        meaning = f"  ({MEANINGS[name]})" if name in MEANINGS else ""
+        logging.info("  %s = %s%s", name, values[name], meaning)
     file_system.write_text(
         os.path.join(output_dir, TEXT), "\n".join(lines) + "\n"
     )
@@ -147,38 +203,25 @@ class RunFiles:
         """Whether this command trains."""
         return self.results.seconds is not None
 
-    def save_model(
-        self,
-        model: Any,
-        *,
-        labels: list[str] | None = None,
-        problem_type: str | None = None,
-    ) -> str | None:
-        """Writes the model directory; see model_directory.save.
+    def new_weights(self, model: Any) -> str | None:
+        """Returns the digest of a model's weights, for `begin_card`.
 
-        Returns:
-          The digest of the weights, for `begin_card`; None if the directory has
-          a card of the same weights, which stays.
+        Returns None on workers other than the chief, and if the card in
+        output_dir describes the same weights: that card stays.
         """
         if not self.is_chief:
             return None
-        model_directory.save(
-            model,
-            self.output_dir,
-            self.tokenizer,
-            labels=labels,
-            problem_type=problem_type,
-        )
         digest = weights_digest(model)
-        return (
-            None if digest == model_card.weights_of(self.output_dir) else digest
-        )
+        known = model_card.weights_of(self.output_dir)
+        return None if digest == known else digest
 
     def begin_card(
         self,
         title: str,
         *,
         data: Mapping[str, str],
+        pipeline_tag: str | None = None,
+        datasets: Sequence[str] = (),
         labels: Sequence[str] | None = None,
         weights: str | None = None,
     ) -> None:
@@ -190,19 +233,38 @@ class RunFiles:
                 data=data,
                 flags=self.given,
                 seconds=self.results.seconds,
+                pipeline_tag=pipeline_tag,
+                datasets=datasets,
                 labels=labels,
                 weights=weights,
             )
 
     def add_scores(
-        self, name: str, *, data: Mapping[str, str], metrics: Mapping
+        self,
+        name: str,
+        *,
+        data: Mapping[str, str],
+        metrics: Mapping,
+        set_name: str | None = None,
     ) -> None:
-        """Adds an evaluation to the card of the model in output_dir, if any."""
+        """Adds an evaluation to the card of the model in output_dir, if any.
+
+        Args:
+          name: of the evaluation, such as "dev".
+          data: description of each set.
+          metrics: by name.
+          set_name: the name of the evaluation and the prefix of its metrics if
+            the card has an evaluation of another set under `name`.
+        """
         is_here = self.is_trained or model_directory.has_model(self.output_dir)
-        if self.is_chief and is_here:
-            model_card.add_scores(
-                self.output_dir, name, data=data, metrics=metrics
-            )
+        if not (self.is_chief and is_here):
+            return
+        known = model_card.data_of(self.output_dir, name)
+        if set_name and known not in (None, data.get(name)):
+            metrics = {f"{set_name}_{key}": x for key, x in metrics.items()}
+            data = {set_name: data[name]}
+            name = f"predicted {set_name}"
+        model_card.add_scores(self.output_dir, name, data=data, metrics=metrics)
 
     def report(
         self,
@@ -211,6 +273,7 @@ class RunFiles:
         values: Mapping[str, float],
         panels: Sequence[report.Panel],
         sections: Sequence[report.Section],
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes report.html.
 
@@ -219,29 +282,38 @@ class RunFiles:
           values: the metrics in eval_results.txt.
           panels: the learning curves of the kept run.
           sections: the task's own, shown after those of every task.
+          facts: numbers to show at the top.
         """
         if not self.is_chief:
             return
         path = os.path.join(self.results.metrics_dir, "metrics.jsonl")
-        rows = [[name, values[name]] for name in sorted(values)]
-        shown = [
-            report.Section("Results", report.table(["metric", "value"], rows))
+        rows = [
+            [name, values[name], MEANINGS.get(name, "")]
+            for name in sorted(values)
         ]
+        header = ["metric", "value", "meaning"]
+        shown = [report.Section("Results", report.table(header, rows))]
         runs = self.results.table()
         if runs is not None:
             shown.append(report.Section("All runs", report.table(*runs)))
         curves = report.curves(report.read_metrics(path), panels)
         shown.append(report.Section("Learning curves", curves))
         shown += sections
-        if self.trained_with is None:
-            shown.append(_flags("Flags", self.settings))
-        else:
-            shown.append(_flags("Training", self.trained_with))
-            shown.append(_flags("Flags", self.given))
+        given = {"Flags": self.given}
+        if self.trained_with is not None:
+            defaults = self.settings.items() - self.given.items()
+            changed = {
+                name: value
+                for name, value in self.trained_with.items()
+                if (name, value) not in defaults
+            }
+            given = {"Training": changed, **given}
+        for heading, flags in given.items():
+            others = {
+                name: value
+                for name, value in self.settings.items()
+                if name not in flags and name not in self.given
+            }
+            shown.append(report.Section(heading, report.flags(flags, others)))
         path = os.path.join(self.output_dir, "report.html")
-        report.write(path, title, shown)
-
-
-def _flags(title: str, flags: Mapping[str, Any]) -> report.Section:
-    rows = [[name, str(value)] for name, value in flags.items()]
-    return report.Section(title, report.table(["flag", "value"], rows))
+        report.write(path, title, shown, facts)

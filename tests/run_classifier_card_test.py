@@ -78,7 +78,7 @@ def test_a_grid_continues_without_a_run_that_diverges(root, trained, caplog):
     before = read(trained / FAILED / "result.json")
     with caplog.at_level(logging.INFO):
         classifier_runs.run_csv(root, "grid", "--do_train", **GRID)
-    assert "train/loss" not in caplog.text
+    assert ", loss " not in caplog.text
     assert read(trained / FAILED / "result.json") == before
     assert read(trained / "grid_results.json") == record
     assert card(trained)[0]["eval_accuracy"] == rows["eval_accuracy"]
@@ -104,13 +104,21 @@ def test_an_evaluation_is_added_to_the_card_but_its_flags_are_not(
     assert read(trained / "run_config.json") == flags
     assert flags["learning_rate"] == GRID["learning_rate"]
     rows, _ = card(trained)
-    assert "11 examples of other.csv" in rows["dev"]
+    assert "11 examples of other.csv" in rows["other"]
+    assert "41 examples of dev.csv" in rows["dev"]
     assert "203 examples of train.csv" in rows["train"]
     values = tiny_runs.eval_results(trained)
-    assert float(rows["eval_loss"]) == pytest.approx(
+    assert float(rows["other_eval_loss"]) == pytest.approx(
         values["eval_loss"], rel=1e-5
     )
     page = (trained / "report.html").read_text()
     flags_table = page[page.index("<h2>Training") : page.index("<h2>Flags")]
     assert GRID["learning_rate"] in flags_table
     assert "diverged at step 0" in page and "<svg" in page
+    # Files of another set are kept under its name.
+    classifier_runs.run_csv(
+        root, "grid", "--do_eval", learning_rate=None, max_seq_length=16
+    )
+    assert read(trained / "eval_results_other.json") == values
+    assert (trained / "report_other.html").read_text() == page
+    assert tiny_runs.eval_results(trained) != values

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny_runs
 
+import convert_checkpoint
 from jobs import finetuning
 
 
@@ -197,6 +198,7 @@ def test_training_ends_early_and_keeps_the_best(root, capsys):
     again = tiny_runs.eval_results(folder)
     assert again["global_step"] == best
     assert again["eval_loss"] == pytest.approx(values["eval_loss"])
+    _check_best_directory(root, folder, values)
     # The best of one set, had it been killed, is not gone on with on another.
     (folder / "result.json").unlink()
     other = root / "half_dev.csv"
@@ -207,3 +209,27 @@ def test_training_ends_early_and_keeps_the_best(root, capsys):
             root, "early", *switches, **flags, dev_file=other
         )
     assert "--dev_file was " in capsys.readouterr().err.splitlines()[-1]
+
+
+def _check_best_directory(root, folder, values):
+    """Checks that commands can start from the files of best/ alone."""
+    best = folder / "best"
+    names = ("config.json", "vocab.txt", "tokenizer_config.json")
+    for name in (*names, "bert_config.json", "model.safetensors"):
+        assert (best / name).read_bytes() == (folder / name).read_bytes()
+    (index,) = best.glob("model.ckpt-*.index")
+    code = convert_checkpoint.main(
+        convert_checkpoint.ConversionConfig(
+            input=str(best), check=str(index).removesuffix(".index")
+        )
+    )
+    assert code == 0
+    copy = root / "copy_of_best"
+    copy.mkdir()
+    for name in (*names, "model.safetensors"):
+        shutil.copy(best / name, copy / name)
+    other = classifier_runs.run_csv(
+        root, "from_best", "--do_eval", init_checkpoint=copy
+    )
+    found = tiny_runs.eval_results(other)
+    assert found["eval_loss"] == pytest.approx(values["eval_loss"])

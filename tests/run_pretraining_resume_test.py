@@ -16,12 +16,15 @@ import numpy as np
 import pretraining_runs
 import pytest
 import tensorflow as tf
+import tiny_runs
 
-from training import metric_writer, preemption
+from training import loop, metric_writer, preemption
+from weights import pretrained
 
 PHASES = "16:200,32:100"
 FLAGS = {
     "bert_config_file": "config.json",
+    "vocab_file": "vocab.txt",
     "input_file": "*.tfrecord",
     "do_train": "true",
     "do_eval": "true",
@@ -41,6 +44,8 @@ FLAGS = {
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("resume")
     pretraining_runs.write_inputs(path)
+    words = [*tiny_runs.SPECIAL, *(f"w{i}" for i in range(55))]
+    (path / "vocab.txt").write_text("\n".join(words) + "\n")
     return path
 
 
@@ -109,8 +114,17 @@ def test_a_killed_run_of_two_phases_ends_like_one_left_alone(folder):
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, f"{name} {seed}")
     assert metrics(killed) == metrics(folder / "alone")
-    for name in ("model.safetensors", "eval_results.txt"):
+    best = [f"best/{name}" for name in ("vocab.txt", "config.json")]
+    for name in (
+        "model.safetensors",
+        "eval_results.txt",
+        "best/model.safetensors",
+        *best,
+    ):
         written = [
             (folder / d / name).read_bytes() for d in ("alone", "killed")
         ]
         assert written[0] == written[1], name
+    model, _ = pretrained.load_masked_lm(str(killed / "best"))
+    steps = loop.restore_model(model, str(killed / "best"))
+    assert steps in (75, 150, 200, 225, 300)

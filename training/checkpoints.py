@@ -242,12 +242,12 @@ class BestCheckpoint:
             beside: the run's own; their thread then writes while training
                 continues, and `wait` must be called at the end.
         """
-        self._directory = os.path.join(output_dir, "best")
+        self.directory = os.path.join(output_dir, "best")
         self._metric = metric
         self._higher_is_better = higher_is_better
         # A checkpoint of the run that names a best one is saved after it.
         self._saver = Checkpoints(
-            self._directory,
+            self.directory,
             keep_max=1,
             is_chief=is_chief,
             is_asynchronous=beside is not None,

@@ -11,6 +11,7 @@ same command continues from the last checkpoint and ends with the same weights.
 """
 
 import dataclasses
+import math
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors
+from foundation import config_flags, errors
 from training import (
     checkpoints,
     cost,
@@ -83,7 +84,7 @@ class Settings:
         for name, value in self.values.items():
             if name not in old or old[name] == value:
                 continue
-            text = f"--{name} was {old[name]!s:.60}, is {value!s:.60}"
+            text = config_flags.describe_change(name, old[name], value)
             changed.append(text)
             extends = name in self.extendable and _only_adds(old[name], value)
             if name in self.fixed and not extends:
@@ -116,12 +117,15 @@ class Selection:
         higher_is_better: whether the highest value is the best.
         patience: number of evaluations without a better value after which
             the run ends early; 0 for no early end.
+        export: writes the model into a directory in the form that users read;
+            called for `best/`.
     """
 
     every: int = 0
     metric: str = "loss"
     higher_is_better: bool = False
     patience: int = 0
+    export: Callable[[str], None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,6 +180,8 @@ class Phase(NamedTuple):
         diagnose: called when records cannot be read; raises InputError with the
             name of the damaged record, which TensorFlow's error lacks.
         throughput: takes the examples per second; returns further metrics.
+        samples: returns what the model predicts of a few examples, as JSON
+            values with a "text"; called after each evaluation.
     """
 
     num_steps: int
@@ -184,6 +190,7 @@ class Phase(NamedTuple):
     describe_batch: Callable[[int], str] | None = None
     diagnose: Callable[[], None] | None = None
     throughput: Callable[[float], Mapping[str, float]] | None = None
+    samples: Callable[[], Sequence[Mapping[str, Any]]] | None = None
 
 
 class Diverged(errors.InputError):
@@ -251,6 +258,14 @@ def train(
         text = "already finished: %s is at step %d of %d"
         logging.info(text, options.output_dir, first_step, end)
     else:
+        model = learner.model
+        count = sum(math.prod(v.shape) for v in model.trainable_variables)
+        logging.info(
+            "training %s parameters, steps %s to %s",
+            f"{count:,}",
+            f"{first_step + 1:,}",
+            f"{end:,}",
+        )
         with preemption.Preemption() as preempted:
             loop.open(preempted, end)
             first_of_phase = 0
@@ -701,14 +716,19 @@ class Loop:
             self.writer.write(
                 progress.step, {f"eval/{k}": v for k, v in held_out.items()}
             )
+            if self._phase.samples:
+                samples = self._phase.samples()
+                self.writer.write_samples(progress.step, samples)
             best = self.best.offer(
                 progress.step,
                 held_out,
                 saved_variables(self.learner.model),
                 progress.best,
             )
-        if best != progress.best:
-            progress.best, progress.best_step = best, progress.step
+            if best != progress.best:
+                progress.best, progress.best_step = best, progress.step
+                if self.options.selection.export:
+                    self.options.selection.export(self.best.directory)
         if self._is_patience_over():
             text = "step %d: no better since step %d, stopping early"
             logging.info(text, progress.step, progress.best_step)

@@ -13,7 +13,9 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tqdm
@@ -28,6 +30,14 @@ TIMINGS = (
     "train/tokens_per_second",
 )
 _FILE = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
+# The metrics of training that the console shows, and their names there.
+_SHOWN = {
+    "train/loss": "loss",
+    "train/learning_rate": "rate",
+    "train/examples_per_second": "examples/s",
+    "train/skipped_steps": "skipped steps",
+}
 
 
 class MetricWriter:
@@ -61,6 +71,11 @@ class MetricWriter:
         tf.io.gfile.makedirs(output_dir)
         _drop_lines_after(self._path, first_step, evaluates_again)
         _drop_events_after(output_dir, first_step, evaluates_again)
+        self._samples_path = os.path.join(output_dir, SAMPLES)
+        last = first_step - 1 if evaluates_again else first_step
+        _drop_lines_after(self._samples_path, last)
+        self._num_steps = num_steps
+        self._first_line: tuple[int, float] | None = None  # Its step and time.
         self._events = tf.summary.create_file_writer(output_dir)
         if num_steps and sys.stderr.isatty():
             self._bar = tqdm.tqdm(
@@ -72,16 +87,58 @@ class MetricWriter:
         if not self._is_chief:
             return
         numbers = {name: float(value) for name, value in values.items()}
-        text = "  ".join(f"{k} {_short(v)}" for k, v in numbers.items())
         if self._bar:
-            self._bar.write(f"step {step}: {text}", file=sys.stderr)
+            self._bar.write(self._line(step, numbers), file=sys.stderr)
         else:
-            logging.info("step %d: %s", step, text)
+            logging.info("%s", self._line(step, numbers))
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps({"step": step, **numbers}) + "\n")
         with self._events.as_default():
             for name, value in numbers.items():
                 tf.summary.scalar(name, value, step=step)
+        self._events.flush()
+
+    def _line(self, step: int, numbers: Mapping[str, float]) -> str:
+        """Returns the line for the console; see metrics.jsonl for the rest."""
+        held_out = [
+            f"{name.removeprefix('eval/')} {_short(value)}"
+            for name, value in numbers.items()
+            if name.startswith("eval/")
+        ]
+        if held_out:
+            return f"step {step:,}, held out: {', '.join(held_out)}"
+        total = int(numbers.get("train/planned_steps", self._num_steps or 0))
+        parts = [f"step {step:,}" + (f" of {total:,}" if total else "")]
+        for name, label in _SHOWN.items():
+            if name in numbers:
+                parts.append(f"{label} {_short(numbers[name])}")
+        seconds = numbers.get("train/seconds_per_step")
+        if self._first_line is None:
+            self._first_line = (step, time.monotonic())
+        else:  # With the time of evaluations.
+            first, started = self._first_line
+            seconds = (time.monotonic() - started) / max(step - first, 1)
+        if seconds and total > step:
+            parts.append(f"{_duration(seconds * (total - step))} left")
+        return ", ".join(parts)
+
+    def write_samples(
+        self, step: int, samples: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Writes predictions of examples to TensorBoard and samples.jsonl.
+
+        Args:
+            step: of the model.
+            samples: JSON values; "text" is the Markdown for TensorBoard.
+        """
+        if not self._is_chief or not samples:
+            return
+        with tf.io.gfile.GFile(self._samples_path, "a") as file:
+            line = {"step": step, "samples": list(samples)}
+            file.write(json.dumps(line) + "\n")
+        with self._events.as_default():
+            text = "\n\n".join(sample["text"] for sample in samples)
+            tf.summary.text("eval/samples", text, step=step)
         self._events.flush()
 
     def progress(self, step: int) -> None:
@@ -97,11 +154,42 @@ class MetricWriter:
             self._events.close()
 
 
+def write_hyperparameters(
+    directory: str, values: Mapping[str, Any], metrics: Mapping[str, float]
+) -> None:
+    """Writes the settings and the metrics of a run for TensorBoard's HParams.
+
+    Args:
+        directory: of the run's other events.
+        values: the settings in which runs differ.
+        metrics: of the trained model.
+    """
+    from tensorboard.plugins.hparams import api  # Only grids need it.
+
+    with tf.summary.create_file_writer(directory).as_default():
+        api.hparams(dict(values))
+        for name, value in metrics.items():
+            tf.summary.scalar(f"result/{name}", value, step=0)
+
+
+def _duration(seconds: float) -> str:
+    """Returns a time in one unit: "40 seconds", "3 minutes", "2.5 hours"."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86400:.1f} days"
+
+
 def _short(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
-def _drop_lines_after(path: str, last: int, evaluates_again: bool) -> None:
+def _drop_lines_after(
+    path: str, last: int, evaluates_again: bool = False
+) -> None:
     if not tf.io.gfile.exists(path):
         return
     with tf.io.gfile.GFile(path) as file:

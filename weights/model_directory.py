@@ -8,6 +8,7 @@ vocab.txt, tokenizer_config.json    see tokenizer_files
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,18 +91,18 @@ def save(
         labels=labels,
         problem_type=problem_type,
     )
-    values = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
-    write(directory, model.config, values, settings)
+    file_system.make_folder(directory)
     if tokenizer is None:
         logging.warning(
             "%s has no vocab.txt: the vocabulary is not known; --vocab_file "
             "names it",
             directory,
         )
-        return
-    tokenizer_files.save(
-        tokenizer, directory, max_length=model.config.max_position_embeddings
-    )
+    else:
+        max_length = model.config.max_position_embeddings
+        tokenizer_files.save(tokenizer, directory, max_length=max_length)
+    values = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+    write(directory, model.config, values, settings)
 
 
 def architecture(model: keras.Model) -> str:
@@ -123,11 +124,13 @@ def write(
     values: Mapping[str, np.ndarray],
     settings: Settings,
 ) -> None:
-    """Writes the weights and both configs; `values` maps our paths to float32.
+    """Writes both configs and the weights; `values` maps our paths to float32.
 
-    The directory, on a disk or in a bucket, is made if it is missing.
+    The weights are the last file: where they are, all others are complete. The
+    directory, on a disk or in a bucket, is made if it is missing.
     """
     file_system.make_folder(directory)
+    write_configs(directory, config, settings)
     tensors = {}
     for path, value in values.items():
         row = weight_names.by_path(path)
@@ -141,9 +144,11 @@ def write(
     with file_system.replacing(weights, on_disk=True) as temporary:
         try:
             safetensors.numpy.save_file(tensors, temporary, metadata=metadata)
+            if not file_system.is_remote(directory):  # Else only we may read.
+                config_file = os.path.join(directory, CONFIG)
+                shutil.copymode(config_file, temporary)
         except safetensors.SafetensorError as error:  # A full disk, mostly.
             raise OSError(f"{directory}: {error}") from error
-    write_configs(directory, config, settings)
 
 
 def write_configs(

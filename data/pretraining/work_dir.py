@@ -150,6 +150,8 @@ def refuse_changes(path: str, before: dict, now: dict) -> None:
         if then != given:
             if name == "output_files":
                 change = "--output_file, --output_prefix or --num_shards"
+            elif name == "vocabulary":
+                change = "--vocab_file: other contents"
             elif isinstance(then or given, list):
                 change = f"--{name}: other files or other contents"
             else:

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from data.features import Features
-from jobs import assembly, finetuning, run_config
+from jobs import finetuning, run_config
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import TRAIN
 from weights import pretrained
@@ -28,8 +28,6 @@ def make_job(
       eval_batch_size: over all replicas.
     """
 
-    keeps_records = config.write_records and assembly.is_chief(strategy)
-
     @functools.cache
     def features(split: str) -> Features:
         return sentence_tasks.tokenize(
@@ -37,7 +35,7 @@ def make_job(
             split,
             start.tokenizer,
             max_seq_length=config.max_seq_length,
-            records_dir=config.output_dir if keeps_records else None,
+            records_dir=finetuning.records_dir(config, strategy),
         )
 
     def evaluate(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import sklearn.metrics
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from data import examples
@@ -18,7 +19,7 @@ from data.examples import Example
 from jobs import report, run_files
 from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
-from weights import task_files
+from weights import model_directory, task_files
 
 _PANELS = (
     report.Panel("Loss", ("train/loss", "eval/loss")),
@@ -29,6 +30,7 @@ _MAX_CLASSES_IN_TABLE = 30  # More would be an unreadable table of C * C cells.
 _MAX_CONFUSIONS = 50
 _MAX_ERRORS = 25
 _LENGTH_GROUPS = 5
+_NUM_BINS = 10  # Of probabilities.
 _MAX_TEXT_CHARACTERS = 400
 _MAX_POINTS = 2000
 
@@ -93,24 +95,39 @@ class OutputWriter:
         """Creates a writer into the directory of `files`."""
         self._files = files
         self._task = task
+        has_names = task.kind not in (
+            examples.MULTIPLE_CHOICE,
+            examples.REGRESSION,
+        )
+        self._labels = list(task.labels) if has_names else None
+
+    def write_model(self, model: Any, directory: str) -> None:
+        """Writes a model directory."""
+        if self._files.is_chief:
+            model_directory.save(
+                model,
+                directory,
+                self._files.tokenizer,
+                labels=self._labels,
+                problem_type=task_files.PROBLEM_TYPES[self._task.kind],
+            )
 
     def save_model(self, model: Any) -> None:
-        """Writes the model directory and begins its model card."""
+        """Writes the model into output_dir, and begins its model card."""
         task = self._task
-        labels = list(task.labels)
-        if task.kind in (examples.MULTIPLE_CHOICE, examples.REGRESSION):
-            labels = None
-        weights = self._files.save_model(
-            model,
-            labels=labels,
-            problem_type=task_files.PROBLEM_TYPES[task.kind],
-        )
+        self.write_model(model, self._files.output_dir)
+        weights = self._files.new_weights(model)
         if weights is None:
             return
+        is_choice = task.kind == examples.MULTIPLE_CHOICE
         self._files.begin_card(
             f"BERT for the task {task.name}",
             data={TRAIN: task.describe(TRAIN)},
-            labels=labels,
+            pipeline_tag="multiple-choice"
+            if is_choice
+            else "text-classification",
+            datasets=_on_the_hub(task.name),
+            labels=self._labels,
             weights=weights,
         )
         best = self._files.results.best
@@ -123,20 +140,43 @@ class OutputWriter:
         """Writes eval_results.txt, the model card's metrics, report.html."""
         if not self._files.is_chief:
             return
+        task = self._task
+        sets = [task.read(split) for split in task.dev_splits]
+        run_files.keep_other_sets(
+            self._files.output_dir,
+            (run_files.TEXT, run_files.JSON, "report.html"),
+            name=run_files.set_name([sets[0].path]),
+            digest=" ".join(texts.digest for texts in sets),
+        )
         values = run_files.eval_results(found.values, step)
         run_files.write_eval_results(self._files.output_dir, values)
         self._add_dev_scores(values)
+        metrics = {name: found.values[name] for name in task.metrics}
         self._files.report(
-            f"Task {self._task.name}",
+            f"Task {task.name}",
             values=values,
             panels=_PANELS,
             sections=sections(found),
+            facts={**metrics, "examples": len(sets[0]), "step": step},
         )
 
     def _add_dev_scores(self, values: Mapping[str, float]) -> None:
         task = self._task
+        name = run_files.set_name([task.read(task.dev_splits[0]).path])
         data = {split: task.describe(split) for split in task.dev_splits}
-        self._files.add_scores(DEV, data=data, metrics=values)
+        self._files.add_scores(DEV, data=data, metrics=values, set_name=name)
+
+
+def _on_the_hub(name: str) -> list[str]:
+    """Returns the Hub's name of a task's data, if it is there."""
+    if name in sentence_tasks.TASKS and sentence_tasks.TASKS[name].submission:
+        return ["nyu-mll/glue"]
+    others = {
+        "xnli": "facebook/xnli",
+        "swag": "allenai/swag",
+        "boolq": "google/boolq",
+    }
+    return [others[name]] if name in others else []
 
 
 def sections(evaluated: Evaluation) -> list[report.Section]:
@@ -147,11 +187,56 @@ def sections(evaluated: Evaluation) -> list[report.Section]:
         examples.MULTI_LABEL: _by_label,
         examples.REGRESSION: _true_and_predicted,
     }[evaluated.task.kind]
+    calibration = []
+    if evaluated.task.kind != examples.REGRESSION:
+        calibration = [report.Section("Calibration", _calibration(evaluated))]
     return [
         overview(evaluated),
+        *calibration,
         report.Section("By length", _by_length(evaluated)),
         report.Section("Worst mistakes", _worst_mistakes(evaluated)),
     ]
+
+
+def _calibration(evaluated: Evaluation) -> Markup:
+    """Compares probabilities of decisions with how many are correct.
+
+    A decision is the predicted class of an example; of a multi-label task, it
+    is whether an example has a label.
+    """
+    kind = evaluated.task.kind
+    probabilities = objective.probabilities(kind, evaluated.logits)
+    decisions = objective.decisions(kind, evaluated.logits)
+    if kind == examples.MULTI_LABEL:
+        confidence = np.maximum(probabilities, 1 - probabilities).ravel()
+        is_right = (decisions == evaluated.label_ids).ravel()
+    else:
+        confidence = probabilities.max(axis=1)
+        is_right = decisions == evaluated.label_ids[:, 0]
+    bins = np.minimum((confidence * _NUM_BINS).astype(int), _NUM_BINS - 1)
+    rows, points, error = [], [], 0.0
+    for number in np.unique(bins):
+        chosen = bins == number
+        mean, correct = confidence[chosen].mean(), is_right[chosen].mean()
+        error += chosen.mean() * abs(mean - correct)
+        low, high = number / _NUM_BINS, (number + 1) / _NUM_BINS
+        span = f"{low:.1f} - {high:.1f}"
+        rows.append(
+            [span, int(chosen.sum()), mean, report.heat(correct, correct)]
+        )
+        points.append((mean, correct))
+    with report.style():
+        figure = Figure(figsize=(4.6, 3.4), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], linestyle=":", color="gray")
+        axes.plot(*zip(*points, strict=True), marker="o")
+        axes.set_xlabel("mean probability of the decision")
+        axes.set_ylabel("correct")
+        axes.grid(alpha=0.25)
+        drawn = report.charts([report.svg(figure)])
+    header = ["probability", "decisions", "mean probability", "correct"]
+    note = "<p>Expected calibration error: {:.4f}.</p>"
+    return Markup(note).format(error) + drawn + report.table(header, rows)
 
 
 def _confusions(evaluated: Evaluation) -> report.Section:
@@ -163,12 +248,8 @@ def _confusions(evaluated: Evaluation) -> report.Section:
         matrix = sklearn.metrics.confusion_matrix(
             truth, predicted, labels=range(len(labels))
         )
-        header = ["true label", *(f"predicted {label}" for label in labels)]
-        rows = [
-            [label, *map(int, row)]
-            for label, row in zip(labels, matrix, strict=True)
-        ]
-        return report.Section("Confusions", report.table(header, rows))
+        shown = report.heat_map("true label", labels, matrix.tolist())
+        return report.Section("Confusions", shown)
     is_wrong = truth != predicted
     pairs = zip(truth[is_wrong], predicted[is_wrong], strict=True)
     header = ["true label", "predicted", "examples"]
@@ -198,19 +279,21 @@ def _by_label(evaluated: Evaluation) -> report.Section:
 
 def _true_and_predicted(evaluated: Evaluation) -> report.Section:
     """Plots predicted over true values of up to _MAX_POINTS examples."""
-    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
-    axes = figure.subplots()
     truth = evaluated.label_ids[:, 0]
     shown = slice(None, None, -(-len(truth) // _MAX_POINTS))
-    axes.scatter(truth[shown], evaluated.logits[shown, 0], s=6, alpha=0.4)
-    axes.axline((float(truth.mean()),) * 2, slope=1, color="gray", linewidth=1)
-    axes.set_xlabel("true value", fontsize=9)
-    axes.set_ylabel("predicted", fontsize=9)
-    axes.grid(alpha=0.3)
-    return report.Section("True and predicted", report.svg(figure))
+    with report.style():
+        figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+        axes = figure.subplots()
+        axes.scatter(truth[shown], evaluated.logits[shown, 0], s=6, alpha=0.4)
+        axes.axline((float(truth.mean()),) * 2, slope=1, color="gray")
+        axes.set_xlabel("true value")
+        axes.set_ylabel("predicted")
+        axes.grid(alpha=0.25)
+        drawn = report.charts([report.svg(figure)])
+    return report.Section("True and predicted", drawn)
 
 
-def _by_length(evaluated: Evaluation) -> str:
+def _by_length(evaluated: Evaluation) -> Markup:
     """Returns the metrics of equally large groups of similar length."""
     task = evaluated.task
     order = np.argsort(evaluated.lengths, kind="stable")
@@ -230,7 +313,7 @@ def _by_length(evaluated: Evaluation) -> str:
     return report.table(header, rows)
 
 
-def _worst_mistakes(evaluated: Evaluation) -> str:
+def _worst_mistakes(evaluated: Evaluation) -> Markup:
     """Returns the wrong predictions with the largest losses."""
     task, logits = evaluated.task, evaluated.logits
     losses = objective.example_losses(task.kind, logits, evaluated.label_ids)
@@ -244,21 +327,21 @@ def _worst_mistakes(evaluated: Evaluation) -> str:
     order = np.argsort(-losses, kind="stable")
     worst = order[is_wrong[order]][:_MAX_ERRORS]
     if not len(worst):
-        return "<p>None.</p>"
+        return Markup("<p>None.</p>")
     numbers = set(worst.tolist())
     shown = {i: x for i, x in enumerate(evaluated.texts) if i in numbers}
     names = objective.label_names(task.kind, task.labels, logits[worst])
     rows = [
         [
             shown[i].where.rpartition("/")[2],
-            _shown_text(shown[i]),
             str(shown[i].label),
             name,
             float(losses[i]),
+            _shown_text(shown[i]),
         ]
         for i, name in zip(worst.tolist(), names, strict=True)
     ]
-    header = ["line", "text", "true label", "predicted", "loss"]
+    header = ["line", "true label", "predicted", "loss", "text"]
     return report.table(header, rows)
 
 

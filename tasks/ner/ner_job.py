@@ -57,7 +57,7 @@ def open_job(
             split,
             start.tokenizer,
             options.windows,
-            records_dir=config.output_dir if config.write_records else None,
+            records_dir=finetuning.records_dir(config, strategy),
         )
         if has_crf and split == TRAIN:
             sentences = data.split(split).sentences

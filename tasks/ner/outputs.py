@@ -11,7 +11,6 @@ news.txt becomes predictions_test_news.txt.
 """
 
 import dataclasses
-import html
 import json
 import os
 from collections import Counter
@@ -20,12 +19,14 @@ from typing import Any
 
 import numpy as np
 from absl import logging
+from markupsafe import Markup
 
 from data import text_lines
 from foundation import file_system
 from jobs import report, run_files, streaming
 from modeling import crf
 from tasks.ner import conll, conlleval, ner_data, tagging
+from weights import model_directory
 
 SCORES = "scores_{}.txt"
 PREDICTIONS = "predictions_{}.txt"
@@ -37,11 +38,10 @@ _PANELS = (
 )
 _NUM_WORST = 25  # Sentences.
 _NUM_GROUPS = 5  # Of sentences by their length.
-_OUTSIDE = "\n"  # The type of words outside of entities: no file contains it.
-_SPAN = (
-    '<span style="background:hsl({},70%,85%);padding:0 .2em">{}<sub>{}</sub>'
-    "</span>"
-)
+_MAX_TYPES = 30  # In the table of confusions.
+# The types of words outside of entities, and of those that the table of
+# confusions does not list: no file contains them.
+_OUTSIDE, _OTHER = "\n", "\r"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,15 +163,24 @@ class OutputWriter:
         self._data = data
         self._has_card = False
 
-    def save_model(self, model: Any) -> None:
-        """Writes the model directory into output_dir, and begins its card."""
+    def write_model(self, model: Any, directory: str) -> None:
+        """Writes a model directory with the files of its task."""
+        if not self._files.is_chief:
+            return
         labels = list(self._data.labels)
-        if self._files.is_chief:
-            tagging.save_crf(model, labels, self._files.output_dir)
-            ner_data.save_true_case(self._files.output_dir, self._data)
+        file_system.make_folder(directory)
+        tagging.save_crf(model, labels, directory)
+        ner_data.save_true_case(directory, self._data)
         if isinstance(model, crf.CrfTaggingModel):
             model = model.tagger
-        weights = self._files.save_model(model, labels=labels)
+        model_directory.save(
+            model, directory, self._files.tokenizer, labels=labels
+        )
+
+    def save_model(self, model: Any) -> None:
+        """Writes the model into output_dir, and begins its card."""
+        self.write_model(model, self._files.output_dir)
+        weights = self._files.new_weights(model)
         self._has_card = True
         if weights is None:
             return
@@ -196,6 +205,12 @@ class OutputWriter:
             values=values,
             panels=_PANELS,
             sections=sections(evaluation),
+            facts={
+                name: values[f"eval_{name}"]
+                for name in ("f1", "accuracy")
+                if f"eval_{name}" in values
+            }
+            | {"sentences": len(evaluation.sentences), "step": step},
         )
 
     def write_test(self, evaluation: Evaluation) -> None:
@@ -274,13 +289,19 @@ class OutputWriter:
         self._files.begin_card(
             "BERT that tags words",
             data={ner_data.TRAIN: self._describe(ner_data.TRAIN)},
+            pipeline_tag="token-classification",
             labels=self._data.labels,
             weights=weights,
         )
 
     def _add_scores(self, name: str, values: Mapping[str, float]) -> None:
-        data = {name: self._describe(name)}
-        self._files.add_scores(name, data=data, metrics=values)
+        path = self._data.summary(name).path
+        self._files.add_scores(
+            name,
+            data={name: self._describe(name)},
+            metrics=values,
+            set_name=run_files.set_name([path]),
+        )
 
     def _describe(self, name: str) -> str:
         found = self._data.summary(name)
@@ -297,7 +318,11 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
         header = "type true predicted correct precision recall F1".split()
         scores = _score_some(evaluation, range(len(evaluation.sentences)))
         rows = [
-            [kind, s.true, s.found, s.correct, s.precision, s.recall, s.f1]
+            [
+                kind,
+                *(s.true, s.found, s.correct),
+                *(report.heat(x, x) for x in (s.precision, s.recall, s.f1)),
+            ]
             for kind, s in [*scores.by_type.items(), ("all", scores.total)]
         ]
         found.insert(0, report.Section("By type", report.table(header, rows)))
@@ -305,7 +330,7 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
     return [*found, report.Section("Worst sentences", _worst(evaluation))]
 
 
-def _by_length(evaluation: Evaluation) -> str:
+def _by_length(evaluation: Evaluation) -> Markup:
     """Returns the scores of groups of sentences of similar length."""
     lengths = np.diff(evaluation.sentences.row_splits)
     order = np.argsort(lengths, kind="stable")
@@ -328,21 +353,31 @@ def _score_some(
     return conlleval.score(*([side[i] for i in numbers] for side in sides))
 
 
-def _confusions(evaluation: Evaluation) -> str:
+def _confusions(evaluation: Evaluation) -> Markup:
+    """Returns the counts of words by true and predicted type.
+
+    Of many types, those with the most words have a row of their own.
+    """
     true = evaluation.types(evaluation.sentences.tags)
     found = evaluation.types(evaluation.predicted)
     counts = Counter(zip(true, found, strict=True))
-    kinds = sorted({*true, *found})
+    words = Counter([*true, *found])
+    kinds = sorted(kind for kind, _ in words.most_common(_MAX_TYPES))
     names = ["none" if kind == _OUTSIDE else kind for kind in kinds]
-    header = ["true type", *(f"predicted {name}" for name in names)]
-    rows = [
-        [name, *(counts[a, b] for b in kinds)]
-        for name, a in zip(names, kinds, strict=True)
-    ]
-    return report.table(header, rows)
+    if len(words) > len(kinds):
+        names.append(f"{len(words) - len(kinds)} other types")
+        kept = {*kinds}
+        kinds.append(_OTHER)
+        merged: Counter = Counter()
+        for pair, count in counts.items():
+            row, column = (x if x in kept else _OTHER for x in pair)
+            merged[row, column] += count
+        counts = merged
+    rows = [[counts[a, b] for b in kinds] for a in kinds]
+    return report.heat_map("true type", names, rows)
 
 
-def _worst(evaluation: Evaluation) -> str:
+def _worst(evaluation: Evaluation) -> Markup:
     """Returns the sentences with the highest loss and a wrong tag."""
     sentences = evaluation.sentences
     starts = sentences.row_splits[:-1]
@@ -351,30 +386,35 @@ def _worst(evaluation: Evaluation) -> str:
     wrong = np.add.reduceat(is_wrong, starts)
     order = np.argsort(-losses, kind="stable")
     worst = order[wrong[order] > 0][:_NUM_WORST]
-    if not len(worst):
-        return "<p>None.</p>"
     true, found = sentences.tags, evaluation.predicted
     kinds = {*evaluation.types(true), *evaluation.types(found)} - {_OUTSIDE}
     hues = {k: i * 360 // len(kinds) for i, k in enumerate(sorted(kinds))}
-    parts = ["<dl>"]
+    shown = []
     for i in worst.tolist():
         words = slice(*sentences.row_splits[i : i + 2])
         where = os.path.basename(sentences.where(words.start))
-        parts.append(
-            f"<dt>{html.escape(where)}, loss {losses[i]:.3g}</dt>"
-            f"<dd>true: {_colored(evaluation, true, words, hues)}<br>"
-            f"predicted: {_colored(evaluation, found, words, hues)}</dd>"
+        shown.append(
+            [
+                _colored("true: ", evaluation, true, words, hues),
+                _colored("predicted: ", evaluation, found, words, hues),
+                Markup('<span class="soft">{}, loss {:.3g}</span>').format(
+                    where, losses[i]
+                ),
+            ]
         )
-    return "".join([*parts, "</dl>"])
+    return report.items(shown)
 
 
-def _colored(evaluation: Evaluation, tags, words: slice, hues) -> str:
-    text, tags = evaluation.sentences.words[words], tags[words]
-    found = conll.spans(tags, is_plain=evaluation.is_plain)
-    parts = [html.escape(word) for word in text]
-    for span in reversed(found):
-        inside = " ".join(parts[span.start : span.end])
-        name = html.escape(span.type)
-        colored = _SPAN.format(hues[span.type], inside, name)
-        parts[span.start : span.end] = [colored]
-    return " ".join(parts)
+def _colored(
+    title: str, evaluation: Evaluation, tags, words: slice, hues
+) -> Markup:
+    """Returns the words of a sentence, with the spans of their tags marked."""
+    text = evaluation.sentences.words[words]
+    starts = np.cumsum([0, *(len(word) + 1 for word in text)])
+    spans = [
+        report.Span(
+            int(starts[x.start]), int(starts[x.end]) - 1, hues[x.type], x.type
+        )
+        for x in conll.spans(tags[words], is_plain=evaluation.is_plain)
+    ]
+    return Markup(title) + report.highlight(" ".join(text), spans)

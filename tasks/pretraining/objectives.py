@@ -112,11 +112,7 @@ class PretrainingTask:
           Two dicts of `losses.Weighted`.
         """
         targets = self._targets(features)
-        outputs = model(
-            self._inputs(features),
-            dropout_seed=dropout_seed,
-            packed=_is_packed(features),
-        )
+        outputs = self.outputs(model, features, dropout_seed)
         logits = outputs.masked_lm_logits
         terms = {
             "masked_lm_loss": losses.masked_lm(
@@ -139,6 +135,16 @@ class PretrainingTask:
                 logits, labels, weights
             )
         return terms, metrics
+
+    def outputs(
+        self, model: Any, features: dict, dropout_seed: Any = None
+    ) -> Any:
+        """Returns the outputs of the model; arguments as for `forward`."""
+        return model(
+            self._inputs(features),
+            dropout_seed=dropout_seed,
+            packed=_is_packed(features),
+        )
 
     def _inputs(self, features: dict) -> dict:
         names = ["input_ids", "input_mask", "segment_ids"]

@@ -4,33 +4,29 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from data.tokenization import wordpiece
-from jobs import assembly, report, run_config, run_files
+from data.tokenization import vocabulary, wordpiece
+from foundation import config_flags
+from jobs import assembly, model_card, run_config, run_files
 from modeling import models
 from modeling.config import BertConfig
-from tasks.pretraining import objectives, pretraining_data
+from tasks.pretraining import (
+    objectives,
+    pretraining_data,
+    pretraining_report,
+)
 from training import inference, loop
+from training import strategy as strategies
 from weights import model_directory, pretrained
 
+_HELD_OUT = "held out"
 # A run may be continued with more phases: these settings list them.
 _SETTINGS_BY_PHASE = ("phases", "input_file", "input_file contents")
-_PANELS = (
-    report.Panel("Loss", ("train/loss", "eval/loss")),
-    report.Panel(
-        "Masked-LM accuracy",
-        ("train/masked_lm_accuracy", "eval/masked_lm_accuracy"),
-    ),
-    report.Panel(
-        "Next-sentence accuracy",
-        ("train/next_sentence_accuracy", "eval/next_sentence_accuracy"),
-    ),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +82,9 @@ class PretrainingJob:
             options=assembly.loop_options(
                 config,
                 num_steps,
-                selection=loop.Selection(every=eval_every_steps),
+                selection=loop.Selection(
+                    every=eval_every_steps, export=self._write_model
+                ),
                 settings=settings,
             ),
             warm_start=self._warm_start,
@@ -94,9 +92,14 @@ class PretrainingJob:
                 assembly.write_run_config, config, self.strategy
             ),
         )
+        self._write_model(config.output_dir)
         if assembly.is_chief(self.strategy):
-            model_directory.save(self.model, config.output_dir, self.tokenizer)
-            write_report(config.output_dir, dataclasses.asdict(config))
+            self._begin_card()
+            self._write_report(num_steps)
+
+    def _write_model(self, directory: str) -> None:
+        if assembly.is_chief(self.strategy):
+            model_directory.save(self.model, directory, self.tokenizer)
 
     def evaluate(self) -> None:
         """Evaluates the trained model, else --init_checkpoint's weights.
@@ -112,15 +115,110 @@ class PretrainingJob:
         if step is None:
             pretrained.require_weights(self.config.init_checkpoint)
             self._warm_start()
+        held_out = self.phases[-1].held_out
         values = self._evaluate(self.phases[-1])
         if assembly.is_chief(self.strategy):
             values["global_step"] = step or 0
+            run_files.keep_other_sets(
+                output_dir,
+                (run_files.TEXT, run_files.JSON),
+                name=run_files.set_name(held_out.paths[:1]),
+                digest=f"{held_out.fingerprint} {held_out.contents}",
+            )
             run_files.write_eval_results(output_dir, values)
+            data = {_HELD_OUT: _described(held_out)}
+            if step is not None:
+                model_card.add_scores(
+                    output_dir, _HELD_OUT, data=data, metrics=values
+                )
 
     def _warm_start(self) -> None:
         pretrained.assign(
             self.model, self.config.init_checkpoint, tokenizer=self.tokenizer
         )
+
+    def _begin_card(self) -> None:
+        """Writes the card of new weights."""
+        digest = run_files.weights_digest(self.model)
+        output_dir = self.config.output_dir
+        if digest == model_card.weights_of(output_dir):
+            return
+        is_causal = self.task.objective == "left_to_right"
+        model_card.begin(
+            output_dir,
+            "BERT, pre-trained",
+            data={
+                f"training, length {x.lengths.max_seq_length}": _described(
+                    x.train
+                )
+                for x in self.phases
+            },
+            flags=config_flags.given(self.config),
+            seconds=loop.training_seconds(output_dir),
+            pipeline_tag="text-generation" if is_causal else "fill-mask",
+            weights=digest,
+        )
+
+    def _write_report(self, num_steps: int) -> None:
+        config, last = self.config, self.phases[-1]
+        data, sections = [], []
+        for phase in self.phases:
+            read = phase.num_steps * self.train_batch_size
+            for name, records in (
+                ("training", phase.train),
+                ("held out", phase.held_out),
+            ):
+                total = sum(records.counts)
+                passes = read / total if name == "training" else ""
+                length = phase.lengths.max_seq_length
+                shards = len(records.paths)
+                data.append([name, length, shards, total, passes])
+        if self._shows_predictions:
+            predictions = self._predictor(
+                last.held_out, self.eval_batch_size, self.max_eval_steps
+            )
+            sections = pretraining_report.accuracy(
+                predictions, last.train, self._words
+            )
+        given = config_flags.given(config)
+        flags = dataclasses.asdict(config)
+        pretraining_report.write(
+            config.output_dir,
+            given=given,
+            others={k: v for k, v in flags.items() if k not in given},
+            facts={
+                "parameters": self.model.count_params(),
+                "steps": num_steps,
+                "records": sum(sum(x.train.counts) for x in self.phases),
+                "hours": loop.training_seconds(config.output_dir) / 3600,
+            },
+            data=data,
+            sections=sections,
+        )
+
+    @property
+    def _words(self) -> vocabulary.Vocabulary | None:
+        return self.tokenizer.vocabulary if self.tokenizer else None
+
+    @property
+    def _shows_predictions(self) -> bool:
+        """Whether masks are filled for the report: not on several machines."""
+        return (
+            self.task.objective != "left_to_right"
+            and not strategies.is_multi_worker(self.strategy)
+            and "TPU" not in type(self.strategy).__name__
+        )
+
+    @functools.cached_property
+    def _predictor(self) -> pretraining_report.Predictor:
+        return pretraining_report.Predictor(self.task, self.model)
+
+    def _samples(self, phase: pretraining_data.Phase) -> list[dict[str, Any]]:
+        if self._words is None or not self._shows_predictions:
+            return []
+        batch_size = pretraining_report.NUM_SAMPLES
+        predictions = self._predictor(phase.held_out, batch_size, 1)
+        return pretraining_report.samples(predictions, self._words)
 
     def _phase(
         self, phase: pretraining_data.Phase, peak_tflops: float | None
@@ -142,6 +240,7 @@ class PretrainingJob:
                 ),
                 peak_tflops=peak_tflops,
             ),
+            samples=functools.partial(self._samples, phase),
         )
 
     @functools.cached_property
@@ -162,6 +261,14 @@ class PretrainingJob:
         # The exponential of a larger loss would overflow.
         perplexity = math.exp(min(values["masked_lm_loss"], 700.0))
         return {**values, "masked_lm_perplexity": perplexity}
+
+
+def _described(records: pretraining_data.ShardSet) -> str:
+    folder = os.path.basename(os.path.dirname(records.paths[0]))
+    return (
+        f"{sum(records.counts):,} records in {len(records.paths)} shards of "
+        f"{folder}, contents {records.contents}"
+    )
 
 
 def make_model(
@@ -194,27 +301,3 @@ def check_warmup(
             num_warmup_steps,
             num_steps,
         )
-
-
-def write_report(output_dir: str, settings: Mapping[str, Any]) -> None:
-    """Writes report.html from the run's metrics.jsonl and its flags."""
-    lines = report.read_metrics(os.path.join(output_dir, "metrics.jsonl"))
-    sections = [
-        report.Section("Learning curves", report.curves(lines, _PANELS))
-    ]
-    held_out = [line for line in lines if "eval/loss" in line]
-    if held_out:
-        names = sorted({name for line in held_out for name in line} - {"step"})
-        rows = [
-            [line["step"], *(line.get(name, "") for name in names)]
-            for line in held_out
-        ]
-        header = ["step", *(name.removeprefix("eval/") for name in names)]
-        sections.append(report.Section("Held out", report.table(header, rows)))
-    flags = [[name, value] for name, value in settings.items()]
-    sections.append(
-        report.Section("Flags", report.table(["flag", "value"], flags))
-    )
-    report.write(
-        os.path.join(output_dir, "report.html"), "Pre-training", sections
-    )

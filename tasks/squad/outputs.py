@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
+from markupsafe import Markup
 
 from foundation import file_system
-from jobs import model_card, report, run_files, streaming
+from jobs import report, run_files, streaming
 from tasks.squad import blocks, dataset, metrics, windowing
 from tasks.squad.decoding import Answer, AnswerList
 from weights import model_directory, task_files, tokenizer_files
@@ -50,7 +51,8 @@ _TYPES = re.compile(
 _ANSWER_WORDS = (1, 2, 3, 5, 10)  # The longest answers of each group.
 _NUM_GROUPS = 5  # Of paragraphs by their length.
 _NUM_MISTAKES = 25
-_CONTEXT = 80  # Characters shown on each side of an answer.
+_NUM_PARAGRAPHS = 8  # Of which the report shows a question.
+_CONTEXT = 250  # Characters shown on each side of an answer.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,6 +220,13 @@ class OutputWriter:
         self._with_negative = with_negative
         self._threshold = threshold
 
+    def write_model(self, model: Any, directory: str) -> None:
+        """Writes a model directory with the settings of its task."""
+        if self._files.is_chief:
+            file_system.make_folder(directory)
+            self._store(self._threshold, directory)
+            model_directory.save(model, directory, self._files.tokenizer)
+
     def save_model(self, model: Any) -> None:
         """Writes the model directory into output_dir.
 
@@ -227,15 +236,25 @@ class OutputWriter:
         if not self._files.is_chief:
             return
         output_dir = self._files.output_dir
-        weights = self._files.save_model(model)
-        if weights is None and task_files.read_settings(output_dir) is not None:
+        weights = self._files.new_weights(model)
+        has_settings = task_files.read_settings(output_dir) is not None
+        if weights is None and has_settings:
+            model_directory.save(model, output_dir, self._files.tokenizer)
             logging.info("%s: model and threshold are unchanged", output_dir)
             return
-        self._store(self._threshold)
+        self.write_model(model, output_dir)
         if weights is None:
             return
         data = {"train": self._trained_on.description}
-        self._files.begin_card(_TITLE, data=data, weights=weights)
+        name = "squad_v2" if self._with_negative else "squad"
+        is_squad = f"{'v2' if self._with_negative else 'v1'}." in data["train"]
+        self._files.begin_card(
+            _TITLE,
+            data=data,
+            pipeline_tag="question-answering",
+            datasets=[f"rajpurkar/{name}"] if is_squad else (),
+            weights=weights,
+        )
         best = self._files.results.best
         if best["values"]:  # The runs of a grid are evaluated before.
             values = _named(best["values"]) | {"global_step": best["step"]}
@@ -250,7 +269,7 @@ class OutputWriter:
             return
         stored = task_files.read_settings(self._files.output_dir)
         if stored is not None and stored.version_2_with_negative:
-            self._store(evaluation.threshold)
+            self._store(evaluation.threshold, self._files.output_dir)
 
     def write(
         self,
@@ -293,34 +312,30 @@ class OutputWriter:
         if step is not None:
             values["global_step"] = step
         run_files.write_eval_results(output_dir, values)
-        self._add_scores(set_name, evaluation.question_set, values)
+        data = {"dev": evaluation.question_set.description}
+        self._files.add_scores(
+            "dev", data=data, metrics=values, set_name=set_name
+        )
+        exact = values.get("eval_exact_match", values.get("eval_exact"))
         self._files.report(
             _TITLE,
             values=values,
             panels=_PANELS,
-            sections=_sections(analyze(evaluation)),
+            sections=sections(evaluation),
+            facts={
+                "exact match, %": exact,
+                "F1, %": values["eval_f1"],
+                "questions": len(evaluation.question_set.questions),
+            },
         )
-
-    def _add_scores(
-        self,
-        set_name: str,
-        question_set: dataset.QuestionSet,
-        values: Mapping[str, float],
-    ) -> None:
-        """Adds scores to the model card, beside those of another set."""
-        described = question_set.description
-        dev = model_card.data_of(self._files.output_dir, "dev")
-        if dev in (None, described):
-            name, metrics = "dev", values
-        else:
-            name = f"predicted {set_name}"
-            metrics = {f"{set_name}_{key}": x for key, x in values.items()}
-        self._files.add_scores(name, data={name: described}, metrics=metrics)
 
     def _write_for_ensembles(self, evaluation: Evaluation) -> None:
         """Writes settings and tokenizer beside predictions without a model."""
         is_found = evaluation.threshold_found
-        self._store(evaluation.threshold if is_found else self._threshold)
+        self._store(
+            evaluation.threshold if is_found else self._threshold,
+            self._files.output_dir,
+        )
         tokenizer = self._files.tokenizer
         if tokenizer is not None:
             tokenizer_files.save(
@@ -329,12 +344,12 @@ class OutputWriter:
                 max_length=self._files.settings["max_seq_length"],
             )
 
-    def _store(self, threshold: float | None) -> None:
+    def _store(self, threshold: float | None, directory: str) -> None:
         settings = task_files.SquadSettings(
             version_2_with_negative=self._with_negative,
             null_score_diff_threshold=threshold,
         )
-        task_files.write_settings(self._files.output_dir, settings)
+        task_files.write_settings(directory, settings)
 
 
 def _named(values: Mapping[str, float]) -> dict[str, float]:
@@ -393,9 +408,7 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
     words = [len(dataset.words(text)) for text in contexts]
     mistakes = []
     for question, score in zip(questions, scores, strict=True):
-        answers = evaluation.answers[question.id]
-        text = answers.text(evaluation.threshold)
-        entry = next((e for e in answers.entries if e.text == text), None)
+        entry = _predicted(evaluation, question)
         if score.f1 < 1 and entry is not None:
             mistakes.append((score.f1, -entry.probability, question, entry))
     mistakes.sort(key=lambda row: row[:2])
@@ -488,31 +501,90 @@ def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
     )
 
 
-def _sections(analysis: ErrorAnalysis) -> list[report.Section]:
-    """Returns the error analysis as sections of report.html."""
+def _predicted(
+    evaluation: Evaluation, question: dataset.Question
+) -> Answer | None:
+    """Returns the predicted answer; None if it is not among the listed."""
+    answers = evaluation.answers[question.id]
+    text = answers.text(evaluation.threshold)
+    return next((e for e in answers.entries if e.text == text), None)
+
+
+def sections(evaluation: Evaluation) -> list[report.Section]:
+    """Returns the answers and the error analysis for report.html."""
+    analysis = analyze(evaluation)
     header = ["group", "questions", "exact match", "F1"]
-    sections = [
-        report.Section(title, report.table(header, groups))
+    found = [
+        report.Section(
+            title,
+            report.table(
+                header,
+                [
+                    [
+                        group.name,
+                        group.count,
+                        report.heat(group.exact, group.exact / 100),
+                        report.heat(group.f1, group.f1 / 100),
+                    ]
+                    for group in groups
+                ],
+            ),
+        )
         for title, groups in analysis.groups.items()
     ]
-    rows = []
-    for question, correct, predicted, f1, (
-        before,
-        answer,
-        after,
-    ) in analysis.mistakes:
-        rows.append(
-            [
-                question.id,
-                question.text,
-                " | ".join(correct) or "-",
-                predicted.text or "-",
-                predicted.probability,
-                f1,
-                f"{before}[{answer}]{after}" if answer else before + after,
-            ]
-        )
-    header = ["id", "question", "correct", "predicted", "probability", "F1"]
-    table = report.table([*header, "in the text"], rows)
-    body = table if rows else "<p>None.</p>"
-    return [*sections, report.Section("Worst mistakes", body)]
+    mistakes = report.items(map(_shown, analysis.mistakes))
+    return [
+        *found,
+        report.Section("Answers", report.items(map(_shown, _some(evaluation)))),
+        report.Section("Worst mistakes", mistakes),
+    ]
+
+
+def _some(evaluation: Evaluation) -> list[Mistake]:
+    """Returns questions about paragraphs spread over the set, right or wrong.
+
+    They have the form of mistakes, for `_shown`.
+    """
+    question_set = evaluation.question_set
+    first = {}
+    for question in question_set.questions:
+        first.setdefault(question.paragraph, question)
+    every = max(1, len(first) // _NUM_PARAGRAPHS)
+    found = []
+    for question in list(first.values())[::every][:_NUM_PARAGRAPHS]:
+        entry = _predicted(evaluation, question)
+        if entry is not None:
+            correct = metrics.correct_answers(question_set, question)
+            score = metrics.score_all(
+                dataclasses.replace(question_set, questions=[question]),
+                evaluation.predictions,
+            )[0]
+            text = question_set.contexts[question.paragraph]
+            shown = excerpt(text, entry.span, _CONTEXT)
+            found.append(Mistake(question, correct, entry, score.f1, shown))
+    return found
+
+
+def _shown(answered: Mistake) -> list[Markup | str]:
+    """Returns the paragraphs that show a question with its answers."""
+    before, answer, after = answered.excerpt
+    text = before + answer + after
+    spans = []
+    if answer:
+        kind = "good" if answered.f1 == 1 else "bad"
+        end = len(before) + len(answer)
+        spans.append(report.Span(len(before), end, kind))
+    for correct in answered.correct:
+        start = text.find(correct)
+        span = report.Span(start, start + len(correct), label="correct")
+        if correct and start >= 0 and not any(map(span.overlaps, spans)):
+            spans.append(span)
+    correct = " | ".join(answered.correct) or "no answer"
+    return [
+        Markup("<b>{}</b>").format(answered.question.text),
+        report.highlight(text, spans),
+        f"predicted: {answered.predicted.text or 'no answer'}, probability "
+        f"{answered.predicted.probability:.2f}; F1 {100 * answered.f1:.0f} %; "
+        f"correct: {correct}",
+        Markup('<span class="soft">{}</span>').format(answered.question.id),
+    ]

@@ -196,7 +196,7 @@ def open_job(
             data.train,
             start.tokenizer,
             data.sizes,
-            records_dir=config.output_dir if config.write_records else None,
+            records_dir=finetuning.records_dir(config, strategy),
             list_all=data.list_all,
         )
 

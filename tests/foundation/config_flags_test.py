@@ -277,6 +277,47 @@ def test_help_shows_the_choices_and_no_missing_default(capsys):
     assert "  --init_checkpoint: Warm start." in lines
 
 
+def test_help_begins_with_the_flags_of_the_examples(capsys, monkeypatch):
+    """The others follow by the class that declares them."""
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "__doc__", "runner.py --max_steps=1 --use_tpu")
+    with pytest.raises(SystemExit):
+        run(lambda config: None, "--help")
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split(":")[0].strip() for line in lines if line]
+    assert names[1:4] == ["Flags", "--max_steps", "--use_tpu"]
+    more = names.index("More flags of this command")
+    base = names.index("The fields that both runners of this test share")
+    assert more == 4 and "--vocab_file" in names[more:base]
+    assert names[base + 1 :] == ["--output_dir"]
+    assert len(names) == len(set(names))
+
+
+def test_a_full_disk_is_named_without_the_operation_of_tensorflow(capsys):
+    def main(config):
+        text = (
+            "{{function_node __wrapped__SaveV2_dtypes_1_device_/job:localhost}}"
+            " /out/model.ckpt-5.data-00000-of-00001.tempstate104; No space left"
+            " on device [Op:SaveV2]"
+        )
+        raise tf.errors.ResourceExhaustedError(None, None, text)
+
+    assert exit_line(capsys, 2, main, "--vocab_file=v").endswith(
+        ": /out/model.ckpt-5.data-00000-of-00001: No space left on device\n"
+    )
+
+
+def test_changes_are_described_without_digests():
+    describe = config_flags.describe_change
+    assert describe("seed", 1, 2) == "--seed was 1, is 2"
+    text = "--dev_file was a file with other contents"
+    assert describe("dev_file", "ab" * 32, "cd" * 32) == text
+    assert describe("files", ["ab" * 8], ["cd" * 8]).endswith("contents")
+    assert (
+        describe("names", "x" * 99, "y") == f"--names was {'x' * 57}..., is y"
+    )
+
+
 COMMANDS = [
     path.name
     for path in sorted(pathlib.Path(__file__).parents[2].glob("*.py"))

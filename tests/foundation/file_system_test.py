@@ -131,6 +131,15 @@ def test_a_crash_before_the_rename_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_a_full_disk_is_named_with_the_path(tmp_path):
+    """The error of a write() names no file."""
+    path = str(tmp_path / "a")
+    with pytest.raises(OSError, match="No space left") as caught:
+        with file_system.replacing(path):
+            raise OSError(28, "No space left on device")
+    assert caught.value.filename == path
+
+
 def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "nowhere" / "a", tmp_path / "folder"):

@@ -3,6 +3,9 @@
 python -m pytest tests/jobs/model_card_test.py
 """
 
+import json
+import re
+
 import keras
 import pytest
 
@@ -48,7 +51,9 @@ def open_files(folder, seconds=None, **others):
 def train(folder, bias, seconds):
     """Saves a model as records of all tasks do; returns whether it is new."""
     files = open_files(folder, seconds)
-    weights = files.save_model(make_model(bias))
+    model = make_model(bias)
+    model_directory.save(model, str(folder), None)
+    weights = files.new_weights(model)
     if weights is not None:
         data = {"train": "9 examples | of a.csv"}
         files.begin_card("BERT", data=data, labels=["no"], weights=weights)
@@ -81,6 +86,99 @@ def test_evaluations_of_a_later_command_are_added(saved):
     assert "Training took 42 seconds." in card
 
 
+def _header(card):
+    """The YAML header; every line is a key, a list's entry or both."""
+    begin, header, _ = card.split("---\n", 2)
+    assert begin == ""
+    lines = header.splitlines()
+    scalar = r'("(\\.|[^"\\])*"|-?[\d.e+-]+|true|false)'
+    for line in lines:
+        assert re.fullmatch(rf" *(- )?([\w-]+:( {scalar})?|{scalar})", line)
+        assert (len(line) - len(line.lstrip())) % 2 == 0
+    return lines
+
+
+def test_the_card_begins_with_the_header_of_the_hub(saved):
+    base = saved / "uncased_L-12_H-768_A-12"
+    base.mkdir()
+    model_card.begin(
+        str(saved),
+        'A "title": of a card',
+        data={"train": "5 examples of a.csv, SHA-256 0"},
+        flags={"init_checkpoint": f"{base}/bert_model.ckpt"},
+        seconds=1.0,
+        pipeline_tag="text-classification",
+        datasets=["nyu-mll/glue"],
+    )
+    before = _header((saved / "README.md").read_text())
+    assert before == [
+        'library_name: "transformers"',
+        'pipeline_tag: "text-classification"',
+        "datasets:",
+        '  - "nyu-mll/glue"',
+        'base_model: "google-bert/bert-base-uncased"',
+        'language: "en"',
+        'license: "apache-2.0"',
+    ]
+    metrics = {"eval_f1": 0.5, "eval_loss": float("nan"), "global_step": 3}
+    model_card.add_scores(
+        str(saved), "dev", data={"dev": "3 examples of b.csv"}, metrics=metrics
+    )
+    assert _header((saved / "README.md").read_text()) == before + [
+        "model-index:",
+        '  - name: "A \\"title\\": of a card"',
+        "    results:",
+        "      - task:",
+        '          type: "text-classification"',
+        "        dataset:",
+        '          name: "3 examples of b.csv"',
+        '          type: "text"',
+        '          split: "dev"',
+        "        metrics:",
+        '          - type: "f1"',
+        "            value: 0.5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "readme", "expected"),
+    [
+        ("models--a--bert-x", None, {"base_model": "a/bert-x"}),
+        (
+            "own",
+            "---\nlanguage: de\nlicense: mit\ntags:\n- x\n---\n# BERT\n",
+            {"base_model": "own", "language": "de", "license": "mit"},
+        ),
+        ("own", "# BERT\nlicense: mit\n", {"base_model": "own"}),
+        (
+            "chinese_L-12_H-768_A-12",
+            None,
+            {
+                "base_model": "google-bert/bert-base-chinese",
+                "language": "zh",
+                "license": "apache-2.0",
+            },
+        ),
+    ],
+)
+def test_language_and_license_are_those_of_the_base_model(
+    tmp_path, name, readme, expected
+):
+    base = tmp_path / name
+    base.mkdir()
+    if readme:
+        (base / "README.md").write_text(readme)
+    model_card.begin(
+        str(tmp_path),
+        "T",
+        data={},
+        flags={"init_checkpoint": str(base)},
+        seconds=1.0,
+    )
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["hub"] == {"library_name": "transformers", **expected}
+
+
 def test_the_card_stays_as_long_as_the_model_does(saved):
     train(saved, 1.0, seconds=42)
     card = evaluate(saved, eval_f1=0.5)
@@ -111,7 +209,7 @@ def test_what_others_wrote_or_asked_elsewhere_is_left_alone(tmp_path, saved):
     (saved / "model.safetensors").unlink()
     assert evaluate(saved, eval_f1=0.5) == before
     others = open_files(saved, seconds=1.0, is_chief=False)
-    assert others.save_model(make_model(3.0)) is None
+    assert others.new_weights(make_model(3.0)) is None
     others.add_scores("dev", data={}, metrics={"eval_f1": 0.5})
     assert (saved / "README.md").read_text() == before
 

@@ -4,10 +4,11 @@ python -m pytest tests/jobs/report_test.py
 """
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 from jobs import report
-from tasks.pretraining import pretraining_job
+from tasks.pretraining import pretraining_report
 
 LINES = [
     {"step": 10, "train/loss": 3.0},
@@ -15,12 +16,68 @@ LINES = [
 ]
 
 
-def test_curves_are_one_svg_and_leave_out_what_nobody_logged():
+def _ticks(drawn):
+    """The number of ticks, which are drawn by <use>, as markers are."""
+    return len(re.findall(r'<g id="[xy]tick_', drawn))
+
+
+def test_curves_are_svgs_and_leave_out_what_nobody_logged():
     panels = [report.Panel("Loss", ["train/loss", "eval/loss"])]
     unknown = report.Panel("F1", ["eval/f1"])
     drawn = report.curves(LINES, [*panels, unknown])
-    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    (figure,) = ElementTree.fromstring(drawn)
+    assert figure[0].tag.endswith("svg")
     assert drawn == report.curves(LINES, panels)
+
+
+def test_one_curve_has_no_legend_and_a_single_point_has_a_marker():
+    one = report.curves(LINES, [report.Panel("Loss", ["train/loss"])])
+    both = ["train/loss", "eval/loss"]
+    two = report.curves(LINES, [report.Panel("Loss", both)])
+    assert 'id="legend_1"' not in one and 'id="legend_1"' in two
+    line = report.Panel("Loss", ["train/loss"])
+    single = report.curves(LINES[:1], [line])
+    assert single.count("<use ") == one.count("<use ") + 1 - (
+        _ticks(one) - _ticks(single)
+    )
+    # A value that is no number is no point.
+    nan = [{"step": 5, "train/loss": float("nan")}, *LINES[:1]]
+    assert report.curves(nan, [line]) == single
+
+
+def test_a_page_fits_a_phone_and_follows_the_dark_mode(tmp_path):
+    path = str(tmp_path / "report.html")
+    table = report.table(["a"] * 30, [[1] * 30])
+    report.write(path, "A <run>", [report.Section("T", table)], {"steps": 1200})
+    page = (tmp_path / "report.html").read_text()
+    assert '<meta name="viewport" content="width=device-width' in page
+    assert "prefers-color-scheme: dark" in page
+    assert '<div class="scroll"><table>' in page
+    assert "<h1>A &lt;run&gt;</h1>" in page
+    assert "<b>1,200</b><span>steps</span>" in page
+
+
+def test_flags_that_were_not_given_are_folded():
+    shown = report.flags({"seed": 7}, {"use_tpu": False, "<x>": None})
+    before, folded = shown.split("<details>")
+    assert "seed" in before and "use_tpu" not in before
+    assert "2 flags with their default values" in folded
+    assert "use_tpu" in folded and "&lt;x&gt;" in folded
+    assert "<details>" not in report.flags({"seed": 7}, {})
+
+
+def test_marked_spans_keep_the_text():
+    spans = [report.Span(4, 7, "bad", "right <one>"), report.Span(0, 1, 40)]
+    assert report.highlight("a & <b> c", spans) == (
+        '<mark class="type" style="--hue:40">a</mark> &amp; '
+        '<mark class="bad">&lt;b&gt;<sub>right &lt;one&gt;</sub></mark> c'
+    )
+
+
+def test_cells_of_a_heat_map_show_the_part_of_their_row():
+    shown = report.heat_map("true", ["x", "y"], [[3, 1], [0, 0]])
+    found = re.findall(r"--heat:([\d.]+)\">(\d+)<", shown)
+    assert found == [("0.750", "3"), ("0.250", "1"), *[("0.000", "0")] * 2]
 
 
 def test_tables_escape_text_and_round_numbers():
@@ -34,7 +91,7 @@ def test_tables_escape_text_and_round_numbers():
 def test_a_pretraining_job_needs_nothing_from_elsewhere(tmp_path):
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (tmp_path / "metrics.jsonl").write_text(text)
-    pretraining_job.write_report(str(tmp_path), {"learning_rate": 1e-4})
+    pretraining_report.write(str(tmp_path), given={"learning_rate": 1e-4})
     page = (tmp_path / "report.html").read_text()
     assert "learning_rate" in page and "<svg" in page
     assert (
@@ -44,5 +101,5 @@ def test_a_pretraining_job_needs_nothing_from_elsewhere(tmp_path):
 
 
 def test_a_run_without_metrics_still_gets_its_report(tmp_path):
-    pretraining_job.write_report(str(tmp_path), {})
+    pretraining_report.write(str(tmp_path), given={})
     assert "No metrics" in (tmp_path / "report.html").read_text()

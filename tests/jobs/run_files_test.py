@@ -3,9 +3,14 @@
 python -m pytest tests/jobs/run_files_test.py
 """
 
-import pytest
+import subprocess
+import sys
 
-from jobs import run_files
+import pytest
+import tensorflow as tf
+
+from foundation import errors
+from jobs import assembly, finetuning, run_config, run_files
 
 
 @pytest.mark.parametrize(
@@ -44,3 +49,42 @@ def test_each_name_is_of_one_set(tmp_path):
         "p_test.json": "22222222x",
         "p_test-33333333.json": "333333333",
     }
+
+
+HOLDER = """
+import sys, time
+from jobs import run_files
+run_files.lock(sys.argv[1])
+print("locked", flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_directory_is_trained_in_by_one_process_until_it_dies(
+    tmp_path, repository
+):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        cwd=repository,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(errors.InputError) as caught:
+            run_files.lock(str(tmp_path))
+        assert f"--output_dir={tmp_path}: " in str(caught.value)
+        assert f"process {holder.pid} on " in str(caught.value)
+    finally:
+        holder.kill()
+        holder.wait()
+    run_files.lock(str(tmp_path))
+    run_files.lock(str(tmp_path))  # A process may train there again.
+
+
+def test_only_the_chief_keeps_tokenized_examples(monkeypatch):
+    config = run_config.FinetuningConfig(output_dir="out")
+    strategy = tf.distribute.get_strategy()
+    assert finetuning.records_dir(config, strategy) == "out"
+    monkeypatch.setattr(assembly, "is_chief", lambda strategy: False)
+    assert finetuning.records_dir(config, strategy) is None

@@ -9,7 +9,9 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
+import tiny_runs
 
+from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import models
 from weights import checkpoint_sources, model_directory, stored_weights
@@ -41,6 +43,30 @@ def test_save_and_load_is_bit_exact(model, saved, tiny_config):
     assert not report.initialized and not report.left_over
     for ours, theirs in zip(model.weights, other.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_all_files_may_be_read_by_the_same_users(saved):
+    assert len({path.stat().st_mode for path in saved.iterdir()}) == 1
+
+
+def test_weights_never_exist_without_the_other_files(
+    model, tmp_path, monkeypatch
+):
+    def fail(*args, **kwargs):
+        raise OSError("killed")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", fail)
+    tokenizer = wordpiece.Tokenizer(
+        vocabulary.Vocabulary.from_tokens(tiny_runs.SPECIAL)
+    )
+    with pytest.raises(OSError, match="killed"):
+        model_directory.save(model, tmp_path, tokenizer)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "bert_config.json",
+        "config.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
 
 
 def test_the_file_has_transposed_kernels_under_hugging_face_names(model, saved):

@@ -254,3 +254,10 @@ def test_a_finished_job_leaves_the_directory_of_another_alone(text, tmp_path):
     theirs.write_text(json.dumps(description))
     make(recipe)
     assert not theirs.parent.exists()
+
+
+def test_another_vocabulary_is_named_without_its_digest():
+    before, now = ({"vocabulary": digit * 64} for digit in "ab")
+    with pytest.raises(errors.InputError, match="--vocab_file: other") as e:
+        work_dir.refuse_changes("work", before, now)
+    assert "aaaa" not in str(e.value)

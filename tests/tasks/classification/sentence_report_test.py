@@ -63,8 +63,9 @@ def test_classes_and_what_they_are_called():
         ["yes", "0", "1"],
     ]
     (mistake,) = rows(section("Worst mistakes", made))
-    assert mistake[:4] == ["dev.tsv:3", "text 1 &lt;b&gt;", "0", "yes"]
-    assert float(mistake[4]) == pytest.approx(np.log1p(np.exp(3)), rel=1e-3)
+    assert mistake[:3] == ["dev.tsv:3", "0", "yes"]
+    assert float(mistake[3]) == pytest.approx(np.log1p(np.exp(3)), rel=1e-3)
+    assert mistake[4] == "text 1 &lt;b&gt;"
 
 
 def test_f1_by_length_is_of_label_1_wherever_the_model_has_it():
@@ -106,7 +107,7 @@ def test_places_of_choices_are_confused_too():
         ["1", "0", "1"],
     ]
     (mistake,) = rows(section("Worst mistakes", made))
-    assert mistake[1] == "begins | a | b"
+    assert mistake[-1] == "begins | a | b"
 
 
 def test_every_label_of_several_is_scored():
@@ -129,7 +130,6 @@ def test_every_value_of_a_regression_is_drawn():
     values = np.linspace(0, 5, count)[:, None]
     made = evaluated("regression", ["pearson"], [], values, values + 1)
     body = section("True and predicted", made)
-    assert body.startswith("<svg")
     points = re.search(r'<g id="PathCollection_1">.*?</g>\s*</g>', body, re.S)
     assert points[0].count("<use ") == count
     assert len(rows(section("Worst mistakes", made))) == count
@@ -152,3 +152,20 @@ def test_many_classes_do_not_become_a_table_of_all_pairs():
         ["class 5", "class 7", "1"],
         ["class 6", "class 7", "1"],
     ]
+
+
+def test_calibration_compares_probabilities_with_correct_decisions():
+    made = evaluated(
+        "classification",
+        ["accuracy"],
+        ["no", "yes"],
+        [[0], [1], [1], [0]],
+        np.log([[0.95, 0.05], [0.95, 0.05], [0.25, 0.75], [0.75, 0.25]]),
+    )
+    body = section("Calibration", made)
+    assert rows(body[body.index("<table") :]) == [
+        ["0.7 - 0.8", "2", "0.75", "1"],
+        ["0.9 - 1.0", "2", "0.95", "0.5"],
+    ]
+    # (0.25 + 0.45) / 2, the mean difference.
+    assert "error: 0.3500." in body

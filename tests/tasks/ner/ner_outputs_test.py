@@ -138,3 +138,23 @@ def test_entities_of_another_text_are_kept(tmp_path):
         blocks.remove()
     assert "mail.txt" in (tmp_path / "entities.jsonl").read_text()
     assert "news.txt" in (tmp_path / "entities_news.jsonl").read_text()
+
+
+def test_many_types_do_not_become_a_table_of_all_pairs(tmp_path):
+    tags = [f"B-T{i:02}" for i in range(50)]
+    data = open_file(tmp_path, tags)
+    found = outputs.evaluate(data, "test", *perfect(data))
+    table = dict(outputs.sections(found))["Confusions of words"]
+    assert table.count("<tr>") == 1 + 30 + 1
+    assert "20 other types" in table and ">20</td>" in table
+
+
+def test_a_report_marks_the_entities_of_wrong_sentences(tmp_path):
+    data = open_file(tmp_path, ["B-PER", "I-PER", "O"])
+    logits, tags = perfect(data)
+    tags[1] = "O"
+    found = outputs.evaluate(data, "test", logits, tags)
+    shown = dict(outputs.sections(found))["Worst sentences"]
+    mark = '<mark class="type" style="--hue:0">{}<sub>PER</sub></mark>'
+    assert f"true: {mark.format('w0 w1')} w2" in shown
+    assert f"predicted: {mark.format('w0')} w1 w2" in shown

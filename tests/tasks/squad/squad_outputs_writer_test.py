@@ -10,7 +10,7 @@ import pytest
 from jobs import grid, run_files, streaming
 from tasks.squad import blocks, dataset, outputs
 from tasks.squad.decoding import Answer, AnswerList
-from weights import task_files
+from weights import model_directory, task_files
 from weights.task_files import SquadSettings
 
 SCORES = {"eval_results.txt", "eval_results.json", "report.html"}
@@ -158,3 +158,47 @@ def test_files_of_an_unknown_set_are_kept_too(record, tmp_path):
     (tmp_path / "predictions.json").write_text("{}")
     write(record, tmp_path, evaluate(tmp_path))
     assert (tmp_path / "predictions_earlier.json").read_text() == "{}"
+
+
+def test_a_model_anywhere_has_the_settings_of_its_task(
+    record, tmp_path, monkeypatch
+):
+    """As in best/, of which the output directory's threshold is not."""
+
+    def save(model, directory, tokenizer):
+        assert task_files.read_settings(directory) is not None
+
+    monkeypatch.setattr(model_directory, "save", save)
+    best = tmp_path / "best"
+    record.write_model(None, str(best))
+    assert task_files.read_settings(str(best)) == SquadSettings(
+        version_2_with_negative=True
+    )
+    assert task_files.read_settings(str(tmp_path)) is None
+
+
+def test_the_report_marks_answers_in_their_paragraphs(tmp_path):
+    context = f"{'x ' * 600}It was Bob & Ann. {'y ' * 600}"
+    start = context.index("Bob")
+    question = dataset.Question(
+        id="q1",
+        text="Who was it?",
+        paragraph=0,
+        answers=[dataset.Answer("Bob & Ann", start)],
+    )
+    found = dataset.QuestionSet(
+        path=str(tmp_path / "dev.json"),
+        contexts=[context],
+        questions=[question],
+    )
+    for first, last, kind in ((start, start + 9, "good"), (0, 1, "bad")):
+        entry = Answer(context[first:last], 0.5, 1.0, 1.0, (first, last))
+        made = outputs.evaluate(
+            found, [AnswerList([entry], -1.0)], with_negative=False
+        )
+        shown = dict(outputs.sections(made))
+        assert "who" in shown["By type of question"]
+        page = shown["Answers"]
+        assert f'<mark class="{kind}">' in page and "Bob &amp; Ann" in page
+        assert ("<sub>correct</sub>" in page) == (kind == "bad")
+        assert ("Who was it?" in shown["Worst mistakes"]) == (kind == "bad")

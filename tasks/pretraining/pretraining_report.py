@@ -1,0 +1,357 @@
+"""The report of a pre-training run: what the model has learned, and of what.
+
+samples   what the model predicts for the masks of a few held-out records
+accuracy  of masked tokens, by their frequency and their part of a word
+write     report.html from these and metrics.jsonl
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from markupsafe import Markup
+
+from data import pipelines
+from data.tokenization import vocabulary
+from foundation import file_system
+from jobs import report
+from tasks.pretraining import objectives, pretraining_data
+from training import metric_writer
+
+_PANELS = (
+    report.Panel("Loss", ("train/loss", "eval/loss")),
+    report.Panel(
+        "Masked-LM loss", ("train/masked_lm_loss", "eval/masked_lm_loss")
+    ),
+    report.Panel(
+        "Next-sentence loss",
+        ("train/next_sentence_loss", "eval/next_sentence_loss"),
+    ),
+    report.Panel(
+        "Masked-LM accuracy",
+        ("train/masked_lm_accuracy", "eval/masked_lm_accuracy"),
+    ),
+    report.Panel(
+        "Next-sentence accuracy",
+        ("train/next_sentence_accuracy", "eval/next_sentence_accuracy"),
+    ),
+    report.Panel("Learning rate", ("train/learning_rate",)),
+    report.Panel("Examples per second", ("train/examples_per_second",)),
+    report.Panel("Utilization", ("train/model_flops_utilization",)),
+)
+NUM_SAMPLES = 4  # Records.
+_MAX_SAMPLE_TOKENS = 64
+_TOP = 3  # Predictions that are shown of each mask.
+_COUNTED_BATCHES = 40  # Of 256 training records, for the tokens' frequencies.
+# Occurrences of a token per million, above which it belongs to a group.
+_FREQUENCIES = (1000, 100, 10, 0)
+_SHOWN_EVALUATIONS = 6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Predictions:
+    """A model's predictions for the masked positions of N records.
+
+    Attributes:
+      features: the records; `input_ids` int [N, S] and so on.
+      ids: int [N, P, _TOP], the most probable tokens, the best first.
+      probabilities: float [N, P, _TOP].
+    """
+
+    features: Mapping[str, np.ndarray]
+    ids: np.ndarray
+    probabilities: np.ndarray
+
+    @functools.cached_property
+    def is_masked(self) -> np.ndarray:
+        """Whether each of the P positions is a prediction: bool [N, P]."""
+        return self.features["masked_lm_weights"] > 0
+
+    @functools.cached_property
+    def originals(self) -> np.ndarray:
+        """The tokens before masking: int [N, S]."""
+        found = self.features["input_ids"].copy()
+        rows, columns = np.nonzero(self.is_masked)
+        positions = self.features["masked_lm_positions"][rows, columns]
+        found[rows, positions] = self.features["masked_lm_ids"][rows, columns]
+        return found
+
+
+class Predictor:
+    """Predicts the masked positions of records, on one device."""
+
+    def __init__(self, task: objectives.PretrainingTask, model: Any):
+        """Compiles nothing yet."""
+        self._model = model
+
+        @functools.partial(tf.function, autograph=False, reduce_retracing=True)
+        def predict(features: dict) -> tuple:
+            logits = task.outputs(model, features).masked_lm_logits
+            return tf.math.top_k(tf.nn.softmax(logits), k=_TOP)
+
+        self._predict = predict
+
+    def __call__(
+        self, records: pretraining_data.ShardSet, batch_size: int, most: int
+    ) -> Predictions:
+        """Predicts the first batches of a set.
+
+        Args:
+          records: the set.
+          batch_size: records per call of the model.
+          most: number of batches.
+        """
+        found: dict[str, list[np.ndarray]] = {}
+        batches = pipelines.eval_batches(
+            records.paths, records.schema, batch_size=batch_size
+        )
+        for batch in batches.take(most):
+            probabilities, ids = self._predict(batch)
+            values = {**batch, "ids": ids, "probabilities": probabilities}
+            is_real = batch["is_real_example"].numpy() > 0
+            for name, value in values.items():
+                found.setdefault(name, []).append(value.numpy()[is_real])
+        features = {name: np.concatenate(x) for name, x in found.items()}
+        return Predictions(
+            ids=features.pop("ids"),
+            probabilities=features.pop("probabilities"),
+            features=features,
+        )
+
+
+def samples(
+    predictions: Predictions, words: vocabulary.Vocabulary
+) -> list[dict[str, Any]]:
+    """Returns the predictions for a few records, for samples.jsonl.
+
+    "tokens" are those of the input, "masks" the position, the correct token and
+    the predicted tokens with their probabilities; "text" is Markdown.
+    """
+    found = []
+    for row in range(min(NUM_SAMPLES, len(predictions.ids))):
+        features = {k: v[row] for k, v in predictions.features.items()}
+        length = int((features["input_mask"] > 0).sum())
+        shown = features["input_ids"][: min(length, _MAX_SAMPLE_TOKENS)]
+        tokens = [words.tokens[i] for i in shown]
+        masks = []
+        for column in np.flatnonzero(predictions.is_masked[row]):
+            position = int(features["masked_lm_positions"][column])
+            if position >= len(tokens):
+                continue
+            top = zip(
+                predictions.ids[row, column].tolist(),
+                predictions.probabilities[row, column].tolist(),
+                strict=True,
+            )
+            masks.append(
+                {
+                    "position": position,
+                    "correct": words.tokens[features["masked_lm_ids"][column]],
+                    "predicted": [
+                        [words.tokens[number], round(probability, 4)]
+                        for number, probability in top
+                    ],
+                }
+            )
+        marked = list(tokens)
+        for mask in masks:
+            marked[mask["position"]] = f"**{mask['predicted'][0][0]}**"
+        correct = ", ".join(mask["correct"] for mask in masks)
+        text = f"{' '.join(marked)}\n\n(correct: {correct})"
+        found.append({"tokens": tokens, "masks": masks, "text": text})
+    return found
+
+
+def accuracy(
+    predictions: Predictions,
+    train: pretraining_data.ShardSet,
+    words: vocabulary.Vocabulary | None,
+) -> list[report.Section]:
+    """Returns sections on the accuracy of groups of masked tokens.
+
+    Args:
+      predictions: of held-out records.
+      train: the tokens of its first records give the frequencies.
+      words: None if the vocabulary is not known.
+    """
+    is_masked = predictions.is_masked
+    correct = predictions.features["masked_lm_ids"][is_masked]
+    is_right = predictions.ids[..., 0][is_masked] == correct
+    size = int(max(predictions.originals.max(), predictions.ids.max())) + 1
+    counts = np.zeros(max(size, len(words.tokens) if words else 0))
+    batches = pipelines.eval_batches(train.paths, train.schema, batch_size=256)
+    for batch in batches.take(_COUNTED_BATCHES).as_numpy_iterator():
+        shown = batch["input_ids"][batch["input_mask"] > 0]
+        found = np.bincount(shown, minlength=len(counts))
+        counts = np.pad(counts, (0, len(found) - len(counts))) + found
+    per_million = counts / counts.sum() * 1e6
+    sections = []
+    groups, upper = [], np.inf
+    for lower in _FREQUENCIES:
+        is_in = (per_million > lower) & (per_million <= upper)
+        span = f"over {lower:,}" if upper == np.inf else f"{lower} - {upper:,}"
+        groups.append((span, is_in))
+        upper = lower
+    groups.append(("never seen", per_million == 0))
+    rows = []
+    for name, is_in in groups:
+        chosen = is_in[correct]
+        if chosen.any():
+            rows.append([name, int(is_in.sum()), *_scores(is_right[chosen])])
+    header = ["per million", "tokens", "predictions", "accuracy"]
+    note = Markup(
+        "<p>Occurrences of the correct token in the first {:,} tokens of the "
+        "training records.</p>"
+    ).format(int(counts.sum()))
+    body = note + report.table(header, rows)
+    sections.append(report.Section("Accuracy by frequency of the token", body))
+    if words is not None:
+        parts = _parts_of_words(predictions, words)
+        rows = [
+            [name, *_scores(is_right[parts == name])]
+            for name in np.unique(parts)
+        ]
+        header = ["part of a word", "predictions", "accuracy"]
+        body = report.table(header, rows)
+        sections.append(report.Section("Accuracy by part of a word", body))
+    return sections
+
+
+def _scores(is_right: np.ndarray) -> list[Any]:
+    share = float(is_right.mean())
+    return [len(is_right), report.heat(share, share)]
+
+
+def _parts_of_words(
+    predictions: Predictions, words: vocabulary.Vocabulary
+) -> np.ndarray:
+    """Returns the name of the part of a word that each masked token is."""
+    is_later = np.array([token.startswith("##") for token in words.tokens])
+    originals = np.minimum(predictions.originals, len(is_later) - 1)
+    later = is_later[originals]  # [N, S]
+    is_split = np.pad(later[:, 1:], ((0, 0), (0, 1)))
+    rows, columns = np.nonzero(predictions.is_masked)
+    at = rows, predictions.features["masked_lm_positions"][rows, columns]
+    return np.select(
+        [later[at], is_split[at]],
+        ["later token (##)", "first token of several"],
+        "complete word",
+    )
+
+
+def write(
+    output_dir: str,
+    *,
+    given: Mapping[str, Any],
+    others: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    data: Sequence[Sequence[Any]] = (),
+    sections: Sequence[report.Section] = (),
+) -> None:
+    """Writes report.html from the metrics.jsonl and samples.jsonl of the run.
+
+    Args:
+      output_dir: directory of the run.
+      given: the flags that were given.
+      others: the other flags.
+      facts: numbers to show at the top.
+      data: rows of the table of data, each with a set and numbers.
+      sections: further sections.
+    """
+    lines = report.read_metrics(os.path.join(output_dir, "metrics.jsonl"))
+    shown = [report.Section("Learning curves", report.curves(lines, _PANELS))]
+    held_out = [line for line in lines if "eval/loss" in line]
+    facts = dict(facts or {})
+    if held_out:
+        facts["held-out loss"] = held_out[-1]["eval/loss"]
+        names = sorted({name for line in held_out for name in line} - {"step"})
+        rows = [
+            [line["step"], *(line.get(name, "") for name in names)]
+            for line in held_out
+        ]
+        header = [
+            "step",
+            *(name.removeprefix("eval/").replace("_", " ") for name in names),
+        ]
+        shown.append(report.Section("Held out", report.table(header, rows)))
+    shown += sections
+    path = os.path.join(output_dir, metric_writer.SAMPLES)
+    if file_system.exists(path):
+        body = _samples(report.read_metrics(path))
+        shown.append(report.Section("Masked sentences", body))
+    if data:
+        header = ["set", "sequence length", "shards", "records", "passes"]
+        body = report.table(header, data)
+        shown.append(report.Section("Data", body))
+    shown.append(report.Section("Flags", report.flags(given, others or {})))
+    report.write(
+        os.path.join(output_dir, "report.html"), "Pre-training", shown, facts
+    )
+
+
+def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:
+    """Shows each sentence with its predictions at several steps."""
+    if not lines:
+        return Markup("<p>None.</p>")
+    every = -(-len(lines) // _SHOWN_EVALUATIONS)
+    lines = lines[::-1][::every][::-1]  # With the last one.
+    boxes = []
+    for number, sample in enumerate(lines[-1]["samples"]):
+        rows = []
+        for mask in sample["masks"]:
+            cells = [mask["correct"]]
+            for line in lines:
+                count = _TOP if line is lines[-1] else 1
+                cells.append(_predicted(line["samples"], number, mask, count))
+            rows.append(cells)
+        header = ["correct", *(f"step {line['step']:,}" for line in lines)]
+        boxes.append(
+            [_sentence(sample), report.table(header, rows) if rows else ""]
+        )
+    return report.items(boxes)
+
+
+def _predicted(
+    samples: Sequence[Mapping[str, Any]],
+    number: int,
+    mask: Mapping[str, Any],
+    count: int,
+) -> str:
+    """Returns predictions for a mask at another step, if it had the mask.
+
+    Each phase has its own held-out records.
+    """
+    masks = samples[number]["masks"] if number < len(samples) else []
+    for other in masks:
+        if [other[k] for k in ("position", "correct")] == [
+            mask[k] for k in ("position", "correct")
+        ]:
+            best = other["predicted"][:count]
+            return " | ".join(f"{token} {p:.2f}" for token, p in best)
+    return ""
+
+
+def _sentence(sample: Mapping[str, Any]) -> Markup:
+    """Returns the tokens with the best prediction in place of each mask."""
+    masks = {mask["position"]: mask for mask in sample["masks"]}
+    text, spans = "", []
+    for position, token in enumerate(sample["tokens"]):
+        mask = masks.get(position)
+        if mask is not None:
+            token = mask["predicted"][0][0]
+        if token.startswith("##"):
+            token = token[2:]
+        elif text:
+            text += " "
+        if mask is not None:
+            is_right = mask["predicted"][0][0] == mask["correct"]
+            label = "" if is_right else mask["correct"]
+            kind = "good" if is_right else "bad"
+            span = report.Span(len(text), len(text) + len(token), kind, label)
+            spans.append(span)
+        text += token
+    return report.highlight(text, spans)

@@ -1,0 +1,97 @@
+"""Proves what the report shows of a model's predictions for masked tokens.
+
+python -m pytest tests/tasks/pretraining/pretraining_report_test.py
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+from data import records, schema
+from data.tokenization import vocabulary
+from tasks.pretraining import pretraining_data, pretraining_report
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "a"]
+PLAY, ING, A = 5, 6, 7
+
+
+@pytest.fixture
+def words():
+    return vocabulary.Vocabulary.from_tokens(TOKENS)
+
+
+@pytest.fixture
+def predictions():
+    """[CLS] [MASK] [MASK] [MASK] [SEP], of play ##ing a."""
+    features = {
+        "input_ids": np.array([[2, 4, 4, 4, 3, 0]]),
+        "input_mask": np.array([[1, 1, 1, 1, 1, 0]]),
+        "masked_lm_positions": np.array([[1, 2, 3, 0]]),
+        "masked_lm_ids": np.array([[PLAY, ING, A, 0]]),
+        "masked_lm_weights": np.array([[1.0, 1.0, 1.0, 0.0]]),
+    }
+    ids = np.array([[[PLAY, A, ING], [A, ING, PLAY], [A, PLAY, ING], [0] * 3]])
+    return pretraining_report.Predictions(
+        features=features,
+        ids=ids,
+        probabilities=np.full((1, 4, 3), 0.25),
+    )
+
+
+@pytest.fixture
+def train(tmp_path):
+    """A shard in which "a" is frequent and "play" is not."""
+    kind = schema.pretraining(6, 4)
+    columns = {
+        "input_ids": np.array([[A, A, A, A, PLAY, 3]]),
+        "input_mask": np.ones((1, 6), int),
+        "segment_ids": np.zeros((1, 6), int),
+        "masked_lm_positions": np.zeros((1, 4), int),
+        "masked_lm_ids": np.zeros((1, 4), int),
+        "masked_lm_weights": np.zeros((1, 4)),
+        "next_sentence_labels": np.zeros((1, 1), int),
+    }
+    path = str(tmp_path / "a.tfrecord")
+    with records.ShardWriter(path) as writer:
+        writer.write(records.encode(kind, columns))
+    return pretraining_data.ShardSet([path], kind, [1])
+
+
+def rows(body):
+    found = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+    return [re.findall(r"<td.*?>(.*?)</td>", row) for row in found[1:]]
+
+
+def test_accuracies_are_grouped_by_frequency_and_part_of_a_word(
+    predictions, train, words
+):
+    by_frequency, by_part = pretraining_report.accuracy(
+        predictions, train, words
+    )
+    assert rows(by_frequency.body) == [
+        ["over 1,000", "3", "2", "1"],
+        ["never seen", "5", "1", "0"],
+    ]
+    assert rows(by_part.body) == [
+        ["complete word", "1", "1"],
+        ["first token of several", "1", "1"],
+        ["later token (##)", "1", "0"],
+    ]
+
+
+def test_a_sample_shows_the_predictions_in_the_sentence(
+    tmp_path, predictions, words
+):
+    (sample,) = pretraining_report.samples(predictions, words)
+    assert sample["text"] == (
+        "[CLS] **play** **a** **a** [SEP]\n\n(correct: play, ##ing, a)"
+    )
+    assert sample["masks"][1] == {
+        "position": 2,
+        "correct": "##ing",
+        "predicted": [["a", 0.25], ["##ing", 0.25], ["play", 0.25]],
+    }
+    shown = pretraining_report._sentence(sample)
+    assert '<mark class="good">play</mark>' in shown
+    assert '<mark class="bad">a<sub>##ing</sub></mark>' in shown
