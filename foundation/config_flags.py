@@ -136,7 +136,7 @@ def describe_change(name: str, old: Any, new: Any) -> str:
     """Returns "--NAME was OLD, is NEW", without the digests of files."""
     values = [*old] if isinstance(old, list) else [old]
     if any(_DIGEST.fullmatch(str(value)) for value in values):
-        return f"--{name} was a file with other contents"
+        return f"--{name.removesuffix(' contents')} had other contents"
     old, new = (
         text if len(text) <= 60 else f"{text[:57]}..."
         for text in map(str, (old, new))

@@ -97,7 +97,7 @@ def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
     other.write_text((root / "dev.csv").read_text().replace("no", "yes"))
     for flags, message in (
         ({"num_train_epochs": 2}, "--num_train_epochs was 3.0, is 2.0"),
-        ({"dev_file": other}, "--dev_file was "),
+        ({"dev_file": other}, "--dev_file had other contents"),
     ):
         with pytest.raises(SystemExit) as caught:
             run_grid(root, **flags)
@@ -208,7 +208,7 @@ def test_training_ends_early_and_keeps_the_best(root, capsys):
         classifier_runs.run_csv(
             root, "early", *switches, **flags, dev_file=other
         )
-    assert "--dev_file was " in capsys.readouterr().err.splitlines()[-1]
+    assert "--dev_file had other" in capsys.readouterr().err.splitlines()[-1]
 
 
 def _check_best_directory(root, folder, values):

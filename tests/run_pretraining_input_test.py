@@ -190,7 +190,7 @@ def test_regenerated_shards_are_refused(root, tmp_path, capfd):
     _create(folder, "vocab.txt", "text")
     flags = {"num_train_steps": 8, "do_eval": False}
     line = _refused(capfd, folder, **flags)
-    assert "--input_file contents was ['" in line
+    assert "--input_file had other contents" in line
     _run(folder, allow_changed_data=True, **flags)
 
 

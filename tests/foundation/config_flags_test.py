@@ -310,7 +310,7 @@ def test_a_full_disk_is_named_without_the_operation_of_tensorflow(capsys):
 def test_changes_are_described_without_digests():
     describe = config_flags.describe_change
     assert describe("seed", 1, 2) == "--seed was 1, is 2"
-    text = "--dev_file was a file with other contents"
+    text = "--dev_file had other contents"
     assert describe("dev_file", "ab" * 32, "cd" * 32) == text
     assert describe("files", ["ab" * 8], ["cd" * 8]).endswith("contents")
     assert (

@@ -55,7 +55,7 @@ def train(tmp_path):
     path = str(tmp_path / "a.tfrecord")
     with records.ShardWriter(path) as writer:
         writer.write(records.encode(kind, columns))
-    return pretraining_data.ShardSet([path], kind, [1])
+    return pretraining_data.ShardSet(paths=[path], schema=kind, counts=[1])
 
 
 def rows(body):
