@@ -7,8 +7,8 @@ A report is a list of sections; each task adds its own:
         report.Section("Held out", report.table(["step", "loss"], rows)),
     ])
 
-The HTML is in report.html beside this file. Bodies are Markup; everything else
-is escaped.
+The HTML is in report.html beside this file, which escapes everything but the
+bodies.
 """
 
 import contextlib
@@ -55,10 +55,10 @@ _STYLE = {
 
 
 class Section(NamedTuple):
-    """A heading and its HTML."""
+    """A heading and HTML that is already escaped."""
 
     title: str
-    body: Markup
+    body: str
 
 
 class Panel(NamedTuple):

@@ -31,6 +31,7 @@ TIMINGS = (
 )
 _FILE = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+_MAX_SHOWN = 6  # Held-out metrics on the console.
 # The metrics of training that the console shows, and their names there.
 _SHOWN = {
     "train/loss": "loss",
@@ -100,13 +101,15 @@ class MetricWriter:
 
     def _line(self, step: int, numbers: Mapping[str, float]) -> str:
         """Returns the line for the console; see metrics.jsonl for the rest."""
-        held_out = [
-            f"{name.removeprefix('eval/')} {_short(value)}"
+        held_out = {
+            name.removeprefix("eval/"): value
             for name, value in numbers.items()
             if name.startswith("eval/")
-        ]
+        }
         if held_out:
-            return f"step {step:,}, held out: {', '.join(held_out)}"
+            first = sorted(held_out, key=lambda x: x not in ("loss", "score"))
+            shown = [f"{x} {_short(held_out[x])}" for x in first[:_MAX_SHOWN]]
+            return f"step {step:,}, held out: {', '.join(shown)}"
         total = int(numbers.get("train/planned_steps", self._num_steps or 0))
         parts = [f"step {step:,}" + (f" of {total:,}" if total else "")]
         for name, label in _SHOWN.items():

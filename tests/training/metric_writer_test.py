@@ -56,3 +56,14 @@ def test_hyperparameters_are_events_of_tensorboard(tmp_path):
     (events,) = tmp_path.glob("events.out.tfevents.*")
     data = events.read_bytes()
     assert b"learning_rate" in data and b"result/score" in data
+
+
+def test_the_console_shows_six_held_out_metrics_at_most(tmp_path, caplog):
+    writer = metric_writer.MetricWriter(str(tmp_path))
+    values = {f"eval/f1_{i}": 0.5 for i in range(20)}
+    with caplog.at_level(logging.INFO):
+        writer.write(7, values | {"eval/score": 0.25, "eval/loss": 1.0})
+    assert caplog.messages == [
+        "step 7, held out: score 0.25, loss 1, f1_0 0.5, f1_1 0.5, f1_2 0.5, "
+        "f1_3 0.5"
+    ]
