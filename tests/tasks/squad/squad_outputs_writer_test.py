@@ -191,7 +191,11 @@ def test_the_report_marks_answers_in_their_paragraphs(tmp_path):
         contexts=[context],
         questions=[question],
     )
-    for first, last, kind in ((start, start + 9, "good"), (0, 1, "bad")):
+    wrong = start - 20
+    for first, last, kind in (
+        (start, start + 9, "good"),
+        (wrong, wrong + 1, "bad"),
+    ):
         entry = Answer(context[first:last], 0.5, 1.0, 1.0, (first, last))
         made = outputs.evaluate(
             found, [AnswerList([entry], -1.0)], with_negative=False
