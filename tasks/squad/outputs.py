@@ -579,7 +579,7 @@ def _shown(answered: Mistake) -> list[Markup | str]:
         span = report.Span(start, start + len(correct), label="correct")
         if correct and start >= 0 and not any(map(span.overlaps, spans)):
             spans.append(span)
-    correct = " | ".join(answered.correct) or "no answer"
+    correct = " | ".join(dict.fromkeys(answered.correct)) or "no answer"
     return [
         Markup("<b>{}</b>").format(answered.question.text),
         report.highlight(text, spans),
