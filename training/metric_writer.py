@@ -31,6 +31,7 @@ TIMINGS = (
 )
 _FILE = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+_MIN_SECONDS = 2.0  # Of the time left, to be shown.
 _MAX_SHOWN = 6  # Held-out metrics on the console.
 # The metrics of training that the console shows, and their names there.
 _SHOWN = {
@@ -121,7 +122,7 @@ class MetricWriter:
         else:  # With the time of evaluations.
             first, started = self._first_line
             seconds = (time.monotonic() - started) / max(step - first, 1)
-        if seconds and total > step:
+        if seconds and seconds * (total - step) > _MIN_SECONDS:
             parts.append(f"{_duration(seconds * (total - step))} left")
         return ", ".join(parts)
 

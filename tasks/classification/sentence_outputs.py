@@ -157,7 +157,7 @@ class OutputWriter:
             values=values,
             panels=_PANELS,
             sections=sections(found),
-            facts={**metrics, "examples": len(sets[0]), "step": step},
+            facts={**metrics, "examples": len(found.label_ids), "step": step},
         )
 
     def _add_dev_scores(self, values: Mapping[str, float]) -> None:
