@@ -39,8 +39,9 @@ from training import strategy as strategies
 _SECONDS_PER_CALL = 2.0
 
 
-# A loss above this multiple of its lowest value, plus this, is reported.
-_HIGH_FACTOR, _HIGH_MARGIN = 2.0, 1.0
+# The mean loss of some lines of metrics is reported if above this multiple
+# of its lowest value plus this.
+_LINES, _HIGH_FACTOR, _HIGH_MARGIN = 5, 2.0, 1.0
 # Share of a device's peak that a step is assumed to reach in a dry run.
 _UTILIZATION = 0.3
 
@@ -299,8 +300,8 @@ class Progress:
         step: number of steps done; part of the checkpoint's name.
         interval: metric -> [sum, weight] since the last line of metrics, so
             that the line after a resume covers its complete interval.
-        lowest_loss: of the first step and of the lines of metrics.
-        last_loss: of the last line of metrics.
+        recent_losses: of the last lines of metrics.
+        lowest_loss: the least mean of these so far, or that of the first step.
         best: the best value of the metric `Selection.metric` so far.
         best_step: the step with this value.
         is_stopped: whether evaluations have ended the run early.
@@ -311,8 +312,8 @@ class Progress:
 
     step: int = 0
     interval: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    recent_losses: list[float] = dataclasses.field(default_factory=list)
     lowest_loss: float | None = None
-    last_loss: float | None = None
     best: float | None = None
     best_step: int = 0
     is_stopped: bool = False
@@ -320,11 +321,15 @@ class Progress:
     seconds: float = 0.0
 
     @property
+    def last_loss(self) -> float:
+        """The mean of the recent losses."""
+        return float(np.mean(self.recent_losses or [0.0]))
+
+    @property
     def has_high_loss(self) -> bool:
         """Whether the last loss is far above the lowest one."""
-        if self.last_loss is None or self.lowest_loss is None:
-            return False
-        return self.last_loss > _HIGH_FACTOR * self.lowest_loss + _HIGH_MARGIN
+        lowest = self.lowest_loss or 0.0
+        return self.last_loss > _HIGH_FACTOR * lowest + _HIGH_MARGIN
 
 
 class Loop:
@@ -767,12 +772,13 @@ class Loop:
         if loss is None:  # All steps of the interval were skipped.
             return
         progress = self.progress
-        was_high, progress.last_loss = progress.has_high_loss, loss
-        progress.lowest_loss = min(loss, progress.lowest_loss or 0.0)
+        was_high = progress.has_high_loss
+        progress.recent_losses = [*progress.recent_losses, loss][-_LINES:]
+        last, lowest = progress.last_loss, progress.lowest_loss
+        progress.lowest_loss = min(last, last if lowest is None else lowest)
         if progress.has_high_loss and not was_high:
             text = "step %d: the loss is %.4g and was %.4g: training diverges"
-            lowest = progress.lowest_loss
-            logging.warning(text, progress.step, loss, lowest)
+            logging.warning(text, progress.step, last, progress.lowest_loss)
 
     def warn_of_high_loss(self) -> None:
         """Logs a warning if the run has ended with a high loss."""
