@@ -59,9 +59,9 @@ _TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
 _EXAMPLES_SHOWN = 3
 # Sentences of English, German, Russian and Chinese have 20 to 40 tokens.
 _LONG_SENTENCE = 70
-# Usual are 0.5 to 0.6, and less than 0.1. Sentences of 32 tokens in sequences of
-# 32, as in the demo, give 0.77 and 0.58; paragraphs in sequences of 128 give
-# 0.88 and 0.62.
+# Usual are 0.5 to 0.6, and less than 0.1. Sentences of 33 tokens in sequences
+# of 32, as in the demo, give 0.77 and 0.58; Wikipedia's paragraphs in sequences
+# of 128 give 0.88 and 0.62.
 _MOST_RANDOM, _MOST_LOST = 0.85, 0.6
 # Measured costs, for the progress bar: seconds of one core per MB of text; the
 # last two also per pass over the text.
@@ -258,9 +258,7 @@ def _tokenize(
 def _warn_of_prose(recipe: Recipe, encoded: token_store.EncodedBlock) -> None:
     """Logs a warning if the first sentences seem to be paragraphs."""
     mean = len(encoded.tokens) / max(len(encoded.lengths), 1)
-    if recipe.input_format == "sentences" and mean > min(
-        _LONG_SENTENCE, recipe.pairing.max_num_tokens
-    ):
+    if recipe.input_format == "sentences" and mean > _LONG_SENTENCE:
         logging.warning(
             "--input_format=sentences: the lines of %s have %.0f tokens on "
             "average, so they are probably paragraphs; give "
