@@ -2,6 +2,7 @@
 # make install-tpu  the same with TensorFlow for Cloud TPUs
 # make test      runs formatting checks, lint and the tests
 # make test-all  runs the same and the slow proofs
+# make docs-test runs the commands of the README and of docs/
 # make demo      runs the complete path on a small corpus, in minutes
 # make clean     removes .venv and the output of the demo
 
@@ -12,7 +13,7 @@ WORKERS ?= 2
 DEMO_DIR ?= demo_output
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: install install-tpu install-dev test test-all lint format demo clean
+.PHONY: install install-tpu install-dev test test-all docs-test lint format demo clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -44,10 +45,13 @@ format: install-dev
 	$(BIN)/ruff format .
 
 test: lint
-	$(PYTEST) -m "not all" tests
+	$(PYTEST) -m "not all and not docs" tests
 
 test-all: lint
-	$(PYTEST) tests
+	$(PYTEST) -m "not docs" tests
+
+docs-test: install-dev
+	$(PYTEST) -m docs --dist load tests/docs_commands_test.py
 
 demo: install
 	$(BIN)/python demo.py --output_dir=$(DEMO_DIR)

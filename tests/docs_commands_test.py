@@ -1,0 +1,201 @@
+"""Runs every command block of the README and of docs/, as written.
+
+    make docs-test
+
+A page's blocks run in order, in a directory with small data under the names
+that the pages use. Only environment variables lower sizes (STEPS). The programs
+`hf`, `make` and `pip` are replaced: `hf download` copies a tiny model, the
+others do nothing. <!-- not run: REASON --> excludes the block that follows.
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests import tiny_runs
+from tests.paper import toy_data
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if page.name != "LOG.md"
+]
+PROGRAMS = ("python", "curl", "hf", "make", "pip", "head", "sed", ".")
+NOT_RUN = "<!-- not run:"
+# serve.py runs until the end of the page.
+SERVER = """{command} > server.log 2>&1 &
+for i in $(seq 300); do curl -s -o /dev/null http://127.0.0.1:8501/healthz \\
+    && break; sleep 0.2; done"""
+
+
+def blocks(text: str) -> list[str]:
+    """Returns the command blocks of a page, without excluded ones."""
+    found: list[str] = []
+    lines: list[str] = []
+    is_excluded = is_python = False
+    for line in [*text.splitlines(), "end"]:
+        is_python ^= line.startswith("```")
+        if line.startswith("    ") and not is_python:
+            lines.append(line[4:])
+            continue
+        if not line.strip():
+            lines += [""] if lines else []
+            continue
+        if lines:
+            if not is_excluded and _is_command(lines):
+                found.append("\n".join(lines).rstrip())
+            lines, is_excluded = [], False
+        is_excluded |= line.startswith(NOT_RUN)
+    return found
+
+
+def _is_command(lines: list[str]) -> bool:
+    words = [line.split()[0] for line in lines if line.strip()]
+    return any(word in PROGRAMS for word in words)
+
+
+def script(page: pathlib.Path) -> str:
+    """Returns all blocks of a page as a shell script."""
+    text = "\n".join(blocks(page.read_text()))
+    return re.sub(
+        r"^python serve\.py(?:[^\n]*\\\n)*[^\n]*",
+        lambda match: SERVER.format(command=match[0]),
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def test_blocks_are_found_and_excluded():
+    page = (
+        "Text\n\n    python a.py\n\n    python b.py\n\n"
+        "<!-- not run: needs GPUs -->\n\n    python c.py\n\nText\n\n"
+        "    an output\n\n    curl d\n"
+    )
+    assert blocks(page) == [
+        "python a.py\n\npython b.py\n",
+        "an output\n\ncurl d",
+    ]
+
+
+@pytest.fixture(scope="session")
+def sandbox(tmp_path_factory):
+    """A directory with the project's files and small data."""
+    root = tmp_path_factory.mktemp("docs")
+    for path in ROOT.iterdir():
+        if not path.name.startswith(".") and path.name != "Makefile":
+            (root / path.name).symlink_to(path)
+    toy_data.Maker(root / "toy").make()
+    for name, target in (
+        ("glue", "toy/glue"),
+        ("conll2003", "toy/conll"),
+        ("swag", "toy/swag"),
+        ("squad_files", "toy/squad"),
+        ("triviaqa-rc", "toy/triviaqa"),
+    ):
+        (root / name).symlink_to(root / target)
+    for version in ("1.1", "2.0"):
+        for split in ("train", "dev"):
+            name = f"{split}-v{version}.json"
+            (root / name).symlink_to(root / "toy/squad" / name)
+    _tables(root)
+    _texts(root)
+    words = sorted({*(root / "toy/corpus.txt").read_text().split(), "the", "?"})
+    encoder = tiny_runs.save_encoder(
+        root / "tiny_model",
+        [*tiny_runs.SPECIAL, *words],
+        max_position_embeddings=512,
+    )
+    for name in ("all-MiniLM-L6-v2", "bert-base-uncased", "bert-base-cased"):
+        (root / name).symlink_to(encoder)
+    _programs(root / "bin", encoder)
+    return root
+
+
+def _tables(root: pathlib.Path) -> None:
+    """Writes train.csv, dev.csv, new.csv and others of the pages."""
+    text = (root / "toy/corpus.txt").read_text().splitlines()
+    sentences = [line for line in text if line]
+    for name, count in (("train", 64), ("dev", 16), ("new", 8)):
+        rows = [f"{s},{i % 2}" for i, s in enumerate(sentences[:count])]
+        header = "review,stars"
+        if name == "new":
+            header, rows = "review", [row.rpartition(",")[0] for row in rows]
+        (root / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+    (root / "news.txt").write_text("\n".join(sentences[:8]) + "\n")
+    (root / "input.txt").write_text("\n".join(sentences[:8]) + "\n")
+
+
+def _texts(root: pathlib.Path) -> None:
+    """Writes text with enough different words for a vocabulary of 8,192."""
+    generator = random.Random(3)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = [
+        "".join(generator.choices(letters, k=generator.randrange(3, 9)))
+        for _ in range(6000)
+    ]
+    (root / "text").mkdir()
+    for name, count in (("a.train", 240), ("b.heldout", 8)):
+        lines = []
+        for _ in range(count):
+            for _ in range(8):
+                lines.append(" ".join(generator.choices(words, k=12)) + " .")
+            lines.append("")
+        (root / "text" / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def _programs(folder: pathlib.Path, model: pathlib.Path) -> None:
+    """Writes stand-ins for programs that need a network or take long."""
+    folder.mkdir()
+    copy = (
+        f"""for last; do :; done; cp -rL {shlex.quote(str(model))} "$last" """
+    )
+    for name, body in (
+        ("hf", copy),
+        ("make", "exit 0"),
+        ("pip", "exit 0"),
+        ("python", f'exec {shlex.quote(sys.executable)} "$@" < /dev/null'),
+    ):
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run(page, sandbox, tmp_path):
+    text = script(page)
+    if not text:
+        pytest.skip("no commands")
+    work = tmp_path / "work"
+    work.mkdir()
+    for path in sandbox.iterdir():
+        (work / path.name).symlink_to(path.resolve())
+    text = text.replace(". .venv/bin/activate", ":")
+    environment = os.environ | {
+        "PATH": f"{sandbox / 'bin'}:{os.environ['PATH']}",
+        "STEPS": "4",
+    }
+    done = subprocess.run(
+        [
+            "bash",
+            "-eo",
+            "pipefail",
+            "-c",
+            f"trap 'kill $(jobs -p)' EXIT\n{text}",
+        ],
+        cwd=work,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    log = json.dumps(done.stdout[-3000:])
+    assert done.returncode == 0, f"{page.name}: {log}"
