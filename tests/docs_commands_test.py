@@ -80,7 +80,7 @@ def test_blocks_are_found_and_excluded():
         "    an output\n\n    curl d\n"
     )
     assert blocks(page) == [
-        "python a.py\n\npython b.py\n",
+        "python a.py\n\npython b.py",
         "an output\n\ncurl d",
     ]
 
