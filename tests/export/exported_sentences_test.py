@@ -1,6 +1,6 @@
 """Exported sentence tasks give the results of the commands.
 
-python -m pytest tests/export/sentences_test.py
+python -m pytest tests/export/exported_sentences_test.py
 """
 
 import csv

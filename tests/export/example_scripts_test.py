@@ -1,6 +1,6 @@
 """Runs the scripts in examples/, with tiny models.
 
-python -m pytest tests/export/examples_test.py
+python -m pytest tests/export/example_scripts_test.py
 """
 
 import re

@@ -1,6 +1,6 @@
 """Exported taggers find the entities of run_ner.py.
 
-python -m pytest tests/export/tagging_test.py
+python -m pytest tests/export/exported_tagging_test.py
 """
 
 import json
