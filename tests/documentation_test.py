@@ -39,7 +39,13 @@ def test_named_scripts_exist(page):
         r"(?<![\w/])((?:benchmarks/)?\w+\.py)\b", page.read_text()
     )
     # Scripts of google-research/bert and transformers.
-    others = {"run_qa.py", "run_glue.py", "tokenization.py"}
+    others = {
+        "run_classifier_with_tfhub.py",
+        "run_qa.py",
+        "run_glue.py",
+        "run_mlm.py",
+        "tokenization.py",
+    }
     for script in {*scripts} - others:
         assert (ROOT / script).exists() or (
             ROOT / "benchmarks" / script
@@ -77,7 +83,7 @@ def test_the_python_example_of_the_readme_prints_words(tmp_path):
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
     code = code.replace("path/of/the/checkout", str(ROOT))
-    code = code.replace('"pretrained"', repr(str(PRETRAINED)))
+    code = code.replace('"bert-base"', repr(str(PRETRAINED)))
     path = tmp_path / "example.py"
     path.write_text(code)
     environment = dict(os.environ)
