@@ -111,10 +111,13 @@ def test_nothing_to_learn_is_refused(root, capsys):
     assert "no paragraph has a token" in capsys.readouterr().err
 
 
-def test_a_file_of_another_language_is_noticed(learned, root, caplog):
+def test_another_language_and_other_windows_are_noticed(learned, root, caplog):
     path = save(root / "hindi.json", ("x", "\u092d\u093e\u0930 w1", ("w1", 4)))
     flags = {"init_checkpoint": learned[1], "predict_file": path}
-    run(root, "hindi", "--do_predict", **flags)
+    run(root, "hindi", "--do_predict", max_query_length=5, **flags)
+    expected = "was trained with --max_query_length=4, but 5 is used now"
+    assert expected in caplog.text
+    assert "--doc_stride" not in caplog.text
     assert "hindi.json: 50 % of its tokens are [UNK]" in caplog.text
     assert "train1.json: " not in caplog.text
 

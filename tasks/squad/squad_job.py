@@ -12,6 +12,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
 from absl import logging
 from keras import ops
 
@@ -187,6 +188,10 @@ def open_job(
             found.path, start.tokenizer, found.contexts
         )
         windowing.warn_of_long_questions(found, start.tokenizer, data.sizes)
+    if not config.do_train:
+        warn_of_other_sizes(
+            data.sizes, config.output_dir, start.init_checkpoint
+        )
     strategy = finetuning.open_strategy(config, start)
 
     @functools.cache
@@ -285,7 +290,39 @@ def predict_logits(
     batches = ()
     if len(windows):
         batches = task_model.predictions(windows.features, batch_size)
-    return decoding.collect_logits(batches, windows.features.row_splits)
+    logits = decoding.collect_logits(batches, windows.features.row_splits)
+    if not np.isfinite(logits).all():
+        logging.warning(
+            "logits are not finite numbers, so answers are arbitrary: the "
+            "weights are damaged, or --precision=%s is not enough",
+            task_model.job.config.precision,
+        )
+    return logits
+
+
+def warn_of_other_sizes(
+    sizes: windowing.WindowSizes, output_dir: str, init_checkpoint: str | None
+) -> None:
+    """Warns if a model was trained with windows of other sizes.
+
+    Args:
+      sizes: of this command, which does not train.
+      output_dir: its model comes first; see `find_settings`.
+      init_checkpoint: a model directory, or a file or checkpoint in one.
+    """
+    folders = [output_dir]
+    if init_checkpoint is not None:
+        folders.append(file_system.folder_of(init_checkpoint))
+    trained = next(filter(None, map(run_files.training_flags, folders)), {})
+    for name, size in dataclasses.asdict(sizes).items():
+        before = trained.get(name, size)
+        if before != size:
+            logging.warning(
+                "the model was trained with --%s=%s, but %s is used now",
+                name,
+                before,
+                size,
+            )
 
 
 def find_settings(

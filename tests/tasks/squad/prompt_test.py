@@ -15,28 +15,26 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "anna", "w"]
 TOKENIZER = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
 
 
-@pytest.mark.parametrize(("count", "batch_size"), [(3, 1), (90, 8)])
-def test_windows_of_a_long_paragraph_are_predicted_together(count, batch_size):
-    used = []
+def make_prompt(score, used):
+    """A prompt whose model gives "anna" a score."""
 
     def predictions(features, size):
         used.append(size)
         length = int(features.lengths.max())
         batch = features.batch(np.arange(len(features)), length)
-        is_anna = (batch["input_ids"] == WORDS.index("anna")) * 9.0
-        index = np.arange(len(features))
+        is_anna = np.where(batch["input_ids"] == WORDS.index("anna"), score, 0)
         yield {
             "start_logits": is_anna,
             "end_logits": is_anna,
-            "example_index": index,
+            "example_index": np.arange(len(features)),
         }
 
     job = types.SimpleNamespace(
         start=types.SimpleNamespace(tokenizer=TOKENIZER),
         strategy=types.SimpleNamespace(num_replicas_in_sync=1),
-        config=types.SimpleNamespace(predict_batch_size=8),
+        config=types.SimpleNamespace(predict_batch_size=8, precision="float32"),
     )
-    questions = prompt.Prompt(
+    return prompt.Prompt(
         task_model=types.SimpleNamespace(job=job, predictions=predictions),
         data=types.SimpleNamespace(
             sizes=windowing.WindowSizes(
@@ -46,10 +44,23 @@ def test_windows_of_a_long_paragraph_are_predicted_together(count, batch_size):
         ),
         threshold=None,
     )
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(3, 1), (90, 8)])
+def test_windows_of_a_long_paragraph_are_predicted_together(
+    count, batch_size, caplog
+):
+    used = []
     context = "w " * count + "Anna"
-    entry = questions.answer("who", context)
+    entry = make_prompt(9.0, used).answer("who", context)
     assert used == [batch_size]
     assert context[slice(*entry.span)] == entry.text == "Anna"
     shown = prompt.describe(entry, context)
     assert shown.endswith("w w [Anna]")
     assert f"characters {2 * count}-{2 * count + 4}" in shown
+    assert not caplog.text
+
+
+def test_logits_that_are_no_numbers_are_noticed(caplog):
+    make_prompt(np.nan, []).answer("who", "w Anna w")
+    assert "logits are not finite numbers" in caplog.text
