@@ -17,6 +17,7 @@ left and open connections had time to send one more.
 import asyncio
 import dataclasses
 import functools
+import logging as std_logging
 import pathlib
 import signal
 import time
@@ -27,7 +28,7 @@ from typing import Any
 import jinja2
 import prometheus_client
 from absl import logging
-from aiohttp import web
+from aiohttp import http_exceptions, web
 
 from export import rest_format, servable
 from foundation import errors
@@ -40,6 +41,7 @@ _PAGE_POLICY = (
     " connect-src 'self'; img-src data:"
 )
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_PARTS_AT_ONCE = 4  # Of one request.
 _LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -113,7 +115,9 @@ class Server:
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
-        runner = web.AppRunner(self.app, access_log=None)
+        logger = std_logging.getLogger("aiohttp.server")
+        logger.addFilter(_is_no_bad_message)
+        runner = web.AppRunner(self.app, access_log=None, logger=logger)
         await runner.setup()
         site = web.TCPSite(runner, host, port, backlog=1024)
         try:
@@ -218,10 +222,14 @@ class Server:
         parsed = rest_format.parse(body, model.signatures)
         parts = model.split(parsed.inputs)
         run = functools.partial(model.run, parsed.signature_name)
-        loop = asyncio.get_running_loop()
-        results = await asyncio.gather(
-            *(loop.run_in_executor(self._pool, run, part) for part in parts)
-        )
+        loop, results = asyncio.get_running_loop(), []
+        # Few at a time, so that a long request leaves threads to others.
+        for first in range(0, len(parts), _PARTS_AT_ONCE):
+            calls = [
+                loop.run_in_executor(self._pool, run, part)
+                for part in parts[first : first + _PARTS_AT_ONCE]
+            ]
+            results += await asyncio.gather(*calls)
         self._metrics.rows.labels(model.name).inc(
             sum(len(part.rows) for part in parts)
         )
@@ -307,6 +315,15 @@ class _Metrics:
         """Counts a request; `model` is "" if there is no such model."""
         self._requests.labels(model, str(status)).inc()
         self._seconds.labels(model).observe(seconds)
+
+
+def _is_no_bad_message(record: std_logging.LogRecord) -> bool:
+    """Returns whether a record is not about bytes that are not HTTP.
+
+    aiohttp answers them with status 400, and logs a traceback for each.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, http_exceptions.BadHttpMessage)
 
 
 def _http_error(

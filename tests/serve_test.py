@@ -8,6 +8,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -83,6 +84,17 @@ def test_an_idle_connection_does_not_keep_the_server(repository, model):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     call(connection, "abc")
     process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+
+
+def test_bytes_that_are_not_http_get_400_without_a_traceback(repository, model):
+    process, port = start(repository, f"--models={model}")
+    for data in (b"no http\r\n\r\n", b"GET / HTTP/1.1\r\nno header\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", port), 20) as connection:
+            connection.sendall(data)
+            assert b" 400 Bad Request" in connection.recv(100)
+    process.send_signal(signal.SIGTERM)
+    assert "Traceback" not in process.stderr.read()
     assert process.wait(20) == 0
 
 

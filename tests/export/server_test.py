@@ -168,6 +168,32 @@ def test_a_body_that_does_not_arrive_ends_in_a_timeout(servables):
     assert run(servables, use) == 504
 
 
+def test_a_long_request_leaves_threads_to_others(servables):
+    model = Waiting(servables["embedding"])
+    most = at_once = 0
+    run_part = model.run
+
+    def run_counted(signature_name, part):
+        nonlocal most, at_once
+        at_once += 1
+        most = max(most, at_once)
+        found = run_part(signature_name, part)
+        at_once -= 1
+        return found
+
+    model.run = run_counted
+    model.may_answer.set()
+
+    async def use(client):
+        request = {"instances": ["a"] * 32 * 10}
+        response = await client.post("/v1/models/slow:predict", json=request)
+        return len((await response.json())["predictions"])
+
+    limits = server.Limits(max_pending_requests=32)
+    assert run({"slow": model}, use, limits) == 320
+    assert most <= 4
+
+
 def test_metrics_count_requests_rows_and_batches(servables):
     async def use(client):
         path = "/v1/models/classification:predict"
