@@ -14,8 +14,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from absl import logging
-
 from data import text_tables
 from foundation import errors, file_system
 from tasks.ner import conll
@@ -83,7 +81,10 @@ def read_blocks(
         names = _stored_names(path, fields.tags)
         fields = dataclasses.replace(fields, tag_names=names)
     if fields.is_optional and fields.tags not in first.cells:
-        logging.info("%s: no field %r, so no tags", path, fields.tags)
+        conll.warn_once(
+            f"{path}: no field {fields.tags!r}, so no tags, only "
+            + ", ".join(map(repr, first.cells))
+        )
         fields = dataclasses.replace(fields, tags=None)
     return conll.blocks(
         path,

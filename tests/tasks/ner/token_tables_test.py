@@ -116,10 +116,11 @@ def test_rows_without_tokens_are_left_out_with_a_warning(tmp_path, caplog):
     assert "1 row(s) without tokens are left out" in caplog.text
 
 
-def test_a_test_set_may_lack_tags(tmp_path):
+def test_a_test_set_may_lack_tags(tmp_path, caplog):
     rows = [{"tokens": row["tokens"]} for row in ROWS]
     path = write(tmp_path / "a.jsonl", rows)
     assert read(path, is_optional=True).tags is None
+    assert "no field 'ner_tags', so no tags, only 'tokens'" in caplog.text
     assert read(path, tags=None).tags is None
     with pytest.raises(errors.InputError, match="no column 'ner_tags', only"):
         read(path)
