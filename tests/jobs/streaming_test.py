@@ -225,6 +225,26 @@ def test_standard_output_gets_each_block_at_once(monkeypatch):
     assert seen[-1] >= 1 + 3
 
 
+def test_a_reader_that_ends_early_ends_the_prediction(repository):
+    """As in "| head": without a traceback."""
+    script = (
+        "import itertools; from jobs import streaming\n"
+        "streaming.run(itertools.count(), encode=list, predict=list,"
+        "text=lambda items, *_: {'': b'line\\n' * len(items)},"
+        "to=streaming.StandardOutput(''))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=repository,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "line\n"
+    process.stdout.close()
+    assert (process.wait(), process.stderr.read()) == (0, "")
+
+
 def test_lines_of_progress_show_rate_and_time_left(
     tmp_path, monkeypatch, caplog
 ):

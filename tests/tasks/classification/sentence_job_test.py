@@ -1,0 +1,41 @@
+"""Proves which processes write the records of a sentence task.
+
+python -m pytest tests/tasks/classification/sentence_job_test.py
+"""
+
+import types
+
+import classifier_runs
+import pytest
+
+from data.tokenization import vocabulary, wordpiece
+from jobs import assembly
+from tasks.classification import sentence_job, sentence_tasks
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_one_worker_writes_the_records(tmp_path, monkeypatch, is_chief):
+    """The others would write the same large file over it."""
+    monkeypatch.setattr(assembly, "is_chief", lambda strategy: is_chief)
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\ngood\t1\nbad w1\t0\n")
+    tokens = vocabulary.Vocabulary.from_tokens(classifier_runs.WORDS)
+    job = sentence_job.make_job(
+        types.SimpleNamespace(
+            write_records=True,
+            output_dir=str(tmp_path),
+            max_seq_length=8,
+            do_train=False,
+        ),
+        types.SimpleNamespace(
+            tokenizer=wordpiece.Tokenizer(tokens), config=None
+        ),
+        sentence_tasks.open_task(
+            "sst-2", sentence_tasks.DataFlags(data_dir=str(tmp_path))
+        ),
+        None,
+        eval_batch_size=8,
+    )
+    features = job.features("train")
+    assert features.lengths.tolist() == [3, 4]
+    assert features.dense["label_ids"].tolist() == [[1], [0]]
+    assert (tmp_path / "train.tf_record").exists() == is_chief
