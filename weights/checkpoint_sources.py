@@ -202,10 +202,7 @@ def _source(path: str, kind: str, matched: Matched) -> Source:
 def check_config(source: Source, config: BertConfig, name: str) -> None:
     """Refuses the weights of a model with other hyperparameters.
 
-    Args:
-      source: the weights.
-      config: of the model that they are for.
-      name: where `config` is from, e.g. "--bert_config_file".
+    `name` is where `config` is from, e.g. "--bert_config_file".
     """
     heads = source.matched.num_attention_heads
     if heads and heads != config.num_attention_heads:

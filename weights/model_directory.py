@@ -235,9 +235,7 @@ def has_model(directory: str) -> bool:
 def check_task(model: Any, weights: str) -> None:
     """Raises InputError if weights of the same shape have another task's head.
 
-    Args:
-      model: one of modeling.models.
-      weights: a model directory, or a file in one.
+    `weights` is a model directory, or a file in one.
     """
     directory = file_system.local_folder(
         file_system.folder_of(weights), _CONFIGS

@@ -66,15 +66,9 @@ def open_start(
 ) -> Start:
     """Finds and checks the model that a run starts from.
 
-    Args:
-      output_dir: its model is used if init_checkpoint is None; may be None.
-      init_checkpoint: a model directory or a checkpoint. The other arguments
-        replace what is beside it.
-      bert_config_file: a config.
-      vocab_file: a vocabulary.
-      do_lower_case: of the tokenizer.
-      bilstm_size: see Start.
-      max_seq_length: the model must have as many positions.
+    The arguments are the flags of these names. Without init_checkpoint, the
+    model in output_dir is used, if there is one; the other arguments replace
+    what is beside the weights. The model must have max_seq_length positions.
 
     Raises:
       InputError: something is missing or does not fit.
@@ -175,12 +169,8 @@ def read_config(path: str) -> BertConfig:
 def check_vocabulary(vocab_size: int, found: int, where: str) -> None:
     """Compares the size of a vocabulary with the model's embeddings.
 
-    Logs a warning if the vocabulary is smaller by more than padding explains.
-
-    Args:
-      vocab_size: of the model.
-      found: the vocabulary's number of tokens.
-      where: the vocabulary's file or flag.
+    Logs a warning if the vocabulary, which `where` names, is smaller by more
+    than padding explains.
 
     Raises:
       InputError: the vocabulary is larger.

@@ -103,11 +103,8 @@ def assign(
 ) -> Report:
     """Sets the model's variables; those that the file lacks keep their values.
 
-    Args:
-        model: One of modeling.models.
-        tensors: Our path -> the file's tensor.
-        where: The file, for messages.
-        others: The file's other tensors, for the report.
+    `tensors` are named by our paths, `others` are the file's other tensors, and
+    `where` is the file.
 
     Raises:
         InputError: a shape differs, or the encoders differ. Only heads and the

@@ -60,9 +60,6 @@ class Known:
     def with_names(self, names: Sequence[str] | None) -> "Known":
         """Returns the classes with the names in --label_names.
 
-        Args:
-          names: in the order of the model's outputs; None changes nothing.
-
         Raises:
           InputError: the model has another number of classes, or other names.
         """
@@ -142,9 +139,7 @@ def kind(given: str | None, known: Known | None) -> str:
     A model with one output and no problem type predicts a value, as in
     transformers.
 
-    Args:
-      given: --problem_type.
-      known: of the model; None if a new one is trained.
+    `known` is None if a new model is trained.
 
     Raises:
       InputError: they differ.

@@ -66,11 +66,8 @@ def with_vocabulary(
 ) -> wordpiece.Tokenizer:
     """Makes a tokenizer of a vocabulary file and a checkpoint's settings.
 
-    Args:
-      vocab_file: one token a line.
-      init_checkpoint: as the user wrote it; a release is known by its name.
-      directory: of tokenizer settings, if there are any.
-      do_lower_case: overrides them.
+    A release is known by the name in init_checkpoint. `directory` may have
+    tokenizer settings; do_lower_case overrides both.
     """
     words = vocabulary.Vocabulary.from_file(vocab_file)
     settings = read_settings(directory) if directory else {}
@@ -157,10 +154,8 @@ def case_of_release(path: str) -> bool | None:
 def check_case(init_checkpoint: str, directory: str, given: bool) -> None:
     """Raises InputError if --do_lower_case contradicts the checkpoint.
 
-    Args:
-      init_checkpoint: as the user wrote it; a release is known by its name.
-      directory: of tokenizer settings, if there are any.
-      given: --do_lower_case.
+    A release is known by the name in init_checkpoint. `directory` may have
+    tokenizer settings.
     """
     wanted, because = case_of_release(init_checkpoint), "its name says so"
     if wanted is None:
@@ -178,10 +173,7 @@ def save(
 ) -> None:
     """Writes vocab.txt and tokenizer_config.json, each atomically.
 
-    Args:
-      tokenizer: of the model.
-      directory: an existing model directory.
-      max_length: the model's number of positions.
+    `max_length` is the model's number of positions.
     """
     settings = {
         **tokenizer.settings,
