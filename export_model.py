@@ -118,11 +118,24 @@ class ExportConfig:
             run_config.require(self, name, minimum=1)
 
     @property
-    def names_of_labels(self) -> list[str] | None:
-        """The labels in --label_names."""
-        if self.label_names is None:
-            return None
-        return [name.strip() for name in self.label_names.split(",")]
+    def options(self) -> "task_graphs.Options":
+        """The flags that determine the graph."""
+        names = None
+        if self.label_names is not None:
+            names = [name.strip() for name in self.label_names.split(",")]
+        return task_graphs.Options(
+            task=self.task,
+            max_seq_length=self.max_seq_length,
+            precision=self.precision,
+            text_pair=self.text_pair,
+            label_names=names,
+            squad={name: getattr(self, name) for name in _SQUAD_FLAGS},
+            document_context=self.document_context,
+            top_k=self.top_k,
+            pooling=self.pooling,
+            layer=self.layer,
+            normalize=self.normalize,
+        )
 
 
 config_flags.parse_early(ExportConfig, __name__)
@@ -134,22 +147,7 @@ from export import saved_model, task_graphs
 def main(config: ExportConfig) -> None:
     """Loads the model, and writes it with its tokenizer."""
     saved_model.check_directory(config.output_dir)
-    opened = task_graphs.open_graph(
-        config.model_dir,
-        task_graphs.Options(
-            task=config.task,
-            max_seq_length=config.max_seq_length,
-            precision=config.precision,
-            text_pair=config.text_pair,
-            label_names=config.names_of_labels,
-            squad={name: getattr(config, name) for name in _SQUAD_FLAGS},
-            document_context=config.document_context,
-            top_k=config.top_k,
-            pooling=config.pooling,
-            layer=config.layer,
-            normalize=config.normalize,
-        ),
-    )
+    opened = task_graphs.open_graph(config.model_dir, config.options)
     saved_model.save(
         opened.graph,
         opened.tokenizer,

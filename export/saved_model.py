@@ -128,7 +128,6 @@ class _ExportedModel(tf.Module):
         graph: TextGraph,
         tokenizer: wordpiece.Tokenizer,
         vocab_file: str,
-        max_seq_length: int,
     ):
         super().__init__()
         self.weights = [variable.value for variable in graph.model.weights]
@@ -138,15 +137,6 @@ class _ExportedModel(tf.Module):
         self.do_lower_case = tf.Variable(lowers, trainable=False)
         self.tokenize = _Tokenize(tokenizer)
         self.bert_pack_inputs = _PackInputs(tokenizer)
-        self._graph = graph
-        self._max_seq_length = max_seq_length
-        self._predict = tf.function(
-            model_inputs.for_any_count(graph.predict), autograph=False
-        )
-        self._logits = tf.function(
-            model_inputs.for_any_count(lambda **x: graph.logits(x)),
-            autograph=False,
-        )
 
     @tf.function(
         input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
@@ -154,61 +144,57 @@ class _ExportedModel(tf.Module):
     def __call__(self, text):
         return self.bert_pack_inputs([self.tokenize(text)])
 
-    def signatures(self) -> dict[str, Any]:
-        """Returns the signatures by name."""
-        # Multiple choice has an axis of choices.
-        self._has_choices = any(
-            spec.shape.rank == 2 for spec in self._graph.inputs.values()
-        )
-        shape = [None] * (3 if self._has_choices else 2)
-        ids = tf.TensorSpec(shape, tf.int32)
-        hub_inputs = dict.fromkeys(model_inputs.HUB_NAMES.values(), ids)
-        examples = {"examples": tf.TensorSpec([None], tf.string)}
-        return {
-            "serving_default": _concrete(self._serve_texts, self._graph.inputs),
-            "serve": _concrete(self._serve, hub_inputs),
-            "serve_examples": _concrete(self._serve_examples, examples),
-            "serve_text_examples": _concrete(
-                self._serve_text_examples, examples
-            ),
-        }
 
-    def _serve_texts(self, **texts):
-        return self._predict(**texts)
+def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
+    """Returns the traced signatures by name."""
+    predict, logits = (
+        tf.function(model_inputs.for_any_count(function), autograph=False)
+        for function in (graph.predict, lambda **x: graph.logits(x))
+    )
+    # Multiple choice has an axis of choices.
+    rank = max(spec.shape.rank for spec in graph.inputs.values())
+    names = model_inputs.HUB_NAMES
 
-    def _serve(self, **hub_inputs):
-        names = model_inputs.HUB_NAMES.items()
-        return self._logits(**{name: hub_inputs[hub] for name, hub in names})
+    def serve_texts(**texts):
+        return predict(**{name: texts[name] for name in graph.inputs})
 
-    def _serve_examples(self, examples):
-        spec = {
-            name: tf.io.RaggedFeature(tf.int64)
-            for name in model_inputs.HUB_NAMES
-        }
-        features = {
-            name: tf.cast(x.to_tensor(), tf.int32)
-            for name, x in tf.io.parse_example(examples, spec).items()
-        }
-        if self._has_choices:  # Records are padded to the longest sequence.
-            count = tf.shape(examples)[0]
-            length = self._max_seq_length
-            choices = tf.shape(features["input_ids"])[1] // length
-            shape = tf.stack([count, choices, length])
+    def serve(**hub_inputs):
+        return logits(**{name: hub_inputs[hub] for name, hub in names.items()})
+
+    def serve_examples(examples):
+        spec = dict.fromkeys(names, tf.io.RaggedFeature(tf.int64))
+        parsed = tf.io.parse_example(examples, spec)
+        features = {k: parsed[k].to_tensor() for k in names}
+        features = {k: tf.cast(x, tf.int32) for k, x in features.items()}
+        if rank == 2:  # Records are padded to the longest sequence.
+            shape = [tf.shape(examples)[0], -1, max_seq_length]
             features = {k: tf.reshape(x, shape) for k, x in features.items()}
-        return self._logits(**features)
+        return logits(**features)
 
-    def _serve_text_examples(self, examples):
-        spec = {
-            name: tf.io.FixedLenFeature([], tf.string)
-            if tensor.shape.rank == 1
-            else tf.io.RaggedFeature(tf.string)
-            for name, tensor in self._graph.inputs.items()
-        }
+    def serve_text_examples(examples):
+        text = tf.io.FixedLenFeature([], tf.string)
+        several = tf.io.RaggedFeature(tf.string)
+        parsed = tf.io.parse_example(
+            examples,
+            {
+                name: text if tensor.shape.rank == 1 else several
+                for name, tensor in graph.inputs.items()
+            },
+        )
         texts = {
             name: x.to_tensor() if isinstance(x, tf.RaggedTensor) else x
-            for name, x in tf.io.parse_example(examples, spec).items()
+            for name, x in parsed.items()
         }
-        return self._predict(**texts)
+        return serve_texts(**texts)
+
+    ids = tf.TensorSpec([None] * (rank + 1), tf.int32)
+    examples = {"examples": tf.TensorSpec([None], tf.string)}
+    return {
+        "serving_default": _concrete(serve_texts, graph.inputs),
+        "serve": _concrete(serve, dict.fromkeys(names.values(), ids)),
+        "serve_examples": _concrete(serve_examples, examples),
+        "serve_text_examples": _concrete(serve_text_examples, examples),
+    }
 
 
 def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
@@ -259,10 +245,8 @@ def save(
         with tempfile.TemporaryDirectory() as scratch:
             vocab_file = os.path.join(scratch, _VOCABULARY)
             tokenizer.vocabulary.to_file(vocab_file)
-            module = _ExportedModel(
-                graph, tokenizer, vocab_file, max_seq_length
-            )
-            signatures = module.signatures()
+            module = _ExportedModel(graph, tokenizer, vocab_file)
+            signatures = _signatures(graph, max_seq_length)
             with _without_notices():
                 tf.saved_model.save(module, temporary, signatures=signatures)
         path = os.path.join(temporary, "README.md")

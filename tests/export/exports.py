@@ -1,10 +1,14 @@
 """Tiny models of every task, their exports, and texts that are hard to read."""
 
 import pathlib
+from collections.abc import Callable
 
+import tensorflow as tf
 import tiny_runs
 
 import export_model
+from export import model_inputs, task_graphs
+from foundation import config_flags
 from modeling import models
 from weights import model_directory
 
@@ -61,6 +65,32 @@ def export(model_dir: pathlib.Path, output_dir: pathlib.Path, **flags):
         **flags,
     )
     return output_dir
+
+
+def graph(model_dir: pathlib.Path, **flags) -> Callable:
+    """Returns the default signature, without the SavedModel around it.
+
+    It maps lists of strings to arrays.
+    """
+    config = config_flags.parse(
+        export_model.ExportConfig,
+        [
+            "export_model.py",
+            f"--model_dir={model_dir}",
+            "--output_dir=unused",
+            *(f"--{k}={v}" for k, v in flags.items() if v is not None),
+        ],
+    )
+    opened = task_graphs.open_graph(str(model_dir), config.options).graph
+    function = tf.function(
+        model_inputs.for_any_count(opened.predict), autograph=False
+    ).get_concrete_function(**opened.inputs)
+
+    def call(**texts):
+        inputs = {k: tf.constant(v, tf.string) for k, v in texts.items()}
+        return {k: v.numpy() for k, v in function(**inputs).items()}
+
+    return call
 
 
 CLASSIFIER = models.ClassificationModel
