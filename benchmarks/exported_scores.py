@@ -310,7 +310,8 @@ def sentence_embedding(runner: Runner) -> Case:
     folder = runner.folder / "sentence_embedding"
     runner.model("sentence_embedding", models.PretrainingModel)
     (texts,) = read_tsv(runner.config, "MRPC/dev.tsv", 3)
-    texts = [" ".join(text.split()) for text in texts]
+    # A text file has a text a line, and no zero bytes.
+    texts = [" ".join(text.split()).replace("\0", "") for text in texts]
     (folder / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
     flags = ["--pooling=mean", "--normalize"]
     runner.run(

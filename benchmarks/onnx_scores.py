@@ -191,15 +191,13 @@ def mrpc(config: Config, tokenizer: Any, length: int) -> tuple[Any, Any]:
     import numpy as np
 
     from data import examples
-    from data import features as features_lib
     from tasks.classification import objective, sentence_tasks
 
     task = sentence_tasks.open_task(
         "mrpc", sentence_tasks.DataFlags(data_dir=config.data_dir)
     )
-    texts = task.read("dev")
-    features = features_lib.encode(
-        tokenizer, texts.first, texts.second, max_seq_length=length
+    features = sentence_tasks.tokenize(
+        task, "dev", tokenizer, max_seq_length=length, records_dir=None
     )
 
     def score(rows: Sequence, batches: Sequence[dict]) -> dict[str, float]:
