@@ -220,6 +220,23 @@ def test_a_set_without_rows_is_refused_before_the_model_is_built(
         assert message in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_what_the_vocabulary_does_not_have_is_logged_once(
+    root, tmp_path, caplog
+):
+    rows = [
+        {"id": i, "review": "\u092b\u093f \u0939", "verdict": "no"}
+        for i in "ab"
+    ]
+    write_csv(tmp_path / "hindi.csv", rows)
+    with caplog.at_level("WARNING", logger="absl"):
+        predict(root, "hindi", tmp_path / "hindi.csv")
+    lines = [
+        x.getMessage() for x in caplog.records if "[UNK]" in x.getMessage()
+    ]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{tmp_path}/hindi.csv: 100 % of its tokens are")
+
+
 @pytest.mark.all
 def test_a_killed_command_continues(root, repository, tmp_path):
     """A process that ends by SIGKILL, with real blocks."""

@@ -113,7 +113,7 @@ def _stream(
     batch_size = config.predict_batch_size
     is_endless = texts.path == text_tables.STANDARD_INPUT
     losses = features.Losses()
-    read = 0
+    read = encoded_blocks = 0
 
     def items() -> Iterator[Example]:
         nonlocal read
@@ -122,12 +122,17 @@ def _stream(
             yield example
 
     def encode(block: list[Example]) -> Features:
-        return sentence_tasks.encode(
+        nonlocal encoded_blocks
+        found = sentence_tasks.encode(
             block,
             tokenizer,
             max_seq_length=config.max_seq_length,
             losses=losses,
         )
+        encoded_blocks += 1
+        if encoded_blocks == 1:  # A wrong vocabulary is seen before hours.
+            losses.warn(texts.path, config.max_seq_length)
+        return found
 
     def logits_of(encoded: Features) -> np.ndarray:
         return task_model.predict(encoded, batch_size)["logits"]
@@ -148,7 +153,8 @@ def _stream(
         block_items=-(-streaming.BLOCK_ITEMS // batch_size) * batch_size,
         fraction=lambda: None if is_endless else read / texts.count,
     )
-    losses.warn(texts.path, config.max_seq_length)
+    if encoded_blocks > 1:
+        losses.warn(texts.path, config.max_seq_length)
 
 
 def _settings(
