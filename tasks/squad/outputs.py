@@ -369,11 +369,15 @@ class Group(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """An answer and the text around it; "" is no answer."""
+    """An answer and the text around it; "" is no answer.
+
+    Character i of the paragraph is character i - `shift` of the excerpt.
+    """
 
     before: str
     answer: str
     after: str
+    shift: int
 
 
 class Mistake(NamedTuple):
@@ -494,10 +498,12 @@ def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
     """
     start, end = span or (width, width)
     low, high = max(0, start - width), end + width
+    dots = "..." if low else ""
     return Excerpt(
-        ("..." if low else "") + context[low:start],
+        dots + context[low:start],
         context[start:end],
         context[end:high] + ("..." if high < len(context) else ""),
+        low - len(dots),
     )
 
 
@@ -567,18 +573,19 @@ def _some(evaluation: Evaluation) -> list[Mistake]:
 
 def _shown(answered: Mistake) -> list[Markup | str]:
     """Returns the paragraphs that show a question with its answers."""
-    before, answer, after = answered.excerpt
+    before, answer, after, shift = answered.excerpt
     text = before + answer + after
     spans = []
     if answer:
         kind = "good" if answered.f1 == 1 else "bad"
         end = len(before) + len(answer)
         spans.append(report.Span(len(before), end, kind))
-    for correct in answered.correct:
-        start = text.find(correct)
-        span = report.Span(start, start + len(correct), label="correct")
-        if correct and start >= 0 and not any(map(span.overlaps, spans)):
-            spans.append(span)
+    for correct, start in answered.question.answers:
+        at = -1 if start is None else start - shift
+        if correct and at >= 0 and text.startswith(correct, at):
+            span = report.Span(at, at + len(correct), label="correct")
+            if not any(map(span.overlaps, spans)):
+                spans.append(span)
     correct = " | ".join(dict.fromkeys(answered.correct)) or "no answer"
     return [
         Markup("<b>{}</b>").format(answered.question.text),

@@ -111,7 +111,7 @@ def describe(entry: Answer, context: str) -> str:
     probability = f"probability {entry.probability:.2f}"
     if entry.span is None or not entry.text:
         return f"(no answer)  ({probability})"
-    before, answer, after = outputs.excerpt(context, entry.span, _CONTEXT)
+    before, answer, after, _ = outputs.excerpt(context, entry.span, _CONTEXT)
     shown = " ".join(f"{before}[{answer}]{after}".split())
     start, end = entry.span
     return f"{entry.text}  ({probability}, characters {start}-{end})\n  {shown}"

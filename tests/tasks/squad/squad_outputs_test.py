@@ -183,13 +183,28 @@ def test_errors_are_analyzed_by_groups_of_questions():
     worst = analysis.mistakes
     assert [m.question.id for m in worst] == ["3", "2", "1"]
     assert worst[0].correct == ["Anna"]
-    before, answer, after = worst[1].excerpt
+    before, answer, after, _ = worst[1].excerpt
     assert before + answer == context[:37] and answer == "Bern"
     assert after.startswith(", w w ") and after.endswith("w ...")
 
 
 def test_the_text_around_an_answer_is_cut():
     context = "0123456789"
-    assert outputs.excerpt(context, (4, 6), 2) == ("...23", "45", "67...")
-    assert outputs.excerpt(context, (0, 1), 9) == ("", "0", "123456789")
-    assert outputs.excerpt(context, None, 3) == ("012", "", "345...")
+    assert outputs.excerpt(context, (4, 6), 2) == ("...23", "45", "67...", -1)
+    assert outputs.excerpt(context, (0, 1), 9) == ("", "0", "123456789", 0)
+    assert outputs.excerpt(context, None, 3) == ("012", "", "345...", 0)
+
+
+def test_the_correct_answer_is_marked_where_it_is():
+    context = "Anna saw Bert and Anna."
+    question = dataset.Question(
+        id="1", text="Who?", paragraph=0, answers=[dataset.Answer("Anna", 18)]
+    )
+    found = dataset.QuestionSet(
+        path="dev.json", contexts=[context], questions=[question]
+    )
+    wrong = AnswerList([Answer("Bert", 0.5, 1.0, 1.0, (9, 13))], 0.0)
+    made = outputs.evaluate(found, [wrong], with_negative=False)
+    body = outputs.sections(made)[-1].body
+    assert "Anna saw <mark" in body
+    assert "and <mark" in body
