@@ -52,7 +52,7 @@ _BYTE_ORDER_MARKS = {
     b"\x1f\x8b": "gzip, but the name does not end in .gz",
     b"BZh": "bzip2, but the name does not end in .bz2",
     b"\x28\xb5\x2f\xfd": "zstd, but the name does not end in .zst",
-    b"PAR1": "a Parquet table, which only a corpus can be (*.parquet)",
+    b"PAR1": "a Parquet table; a corpus of them is named *.parquet",
 }
 
 CLOSING = "\"'\u201d\u2019\u00bb\u203a)\\]\u300d\u300f\uff09\u3011\u300b"

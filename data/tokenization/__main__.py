@@ -28,6 +28,7 @@ class TokenizationConfig:
 
 config_flags.parse_early(TokenizationConfig, __name__)
 
+import foundation.tensorflow_setup  # noqa: F401
 from data.tokenization import vocabulary, wordpiece
 
 

@@ -8,6 +8,7 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -332,11 +333,12 @@ def test_the_package_is_the_command(repository, tiny):
             f"--vocab_file={tiny.path}",
         ],
         cwd=repository,
+        env={k: v for k, v in os.environ.items() if not k.startswith("TF_")},
         input=b"Unaffable fox",
         capture_output=True,
         check=True,
     )
-    assert done.stdout == b"una ##ffa ##ble fox\n"
+    assert done.stdout == b"una ##ffa ##ble fox\n" and not done.stderr
 
 
 @pytest.mark.parametrize(
