@@ -26,7 +26,7 @@ from training import step as steps
 
 _BATCHES = 50  # That are read to learn their lengths.
 # Of compiled functions and the threads of TensorFlow.
-_COMPILED_BYTES = 0.1 * 2**30
+_COMPILED_BYTES = 0.15 * 2**30
 
 # Operations whose result is their input, or an element of it.
 _ALIASES = frozenset(

@@ -85,7 +85,8 @@ def choices():
     names = ("input_ids", "input_mask", "segment_ids")
     features = draw()
     repeated = {name: np.stack([features[name]] * K, 1) for name in names}
-    repeated["input_ids"][:, 1] += repeated["input_ids"][:, 1] > 0
+    ids = repeated["input_ids"]
+    ids[:, 1] = np.where(ids[:, 1] > 0, 1 + ids[:, 1] // 2, 0)
     return features | repeated
 
 
