@@ -187,7 +187,7 @@ def _cross_entropy(logits, labels):
 
         return -log_probability, gradient
 
-    return loss(ops.cast(logits, "float32"), labels)
+    return loss(ops.cast(logits, "float32"), ops.convert_to_tensor(labels))
 
 
 def _at_labels(x, labels):
