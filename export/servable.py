@@ -31,8 +31,10 @@ EXPORT_FILE = "export.json"
 _SAVED_MODEL = "saved_model.pb"
 _NAME = re.compile(r"[\w.-]+")
 # Upper bounds of the length classes in bytes of UTF-8. A token of English text
-# has about 4.5 bytes, of Chinese 3.
+# has about 5 bytes with its space, of Chinese 3. TensorFlow optimizes a graph
+# for each class, which takes a second or two.
 _LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
+_BYTES_PER_TOKEN = 5
 # Inputs with further dimensions, such as the number of endings, are batched
 # with inputs of the same dimensions. More shapes than these are not batched.
 _MAX_SHAPES = 16
@@ -118,6 +120,13 @@ class Servable:
             raise errors.InputError(
                 f"{self._directory}: has no signature {DEFAULT_SIGNATURE}"
             )
+        # Longer texts are cut, or split into windows of this length.
+        longest = self.description.get("max_seq_length", _LENGTH_CLASSES[-1])
+        self._bounds = [
+            bound
+            for bound in _LENGTH_CLASSES
+            if bound < longest * _BYTES_PER_TOKEN
+        ]
         with tf.device("CPU"):
             self._num_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._batched: dict[Any, Callable] = {}
@@ -162,7 +171,7 @@ class Servable:
             for name, spec in signature.inputs.items()
         }
         (part,) = self.split(inputs)
-        for length_class in range(len(_LENGTH_CLASSES) + 1):
+        for length_class in range(len(self._bounds) + 1):
             self.run(
                 DEFAULT_SIGNATURE, part._replace(length_class=length_class)
             )
@@ -174,7 +183,7 @@ class Servable:
           inputs: name -> array [N, ...]; N is not 0.
         """
         lengths = sum(_row_lengths(values) for values in inputs.values())
-        classes = np.searchsorted(_LENGTH_CLASSES, lengths)
+        classes = np.searchsorted(self._bounds, lengths)
         order = np.argsort(lengths, kind="stable")
         size = self._settings.max_batch_size or len(order)
         parts = []

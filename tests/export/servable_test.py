@@ -3,6 +3,7 @@
 python -m pytest tests/export/servable_test.py
 """
 
+import json
 import shutil
 from concurrent import futures
 
@@ -141,3 +142,12 @@ def test_what_cannot_be_served_is_refused(toys, tmp_path, models, message):
     with pytest.raises(errors.InputError, match=message) as caught:
         servable.open_all(models.format(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_texts_that_the_model_cuts_have_one_class(toys, tmp_path):
+    shutil.copytree(toys / "embedding", tmp_path / "short")
+    description = {"task": "sentence_embedding", "max_seq_length": 10}
+    (tmp_path / "short" / "export.json").write_text(json.dumps(description))
+    model = servable.Servable("x", str(tmp_path / "short"), SETTINGS)
+    parts = model.split(texts("a", "a" * 60, "a" * 9000))
+    assert [part.rows.tolist() for part in parts] == [[0], [1, 2]]
