@@ -219,7 +219,8 @@ def test_a_run_is_not_resumed_with_other_words(root, cased, capsys):
     flags = CASED | {"train_file": root / "cased.train"}
     with pytest.raises(SystemExit):
         run(root, "case_true", "--do_train", **flags)
-    assert "--train_file was" in capsys.readouterr().err.splitlines()[-1]
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--train_file had other contents" in error
     # What belongs to the existing model is unchanged.
     assert path.read_text() == before
 
