@@ -16,6 +16,7 @@ import tensorflow as tf
 import tiny_runs
 
 import run_pretraining
+from jobs import run_files
 from weights import model_directory
 
 BUCKET = "ram://bucket"
@@ -50,13 +51,18 @@ def read(path):
 
 
 def files(folder):
-    """The files of a folder and those below, but for TensorBoard's."""
+    """The files of a folder and those below, but for TensorBoard's.
+
+    A bucket has no lock.
+    """
     names = {
         os.path.join(parent, name).removeprefix(f"{folder}/")
         for parent, _, names in tf.io.gfile.walk(str(folder))
         for name in names
     }
-    return {name for name in names if "events.out" not in name}
+    return {
+        name for name in names - {run_files.LOCK} if "events.out" not in name
+    }
 
 
 def same(ours, theirs, *names):
