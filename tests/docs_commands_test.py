@@ -28,8 +28,40 @@ PAGES = [
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     if page.name != "LOG.md"
 ]
-PROGRAMS = ("python", "curl", "hf", "make", "pip", "head", "sed", ".")
+PROGRAMS = ("python", "curl", "hf", "make", "pip", "head", "sed", "for", ".")
 NOT_RUN = "<!-- not run:"
+_QUICK = "--max_seq_length=64 --do_train --num_train_epochs=1"
+_SQUAD = (
+    "python run_squad.py --train_file=train-v1.1.json --max_query_length=16 "
+    "--predict_file=dev-v1.1.json --do_predict --doc_stride=16 "
+    f"--train_batch_size=8 --init_checkpoint=bert-base {_QUICK}"
+)
+_SENTENCES = f"python run_classifier.py --init_checkpoint=bert-base {_QUICK}"
+# What a reader of a page has from other pages.
+BEFORE = {
+    "checkpoints": """mkdir pretrained && cp -rL tiny_model pretrained/best
+python convert_checkpoint.py --input=tiny_model --output_format=tf1 \
+    --output=uncased_L-12_H-768_A-12
+printf 'aspirin\nibuprofen\n' > drugs.txt""",
+    "classification": """cp -rL tiny_model bert-base
+cp -rL tiny_model bert-large""",
+    "features": """cp -rL tiny_model bert-base; cp -rL tiny_model pretrained
+echo 'river [MASK] paper .' > lines.txt""",
+    "finetuning": "cp -rL tiny_model bert-base",
+    "paper": "mkdir -p small/SST-2",
+    "pretraining": "cp tiny_model/vocab.txt .",
+    "serving": f"""cp -rL tiny_model bert-base
+{_SENTENCES} --task_name=MRPC --data_dir=glue/MRPC --output_dir=mrpc
+{_SENTENCES} --task_name=SST-2 --data_dir=glue/SST-2 --output_dir=sst2
+{_SQUAD} --output_dir=squad
+for name in sst2 squad; do
+    python export_model.py --model_dir=$name --output_dir=exported/$name
+done""",
+    "squad": f"""cp -rL tiny_model bert-base
+cp train-v1.1.json unanswered.json
+for i in 1 2 3; do {_SQUAD} --output_dir=run$i --random_seed=$i; done
+cp run1/predictions.json run1/null_odds.json .""",
+}
 # serve.py runs until the end of the page.
 SERVER = """{command} > server.log 2>&1 &
 for i in $(seq 300); do curl -s -o /dev/null http://127.0.0.1:8501/healthz \\
@@ -173,6 +205,7 @@ def test_the_commands_of_a_page_run(page, sandbox, tmp_path):
     text = script(page)
     if not text:
         pytest.skip("no commands")
+    text = f"{BEFORE.get(page.stem, '')}\n{text}"
     work = tmp_path / "work"
     work.mkdir()
     for path in sandbox.iterdir():
