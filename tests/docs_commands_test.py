@@ -221,7 +221,7 @@ def test_the_commands_of_a_page_run(page, sandbox, tmp_path):
             "-eo",
             "pipefail",
             "-c",
-            f"trap 'kill $(jobs -p)' EXIT\n{text}",
+            f"trap 'jobs -p | xargs -r kill' EXIT\n{text}",
         ],
         cwd=work,
         env=environment,
