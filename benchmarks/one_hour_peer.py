@@ -51,7 +51,7 @@ class StopAt(transformers.TrainerCallback):
         self._end = end
 
     def on_step_end(self, args, state, control, **unused):
-        """Asks the Trainer to end."""
+        """Ends training at the time."""
         control.should_training_stop = time.monotonic() >= self._end
 
 

@@ -9,7 +9,7 @@
 `pair_segments` walks through a group of documents, all passes side by side. It
 returns the positions of each instance's A and B in the token store, already
 truncated: a few numbers instead of the tokens. `assemble` turns them into
-padded arrays. A random next sentence comes from any other document of the whole
+padded arrays. A random next sentence comes from any other document of the
 corpus with equal probability.
 """
 
