@@ -220,6 +220,7 @@ class TaskModel:
         """Trains one run of the grid; returns the step of its weights."""
         job, config = self.job, self.job.config
         features = job.features(TRAIN)
+        _check_segments(features, job.start.config.type_vocab_size)
         evaluates = config.eval_every_steps > 0
         found = job.resolved_settings(evaluates=evaluates)
         return train_epochs(
@@ -245,6 +246,16 @@ class TaskModel:
             rate_multiplier=pretrained.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay
             ),
+        )
+
+
+def _check_segments(features: Features, type_vocab_size: int) -> None:
+    """Refuses pairs for a model of single texts, whose ids have no vector."""
+    needed = int(features.ragged["segment_ids"].max(initial=0)) + 1
+    if needed > type_vocab_size:
+        raise errors.InputError(
+            f"pairs of texts need {needed} segments, but type_vocab_size of "
+            f"the model is {type_vocab_size}: give another --init_checkpoint"
         )
 
 

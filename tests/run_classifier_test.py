@@ -300,6 +300,26 @@ def test_an_encoder_that_was_never_trained_for_it_is_refused(root, capsys):
     assert "has not been trained for this task: output_weights" in error
 
 
+def test_pairs_for_a_model_of_single_texts_are_refused(root, capsys):
+    single = tiny_runs.save_encoder(
+        root / "single", classifier_runs.WORDS, type_vocab_size=1
+    )
+    path = root / "pairs.csv"
+    path.write_text("review,other,verdict\ngood,w1,yes\nbad,w2,no\n")
+    with pytest.raises(SystemExit):
+        classifier_runs.run_csv(
+            root,
+            "of_single",
+            "--do_train",
+            init_checkpoint=single,
+            train_file=path,
+            text_pair_column="other",
+            train_batch_size=2,
+        )
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "type_vocab_size of the model is 1" in error
+
+
 def test_a_label_that_training_never_saw_is_named(root, capsys):
     path = root / "odd.csv"
     path.write_text("review,verdict\ngood,yes\nbad,perhaps\n")
