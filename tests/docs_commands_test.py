@@ -143,6 +143,7 @@ def sandbox(tmp_path_factory):
     encoder = tiny_runs.save_encoder(
         root / "tiny_model",
         [*tiny_runs.SPECIAL, *words],
+        num_hidden_layers=4,
         max_position_embeddings=512,
     )
     for name in ("all-MiniLM-L6-v2", "bert-base-uncased", "bert-base-cased"):
