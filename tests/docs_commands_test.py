@@ -60,7 +60,8 @@ done""",
     "squad": f"""cp -rL tiny_model bert-base
 cp train-v1.1.json unanswered.json
 for i in 1 2 3; do {_SQUAD} --output_dir=run$i --random_seed=$i; done
-cp run1/predictions.json run1/null_odds.json .""",
+{_SQUAD.replace("v1.1", "v2.0")} --version_2_with_negative --output_dir=two
+cp two/predictions.json two/null_odds.json .""",
 }
 # serve.py runs until the end of the page.
 SERVER = """{command} > server.log 2>&1 &
