@@ -125,7 +125,9 @@ def trial(options, folder, rng, work, expected) -> tuple[int, str, str]:
         if model == expected[0] and (is_metrics or lines == expected[1]):
             return kills, kind, "same files"
     elif code == 2 and damaged is not None and "Traceback" not in text:
-        if damaged.name in text.splitlines()[-1]:
+        # A damaged checkpoint is named without .index or .data-*-of-*.
+        name = re.sub(r"\.(index|data-.*)$", "", damaged.name)
+        if name in text.splitlines()[-1]:
             return kills, kind, "named"
     return kills, kind, f"{folder} (exit code {code})"
 
