@@ -23,6 +23,7 @@ results.html and GLUE's submission.zip.
 """
 
 import dataclasses
+import re
 from typing import Literal
 
 from foundation import config_flags
@@ -108,8 +109,8 @@ class ReproduceConfig:
                 raise ValueError(
                     f"--table={name}: must be one of {', '.join(_NAMES)}, all"
                 )
-        k, _, n = self.part.partition("/")
-        if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+        number, total = self.part_of
+        if not 1 <= number <= total:
             raise ValueError(
                 f"--part={self.part}: must be k/n with 1 <= k <= n, as in 2/4"
             )
@@ -118,6 +119,12 @@ class ReproduceConfig:
     def tables(self) -> tuple[str, ...]:
         """The names of the tables."""
         return _NAMES if self.table == "all" else tuple(self.table.split(","))
+
+    @property
+    def part_of(self) -> tuple[int, int]:
+        """The number of the part and of all parts; (0, 0) if it is no part."""
+        found = re.fullmatch(r"(\d+)/(\d+)", self.part, re.ASCII)
+        return tuple(map(int, found.groups())) if found else (0, 0)
 
 
 config_flags.parse_early(ReproduceConfig, __name__)
@@ -130,10 +137,8 @@ from paper import execution, experiments, plans, protocol, results, tables
 def main(config: ReproduceConfig) -> None:
     """Runs the commands of the tables and writes their results."""
     scale = protocol.SCALES[config.scale]
-    names = [f.name for f in dataclasses.fields(experiments.Inputs) if f.init]
-    inputs = experiments.Inputs(
-        **{n: getattr(config, n) for n in names if hasattr(config, n)}
-    )
+    names = [field.name for field in dataclasses.fields(experiments.Inputs)]
+    inputs = experiments.Inputs(**{n: getattr(config, n) for n in names})
     lab = experiments.Experiments(scale, inputs, config.output_dir)
     chosen = [tables.TABLES[name](lab) for name in config.tables]
     if config.list:
@@ -143,16 +148,16 @@ def main(config: ReproduceConfig) -> None:
     if config.dry_run:
         print(plans.plan(chosen, scale, tflops=config.tflops))
         return
-    if inputs.missing:
-        flags = ", ".join(f"--{name}" for name in sorted(inputs.missing))
+    if lab.missing:
+        flags = ", ".join(f"--{name}" for name in sorted(lab.missing))
         raise errors.InputError(f"--table={config.table} needs {flags}")
     lab.write_configs()
     executor = execution.Executor(config.output_dir)
-    found = results.Results(chosen, executor)
-    k, n = map(int, config.part.split("/"))
-    executor.run(commands, range(k - 1, len(commands), n))
-    print(found.write(config.output_dir, f"BERT, scale {config.scale}"))
-    for path in found.write_submissions(config.output_dir):
+    number, total = config.part_of
+    executor.run(commands, range(number - 1, len(commands), total))
+    title = f"BERT, scale {config.scale}"
+    print(results.write(chosen, executor, config.output_dir, title))
+    for path in results.write_submissions(chosen, executor, config.output_dir):
         print(path)
 
 

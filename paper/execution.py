@@ -87,14 +87,7 @@ class Executor:
         program, *flags = command.arguments()
         log = self._path(command, "log")
         file_system.make_folder(os.path.dirname(log))
-        if "output_prefix" in command.flags:
-            file_system.make_folder(
-                os.path.dirname(command.flags["output_prefix"])
-            )
-        elif "output_file" in command.flags:
-            file_system.make_folder(
-                os.path.dirname(command.flags["output_file"])
-            )
+        file_system.make_folder(os.path.join(self._output_dir, command.name))
         began = time.monotonic()
         with open(log, "ab") as file:
             process = subprocess.Popen(

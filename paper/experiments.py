@@ -21,11 +21,7 @@ _COMPRESSED = ("", ".gz", ".bz2", ".zst")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The user's files; each is the value of the flag of the same name.
-
-    `get` returns a file that a table needs. What is not given is listed in
-    `missing`, and has the name of its flag in the plan.
-    """
+    """The user's files; each is the value of the flag of the same name."""
 
     glue_dir: str | None = None
     squad_dir: str | None = None
@@ -42,15 +38,6 @@ class Inputs:
     base_cased_checkpoint: str | None = None
     large_cased_checkpoint: str | None = None
     precision: str = "auto"
-    missing: set[str] = dataclasses.field(default_factory=set)
-
-    def get(self, name: str) -> str:
-        """Returns a value that must be given."""
-        value = getattr(self, name)
-        if value is None:
-            self.missing.add(name)
-            return name.upper()
-        return value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,13 +100,19 @@ class Masking:
 
 
 class Experiments:
-    """Makes and finds the commands of all experiments of a scale."""
+    """Makes and finds the commands of all experiments of a scale.
+
+    Attributes:
+      missing: names of the inputs that the commands need and that are not
+        given. The plan shows their names instead.
+    """
 
     def __init__(self, scale: Scale, inputs: Inputs, output_dir: str):
         """Plans below output_dir; nothing is written or started."""
         self.scale = scale
         self.inputs = inputs
         self.output_dir = output_dir
+        self.missing: set[str] = set()
         self._commands: dict[str, Command] = {}
 
     # Pre-training.
@@ -133,7 +126,7 @@ class Experiments:
             "vocabulary",
             "create_vocabulary",
             {
-                "input_file": self.inputs.get("corpus"),
+                "input_file": self._input("corpus"),
                 "output_file": path,
                 "input_format": self.inputs.input_format,
                 "vocab_size": self.scale.vocab_size,
@@ -148,14 +141,14 @@ class Experiments:
         corpus = "heldout_corpus" if held_out else "corpus"
         passes = 1 if held_out else self.scale.dupe_factor
         commands = []
-        for length, predictions in self.scale.lengths:
+        for length, predictions, _ in self.scale.phases:
             name = f"{'heldout' if held_out else 'train'}/{masking}/{length}"
             commands.append(
                 self._command(
                     f"records/{name}",
                     "create_pretraining_data",
                     {
-                        "input_file": self.inputs.get(corpus),
+                        "input_file": self._input(corpus),
                         "input_format": self.inputs.input_format,
                         "vocab_file": vocab_file,
                         "output_prefix": self._path("records", name, "part"),
@@ -192,6 +185,7 @@ class Experiments:
         name = f"pretrained/{str(size).replace('/', '-')}_{objective}_{masking}"
         directory = self._path(name)
         save_every = scale.checkpoints[0] // 4
+        num_steps = sum(phase.steps for phase in scale.phases)
         config = self.bert_config(size)
         pairs = int(objective == "masked_lm_and_next_sentence")
         command = self._command(
@@ -206,10 +200,7 @@ class Experiments:
                 "do_eval": True,
                 "objective": objective,
                 "phases": ",".join(
-                    f"{length}:{steps}"
-                    for (length, _), steps in zip(
-                        scale.lengths, scale.steps, strict=True
-                    )
+                    f"{phase.length}:{phase.steps}" for phase in scale.phases
                 ),
                 "train_batch_size": scale.batch_size,
                 "eval_batch_size": scale.batch_size,
@@ -217,23 +208,24 @@ class Experiments:
                 "num_warmup_steps": scale.warmup,
                 # Figure 5 starts from checkpoints of the run.
                 "save_checkpoints_steps": save_every,
-                "keep_checkpoint_max": sum(scale.steps) // save_every + 1,
+                "keep_checkpoint_max": num_steps // save_every + 1,
                 "precision": self.inputs.precision,
             },
             [*shards, *held_out],
             num_runs=1,
             flops=sum(
-                steps
+                phase.steps
                 * scale.batch_size
                 * objectives.training_flops(
                     config,
-                    length,
-                    length if objective == "left_to_right" else predictions,
+                    phase.length,
+                    # A left-to-right model predicts every next token.
+                    phase.length - 1
+                    if objective == "left_to_right"
+                    else phase.predictions,
                     pairs,
                 )
-                for (length, predictions), steps in zip(
-                    scale.lengths, scale.steps, strict=True
-                )
+                for phase in scale.phases
             ),
         )
         return Model(
@@ -302,7 +294,7 @@ class Experiments:
         spec = SENTENCE_TASKS[task]
         flags = {
             "task_name": task,
-            "data_dir": os.path.join(self.inputs.get("glue_dir"), spec.folder),
+            "data_dir": os.path.join(self._input("glue_dir"), spec.folder),
             "do_eval": True,
             "max_seq_length": min(128, self._max_length()),
         }
@@ -344,9 +336,7 @@ class Experiments:
             "run_classifier",
             {
                 "task_name": "ax",
-                "data_dir": os.path.join(
-                    self.inputs.get("glue_dir"), "diagnostic"
-                ),
+                "data_dir": os.path.join(self._input("glue_dir"), "diagnostic"),
                 "init_checkpoint": directory,
                 "output_dir": self._path(name),
                 "do_predict": True,
@@ -363,7 +353,7 @@ class Experiments:
             "run_classifier",
             {
                 "task_name": "swag",
-                "data_dir": self.inputs.get("swag_dir"),
+                "data_dir": self._input("swag_dir"),
                 "do_eval": True,
                 "max_seq_length": min(128, self._max_length()),
             },
@@ -376,8 +366,8 @@ class Experiments:
 
     def triviaqa(self, model: Model) -> Model:
         """Returns the model after fine-tuning on TriviaQA."""
-        path = self._path("records", "triviaqa-train.json")
-        folder = self.inputs.get("triviaqa_dir")
+        path = self._path("records", "triviaqa", "train.json")
+        folder = self._input("triviaqa_dir")
         convert = self._command(
             "records/triviaqa",
             "create_triviaqa_squad",
@@ -472,7 +462,7 @@ class Experiments:
             "ner",
             "run_ner",
             {
-                "data_dir": self.inputs.get("conll_dir"),
+                "data_dir": self._input("conll_dir"),
                 "do_eval": True,
                 "do_predict": True,
                 "document_context": "maximal",
@@ -499,7 +489,7 @@ class Experiments:
             "ner_frozen" + ("_concat" if is_one else ""),
             "run_ner",
             {
-                "data_dir": self.inputs.get("conll_dir"),
+                "data_dir": self._input("conll_dir"),
                 "do_eval": True,
                 "document_context": "maximal",
                 "max_seq_length": self.scale.ner_length,
@@ -514,6 +504,14 @@ class Experiments:
         return Score(command=command, metric=f"features/{features}")
 
     # Helpers.
+
+    def _input(self, name: str) -> str:
+        """Returns an input that the commands need."""
+        value = getattr(self.inputs, name)
+        if value is None:
+            self.missing.add(name)
+            return name.upper()
+        return value
 
     def bert_config(self, size: Size) -> BertConfig:
         """Returns the hyperparameters of a model of this scale."""
@@ -624,7 +622,7 @@ class Experiments:
         return self._commands[name]
 
     def _max_length(self) -> int:
-        return max(length for length, _ in self.scale.lengths)
+        return max(phase.length for phase in self.scale.phases)
 
     def _squad_windows(self) -> dict[str, int]:
         """Returns the released proportions: 384, 128 and 64."""
@@ -637,7 +635,7 @@ class Experiments:
 
     def _squad_file(self, name: str) -> str:
         """Returns the path of a file, with the compression that it has."""
-        path = os.path.join(self.inputs.get("squad_dir"), name)
+        path = os.path.join(self._input("squad_dir"), name)
         for ending in _COMPRESSED:
             if file_system.exists(path + ending):
                 return path + ending

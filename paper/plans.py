@@ -11,7 +11,7 @@ def overview(tables: Sequence[Table], scale: Scale) -> str:
     lines = ["table    commands  trainings  hours  title"]
     for table in tables:
         commands = table.commands()
-        hours = sum(c.flops for c in commands) / scale.tflops / 3.6e15
+        hours = _hours(sum(c.flops for c in commands), scale.tflops)
         runs = sum(c.num_runs for c in commands)
         lines.append(
             f"{table.name:7}  {len(commands):8}  {runs:9}  {hours:5.1f}  "
@@ -37,16 +37,19 @@ def plan(tables: Sequence[Table], scale: Scale, *, tflops: float | None) -> str:
     tflops = tflops or scale.tflops
     lines = []
     for number, command in enumerate(commands, 1):
-        hours = command.flops / tflops / 3.6e15
+        hours = _hours(command.flops, tflops)
         runs = f", {command.num_runs} trainings" if command.num_runs else ""
         lines.append(f"# {number}: {command.name}{runs}, {hours:.2f} hours")
         lines.append(f"python {shlex.join(command.arguments())}")
-    for table in tables:
-        lines += [f"# Table {table.name}: {table.title}. {table.protocol}"]
+    lines += [f"# {table.heading}. {table.protocol}" for table in tables]
     total = sum(c.flops for c in commands)
     lines.append(
         f"# {len(commands)} commands, {sum(c.num_runs for c in commands)} "
         f"trainings, {total:.3g} floating-point operations: "
-        f"{total / tflops / 3.6e15:.1f} hours at {tflops:g} TFLOPS ({device})"
+        f"{_hours(total, tflops):.1f} hours at {tflops:g} TFLOPS ({device})"
     )
     return "\n".join(lines)
+
+
+def _hours(flops: float, tflops: float) -> float:
+    return flops / (tflops * 1e12) / 3600

@@ -11,7 +11,7 @@ Commands with the same name are the same: tables have commands in common.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,6 +119,13 @@ class Table:
     also: Sequence[Command] = ()
     notes: Sequence[str] = ()
 
+    @property
+    def heading(self) -> str:
+        """The name and the title, as the paper numbers it."""
+        is_figure = self.name == "figure5"
+        name = "Figure 5" if is_figure else f"Table {self.name}"
+        return f"{name}: {self.title}"
+
     def commands(self) -> list[Command]:
         """Returns all commands once, each after those that it needs."""
         tops = [s.command for row in self.rows for s in row.scores.values()]
@@ -148,6 +155,14 @@ class Size:
         return f"{self.layers}/{self.hidden}/{self.heads}"
 
 
+class Phase(NamedTuple):
+    """A phase of pre-training on records of one length."""
+
+    length: int
+    predictions: int  # masked positions of a record, at most
+    steps: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
     """All numbers in which the paper's experiments and small ones differ.
@@ -159,9 +174,7 @@ class Scale:
       initializer_range: hidden units -> standard deviation of new weights.
       dropout: of pre-training and fine-tuning.
       vocab_size: number of tokens, of a vocabulary that is learned.
-      lengths: (sequence length, masked positions) of the records of each
-        phase of pre-training.
-      steps: steps of each phase.
+      phases: of pre-training, in their order.
       warmup: steps of rising learning rate in pre-training.
       batch_size: sequences of a step of pre-training.
       learning_rate: of pre-training.
@@ -188,8 +201,7 @@ class Scale:
     initializer_range: Callable[[int], float]
     dropout: float
     vocab_size: int
-    lengths: Sequence[tuple[int, int]]
-    steps: Sequence[int]
+    phases: Sequence[Phase]
     warmup: int
     batch_size: int
     learning_rate: float
@@ -224,8 +236,7 @@ PAPER = Scale(
     initializer_range=lambda hidden: 0.02,
     dropout=0.1,
     vocab_size=30522,
-    lengths=((128, 20), (512, 77)),
-    steps=(900_000, 100_000),
+    phases=(Phase(128, 20, 900_000), Phase(512, 77, 100_000)),
     warmup=10_000,
     batch_size=256,
     learning_rate=1e-4,
@@ -253,8 +264,7 @@ SMALL = Scale(
     initializer_range=lambda hidden: 0.57 / hidden**0.5,
     dropout=0.0,
     vocab_size=8192,
-    lengths=((64, 10), (192, 29)),
-    steps=(9_000, 1_000),
+    phases=(Phase(64, 10, 9_000), Phase(192, 29, 1_000)),
     warmup=1_000,
     batch_size=64,
     learning_rate=1e-3,
@@ -282,8 +292,7 @@ TINY = dataclasses.replace(
     large=Size(5, 16, 2),
     sizes=(Size(4, 16, 2), Size(5, 16, 2)),
     vocab_size=180,
-    lengths=((32, 5), (64, 10)),
-    steps=(6, 2),
+    phases=(Phase(32, 5, 6), Phase(64, 10, 2)),
     warmup=2,
     batch_size=8,
     batch=8,

@@ -19,7 +19,7 @@ import scipy.stats
 from foundation import errors, file_system
 from jobs import grid, report
 from paper.execution import Executor
-from paper.protocol import Command, Score, Table
+from paper.protocol import Command, Finding, Score, Table, commands_of
 
 _SIGNIFICANT = 0.05
 _FEATURES = "features/"
@@ -112,63 +112,40 @@ def verdict(larger: Measured, smaller: Measured) -> str:
     return f"{'confirmed' if is_confirmed else 'not confirmed'}: {numbers}"
 
 
-class Results:
-    """The results of tables, of the commands that have finished so far."""
+class TableResults:
+    """The results of one table, of the commands that have finished so far.
 
-    def __init__(self, tables: Sequence[Table], executor: Executor):
-        """Reads nothing yet."""
-        self._tables = tables
-        self._executor = executor
+    Everything is read once, when the object is made.
+    """
 
-    def write(self, output_dir: str, title: str) -> str:
-        """Writes all files; returns the tables as Markdown."""
-        shown = {table: self._markdown(table) for table in self._tables}
-        parts = [f"{text}\n{_commands(t)}" for t, text in shown.items()]
-        file_system.write_text(
-            f"{output_dir}/results.md", "\n".join([f"# {title}\n", *parts])
-        )
-        file_system.write_json(
-            f"{output_dir}/results.json",
-            {table.name: self._values(table) for table in self._tables},
-        )
-        sections = [
-            report.Section(f"{_heading(table)}", self._page(table))
-            for table in self._tables
+    def __init__(self, table: Table, executor: Executor):
+        """Reads the records and the scores of the finished commands."""
+        self.table = table
+        self._commands = table.commands()
+        records = {c: executor.record(c) for c in self._commands}
+        self._records = {c: found for c, found in records.items() if found}
+        scores = [score for row in table.rows for score in row.scores.values()]
+        self._measured = {
+            score: read(score)
+            for score in scores
+            if score.command in self._records
+        }
+        self._findings = [
+            (finding.statement, self._verdict(finding))
+            for finding in table.findings
         ]
-        report.write(f"{output_dir}/results.html", title, sections)
-        return "\n".join(shown.values())
+        self._cells = self._make_cells()
 
-    def write_submissions(self, output_dir: str) -> list[str]:
-        """Zips the complete directories of GLUE's files; returns the paths."""
-        made = []
-        by_folder: dict[str, list[Command]] = {}
-        for table in self._tables:
-            for command in table.commands():
-                if folder := command.flags.get("glue_submission"):
-                    by_folder.setdefault(folder, []).append(command)
-        for folder, commands in by_folder.items():
-            if all(map(self._executor.record, commands)):
-                suffix = os.path.basename(folder).removeprefix(
-                    "glue_submission"
-                )
-                path = f"{output_dir}/submission{suffix}.zip"
-                with (
-                    file_system.replacing(path) as beside,
-                    zipfile.ZipFile(beside, "w") as archive,
-                ):
-                    for name in sorted(os.listdir(folder)):
-                        archive.write(os.path.join(folder, name), name)
-                made.append(path)
-        return made
+    def _verdict(self, finding: Finding) -> str:
+        if not {finding.larger, finding.smaller} <= self._measured.keys():
+            return "not run"
+        return verdict(
+            self._measured[finding.larger], self._measured[finding.smaller]
+        )
 
-    def _measured(self, score: Score | None) -> Measured | None:
-        """Returns a score, None if its command has not finished."""
-        if score is None or self._executor.record(score.command) is None:
-            return None
-        return read(score)
-
-    def _grid(self, table: Table) -> tuple[list[str], list[list[str]]]:
-        """Returns the header and three rows for each row of a table."""
+    def _make_cells(self) -> list[list[str]]:
+        """Returns the header, and up to three lines for each row."""
+        table = self.table
         columns = list(
             dict.fromkeys(
                 name
@@ -176,15 +153,11 @@ class Results:
                 for name in {**row.paper, **row.scores}
             )
         )
-        lines = []
+        lines = [["", "", *columns]]
         for row in table.rows:
-            found = {
-                name: self._measured(score)
-                for name, score in row.scores.items()
-            }
             ours, differences = [], []
             for name in columns:
-                measured = found.get(name)
+                measured = self._measured.get(row.scores.get(name))
                 if measured is None:
                     ours.append("not run" if name in row.scores else "")
                     differences.append("")
@@ -200,95 +173,127 @@ class Results:
             lines.append(["", "ours", *ours])
             if any(differences):
                 lines.append(["", "difference", *differences])
-        return ["", "", *columns], lines
+        return lines
 
-    def _findings(self, table: Table) -> list[tuple[str, str]]:
-        found = []
-        for finding in table.findings:
-            sides = [
-                self._measured(score)
-                for score in (finding.larger, finding.smaller)
-            ]
-            text = "not run" if None in sides else verdict(*sides)
-            found.append((finding.statement, text))
-        return found
+    @property
+    def _seconds(self) -> float:
+        return sum(record["seconds"] for record in self._records.values())
 
-    def _seconds(self, table: Table) -> tuple[float, int, int]:
-        """Returns seconds, and numbers of finished and of all commands."""
-        commands = table.commands()
-        records = [x for x in map(self._executor.record, commands) if x]
-        return sum(x["seconds"] for x in records), len(records), len(commands)
-
-    def _summary(self, table: Table) -> str:
-        seconds, finished, total = self._seconds(table)
+    @property
+    def _summary(self) -> str:
         return (
-            f"{table.protocol} Ours: mean +- standard deviation (number of "
-            f"seeds). The difference is that of the {table.statistic}. "
-            f"{finished} of {total} commands have finished, in "
-            f"{seconds / 3600:.2f} hours."
+            f"{self.table.protocol} Ours: mean +- standard deviation (number "
+            f"of seeds). The difference is that of the {self.table.statistic}. "
+            f"{len(self._records)} of {len(self._commands)} commands have "
+            f"finished, in {self._seconds / 3600:.2f} hours."
         )
 
-    def _markdown(self, table: Table) -> str:
-        header, rows = self._grid(table)
-        lines = [f"## {_heading(table)}", "", self._summary(table), ""]
+    def markdown(self) -> str:
+        """Returns the table, its findings and its notes."""
+        header, *rows = self._cells
+        lines = [f"## {self.table.heading}", "", self._summary, ""]
         lines += [_markdown_row(header), _markdown_row(["---"] * len(header))]
         lines += [_markdown_row(row) for row in rows] + [""]
-        lines += [f"* {a}: {b}." for a, b in self._findings(table)]
-        lines += [f"* {note}" for note in table.notes]
+        lines += [f"* {a}: {b}." for a, b in self._findings]
+        lines += [f"* {note}" for note in self.table.notes]
         return "\n".join(lines) + "\n"
 
-    def _page(self, table: Table) -> str:
+    def markdown_commands(self) -> str:
+        """Returns the command lines."""
+        lines = [
+            f"    python {shlex.join(command.arguments())}"
+            for command in self._commands
+        ]
+        return "\n".join(["Commands:", "", *lines, ""])
+
+    def section(self) -> report.Section:
+        """Returns the same for the page."""
+        header, *rows = self._cells
         commands = [
             [command.name, shlex.join(["python", *command.arguments()])]
-            for command in table.commands()
+            for command in self._commands
         ]
-        return "".join(
+        body = "".join(
             (
-                f"<p>{html.escape(self._summary(table))}</p>",
-                report.table(*self._grid(table)),
-                report.table(["statement", "result"], self._findings(table)),
-                *(f"<p>{html.escape(note)}</p>" for note in table.notes),
+                f"<p>{html.escape(self._summary)}</p>",
+                report.table(header, rows),
+                report.table(["statement", "result"], self._findings),
+                *(f"<p>{html.escape(note)}</p>" for note in self.table.notes),
                 "<details><summary>Commands</summary>",
                 report.table(["name", "command"], commands),
                 "</details>",
             )
         )
+        return report.Section(self.table.heading, body)
 
-    def _values(self, table: Table) -> dict[str, Any]:
-        seconds, finished, total = self._seconds(table)
+    def values(self) -> dict[str, Any]:
+        """Returns every value, for results.json."""
         return {
-            "title": table.title,
-            "statistic": table.statistic,
-            "seconds": seconds,
-            "finished_commands": finished,
-            "commands": total,
+            "title": self.table.title,
+            "statistic": self.table.statistic,
+            "seconds": self._seconds,
+            "finished_commands": len(self._records),
+            "commands": len(self._commands),
             "rows": [
                 {
                     "label": row.label,
                     "paper": dict(row.paper),
                     "ours": {
-                        name: dataclasses.asdict(found)
+                        name: dataclasses.asdict(self._measured[score])
                         for name, score in row.scores.items()
-                        if (found := self._measured(score)) is not None
+                        if score in self._measured
                     },
                 }
-                for row in table.rows
+                for row in self.table.rows
             ],
-            "findings": dict(self._findings(table)),
+            "findings": dict(self._findings),
         }
 
 
-def _commands(table: Table) -> str:
-    lines = [
-        f"    python {shlex.join(command.arguments())}"
-        for command in table.commands()
+def write(
+    tables: Sequence[Table], executor: Executor, output_dir: str, title: str
+) -> str:
+    """Writes all files; returns the tables as Markdown."""
+    found = [TableResults(table, executor) for table in tables]
+    shown = [result.markdown() for result in found]
+    parts = [
+        f"{text}\n{result.markdown_commands()}"
+        for text, result in zip(shown, found, strict=True)
     ]
-    return "\n".join(["Commands:", "", *lines, ""])
+    file_system.write_text(
+        f"{output_dir}/results.md", "\n".join([f"# {title}\n", *parts])
+    )
+    file_system.write_json(
+        f"{output_dir}/results.json",
+        {result.table.name: result.values() for result in found},
+    )
+    report.write(
+        f"{output_dir}/results.html", title, [r.section() for r in found]
+    )
+    return "\n".join(shown)
 
 
-def _heading(table: Table) -> str:
-    kind = "Figure 5" if table.name == "figure5" else f"Table {table.name}"
-    return f"{kind}: {table.title}"
+def write_submissions(
+    tables: Sequence[Table], executor: Executor, output_dir: str
+) -> list[str]:
+    """Zips the complete directories of GLUE's files; returns the paths."""
+    made = []
+    by_folder: dict[str, list[Command]] = {}
+    for command in commands_of(tables):
+        if folder := command.flags.get("glue_submission"):
+            by_folder.setdefault(folder, []).append(command)
+    for folder, commands in by_folder.items():
+        if all(map(executor.record, commands)):
+            suffix = os.path.basename(folder).removeprefix("glue_submission")
+            path = f"{output_dir}/submission{suffix}.zip"
+            with (
+                file_system.replacing(path) as beside,
+                zipfile.ZipFile(beside, "w") as archive,
+            ):
+                for name in sorted(os.listdir(folder)):
+                    archive.write(os.path.join(folder, name), name)
+            made.append(path)
+    return made
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

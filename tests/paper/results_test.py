@@ -102,8 +102,8 @@ def test_a_table_shows_the_paper_ours_and_what_was_not_run(tmp_path):
         notes=["QQP is not run."],
     )
     finish(tmp_path, first)
-    found = results.Results([table], Executor(str(tmp_path)))
-    text = found.write(str(tmp_path), "Toy paper")
+    executor = Executor(str(tmp_path))
+    text = results.write([table], executor, str(tmp_path), "Toy paper")
     assert "| Large | paper | 86.6 |" in text
     assert "|  | ours | 86.1 |" in text
     assert "|  | difference | -0.5 |" in text
@@ -117,7 +117,7 @@ def test_a_table_shows_the_paper_ours_and_what_was_not_run(tmp_path):
     assert "<h2>Table 4: Toy</h2>" in (tmp_path / "results.html").read_text()
     (tmp_path / "g").mkdir()
     (tmp_path / "g" / "CoLA.tsv").write_text("index\tprediction\n")
-    (path,) = found.write_submissions(str(tmp_path))
+    (path,) = results.write_submissions([table], executor, str(tmp_path))
     assert zipfile.ZipFile(path).namelist() == ["CoLA.tsv"]
 
 
