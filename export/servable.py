@@ -103,7 +103,9 @@ class Servable:
 
         self.name = name
         self.version, self._directory = _find_version(directory)
-        self.description = _read_description(self._directory)
+        self.description = file_system.read_object(
+            os.path.join(self._directory, EXPORT_FILE)
+        )
         self._settings = settings or BatchSettings()
         try:
             self._model = tf.saved_model.load(self._directory)
@@ -367,16 +369,6 @@ def _find_version(directory: str) -> tuple[int, str]:
         f"--models: there is no {_SAVED_MODEL} in {directory}; export_model.py "
         "writes one"
     )
-
-
-def _read_description(directory: str) -> dict[str, Any]:
-    path = os.path.join(directory, EXPORT_FILE)
-    if not file_system.is_file(path):
-        return {}
-    values = file_system.read_json(path)
-    if not isinstance(values, dict):
-        raise errors.InputError(f"{path}: not a JSON object")
-    return values
 
 
 def _row_lengths(values: np.ndarray) -> np.ndarray:

@@ -192,11 +192,7 @@ def read_settings(directory: str) -> Settings:
       InputError: they have wrong types.
     """
     path = os.path.join(directory, CONFIG)
-    if not os.path.isfile(path):
-        return Settings()
-    values = file_system.read_json(path)
-    if not isinstance(values, dict):
-        raise errors.InputError(f"{path}: not a JSON object")
+    values = file_system.read_object(path)
     bilstm_size = values.get("bilstm_size", 0)
     if not isinstance(bilstm_size, int) or bilstm_size < 0:
         raise errors.InputError(

@@ -14,7 +14,6 @@ For released TF1 models only the directory's name shows the case:
 
 import os
 import re
-from typing import Any
 
 from absl import logging
 
@@ -117,10 +116,12 @@ def read_settings(directory: str) -> dict[str, bool]:
     Raises:
       InputError: a file is no JSON object, or a setting is not supported.
     """
-    normalizer = _read_object(directory, FAST).get("normalizer")
+    normalizer = file_system.read_object(os.path.join(directory, FAST)).get(
+        "normalizer"
+    )
     if not isinstance(normalizer, dict):
         normalizer = {}
-    given = _read_object(directory, SETTINGS)
+    given = file_system.read_object(os.path.join(directory, SETTINGS))
     for name, ours in _ALGORITHMS.items():
         if (given.get(name) or ours) != ours:
             raise errors.InputError(
@@ -195,8 +196,8 @@ def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
     path = os.path.join(directory, VOCABULARY)
     if file_system.is_file(path):
         return vocabulary.Vocabulary.from_file(path)
-    values = _read_object(directory, FAST)
     path = os.path.join(directory, FAST)
+    values = file_system.read_object(path)
     if not values:
         raise errors.InputError(
             f"{directory}: no {VOCABULARY} there, so text cannot be read"
@@ -215,14 +216,3 @@ def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
     if sorted(ids.values()) != list(range(len(ids))):
         raise errors.InputError(f"{path}: its ids are not 0, 1, 2, ...")
     return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), path)
-
-
-def _read_object(directory: str, name: str) -> dict[str, Any]:
-    """Reads a JSON object; a missing file is an empty one."""
-    path = os.path.join(directory, name)
-    if not file_system.is_file(path):
-        return {}
-    values = file_system.read_json(path)
-    if not isinstance(values, dict):
-        raise errors.InputError(f"{path}: not a JSON object")
-    return values
