@@ -130,7 +130,7 @@ class ReproduceConfig:
 config_flags.parse_early(ReproduceConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from foundation import errors
+from foundation import errors, file_system
 from paper import execution, experiments, plans, protocol, results, tables
 
 
@@ -139,6 +139,10 @@ def main(config: ReproduceConfig) -> None:
     scale = protocol.SCALES[config.scale]
     names = [field.name for field in dataclasses.fields(experiments.Inputs)]
     inputs = experiments.Inputs(**{n: getattr(config, n) for n in names})
+    for name in names:
+        path = getattr(inputs, name)
+        if name.endswith("_dir") and path and not file_system.is_folder(path):
+            raise errors.InputError(f"--{name}={path}: no such directory")
     lab = experiments.Experiments(scale, inputs, config.output_dir)
     chosen = [tables.TABLES[name](lab) for name in config.tables]
     if config.list:

@@ -86,6 +86,10 @@ def test_a_table_runs_from_checkpoints_to_results(repository, tmp_path, data):
         (dict(table="9"), "--table=9: must be one of 1, 2"),
         (dict(part="3/2"), "--part=3/2: must be k/n"),
         (
+            dict(table="1", glue_dir="none"),
+            "--glue_dir=none: no such directory",
+        ),
+        (
             dict(table="4", base_checkpoint="x", large_checkpoint="x"),
             "--table=4 needs --swag_dir",
         ),
