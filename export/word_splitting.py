@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from data import corpus
 from data.tokenization import graph_tokenization, normalization
+from export import model_inputs
 from tasks.ner import raw_text
 
 _END = 0xD800  # A surrogate, which UTF-8 cannot contain.
@@ -154,12 +155,12 @@ class _Splitting:
         counts = tf.cumsum(tf.cast(is_stop, tf.int64)) - 1
         return tf.gather(tf.where(is_stop)[:, 0], counts)
 
-    def _strings(
-        self, codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
-    ) -> tf.Tensor:
-        positions = tf.ragged.range(starts, ends)
-        values = tf.gather(codes, positions.values)
-        return tf.strings.unicode_encode(positions.with_values(values), "UTF-8")
+    def _is_at(self, positions: tf.Tensor) -> tf.Tensor:
+        """Returns bool: whether a character is at one of the positions."""
+        counts = tf.scatter_nd(
+            positions[:, None], tf.ones_like(positions), [self._count]
+        )
+        return counts > 0
 
     def _are_in(
         self,
@@ -170,7 +171,7 @@ class _Splitting:
     ) -> tf.Tensor:
         """Returns whether each range of `codes` is one of the listed words."""
         ends = tf.where(ends - starts > _LONGEST, starts, ends)
-        strings = self._strings(codes, starts, ends)
+        strings = _strings(codes, starts, ends)
         listed = tf.constant(sorted(listed))
         return tf.reduce_any(tf.equal(strings[:, None], listed), axis=1)
 
@@ -191,12 +192,8 @@ class _Splitting:
         is_match &= ~tf.gather(self._is_end, match_ends)
         ends = is_wide | self._ends(runs, run_ends, match_ends, is_wide)
         starts = tf.boolean_mask(match_ends, is_match & ends)
-        starts = tf.concat([self._first, starts], 0)
         # A text may be empty, and begin where another text ends.
-        return (
-            tf.scatter_nd(starts[:, None], tf.ones_like(starts), [self._count])
-            > 0
-        )
+        return self._is_at(tf.concat([self._first, starts], 0))
 
     def _after_references(self, after: tf.Tensor) -> tf.Tensor:
         """Skips footnotes, as in "so.[3][note] He": int64 [runs]."""
@@ -308,7 +305,7 @@ class _Splitting:
             ends - first,
             texts,
             splits,
-            self._strings(self._codes, starts, ends),
+            _strings(self._codes, starts, ends),
         )
 
     def _ranges(self, is_start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -361,26 +358,17 @@ class _Splitting:
             is_good = tf.equal(tf.gather(wrong, starts), tf.gather(wrong, dots))
             is_good &= tf.equal(starts % 2, parity)
             is_period |= is_good & tf.equal((dots - starts) % 2, 1)
-        dots = tf.boolean_mask(dots, is_period)
-        is_period = tf.scatter_nd(
-            dots[:, None], tf.ones_like(dots), [self._count]
-        )
+        is_period = self._is_at(tf.boolean_mask(dots, is_period))
         starts, ends = self._ranges(chunk_starts)
         is_clitic = tf.equal(self._clitic_sizes(starts, ends), ends - starts)
         is_clitic = tf.concat([[False], is_clitic], 0)
-        return (is_period > 0) | self._is("mark") | tf.gather(is_clitic, chunk)
+        return is_period | self._is("mark") | tf.gather(is_clitic, chunk)
 
     def _clitic_starts(self, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Returns bool: where a clitic at the end of a longer word begins."""
         sizes = self._clitic_sizes(starts, ends)
         is_end = (sizes > 0) & (sizes < ends - starts)
-        clitics = tf.boolean_mask(ends - sizes, is_end)
-        return (
-            tf.scatter_nd(
-                clitics[:, None], tf.ones_like(clitics), [self._count]
-            )
-            > 0
-        )
+        return self._is_at(tf.boolean_mask(ends - sizes, is_end))
 
     def _clitic_sizes(self, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Returns the length of the clitic at the end of each word, or 0."""
@@ -401,3 +389,9 @@ class _Splitting:
         negation = tf.equal(one, ord("t")) & tf.equal(two, _APOSTROPHE)
         negation &= tf.equal(three, ord("n")) & (length >= 3)
         return tf.where(negation, tf.constant(3, tf.int64), size)
+
+
+def _strings(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+    """Returns the characters [start, end) as strings."""
+    ranges = model_inputs.gather_ranges(codes, starts, ends)
+    return tf.strings.unicode_encode(ranges, "UTF-8")
