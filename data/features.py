@@ -282,13 +282,9 @@ def truncated_lengths(
     a: np.ndarray, b: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns how many tokens of each text remain, `room` together."""
-    excess = np.maximum(a + b - room, 0)
-    # First the longer one alone, down to the other's length, ...
-    from_a = np.minimum(np.maximum(a - b, 0), excess)
-    from_b = np.minimum(np.maximum(b - a, 0), excess)
-    # ... then both in turn, the second text first.
-    rest = excess - from_a - from_b
-    return a - from_a - rest // 2, b - from_b - (rest + 1) // 2
+    # Half of the room, the odd token included, or what the second text leaves.
+    first = np.minimum(a, np.maximum(room - b, (room + 1) // 2))
+    return first, np.minimum(b, room - first)
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

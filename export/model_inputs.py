@@ -94,11 +94,8 @@ def truncated_lengths(
 
     The formula is that of `data.features.truncated_lengths`.
     """
-    excess = tf.maximum(a + b - room, 0)
-    from_a = tf.minimum(tf.maximum(a - b, 0), excess)
-    from_b = tf.minimum(tf.maximum(b - a, 0), excess)
-    rest = excess - from_a - from_b
-    return a - from_a - rest // 2, b - from_b - (rest + 1) // 2
+    first = tf.minimum(a, tf.maximum(room - b, (room + 1) // 2))
+    return first, tf.minimum(b, room - first)
 
 
 def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
