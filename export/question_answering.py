@@ -114,14 +114,12 @@ class AnswerGraph:
         logits = tf.RaggedTensor.from_row_splits(logits[: splits[-1]], splits)
         spans = self._spans(windows, logits, documents)
         count = tf.size(question, tf.int64)
-        nulls = self._null_scores(windows, logits, count)
+        nulls = _null_scores(windows, logits, count)
         if not self._rules.version_2_with_negative:
-            # "No answer" is the only one where no span is.
-            has_span = tf.math.unsorted_segment_max(
-                tf.ones_like(spans.questions), spans.questions, count
-            )
+            # Only a question without any span has "no answer".
             impossible = tf.constant(-math.inf, tf.float64)
-            nulls = tf.where(has_span > 0, impossible, 0.0)
+            has_span = _occurs(spans.questions, count)
+            nulls = tf.where(has_span, impossible, 0.0)
         return self._answers(spans, nulls, documents)
 
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -202,21 +200,6 @@ class AnswerGraph:
             first + end,
         )
         return Spans(*(tf.boolean_mask(x, is_best) for x in spans))
-
-    def _null_scores(
-        self, windows: Windows, logits: tf.RaggedTensor, count: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns float64 [B], the scores of "no answer"; 0 without a window.
-
-        It is the lowest sum of the logits of [CLS].
-        """
-        first = tf.gather(logits.values, logits.row_starts())
-        sums = tf.reduce_sum(tf.cast(first, tf.float64), axis=1)
-        lowest = tf.math.unsorted_segment_min(sums, windows.questions, count)
-        has_window = tf.math.unsorted_segment_max(
-            tf.ones_like(windows.questions), windows.questions, count
-        )
-        return tf.where(has_window > 0, lowest, 0.0)
 
     def _answers(
         self,
@@ -358,6 +341,25 @@ class AnswerGraph:
             tf.where(is_found, found + shift, begin),
             tf.where(is_found, found + last - first + shift, end),
         )
+
+
+def _null_scores(
+    windows: Windows, logits: tf.RaggedTensor, count: tf.Tensor
+) -> tf.Tensor:
+    """Returns float64 [B], the scores of "no answer"; 0 without a window.
+
+    It is the lowest sum of the logits of [CLS].
+    """
+    first = tf.gather(logits.values, logits.row_starts())
+    sums = tf.reduce_sum(tf.cast(first, tf.float64), axis=1)
+    lowest = tf.math.unsorted_segment_min(sums, windows.questions, count)
+    return tf.where(_occurs(windows.questions, count), lowest, 0.0)
+
+
+def _occurs(questions: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Returns bool [B]: whether each question is among the given ones."""
+    ones = tf.ones_like(questions)
+    return tf.math.unsorted_segment_max(ones, questions, count) > 0
 
 
 def _has_most_context(windows: Windows, num_tokens: tf.Tensor) -> tf.Tensor:
