@@ -26,7 +26,7 @@ from data import examples
 from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
-from export import task_graphs
+from export import sentences, task_graphs
 from foundation import errors, file_system
 from jobs import assembly, finetuning, run_config, run_files
 from modeling import encoder, models
@@ -359,8 +359,7 @@ class SentenceModel(Model):
             task=opened.options.task,
             label_names=opened.label_names,
         )
-        kinds = {kind: k for k, kind in task_graphs.SENTENCE_TASKS.items()}
-        self.task = kinds[self._kind]
+        self.task = sentences.TASKS[self._kind]
         if self._kind != examples.REGRESSION:
             self.labels = list(labels)
         self._task_model = opened.load(

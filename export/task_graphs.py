@@ -46,12 +46,7 @@ _BY_ARCHITECTURE = {
     "BertForPreTraining": "fill_mask",
     "BertLMHeadModel": "fill_mask",
 }
-TASKS = (*dict.fromkeys(_BY_ARCHITECTURE.values()), "sentence_embedding")
-SENTENCE_TASKS = {
-    "classification": examples.CLASSIFICATION,
-    "regression": examples.REGRESSION,
-    "multilabel": examples.MULTI_LABEL,
-}
+SENTENCE_TASKS = {task: kind for kind, task in sentences.TASKS.items()}
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # The flags of run_squad.py and their defaults.
@@ -71,7 +66,7 @@ class Options:
     """The flags of an export; None if they are not given.
 
     Attributes:
-      task: one of TASKS.
+      task: as in export.json.
       max_seq_length: in tokens.
       precision: "float32" or "bfloat16".
       text_pair: whether a sentence task has pairs of texts.
@@ -182,7 +177,7 @@ def max_seq_length(
     """Returns the given length, or that of the training, or the default.
 
     Args:
-      task: one of TASKS.
+      task: as in export.json.
       given: None if it is not given.
       trained: the flags of the training, if they are known.
       source: the model.
