@@ -168,10 +168,12 @@ class _Opened:
         """Finds the files of a model."""
         self.path, self.task, self.options = path, task, options
         self.source, self.directory = source, source.directory
+        # The flags of the training, if they are known.
+        self.trained = run_files.flags(file_system.folder_of(path))
         self.max_seq_length = task_graphs.max_seq_length(
             task,
             options.max_seq_length,
-            run_files.flags(file_system.folder_of(path)),
+            self.trained,
             source,
         )
         self.start = pretrained.open_start(
@@ -199,7 +201,7 @@ class _Opened:
         """Builds a model without its weights, as the commands do.
 
         Args:
-          task: a inference.Task.
+          task: an inference.Task.
           make_model: see finetuning.Job.
           **parts: further attributes of finetuning.Job.
         """
@@ -443,9 +445,8 @@ class QuestionAnsweringModel(Model):
     def __init__(self, opened: _Opened):
         """Use `load`."""
         super().__init__(opened)
-        trained = run_files.flags(file_system.folder_of(opened.path))
         flags = {
-            name: trained.get(name, default)
+            name: opened.trained.get(name, default)
             for name, default in task_graphs.SQUAD_DEFAULTS.items()
         }
         sizes = squad_windowing.WindowSizes(
