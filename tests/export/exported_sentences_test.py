@@ -18,7 +18,7 @@ from modeling import models
 from tasks.fill_mask import masked_words
 from weights import pretrained
 
-LABELS = ["bad", "good", "so-so"]
+LABELS = exports.LABELS
 TOLERANCE = 1e-5
 
 

@@ -18,7 +18,7 @@ from modeling import crf, models
 from tasks.ner import raw_text
 from tasks.ner import tagging as tagging_lib
 
-LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+LABELS = exports.TAGS
 PLAIN = ["NN", "VB"]
 ATOMS = [
     *"abzABZ09 .,!?'\"()[]-\n\t\u2019\u201c\u201d\u2026%/",

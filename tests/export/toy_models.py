@@ -65,7 +65,6 @@ def tagging(directory: pathlib.Path) -> pathlib.Path:
             tf.reduce_all(text != b"refused"), [b"a text is refused"]
         )
         with tf.control_dependencies([check]):
-            words, begins, ends = [], [], []
             words = tf.strings.split(text, " ")
         lengths = tf.strings.length(words.values, unit="UTF8_CHAR")
         lengths = words.with_values(lengths)
