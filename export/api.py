@@ -14,7 +14,6 @@ whose code computes them; docs/python.md shows every task.
 import dataclasses
 import functools
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -515,15 +514,12 @@ class TaggingModel(Model):
             raise errors.InputError(
                 f"{opened.path}: its config has no labels; labels= names them"
             )
-        path = os.path.join(folder, task_files.TRUE_CASE)
         data = ner_data.NerData(
             files=None,
             read=None,
             labels=self.labels,
             scheme=None,
-            true_case=file_system.read_json(path)
-            if file_system.exists(path)
-            else None,
+            true_case=ner_data.load_true_case(folder),
         )
         self._task_model = opened.load(
             tagging.TaggingTask(),

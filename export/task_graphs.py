@@ -26,7 +26,7 @@ from jobs import run_files
 from modeling import crf, encoder, models
 from tasks.classification import sentence_files, sentence_tasks
 from tasks.features import feature_extraction
-from tasks.ner import conll
+from tasks.ner import conll, ner_data
 from tasks.ner import tagging as tagging_lib
 from tasks.squad import decoding, windowing
 from training import precision
@@ -310,15 +310,13 @@ class _Loader:
             )
         else:
             model = self._load(models.TaggingModel, **count)
-        path = os.path.join(folder, task_files.TRUE_CASE)
-        has_forms = file_system.exists(path)
         context = self._options.document_context == "maximal"
         graph = tagging.TaggingGraph(
             model,
             self._start.tokenizer,
             labels=labels,
             document_context=context,
-            true_case=file_system.read_json(path) if has_forms else None,
+            true_case=ner_data.load_true_case(folder),
             max_seq_length=self._length,
         )
         return graph, {"document_context": self._options.document_context}

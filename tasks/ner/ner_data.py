@@ -495,6 +495,12 @@ def save_true_case(output_dir: str, data: NerData) -> None:
         file_system.write_text(path, json.dumps(data.true_case) + "\n")
 
 
+def load_true_case(folder: str) -> dict[str, str] | None:
+    """Returns what `save_true_case` wrote; None if there is no file."""
+    path = os.path.join(folder, task_files.TRUE_CASE)
+    return file_system.read_json(path) if file_system.exists(path) else None
+
+
 def learn_true_case(sentences: conll.Sentences) -> dict[str, str]:
     """Returns the most frequent form of each word by its lower-case form.
 

@@ -180,15 +180,13 @@ def _open_true_case(
             )
         return ner_data.learn_true_case(data.read(TRAIN))
     folder = _weights_folder(config, options)
-    path = os.path.join(folder or "", task_files.TRUE_CASE)
-    if folder is not None and file_system.exists(path):
-        return file_system.read_json(path)
-    if options.true_case:
+    forms = ner_data.load_true_case(folder) if folder is not None else None
+    if forms is None and options.true_case:
         raise errors.InputError(
             f"--true_case: no {task_files.TRUE_CASE} in "
             f"{folder or config.output_dir}; the flag applies to training"
         )
-    return None
+    return forms
 
 
 def model_parts(
