@@ -24,10 +24,10 @@ import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.python.saved_model import loader_impl
 
+from export import saved_model
 from foundation import errors, file_system
 
 DEFAULT_SIGNATURE = "serving_default"
-EXPORT_FILE = "export.json"
 _SAVED_MODEL = "saved_model.pb"
 _NAME = re.compile(r"[\w.-]+")
 # Upper bounds of the length classes in bytes of UTF-8. A token of English text
@@ -104,7 +104,7 @@ class Servable:
         self.name = name
         self.version, self._directory = _find_version(directory)
         self.description = file_system.read_object(
-            os.path.join(self._directory, EXPORT_FILE)
+            os.path.join(self._directory, saved_model.DESCRIPTION)
         )
         self._settings = settings or BatchSettings()
         try:
