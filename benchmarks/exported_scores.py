@@ -17,7 +17,6 @@ an answer, an entity or a word differs, or a probability by more than 1e-5.
 
 import csv
 import dataclasses
-import gzip
 import json
 import os
 import pathlib
@@ -28,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-from foundation import config_flags, errors
+from foundation import config_flags, errors, file_system
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -161,17 +160,20 @@ class Runner:
         """Predicts rows with run_classifier.py; returns rows of values."""
         path = self.folder / name / "test.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return self.classify(name, test_file=path, **flags)
+
+    def classify(self, name: str, **flags: Any) -> list[list[float]]:
+        """Predicts a file with run_classifier.py; returns rows of values."""
         self.predict(
             "run_classifier.py",
             name,
-            f"--max_seq_length={self.config.max_seq_length}",
-            *(f"--{k}={v}" for k, v in flags.items()),
-            test_file=path,
+            max_seq_length=self.config.max_seq_length,
+            **flags,
         )
         text = (self.folder / name / "predicted/test_results.tsv").read_text()
         return [list(map(float, x.split("\t"))) for x in text.splitlines()]
 
-    def predict(self, command: str, name: str, *flags: str, **files) -> None:
+    def predict(self, command: str, name: str, **flags: Any) -> None:
         """Predicts a set with a command, into the folder "predicted"."""
         folder = self.folder / name
         self.run(
@@ -180,8 +182,7 @@ class Runner:
             "--precision=float32",
             f"--init_checkpoint={folder / 'model'}",
             f"--output_dir={folder / 'predicted'}",
-            *flags,
-            *(f"--{k}={v}" for k, v in files.items()),
+            *(f"--{k}={v}" for k, v in flags.items()),
         )
 
 
@@ -279,15 +280,9 @@ def multiple_choice(runner: Runner) -> Case:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    runner.predict(
-        "run_classifier.py",
-        "multiple_choice",
-        "--task_name=swag",
-        f"--max_seq_length={config.max_seq_length}",
-        test_file=path,
+    expected = runner.classify(
+        "multiple_choice", task_name="swag", test_file=path
     )
-    text = (path.parent / "predicted" / "test_results.tsv").read_text()
-    expected = [list(map(float, x.split("\t"))) for x in text.splitlines()]
     return Case(
         inputs={
             "context": [row["sent1"] for row in rows],
@@ -418,7 +413,7 @@ def token_classification(runner: Runner) -> Case:
     runner.predict(
         "run_ner.py",
         "token_classification",
-        f"--max_seq_length={runner.config.max_seq_length}",
+        max_seq_length=runner.config.max_seq_length,
         text_file=folder / "texts.txt",
     )
     lines = (folder / "predicted" / "entities.jsonl").read_text().splitlines()
@@ -447,7 +442,7 @@ def question_answering(runner: Runner) -> Case:
     runner.model("question_answering", models.QuestionAnsweringModel)
     folder = runner.folder / "question_answering"
     source = pathlib.Path(config.data_dir, "squad", "dev-v1.1.json.gz")
-    data = json.loads(gzip.decompress(source.read_bytes()))["data"]
+    data = file_system.read_json(str(source))["data"]
     pairs = [
         (qa["question"], paragraph["context"])
         for article in data
@@ -506,15 +501,15 @@ TASKS = {
 }
 
 
-def serve(directory: str, case: Case, batch_size: int, count: int) -> list:
-    """Predicts the first examples in a fresh process."""
+def serve(directory: str, case: Case, batch_size: int) -> list:
+    """Predicts the examples in a fresh process."""
     import numpy as np
 
     lines = [
         json.dumps(
             {k: list(v[i : i + batch_size]) for k, v in case.inputs.items()}
         )
-        for i in range(0, count, batch_size)
+        for i in range(0, len(case.expected), batch_size)
     ]
     done = subprocess.run(
         [sys.executable, "-c", SERVER, directory],
@@ -590,9 +585,7 @@ def main(config: Config) -> int:
                 inputs={k: v[start:] for k, v in case.inputs.items()},
                 expected=case.expected[start:],
             )
-            found = serve(
-                str(folder / "exported"), part, size, len(part.expected)
-            )
+            found = serve(str(folder / "exported"), part, size)
             differences = [
                 difference(*pair)
                 for pair in zip(found, part.expected, strict=True)
