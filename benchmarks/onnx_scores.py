@@ -12,7 +12,6 @@ logit of the float32 model differs by more than 1e-4.
 """
 
 import dataclasses
-import gzip
 import os
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
-from foundation import config_flags
+from foundation import config_flags, file_system
 
 field = config_flags.field
 TOLERANCE = 1e-4
@@ -217,16 +216,11 @@ def squad(
     config: Config, tokenizer: Any, settings: Any, length: int
 ) -> tuple[Any, Any]:
     """Returns the windows of a set of SQuAD 1.1, and its metrics."""
-    import json
-
     import numpy as np
 
     from tasks.squad import dataset, decoding, metrics, windowing
 
-    data = open(config.predict_file, "rb").read()
-    if config.predict_file.endswith(".gz"):
-        data = gzip.decompress(data)
-    values = json.loads(data)
+    values = file_system.read_json(config.predict_file)
     count = 0
     for article in values["data"]:
         for paragraph in article["paragraphs"]:
@@ -236,8 +230,7 @@ def squad(
         article["paragraphs"] = [x for x in article["paragraphs"] if x["qas"]]
     path = os.path.join(config.output_dir, "questions.json")
     os.makedirs(config.output_dir, exist_ok=True)
-    with open(path, "w") as file:
-        json.dump(values, file)
+    file_system.write_json(path, values)
     questions = dataset.read(path)
     sizes = windowing.WindowSizes(
         max_seq_length=length,
