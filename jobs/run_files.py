@@ -137,9 +137,10 @@ def weights_digest(model: Any) -> str:
 
 
 def set_name(paths: Sequence[str]) -> str:
-    """Returns a short name of the files of a set: "dev-v1.1", "a+b"."""
+    """Returns a short name of a set's files or folder: "dev-v1.1", "a+b"."""
     ending = r"(\.(json|jsonl|txt|tsv|csv|conll|parquet))?(\.(gz|bz2|zst))?$"
-    names = [re.sub(ending, "", os.path.basename(path)) for path in paths]
+    names = [os.path.basename(path.rstrip("/")) for path in paths]
+    names = [re.sub(ending, "", name) for name in names]
     return re.sub(r"[*?\[\]]+", "", "+".join(names)) or "set"
 
 

@@ -15,7 +15,6 @@ Standard input is predicted to standard output, in the form of predictions.tsv.
 import csv
 import io
 import os
-import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -264,7 +263,7 @@ def write(
     run_files.keep_other_sets(
         output_dir,
         list(names.values()),
-        name=_set_name(texts.path),
+        name=run_files.set_name([texts.path]),
         digest=texts.digest,
     )
     if task.kind == examples.MULTIPLE_CHOICE:
@@ -284,12 +283,6 @@ def write(
     if _GLUE in paths:
         _archive(glue_submission)
     return paths
-
-
-def _set_name(path: str) -> str:
-    """Returns a short name of a file, folder or pattern."""
-    name = os.path.basename(path.rstrip("/")).partition(".")[0]
-    return re.sub(r"[*?\[\]]+", "", name) or "set"
 
 
 def _tsv_line(cells: Sequence[str]) -> str:

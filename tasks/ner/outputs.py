@@ -249,7 +249,7 @@ class OutputWriter:
         run_files.keep_other_sets(
             self._files.output_dir,
             [ENTITIES],
-            name=run_files.set_name([lines.name.rstrip("/")]),
+            name=run_files.set_name([lines.name]),
             digest=lines.digest,
         )
         path = os.path.join(self._files.output_dir, ENTITIES)

@@ -19,6 +19,7 @@ from jobs import assembly, finetuning, run_config, run_files
         (["/data/dev-v1.1.json"], "dev-v1.1"),
         (["gs://x/eng.testb.gz"], "eng.testb"),
         (["a.json", "b.json.bz2"], "a+b"),
+        (["/data/test/"], "test"),
     ],
 )
 def test_a_set_has_the_name_of_its_files(paths, name):
