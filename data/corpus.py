@@ -148,7 +148,7 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # A name may contain brackets, which are special in a pattern.
         is_name = tf.io.gfile.exists(pattern)
-        matched = [pattern] if is_name else _matches(pattern)
+        matched = [pattern] if is_name else matches(pattern)
         # In parallel: a bucket needs a request for each.
         with futures.ThreadPoolExecutor(16) as pool:
             is_file = [not x for x in pool.map(tf.io.gfile.isdir, matched)]
@@ -166,8 +166,8 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     return paths
 
 
-def _matches(pattern: str) -> list[str]:
-    """Returns the paths that match, without hidden files."""
+def matches(pattern: str) -> list[str]:
+    """Returns the sorted paths that match a glob, without hidden files."""
     if "://" not in pattern:
         # After a directory's own slash, TensorFlow finds nothing.
         pattern = re.sub("/{2,}", "/", pattern)

@@ -57,22 +57,22 @@ def expand(name: str, endings: Sequence[str]) -> list[str]:
         return [name]
     if not file_system.is_folder(name) and not any(x in name for x in "*?["):
         return [file_system.find(name)]
-    pattern, kind = name, ""
     if file_system.is_folder(name):
-        pattern = os.path.join(name, "*")
         kind = f" .{' or .'.join(endings)}"
-    suffixes = tuple(
-        f".{ending}{compressed}"
-        for ending in endings
-        for compressed in ("", *file_system.COMPRESSED)
-    )
-    paths = [
-        path
-        for path in sorted(tf.io.gfile.glob(pattern))
-        if not os.path.basename(path).startswith(".")
-        and path.endswith(suffixes if kind else "")
-        and not file_system.is_folder(path)
-    ]
+        suffixes = tuple(
+            f".{ending}{compressed}"
+            for ending in endings
+            for compressed in ("", *file_system.COMPRESSED)
+        )
+        # No glob: the folder's name may have brackets.
+        found = [
+            os.path.join(name, file)
+            for file in sorted(tf.io.gfile.listdir(name))
+            if file.endswith(suffixes) and not file.startswith(".")
+        ]
+    else:
+        kind, found = "", corpus.matches(name)
+    paths = [path for path in found if not file_system.is_folder(path)]
     if not paths:
         raise errors.InputError(f"{name}: no{kind} file there")
     return paths

@@ -297,10 +297,17 @@ def test_files_of_a_table_are_numbered_and_named(tmp_path):
         f"{tmp_path}/b.csv:2",
     ]
     assert read(f"{tmp_path}/?.csv", "csv").digest == found.digest
+    assert read(f"{tmp_path}//?.csv", "csv").digest == found.digest
     with pytest.raises(errors.InputError, match="no .jsonl file there"):
         read(str(tmp_path), "jsonl")
     with pytest.raises(errors.InputError, match=r"x\*: no file there"):
         read(f"{tmp_path}/x*", "csv")
+
+
+def test_brackets_of_a_folder_are_no_pattern(tmp_path):
+    (tmp_path / "a[1]").mkdir()
+    write(tmp_path, "a[1]/b.csv", "text,label\nA,1\n")
+    assert read(f"{tmp_path}/a[1]", "csv").first == ["A"]
 
 
 def test_repeated_ids_and_blank_texts_are_logged(tmp_path, caplog):
