@@ -1,4 +1,4 @@
-"""The report of a pre-training run: what the model has learned, and of what.
+"""The report of a pre-training run: learning curves, predictions and data.
 
 samples   what the model predicts for the masks of a few held-out records
 accuracy  of masked tokens, by their frequency and their part of a word
@@ -222,17 +222,16 @@ def accuracy(
 
 
 def _scores(is_right: np.ndarray) -> list[Any]:
-    share = float(is_right.mean())
-    return [len(is_right), report.heat(share, share)]
+    fraction = float(is_right.mean())
+    return [len(is_right), report.heat(fraction, fraction)]
 
 
 def _parts_of_words(
     predictions: Predictions, words: vocabulary.Vocabulary
 ) -> np.ndarray:
     """Returns the name of the part of a word that each masked token is."""
-    is_later = np.array([token.startswith("##") for token in words.tokens])
-    originals = np.minimum(predictions.originals, len(is_later) - 1)
-    later = is_later[originals]  # [N, S]
+    originals = np.minimum(predictions.originals, len(words) - 1)
+    later = words.is_continuation[originals]  # [N, S]
     is_split = np.pad(later[:, 1:], ((0, 0), (0, 1)))
     rows, columns = np.nonzero(predictions.is_masked)
     at = rows, predictions.features["masked_lm_positions"][rows, columns]
@@ -336,15 +335,15 @@ def _predicted(
 
 
 def _sentence(sample: Mapping[str, Any]) -> Markup:
-    """Returns the tokens with the best prediction in place of each mask."""
+    """Returns the tokens with the best prediction instead of each mask."""
     masks = {mask["position"]: mask for mask in sample["masks"]}
     text, spans = "", []
     for position, token in enumerate(sample["tokens"]):
         mask = masks.get(position)
         if mask is not None:
             token = mask["predicted"][0][0]
-        if token.startswith("##"):
-            token = token[2:]
+        if token.startswith(vocabulary.CONTINUATION):
+            token = token.removeprefix(vocabulary.CONTINUATION)
         elif text:
             text += " "
         if mask is not None:
