@@ -252,8 +252,7 @@ def parse(
                 value[first],
                 f"records hold neither {feature.name} nor {alias}",
             )
-            with tf.control_dependencies([check] if check is not None else []):
-                value = tf.identity(value)
+            value = _after(check, value)
         if feature.dtype == schemas.INTEGER:
             value = tf.cast(value, tf.int32)
         if feature.limit is not None:
@@ -266,10 +265,18 @@ def parse(
             check = tf.debugging.Assert(
                 largest < feature.limit, [message, largest]
             )
-            with tf.control_dependencies([check] if check is not None else []):
-                value = tf.identity(value)
+            value = _after(check, value)
         result[feature.name] = value
     return result
+
+
+def _after(check: tf.Operation | None, value: tf.Tensor) -> tf.Tensor:
+    """Returns the value, which is computed after the check has succeeded.
+
+    Run eagerly, a check has raised its error already and is None.
+    """
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(value)
 
 
 def read(path: str) -> Iterator[bytes]:
