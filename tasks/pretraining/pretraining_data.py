@@ -264,7 +264,7 @@ class ShardSet:
             f"({digest[:8]})"
         )
 
-    @property
+    @functools.cached_property
     def contents(self) -> str:
         """Identifies the contents: a digest of the jobs in the manifests.
 
