@@ -21,7 +21,6 @@ a manifest (google-research/bert's, NVIDIA's) are checked by their first record.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import typing
@@ -140,7 +139,7 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
                 names = (os.path.basename(shard) for shard in paths)
                 if any(name.encode() in data for name in names):
                     raise
-                _warn_once(f"{error}; ignored")
+                errors.warn_once(f"{error}; ignored")
                 continue
             entries = {
                 os.path.join(folder, shard.file): (manifest, shard)
@@ -154,11 +153,6 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
                 )
             found.update(entries)
     return {path: found[path] for path in paths if path in found}
-
-
-@functools.cache  # Manifests are read several times.
-def _warn_once(text: str) -> None:
-    logging.warning("%s", text)
 
 
 def counts(paths: list[str]) -> list[int]:

@@ -1,8 +1,12 @@
-"""The exception for errors that the user can correct.
+"""The exception for errors that the user can correct, and warnings.
 
 `config_flags.run` prints its message as one line and exits with code 2. Other
 exceptions are defects of this project and keep their traceback.
 """
+
+import functools
+
+from absl import logging
 
 
 class InputError(ValueError):
@@ -11,3 +15,9 @@ class InputError(ValueError):
     The message alone tells what to change, e.g.
     "--vocab_file=vocab.txt: no [MASK] among its 9 lines".
     """
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Logs a warning, once also if a file is read several times."""
+    logging.warning("%s", message)

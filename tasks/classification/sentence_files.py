@@ -7,20 +7,18 @@ another format, or without labels although they are required.
 
     NumberedColumns  GLUE, XNLI: tab-separated, columns found by number
                      index  sentence1  sentence2  label
-    NamedColumns     CSV, TSV or JSON lines, columns found by name
+    NamedColumns     CSV, TSV, JSON lines or Parquet, columns found by name
                      {"question": "...", "passage": "...", "label": true}
     Endings          SWAG: CSV with four endings per row, which become the four
                      text pairs of one multiple-choice example
 """
 
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
-from absl import logging
 
 from data import text_tables
 from data.examples import Example
@@ -258,7 +256,7 @@ def _check_renamed(
                 f"{path}: {names[i]!r} is another column; {expected} "
                 "(--task_name=tsv finds columns by name)"
             )
-    _warn_once(
+    errors.warn_once(
         f"{path}: unknown header; columns are read by number; {expected}"
     )
 
@@ -290,13 +288,7 @@ def _complete_rows(
             )
     if cut:
         shown = ", ".join(cut[:_MAX_ROWS_NAMED])
-        _warn_once(f"{len(cut)} truncated row(s) skipped: {shown}")
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    """Logs a warning; a file is read several times."""
-    logging.warning("%s", message)
+        errors.warn_once(f"{len(cut)} truncated row(s) skipped: {shown}")
 
 
 def _rows_of_language(
@@ -350,7 +342,7 @@ def _shown(cells: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NamedColumns:
-    """A table whose columns are found by name: CSV, TSV or JSON lines.
+    """A table whose columns are found by name; see data.text_tables.
 
     Attributes:
       form: one of text_tables.FORMATS.

@@ -24,7 +24,6 @@ does not allow, such as an I- after O, begins a span, as in conlleval.
 """
 
 import dataclasses
-import functools
 import itertools
 import math
 import re
@@ -32,7 +31,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import logging
 
 from data import text_tables
 from foundation import errors, file_system
@@ -370,7 +368,7 @@ def _lines(
         yield Line(number, cells[word], found, False, begins)
         begins = False
     if other:
-        warn_once(
+        errors.warn_once(
             f"{path}:{other} is read as a word; documents begin with {DOCUMENT}"
         )
 
@@ -385,18 +383,12 @@ def _cells(line: str, separator: str | None) -> list[str]:
 def _warn_of_first(where: str, line: str, width: int) -> None:
     """Warns if the first line of a word seems to be something else."""
     if _HEADER.match(line.lower()):
-        warn_once(f"{where}: a header? It is read as a word")
+        errors.warn_once(f"{where}: a header? It is read as a word")
     if width == 1 and _OTHER_SEPARATOR.search(line):
-        warn_once(
+        errors.warn_once(
             f"{where}: one column, {line[:40]!r}; columns are separated by "
             "tabs or spaces"
         )
-
-
-@functools.cache
-def warn_once(message: str) -> None:
-    """Logs a warning, also of a file that is read several times, once."""
-    logging.warning("%s", message)
 
 
 def _tag_column(
@@ -431,7 +423,7 @@ def _sentences(
     rows = [line for line in lines if not line.begins_document]
     longest = max(np.diff(row_splits))
     if longest > _LONGEST_SENTENCE:
-        warn_once(
+        errors.warn_once(
             f"{path}: a sentence has {longest} words: are the empty lines "
             "between sentences missing?"
         )

@@ -81,7 +81,7 @@ def read_blocks(
         names = _stored_names(path, fields.tags)
         fields = dataclasses.replace(fields, tag_names=names)
     if fields.is_optional and fields.tags not in first.cells:
-        conll.warn_once(
+        errors.warn_once(
             f"{path}: no field {fields.tags!r}, so no tags, only "
             + ", ".join(map(repr, first.cells))
         )
@@ -121,7 +121,7 @@ def _lines(path: str, fields: Fields) -> Iterator[conll.Line]:
             _check_cell(row, fields.tokens, word)
             yield conll.Line(row.line, word, tag, False, i == 0)
     if num_empty:
-        conll.warn_once(
+        errors.warn_once(
             f"{path}: {num_empty} row(s) without tokens are left out"
         )
 
