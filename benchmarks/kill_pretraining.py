@@ -14,14 +14,12 @@ TensorFlow, so that a run of a tiny model takes seconds.
 """
 
 import argparse
-import collections
 import hashlib
 import json
 import os
 import pathlib
 import random
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -133,7 +131,7 @@ def trial(options, folder, rng, work, expected) -> tuple[int, str, str]:
 
 
 def main() -> int:
-    """Runs trials and prints how they end, by the truncated file."""
+    """Runs the trials; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input_file", required=True)
     parser.add_argument("--bert_config_file", required=True)
@@ -149,30 +147,11 @@ def main() -> int:
     work = time.monotonic() - begin
     expected = result(scratch / "undisturbed")
     print(f"An undisturbed run takes {work:.1f} s.", flush=True)
-    table = collections.defaultdict(collections.Counter)
-    kills, failures = 0, []
-    for number in range(10 * options.kills):
-        if kills >= options.kills:
-            break
-        folder = scratch / f"trial-{number}"
-        found, kind, end = trial(options, folder, rng, work, expected)
-        kills += found
-        if end not in ("same files", "named"):
-            failures.append(end)
-            print(f"{end}, truncated: {kind}", flush=True)
-            end = "failed"
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-        table[kind][end] += 1
-        print(f"{kills} kills: {kind}: {end}", flush=True)
-    print(f"{'truncated file':42} same files   named  failed")
-    for kind, ends in sorted(table.items()):
-        counts = [ends[end] for end in ("same files", "named", "failed")]
-        print(f"{kind:42} {counts[0]:10} {counts[1]:7} {counts[2]:7}")
-    print(f"{kills} kills, {len(failures)} failures")
-    if not failures:
-        shutil.rmtree(scratch)
-    return bool(failures)
+
+    def one(folder: pathlib.Path) -> tuple[int, str, str]:
+        return trial(options, folder, rng, work, expected)
+
+    return kill_pretraining_data.run_trials(one, options.kills, scratch)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = ROOT / "create_pretraining_data.py"
@@ -142,8 +143,50 @@ def trial(options, folder, rng, work, expected) -> tuple[int, str, str]:
     return kills, kind, f"{folder} (exit code {process.returncode})"
 
 
+def run_trials(
+    one: Callable[[pathlib.Path], tuple[int, str, str]],
+    least_kills: int,
+    scratch: pathlib.Path,
+) -> bool:
+    """Runs trials and prints how they end, by the truncated file.
+
+    Args:
+      one: runs a trial in a folder; returns what `trial` does.
+      least_kills: number of kills after which no other trial begins.
+      scratch: the folder of the trials, which is removed if all are good.
+
+    Returns:
+      Whether a trial is not good.
+    """
+    table = collections.defaultdict(collections.Counter)
+    kills, failures = 0, []
+    with contextlib.suppress(KeyboardInterrupt):  # Prints what was done.
+        for number in range(10 * least_kills):
+            if kills >= least_kills:
+                break
+            folder = scratch / f"trial-{number}"
+            found, kind, end = one(folder)
+            kills += found
+            if end not in ("same files", "named"):
+                failures.append(end)
+                print(f"{end}, truncated: {kind}", flush=True)
+                end = "failed"
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+            table[kind][end] += 1
+            print(f"{kills} kills, {kind}: {end}", file=sys.stderr, flush=True)
+    print(f"{'truncated file':42} same files   named  failed")
+    for kind, ends in sorted(table.items()):
+        counts = [ends[end] for end in ("same files", "named", "failed")]
+        print(f"{kind:42} {counts[0]:10} {counts[1]:7} {counts[2]:7}")
+    print(f"{kills} kills, {len(failures)} failures")
+    if not failures:
+        shutil.rmtree(scratch)
+    return bool(failures)
+
+
 def main() -> int:
-    """Runs trials and prints how they end, by the truncated file."""
+    """Runs the trials; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input_file", required=True)
     parser.add_argument("--vocab_file", required=True)
@@ -161,31 +204,11 @@ def main() -> int:
     work = seconds_of_work(start(options, undisturbed), undisturbed)
     expected = hashes(undisturbed)
     print(f"An undisturbed run works for {work:.1f} s.", flush=True)
-    table = collections.defaultdict(collections.Counter)
-    kills, failures = 0, []
-    with contextlib.suppress(KeyboardInterrupt):  # Prints what was done.
-        for number in range(10 * options.kills):
-            if kills >= options.kills:
-                break
-            folder = scratch / f"trial-{number}"
-            found, kind, end = trial(options, folder, rng, work, expected)
-            kills += found
-            if end not in ("same files", "named"):
-                failures.append(end)
-                print(f"{end}, truncated: {kind}", flush=True)
-                end = "failed"
-            else:
-                shutil.rmtree(folder)
-            table[kind][end] += 1
-            print(f"{kills} kills, {kind}: {end}", file=sys.stderr, flush=True)
-    print(f"{'truncated file':42} same files   named  failed")
-    for kind, ends in sorted(table.items()):
-        counts = [ends[end] for end in ("same files", "named", "failed")]
-        print(f"{kind:42} {counts[0]:10} {counts[1]:7} {counts[2]:7}")
-    print(f"{kills} kills, {len(failures)} failures")
-    if not failures:
-        shutil.rmtree(scratch)
-    return bool(failures)
+
+    def one(folder: pathlib.Path) -> tuple[int, str, str]:
+        return trial(options, folder, rng, work, expected)
+
+    return run_trials(one, options.kills, scratch)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,6 @@ def encode(
     *,
     max_seq_length: int,
     num_choices: int = 0,
-    name: str | None = None,
 ) -> Features:
     """Returns the input_ids and segment_ids of N sequences; see encode_blocks.
 
@@ -193,23 +192,18 @@ def encode(
       second: N texts, or None for single sentences.
       max_seq_length: the longest sequence, including the special tokens.
       num_choices: number of sequences of an example; see Features.
-      name: of the set; if given, what is lost of the texts is logged.
     """
     blocks = []
     for i in range(0, len(first), _TEXTS_AT_ONCE):
         rows = slice(i, i + _TEXTS_AT_ONCE)
         blocks.append((first[rows], second and second[rows]))
-    losses = Losses()
-    found = encode_blocks(
+    return encode_blocks(
         tokenizer,
         blocks,
         max_seq_length=max_seq_length,
         num_choices=num_choices,
-        losses=losses,
+        losses=Losses(),
     )
-    if name:
-        losses.warn(name, max_seq_length)
-    return found
 
 
 def encode_blocks(

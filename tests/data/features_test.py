@@ -87,24 +87,26 @@ def test_chunks_do_not_change_the_result(tokenizer, monkeypatch):
         np.testing.assert_array_equal(values, parts.ragged[name])
 
 
-def test_cut_texts_are_counted_once_for_a_set(tokenizer, caplog, monkeypatch):
-    monkeypatch.setattr(features, "_TEXTS_AT_ONCE", 2)
+def test_cut_texts_are_counted_once_for_a_set(tokenizer, caplog):
     first = ["w1 w2 w3", "w1 w2", "w1 w2", "w1 w2 w3 w4", "w1", "w1"]
     second = ["", "w1", "w1 w2", "", "", "w1 w2 w3 w4"]
 
-    def warnings(length, **options):
+    blocks = [(first[i : i + 2], second[i : i + 2]) for i in range(0, 6, 2)]
+
+    def warnings(length):
         caplog.clear()
+        losses = features.Losses()
         with caplog.at_level("WARNING", logger="absl"):
-            features.encode(
-                tokenizer, first, second, max_seq_length=length, **options
+            features.encode_blocks(
+                tokenizer, blocks, max_seq_length=length, losses=losses
             )
+            losses.warn("dev set", length)
         return caplog.messages
 
-    assert warnings(6, name="dev set") == [
+    assert warnings(6) == [
         "dev set: 2 of 6 texts have more than 6 tokens and are truncated"
     ]
-    assert warnings(8, name="dev set") == []
-    assert warnings(6) == []
+    assert warnings(8) == []
 
 
 def test_a_batch_is_padded_to_its_length(tokenizer):
