@@ -29,10 +29,12 @@ import os
 import shutil
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 from absl import logging
 
 from foundation import errors, file_system
@@ -179,6 +181,39 @@ class Blocks:
             f"{difference}; finish it with its own command, or remove the "
             "directory"
         )
+
+
+class NpzArray(NamedTuple):
+    """An array in parts.
+
+    dtype: as NumPy names it, e.g. "<f4".
+    shape: of the complete array.
+    parts: its bytes in row-major order.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    parts: Iterable[bytes]
+
+
+def write_npz(path: str, arrays: Mapping[str, NpzArray]) -> None:
+    """Writes the file that np.savez would, in the memory of one part."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, (dtype, shape, parts) in arrays.items():
+            header = {"descr": dtype, "fortran_order": False, "shape": shape}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array_header_1_0(entry, header)
+                entry.writelines(parts)
+
+
+def row_splits(lengths: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the int64 row splits of rows whose int64 lengths are in parts."""
+    splits = np.zeros(1, "<i8")
+    yield splits.tobytes()
+    for part in lengths:
+        # A part may be empty.
+        splits = np.append(splits[-1], np.frombuffer(part, "<i8")).cumsum()
+        yield splits[1:].astype("<i8").tobytes()
 
 
 class StandardOutput:

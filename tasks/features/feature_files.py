@@ -14,8 +14,7 @@ import dataclasses
 import itertools
 import json
 import os
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -246,26 +245,15 @@ def _write_npz(
         num_lines += len(lengths)
         num_tokens += int(lengths.sum())
 
-    def row_splits() -> Iterator[bytes]:
-        end = np.zeros(1, _INT64)
-        yield end.tobytes()
-        for part in blocks.parts(_LENGTHS):
-            ends = end + np.cumsum(np.frombuffer(part, _INT64))
-            end = ends[-1:]
-            yield ends.tobytes()
-
-    arrays: dict[str, tuple[str, tuple[int, ...], Iterator[bytes]]] = {}
+    arrays = {}
     if not pooled:
-        arrays["row_splits"] = "<i8", (num_lines + 1,), row_splits()
+        splits = streaming.row_splits(blocks.parts(_LENGTHS))
         ids = blocks.parts("input_ids")
-        arrays["input_ids"] = "<i4", (num_tokens,), ids
+        arrays["row_splits"] = streaming.NpzArray(
+            "<i8", (num_lines + 1,), splits
+        )
+        arrays["input_ids"] = streaming.NpzArray("<i4", (num_tokens,), ids)
     shape = (num_lines if pooled else num_tokens, hidden_size)
     for name in layers:
-        arrays[name] = "<f4", shape, blocks.parts(name)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, (dtype, shape, parts) in arrays.items():
-            header = {"descr": dtype, "fortran_order": False, "shape": shape}
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array_header_1_0(entry, header)
-                for part in parts:
-                    entry.write(part)
+        arrays[name] = streaming.NpzArray("<f4", shape, blocks.parts(name))
+    streaming.write_npz(path, arrays)

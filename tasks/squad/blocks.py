@@ -15,6 +15,7 @@ The parts of a block are:
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import tempfile
@@ -197,32 +198,26 @@ def write_lists(path: str, store: Readable) -> None:
 def write_logits(
     path: str, store: Readable, sizes: windowing.WindowSizes
 ) -> None:
-    """Writes the logits of all windows; the file is that of np.savez."""
+    """Writes the logits of all windows, as np.savez would."""
     digest = _digest(store.parts("lengths"), store.parts("ids"))
     count = sum(len(part) for part in store.parts("start")) // 4
-    header = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
-    scalars = {"windows": digest, **dataclasses.asdict(sizes)}
-    with (
-        file_system.replacing(path, on_disk=True) as temporary,
-        zipfile.ZipFile(temporary, "w") as archive,
-    ):
-        for name in SpanLogits._fields:
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array_header_1_0(file, header)
-                file.writelines(store.parts(name))
-        for name, value in scalars.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.array(value))
+    arrays = {
+        name: streaming.NpzArray("<f4", (count,), store.parts(name))
+        for name in SpanLogits._fields
+    }
+    for name, value in {"windows": digest, **dataclasses.asdict(sizes)}.items():
+        scalar = np.array(value)
+        arrays[name] = streaming.NpzArray(
+            scalar.dtype.str, (), [scalar.tobytes()]
+        )
+    with file_system.replacing(path, on_disk=True) as temporary:
+        streaming.write_npz(temporary, arrays)
 
 
 def _digest(lengths: Iterable[bytes], ids: Iterable[bytes]) -> str:
     """Returns the SHA-256 of the row splits and the tokens of all windows."""
-    splits = np.zeros(1, "<i8")
-    sha = hashlib.sha256(splits.tobytes())
-    for part in lengths:
-        splits = splits[-1] + np.cumsum(np.frombuffer(part, "<i8"))
-        sha.update(splits.astype("<i8").tobytes())
-    for part in ids:
+    sha = hashlib.sha256()
+    for part in itertools.chain(streaming.row_splits(lengths), ids):
         sha.update(part)
     return sha.hexdigest()
 

@@ -15,6 +15,7 @@ import threading
 import time
 import types
 
+import numpy as np
 import pytest
 
 from foundation import errors
@@ -299,3 +300,21 @@ def test_a_killed_process_continues_after_its_last_block(tmp_path, repository):
     assert calm.count(b"\n") == 41
     after = len((tmp_path / "out.calls").read_text())
     assert after - before == 10 - kept < 10
+
+
+def test_row_splits_continue_over_parts_also_after_an_empty_one():
+    lengths = [2, 3], [], [1]
+    parts = [np.array(x, np.int64).tobytes() for x in lengths]
+    found = b"".join(streaming.row_splits(parts))
+    assert np.frombuffer(found, np.int64).tolist() == [0, 2, 5, 6]
+
+
+def test_an_npz_in_parts_is_that_of_numpy(tmp_path):
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    parts = [values[:1].tobytes(), values[1:].tobytes()]
+    path = tmp_path / "parts.npz"
+    arrays = {"x": streaming.NpzArray("<f4", values.shape, parts)}
+    streaming.write_npz(str(path), arrays)
+    expected = io.BytesIO()
+    np.savez(expected, x=values)
+    assert path.read_bytes() == expected.getvalue()
