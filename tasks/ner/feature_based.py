@@ -539,8 +539,9 @@ class _ChoiceRun:
             sentences, len(data.labels), predictor.batches(make_batches)
         )
         tags = [data.labels[i] for i in logits.argmax(axis=1)]
-        if data.split(split).sentences.tags is None:
-            writer.write_predictions(split, tags)
+        tagged = data.split(split)
+        if tagged.sentences.tags is None:
+            writer.write_predictions(split, tagged.convert(tags))
             return {}
         evaluation = outputs.evaluate(data, split, logits, tags)
         if split == DEV:

@@ -83,14 +83,15 @@ def evaluate(
       tags: W labels of the model.
     """
     split = data.split(name)
-    scores = _score(split, split.convert(tags), data.is_plain)
+    predicted = split.convert(tags)
+    scores = _score(split, predicted, data.is_plain)
     losses = tagging.word_losses(logits, split.label_ids)
     values, text = _results(data, scores, float(losses.mean()))
     return Evaluation(
         values=values,
         text=text,
         sentences=split.written,
-        predicted=split.convert(tags),
+        predicted=predicted,
         losses=losses,
         is_plain=data.is_plain,
     )
@@ -137,18 +138,19 @@ def test_parts(
       logits: float [W, C].
       tags: W labels of the model.
     """
-    parts = {PREDICTIONS: _columns(block, tags).encode("utf-8")}
+    predicted = block.convert(tags)
+    parts = {PREDICTIONS: _columns(block, predicted).encode("utf-8")}
     if block.sentences.tags is not None:
-        scores = _score(block, block.convert(tags), data.is_plain)
+        scores = _score(block, predicted, data.is_plain)
         losses = tagging.word_losses(logits, block.label_ids)
         record = dataclasses.asdict(scores) | {"loss": float(losses.sum())}
         parts[SCORES] = json.dumps(record).encode("utf-8")
     return parts
 
 
-def _columns(split: ner_data.TaggedSet, tags: Sequence[str]) -> str:
-    """Returns the lines of words with their tags, if any, and W labels."""
-    columns = [split.convert(tags)]
+def _columns(split: ner_data.TaggedSet, predicted: Sequence[str]) -> str:
+    """Returns the lines of words with their tags, if any, and predicted."""
+    columns = [predicted]
     if split.written.tags is not None:
         columns.insert(0, split.written.tags)
     return "".join(conll.write(split.written, columns))
@@ -219,13 +221,18 @@ class OutputWriter:
             self.write_predictions(ner_data.TEST, evaluation.predicted)
             self._write_test_scores(evaluation.text, evaluation.values)
 
-    def write_predictions(self, name: str, tags: Sequence[str]) -> None:
-        """Writes a set with its tags, if it has any, and W predicted labels."""
+    def write_predictions(self, name: str, predicted: Sequence[str]) -> None:
+        """Writes a set with its tags, if it has any, and predicted ones.
+
+        Args:
+          name: of the split.
+          predicted: W tags in the split's written_scheme.
+        """
         if self._files.is_chief:
             (path,) = self._keep_other_sets(name, PREDICTIONS.format(name))
-            text = _columns(self._data.split(name), tags)
+            text = _columns(self._data.split(name), predicted)
             file_system.write_text(path, text)
-            logging.info("%s: %d words", path, len(tags))
+            logging.info("%s: %d words", path, len(predicted))
 
     def write_test_blocks(self, blocks: streaming.Blocks) -> None:
         """Writes what write_test does, of the blocks of `test_parts`."""
