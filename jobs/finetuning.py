@@ -27,11 +27,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from absl import logging
 
+from data import features as features_lib
 from data import length_groups
 from data.features import Features
 from foundation import config_flags, errors, file_system
-from jobs import assembly, grid, model_card, run_config, run_files
+from jobs import assembly, grid, model_card, run_config, run_files, streaming
 from training import checkpoints, feed, inference, loop, metric_writer
+from training import strategy as strategies
 from weights import model_directory, pretrained
 
 TRAIN = "train"
@@ -210,6 +212,32 @@ class TaskModel:
             features,
             batch_size=batch_size,
             lengths=self.job.lengths_up_to(self.job.config.max_seq_length),
+        )
+
+    def open_blocks(
+        self, folder: str, settings: Mapping[str, Any]
+    ) -> streaming.Blocks | None:
+        """Opens the blocks of a prediction; None if this worker writes nothing.
+
+        Args:
+          folder: in output_dir.
+          settings: what the predictions depend on, besides the items, the model
+            and its tokenizer; see streaming.Blocks.
+        """
+        job, config = self.job, self.job.config
+        if not job.is_chief:
+            return None
+        return streaming.Blocks(
+            os.path.join(config.output_dir, folder),
+            {
+                "the model's weights": run_files.weights_digest(self.model),
+                "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
+                "precision": assembly.dtype_policy(config),
+                "predict_batch_size": config.predict_batch_size,
+                **settings,
+            },
+            continues=not strategies.is_multi_worker(job.strategy),
+            discards=config.do_train,
         )
 
     def evaluate(self) -> Evaluation:

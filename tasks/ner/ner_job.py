@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from data import features as features_lib
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
 from jobs import (
-    assembly,
     finetuning,
     run_config,
-    run_files,
     streaming,
     typed,
 )
@@ -33,7 +30,6 @@ from tasks.ner import (
     windowing,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
-from training import strategy as strategies
 from weights import model_directory, pretrained, task_files
 
 _STDIN = "standard input"
@@ -360,24 +356,14 @@ class Tagger:
         self, name: str, **settings: Any
     ) -> streaming.Blocks | None:
         """Opens the blocks of an output; None if this worker writes nothing."""
-        job, data = self._task_model.job, self._data
-        weights = run_files.weights_digest(self._task_model.model)
-        if not job.is_chief:
-            return None
-        return streaming.Blocks(
-            os.path.join(job.config.output_dir, f"{name}.incomplete"),
+        return self._task_model.open_blocks(
+            f"{name}.incomplete",
             {
-                "the model's weights": weights,
-                "labels": list(data.labels),
-                "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
-                "true_case": data.true_case is not None,
-                "precision": assembly.dtype_policy(job.config),
-                "predict_batch_size": job.config.predict_batch_size,
+                "labels": list(self._data.labels),
+                "true_case": self._data.true_case is not None,
                 **dataclasses.asdict(self._settings),
                 **settings,
             },
-            continues=not strategies.is_multi_worker(job.strategy),
-            discards=job.config.do_train,
         )
 
     def encode_lines(

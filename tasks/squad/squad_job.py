@@ -19,10 +19,9 @@ from keras import ops
 from data import features as features_lib
 from data.features import Features
 from foundation import errors, file_system
-from jobs import assembly, finetuning, run_config, run_files, streaming
+from jobs import finetuning, run_config, run_files
 from modeling import losses, models
 from tasks.squad import blocks, dataset, decoding, outputs, windowing
-from training import strategy as strategies
 from weights import pretrained, task_files
 
 _LOSS = "span_loss"
@@ -238,23 +237,13 @@ def open_blocks(
     task_model: finetuning.TaskModel, data: SquadData
 ) -> blocks.Readable:
     """Returns the store of a prediction whose files are to be written."""
-    job = task_model.job
-    if not job.is_chief:
-        return blocks.InMemory()
-    return streaming.Blocks(
-        f"{job.config.output_dir}/{blocks.UNFINISHED}",
-        {
-            "predict_file": data.predict.digests,
-            "weights": run_files.weights_digest(task_model.model),
-            "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
-            "precision": assembly.dtype_policy(job.config),
-            "predict_batch_size": job.config.predict_batch_size,
-            **dataclasses.asdict(data.sizes),
-            **dataclasses.asdict(data.rules),
-        },
-        continues=not strategies.is_multi_worker(job.strategy),
-        discards=job.config.do_train,
-    )
+    settings = {
+        "predict_file": data.predict.digests,
+        **dataclasses.asdict(data.sizes),
+        **dataclasses.asdict(data.rules),
+    }
+    found = task_model.open_blocks(blocks.UNFINISHED, settings)
+    return found or blocks.InMemory()
 
 
 def predict(
