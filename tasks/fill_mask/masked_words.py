@@ -39,20 +39,6 @@ class MaskedText(NamedTuple):
     positions: list[int]
 
 
-def encode(
-    tokenizer: wordpiece.Tokenizer, text: str, *, max_length: int
-) -> MaskedText:
-    """Tokenizes a text with [MASK] in it; see encode_texts.
-
-    Raises:
-      InputError: the text cannot be filled.
-    """
-    (found,) = encode_texts(tokenizer, [text], max_length=max_length)
-    if isinstance(found, errors.InputError):
-        raise found
-    return found
-
-
 def encode_texts(
     tokenizer: wordpiece.Tokenizer, texts: Sequence[str], *, max_length: int
 ) -> list[MaskedText | errors.InputError]:
@@ -136,7 +122,7 @@ class MaskFiller:
         The masks of one text are predicted independently of each other.
 
         Raises:
-          InputError: see `encode`.
+          InputError: a text cannot be filled; see encode_texts.
         """
         encoded = self.encode(texts)
         for found in encoded:

@@ -21,7 +21,11 @@ def tokenizer():
 
 
 def _tokens(tokenizer, text, max_length=32):
-    encoded = masked_words.encode(tokenizer, text, max_length=max_length)
+    (encoded,) = masked_words.encode_texts(
+        tokenizer, [text], max_length=max_length
+    )
+    if isinstance(encoded, errors.InputError):
+        raise encoded
     return [TOKENS[i] for i in encoded.ids], encoded.positions
 
 
