@@ -254,7 +254,6 @@ class _Block(NamedTuple):
     rows: int
     digest: str
     encoded: Any  # None if the store has the block.
-    fraction: float | None
 
 
 def run(
@@ -266,7 +265,7 @@ def run(
     to: Store | None,
     block_items: int = BLOCK_ITEMS,
     rows_of: Callable[[_Item], int] = lambda item: 1,
-    fraction: Callable[[], float | None] = lambda: None,
+    total: int | None = None,
     unit: str = "rows",
 ) -> int:
     """Predicts all items block by block; returns the number of rows.
@@ -285,8 +284,8 @@ def run(
         of rows.
       rows_of: returns the number of rows of an item, e.g. the sentences of a
         document.
-      fraction: returns the fraction of the input that has been read, or None if
-        its size is unknown; shows how much time is left.
+      total: the number of all rows, to show how much time is left; None if it
+        is unknown.
       unit: names the rows, in messages.
 
     Raises:
@@ -307,13 +306,13 @@ def run(
             digest = _digest(block)
             has_block = to is not None and to.find(number, digest)
             encoded = None if has_block else encode(block)
-            yield _Block(number, block, rows, digest, encoded, fraction())
+            yield _Block(number, block, rows, digest, encoded)
 
     def write(block: _Block, predicted: _Predicted) -> None:
         parts = text(block.items, block.encoded, predicted)
         to.add(block.number, block.digest, parts)
 
-    progress = _Progress(unit)
+    progress = _Progress(unit, total)
     with futures.ThreadPoolExecutor(1) as writer:
         written = None
         for block in _ahead(read()):
@@ -323,11 +322,7 @@ def run(
                     written.result()  # Raises what the thread raised.
                 if to is not None:
                     written = writer.submit(write, block, predicted)
-            progress.add(
-                block.rows,
-                block.fraction,
-                is_new=block.encoded is not None,
-            )
+            progress.add(block.rows, is_new=block.encoded is not None)
         if written is not None:
             written.result()
     progress.end()
@@ -373,32 +368,27 @@ def _ahead(values: Iterator[_Value]) -> Iterator[_Value]:
 class _Progress:
     """Shows rate and time left: a bar at a terminal, else lines of the log."""
 
-    def __init__(self, unit: str):
+    def __init__(self, unit: str, total: int | None):
         self.count = 0
         self._unit = unit
+        self._total = total
         self._new = 0
-        self._first: float | None = None  # Fraction before the first new item.
-        self._last: float | None = None
         self._start = self._shown = time.monotonic()
         self._bar: Any = None
         if sys.stderr.isatty():
             import tqdm
 
-            self._bar = tqdm.tqdm(unit=f" {unit}", unit_scale=True)
+            self._bar = tqdm.tqdm(total=total, unit=f" {unit}", unit_scale=True)
 
-    def add(self, count: int, fraction: float | None, *, is_new: bool) -> None:
-        """Counts a block; `fraction` of the input ends with it."""
+    def add(self, count: int, *, is_new: bool) -> None:
+        """Counts the rows of a block."""
         self.count += count
         if is_new:
             self._new += count
-            self._first = self._last if self._new == count else self._first
         else:  # Was predicted by a run that was killed.
             self._start = time.monotonic()
-        self._last = fraction
         if self._bar is not None:
             self._bar.initial = self.count - self._new
-            if fraction:
-                self._bar.total = max(round(self.count / fraction), self.count)
             self._bar.update(count)
         elif time.monotonic() - self._shown > _SECONDS_BETWEEN_LINES:
             self._shown = time.monotonic()
@@ -417,9 +407,8 @@ class _Progress:
         if self._new < self.count:
             line += f", {self.count - self._new:,} of them by an earlier run"
         line += f", {rate:,.4g} per second"
-        done, before = self._last, self._first or 0.0
-        if not is_end and done and done > before:
-            left = seconds * (1 - done) / (done - before)
+        if not is_end and self._total is not None and self._new:
+            left = (self._total - self.count) / rate
             line += f", {_duration(left)} left"
         return line
 

@@ -17,7 +17,7 @@ import io
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,13 +112,7 @@ def _stream(
     batch_size = config.predict_batch_size
     is_endless = texts.path == text_tables.STANDARD_INPUT
     losses = features.Losses()
-    read = encoded_blocks = 0
-
-    def items() -> Iterator[Example]:
-        nonlocal read
-        for example in texts:
-            read += 1
-            yield example
+    encoded_blocks = 0
 
     def encode(block: list[Example]) -> Features:
         nonlocal encoded_blocks
@@ -143,14 +137,14 @@ def _stream(
         return parts(task, block, logits, majority=majority)
 
     streaming.run(
-        items(),
+        texts,
         encode=encode,
         predict=logits_of,
         text=text,
         to=store,
         # Complete batches, so that none is filled up.
         block_items=-(-streaming.BLOCK_ITEMS // batch_size) * batch_size,
-        fraction=lambda: None if is_endless else read / texts.count,
+        total=None if is_endless else texts.count,
     )
     if encoded_blocks > 1:
         losses.warn(texts.path, config.max_seq_length)

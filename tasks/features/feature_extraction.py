@@ -182,13 +182,7 @@ def extract(
       block_lines: see `block_size`.
       settings: see streaming.Blocks.
     """
-    losses, read = features_lib.Losses(), 0
-
-    def items() -> Iterator[tuple[int, str]]:
-        nonlocal read
-        for line in lines.read():
-            yield read, line.text.strip()
-            read += 1
+    losses = features_lib.Losses()
 
     def encode(block: list[tuple[int, str]]) -> Features:
         texts = [text for _, text in block]
@@ -226,13 +220,13 @@ def extract(
     if output.path != feature_files.STANDARD_OUTPUT:
         store = streaming.Blocks(f"{output.path}.incomplete", settings)
     count = streaming.run(
-        items(),
+        enumerate(line.text.strip() for line in lines.read()),
         encode=encode,
         predict=lambda x: _in_order(task, x, predict(x)),
         text=text,
         to=store,
         block_items=block_lines,
-        fraction=lambda: lines.total and read / lines.total,
+        total=lines.total,
         unit="lines",
     )
     if not count:

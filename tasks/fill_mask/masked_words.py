@@ -240,13 +240,7 @@ def fill_file(
     if not total:
         text = "%s: no text in %d line(s)"
         logging.warning(text, lines.name, lines.total)
-    read, form = 0, describe if output_file is None else as_json
-
-    def items() -> Iterator[str]:
-        nonlocal read
-        for line in _filled(lines):
-            read += 1
-            yield line.text.strip()
+    form = describe if output_file is None else as_json
 
     def text(
         texts: list[str],
@@ -262,12 +256,12 @@ def fill_file(
         settings = filler.settings | {"top_k": top_k}
         store = streaming.Blocks(f"{output_file}.incomplete", settings)
     streaming.run(
-        items(),
+        (line.text.strip() for line in _filled(lines)),
         encode=filler.encode,
         predict=lambda encoded: filler.rank(encoded, top_k=top_k),
         text=text,
         to=store,
-        fraction=lambda: read / total,
+        total=total,
         unit="lines",
     )
     if isinstance(store, streaming.Blocks):

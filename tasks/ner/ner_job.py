@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -286,23 +285,15 @@ class Tagger:
             return outputs.test_parts(data, blocks[0], logits, tags)
 
         blocks = self._open_blocks("predictions_test", scheme=test.scheme)
-        read = 0
-
-        def items() -> Iterator[ner_data.TaggedSet]:
-            nonlocal read
-            for block in data.blocks(streaming.BLOCK_ITEMS):
-                read += len(block.sentences)
-                yield block
-
         streaming.run(
-            items(),
+            data.blocks(streaming.BLOCK_ITEMS),
             encode=encode,
             predict=self.predict,
             text=text,
             to=blocks,
             block_items=1,
             rows_of=lambda block: len(block.sentences),
-            fraction=lambda: read / test.num_sentences,
+            total=test.num_sentences,
             unit="sentences",
         )
         losses.warn(test.path, self._settings)
@@ -325,26 +316,18 @@ class Tagger:
             found = self.entities(encoded[0], logits)
             return {outputs.ENTITIES: raw_text.json_lines(encoded[0], found)}
 
-        read = 0
-
-        def items() -> Iterator[str]:
-            nonlocal read
-            for line in lines.read():
-                read += 1
-                yield line.text
-
         if lines.total is None:
             blocks = streaming.StandardOutput(outputs.ENTITIES)
         else:
             blocks = self._open_blocks("entities")
         streaming.run(
-            items(),
+            (line.text for line in lines.read()),
             encode=lambda texts: self.encode_lines(texts, lines.name, losses),
             predict=lambda encoded: self.predict(encoded[1]),
             text=text,
             to=blocks,
             block_items=streaming.BLOCK_ITEMS,
-            fraction=lambda: lines.total and read / lines.total,
+            total=lines.total,
             unit="lines",
         )
         losses.warn(lines.name, self._settings)

@@ -128,18 +128,11 @@ def run(
       to: receives the blocks.
       **functions: see streaming.run.
     """
-    done = 0
-
-    def read() -> Iterator[Any]:
-        nonlocal done
-        for done, item in enumerate(items, 1):  # noqa: B007
-            yield item
-
     streaming.run(
-        read(),
+        items,
         to=to,
         block_items=_BLOCK_QUESTIONS,
-        fraction=lambda: done / count,
+        total=count,
         unit="questions",
         **functions,
     )

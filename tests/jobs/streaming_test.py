@@ -250,15 +250,8 @@ def test_lines_of_progress_show_rate_and_time_left(
     tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(streaming, "_SECONDS_BETWEEN_LINES", 0)
-    read = []
-
-    def items():
-        for i in range(9):
-            read.append(i)
-            yield i
-
     with caplog.at_level("INFO", logger="absl"):
-        run(tmp_path, items(), fraction=lambda: len(read) / 9)
+        run(tmp_path, range(9), total=9)
     lines = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(
         r"3 rows predicted, \S+ per second, \d+ seconds left", lines[0]
@@ -270,7 +263,7 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
-    run(tmp_path, range(9), fraction=lambda: 1.0)
+    run(tmp_path, range(9), total=9)
     assert "9.00/9.00" in terminal.getvalue()
 
 
