@@ -23,7 +23,6 @@ import dataclasses
 from typing import Literal
 
 from foundation import config_flags
-from jobs import run_config
 
 field = config_flags.field
 _SQUAD_FLAGS = (
@@ -60,6 +59,7 @@ class ExportConfig:
         "Maximum number of tokens; by default, as the model was trained. "
         "fill_mask uses all positions of the model.",
         None,
+        at_least=3,
     )
     precision: Literal["float32", "bfloat16"] = field(
         "bfloat16 is faster on hardware that multiplies it.", "float32"
@@ -78,10 +78,15 @@ class ExportConfig:
         "Tokens from one window's start to the next, in question answering. "
         "By default, this and the next six are as the model was trained.",
         None,
+        at_least=1,
     )
-    max_query_length: int | None = field("Tokens of a question.", None)
-    n_best_size: int | None = field("Answers to a question.", None)
-    max_answer_length: int | None = field("Tokens of an answer.", None)
+    max_query_length: int | None = field(
+        "Tokens of a question.", None, at_least=1
+    )
+    n_best_size: int | None = field("Answers to a question.", None, at_least=1)
+    max_answer_length: int | None = field(
+        "Tokens of an answer.", None, at_least=1
+    )
     version_2_with_negative: bool | None = field(
         "Whether questions may have no answer.", None
     )
@@ -96,7 +101,7 @@ class ExportConfig:
         "maximal: fill the windows of a tagger with the sentences around.",
         "none",
     )
-    top_k: int = field("Number of words for each mask.", 5)
+    top_k: int = field("Number of words for each mask.", 5, at_least=1)
     pooling: Literal["cls", "mean", "max"] = field(
         "How sentence embeddings are made from the vectors of tokens.", "mean"
     )
@@ -107,15 +112,7 @@ class ExportConfig:
 
     def __post_init__(self):
         """Refuses impossible numbers."""
-        run_config.require(self, "max_seq_length", minimum=3)
-        for name in (
-            "top_k",
-            "doc_stride",
-            "max_query_length",
-            "n_best_size",
-            "max_answer_length",
-        ):
-            run_config.require(self, name, minimum=1)
+        config_flags.check_bounds(self)
 
     @property
     def options(self) -> "task_graphs.Options":

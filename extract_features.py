@@ -44,7 +44,9 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
         "-1,-2,-3,-4, with --pooling -1.",
         None,
     )
-    batch_size: int = field("Texts per batch, over all replicas.", 32)
+    batch_size: int = field(
+        "Texts per batch, over all replicas.", 32, at_least=1
+    )
     output_format: Literal["jsonl", "npz", "tfrecord", "parquet"] = field(
         "jsonl is google-research/bert's; the others are smaller.", "jsonl"
     )
@@ -65,8 +67,7 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
 
     def __post_init__(self):
         """Refuses impossible numbers."""
-        run_config.require(self, "batch_size", minimum=1)
-        run_config.require(self, "max_seq_length", minimum=3)
+        config_flags.check_bounds(self)
 
 
 config_flags.parse_early(ExtractConfig, __name__)

@@ -96,7 +96,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
         False,
     )
     eval_batch_size: int = field(
-        "Examples per evaluation batch, over all replicas.", 8
+        "Examples per evaluation batch, over all replicas.", 8, at_least=1
     )
     glue_submission: str | None = field(
         "Directory for the predictions in the format of GLUE's server.", None
@@ -115,7 +115,6 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 "at least one of --do_train, --do_eval and --do_predict must "
                 "be given"
             )
-        run_config.require(self, "eval_batch_size", minimum=1)
         for name in ("glue_submission", "predict_dev"):
             if getattr(self, name) and not self.do_predict:
                 raise ValueError(f"--{name} needs --do_predict")

@@ -108,9 +108,10 @@ class NerConfig(run_config.FinetuningConfig):
         "window in common, which saves time; 0: one window per sentence.",
         0,
         affects="records",
+        at_least=0,
     )
     do_eval: bool = field("Whether to evaluate on the development set.", False)
-    eval_batch_size: int = field("Sentences, over all replicas.", 8)
+    eval_batch_size: int = field("Sentences, over all replicas.", 8, at_least=1)
     interactive: bool = field("Show the entities of typed lines.", False)
     true_case: bool = field(
         "Read sentences in capitals in the case that their words have "
@@ -135,13 +136,24 @@ class NerConfig(run_config.FinetuningConfig):
         "Freeze the encoder, and train a BiLSTM on these activations.", "none"
     )
     lstm_size: int = field(
-        "Units of each direction of the two LSTM layers.", 768, affects="result"
+        "Units of each direction of the two LSTM layers.",
+        768,
+        affects="result",
+        at_least=1,
     )
     lstm_dropout: float = field(
-        "Dropout before each LSTM layer and the logits.", 0.1, affects="result"
+        "Dropout before each LSTM layer and the logits.",
+        0.1,
+        affects="result",
+        at_least=0,
+        below=1,
     )
     lstm_learning_rate: float = field(
-        "Peak learning rate of the LSTM.", 1e-3, affects="result"
+        "Peak learning rate of the LSTM.",
+        1e-3,
+        affects="result",
+        at_least=1e-9,
+        below=1,
     )
 
     def __post_init__(self):
@@ -153,17 +165,8 @@ class NerConfig(run_config.FinetuningConfig):
                 "at least one of --do_train, --do_eval, --do_predict and "
                 "--interactive must be given"
             )
-        run_config.require(self, "eval_batch_size", minimum=1)
-        run_config.require(self, "doc_stride", minimum=0)
         if self.doc_stride and self.document_context == "none":
             raise ValueError("--doc_stride needs --document_context=maximal")
-        run_config.require(self, "lstm_size", minimum=1)
-        for name, low in (("lstm_dropout", 0.0), ("lstm_learning_rate", 1e-9)):
-            if not low <= getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{name}={getattr(self, name)}: must be at least {low:g} "
-                    "and below 1"
-                )
         if self.text_file and not self.do_predict:
             raise ValueError("--text_file needs --do_predict")
         self._check_features()

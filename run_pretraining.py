@@ -67,23 +67,31 @@ class PretrainingConfig(run_config.RunConfig):
     do_train: bool = field("Whether to train.", False)
     do_eval: bool = field("Whether to evaluate.", False)
     max_seq_length: int = field(
-        "Sequence length of the shards.", 128, affects="result"
+        "Sequence length of the shards.", 128, affects="result", at_least=1
     )
     max_predictions_per_seq: int = field(
-        "Masked positions per sequence of the shards.", 20, affects="result"
+        "Masked positions per sequence of the shards.",
+        20,
+        affects="result",
+        at_least=1,
     )
     train_batch_size: int = field(
-        "Sequences per training step, over all replicas.", 32, affects="records"
+        "Sequences per training step, over all replicas.",
+        32,
+        affects="records",
+        at_least=1,
     )
     eval_batch_size: int = field(
         "Sequences per evaluation batch, over all replicas.",
         8,
         affects="execution",
+        at_least=1,
     )
     num_train_steps: int = field(
         "Training steps; the learning rate falls to 0 over them.",
         100000,
         affects="result",
+        at_least=1,
     )
     phases: str | None = field(
         "Phases of different sequence lengths, LENGTH:STEPS,..., instead of "
@@ -93,16 +101,20 @@ class PretrainingConfig(run_config.RunConfig):
         affects="records",
     )
     num_warmup_steps: int = field(
-        "Steps of rising learning rate.", 10000, affects="result"
+        "Steps of rising learning rate.", 10000, affects="result", at_least=0
     )
     max_eval_steps: int = field(
-        "Batches of one evaluation, at most.", 100, affects="execution"
+        "Batches of one evaluation, at most.",
+        100,
+        affects="execution",
+        at_least=1,
     )
     eval_every_steps: int = field(
         "Training steps between evaluations; 0 evaluates only with --do_eval, "
         "at the end.",
         0,
         affects="execution",
+        at_least=0,
     )
 
     def __post_init__(self):
@@ -110,17 +122,6 @@ class PretrainingConfig(run_config.RunConfig):
         super().__post_init__()
         if not (self.do_train or self.do_eval):
             raise ValueError("--do_train or --do_eval must be given")
-        for name in (
-            "train_batch_size",
-            "eval_batch_size",
-            "num_train_steps",
-            "max_eval_steps",
-            "max_seq_length",
-            "max_predictions_per_seq",
-        ):
-            run_config.require(self, name, minimum=1)
-        for name in ("num_warmup_steps", "eval_every_steps"):
-            run_config.require(self, name, minimum=0)
         if self.phases and self.max_train_hours:
             raise ValueError("--max_train_hours: not together with --phases")
 

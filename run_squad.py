@@ -47,16 +47,28 @@ class SquadConfig(run_config.FinetuningConfig):
     )
     max_seq_length: int = field("Tokens of a window.", 384, affects="records")
     doc_stride: int = field(
-        "Tokens from one window's start to the next.", 128, affects="records"
+        "Tokens from one window's start to the next.",
+        128,
+        affects="records",
+        at_least=1,
     )
     max_query_length: int = field(
-        "Tokens; longer questions are cut.", 64, affects="records"
+        "Tokens; longer questions are cut.",
+        64,
+        affects="records",
+        at_least=1,
     )
     n_best_size: int = field(
-        "Answers in nbest_predictions.json.", 20, affects="evaluation"
+        "Answers in nbest_predictions.json.",
+        20,
+        affects="evaluation",
+        at_least=1,
     )
     max_answer_length: int = field(
-        "The most tokens of an answer.", 30, affects="evaluation"
+        "The most tokens of an answer.",
+        30,
+        affects="evaluation",
+        at_least=1,
     )
     version_2_with_negative: bool | None = field(
         "Whether questions may have no answer, as in SQuAD 2.0; by default, as "
@@ -88,9 +100,6 @@ class SquadConfig(run_config.FinetuningConfig):
     def __post_init__(self):
         """Checks the flags and their combinations."""
         super().__post_init__()
-        for name in ("doc_stride", "max_query_length", "n_best_size"):
-            run_config.require(self, name, minimum=1)
-        run_config.require(self, "max_answer_length", minimum=1)
         if self.max_seq_length <= self.max_query_length + 3:
             raise ValueError(
                 f"--max_seq_length={self.max_seq_length}: must be greater than "

@@ -11,7 +11,7 @@ Names and defaults are google-research/bert's where it has them.
 import dataclasses
 import math
 import re
-from typing import Any, Literal
+from typing import Literal
 
 from foundation import config_flags
 
@@ -80,7 +80,9 @@ class RunConfig(DeviceConfig):
         None,
         affects="result",
     )
-    learning_rate: float = field("Peak learning rate.", 5e-5, affects="result")
+    learning_rate: float = field(
+        "Peak learning rate.", 5e-5, affects="result", above=0, below=1
+    )
     lr_decay: Literal["linear", "polynomial", "cosine", "constant"] = field(
         "Decay of the learning rate after the warm-up.",
         "linear",
@@ -221,16 +223,7 @@ class RunConfig(DeviceConfig):
         if not self.output_dir:
             raise ValueError("--output_dir is empty")
         config_flags.check_bounds(self)
-        self.check_learning_rate()
         _ = self.profile_range
-
-    def check_learning_rate(self) -> None:
-        """Refuses an invalid learning rate."""
-        if not 0 < self.learning_rate < 1:
-            raise ValueError(
-                f"--learning_rate={self.learning_rate}: must be above 0 and "
-                "below 1"
-            )
 
     @property
     def profile_range(self) -> tuple[int, int] | None:
@@ -244,13 +237,6 @@ class RunConfig(DeviceConfig):
                 "with A < B"
             )
         return int(found[1]), int(found[2])
-
-
-def require(config: Any, name: str, *, minimum: int) -> None:
-    """Refuses a number below its minimum, naming the flag."""
-    value = getattr(config, name)
-    if value is not None and value < minimum:
-        raise ValueError(f"--{name}={value}: must be at least {minimum}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -378,6 +364,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
     def __post_init__(self):
         """Refuses invalid or contradictory values."""
         super().__post_init__()
+        self._check_learning_rates()
         for name in _AXES:
             values = self.axis(name)
             if len(values) == 1:
@@ -391,7 +378,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
                 "--early_stopping_patience needs --eval_every_steps"
             )
 
-    def check_learning_rate(self) -> None:
+    def _check_learning_rates(self) -> None:
         """Refuses invalid or repeated learning rates."""
         for text in self.learning_rate.split(","):
             try:
