@@ -195,7 +195,6 @@ def main(config: PretrainingConfig) -> None:
         job.train(
             num_warmup_steps=config.num_warmup_steps,
             eval_every_steps=config.eval_every_steps,
-            peak_tflops=config.peak_tflops,
         )
     if config.do_eval:
         job.evaluate()

@@ -310,11 +310,10 @@ def make_throughput(
     *,
     tokens: int,
     flops: float,
-    peak_tflops: float | None = None,
 ) -> metric_writer.Throughput:
     """Makes what reports speed, from what one example costs."""
     dtype = precision.choose(config.precision)
-    peak = metric_writer.peak(strategy, dtype, peak_tflops)
+    peak = metric_writer.peak(strategy, dtype, config.peak_tflops)
     return metric_writer.Throughput(tokens=tokens, flops=flops, peak=peak)
 
 

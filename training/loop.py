@@ -42,7 +42,7 @@ _SECONDS_PER_CALL = 2.0
 # The mean loss of some lines of metrics is reported if above this multiple
 # of its lowest value plus this.
 _LINES, _HIGH_FACTOR, _HIGH_MARGIN = 5, 2.0, 1.0
-# Share of a device's peak that a step is assumed to reach in a dry run.
+# Fraction of a device's peak that a step is assumed to reach in a dry run.
 _UTILIZATION = 0.3
 
 
@@ -351,8 +351,8 @@ class Loop:
         self._settings = dataclasses.replace(
             options.settings, values={**options.settings.values, **replicas}
         )
+        # Earlier by what the processes before this one have trained.
         self._started = time.monotonic()
-        self._seconds_before = 0.0
         self._is_profiling = False
         self._is_chief = strategies.is_chief(strategy)
         self.saver = checkpoints.Checkpoints(
@@ -399,7 +399,7 @@ class Loop:
         names = {f.name for f in dataclasses.fields(Progress)}
         found = {name: x for name, x in state.items() if name in names}
         self.progress = Progress(**found | {"step": step})
-        self._seconds_before = self.progress.seconds
+        self._started -= self.progress.seconds
         if not self.options.selection.every:
             self.progress.pending_evaluation = False
         # With more patience than before, a run that ended early continues.
@@ -672,7 +672,7 @@ class Loop:
 
     def _seconds(self) -> float:
         """Returns how long all processes of this run have trained."""
-        return self._seconds_before + time.monotonic() - self._started
+        return time.monotonic() - self._started
 
     def _act(self, global_batch_size: int, stop_signal: int) -> int:
         """Writes metrics and evaluates, each if it is due.

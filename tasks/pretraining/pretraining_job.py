@@ -48,7 +48,6 @@ class PretrainingJob:
         *,
         num_warmup_steps: int,
         eval_every_steps: int,
-        peak_tflops: float | None,
     ) -> None:
         """Trains through all phases and writes the model and the report."""
         config = self.config
@@ -78,7 +77,7 @@ class PretrainingJob:
         loop.train(
             learner,
             strategy=self.strategy,
-            phases=[self._phase(phase, peak_tflops) for phase in self.phases],
+            phases=list(map(self._phase, self.phases)),
             options=assembly.loop_options(
                 config,
                 num_steps,
@@ -220,9 +219,7 @@ class PretrainingJob:
         predictions = self._predictor(phase.held_out, batch_size, 1)
         return pretraining_report.samples(predictions, self._words)
 
-    def _phase(
-        self, phase: pretraining_data.Phase, peak_tflops: float | None
-    ) -> loop.Phase:
+    def _phase(self, phase: pretraining_data.Phase) -> loop.Phase:
         order = (self.train_batch_size, self.config.random_seed)
         train = phase.train
         return loop.Phase(
@@ -238,7 +235,6 @@ class PretrainingJob:
                 flops=objectives.task_flops(
                     self.model.config, self.task, train.schema
                 ),
-                peak_tflops=peak_tflops,
             ),
             samples=functools.partial(self._samples, phase),
         )
