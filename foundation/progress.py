@@ -39,6 +39,17 @@ def bar(*, is_brief: bool = False, **options: Any) -> tqdm.tqdm:
     return tqdm.tqdm(**options)
 
 
+def duration(seconds: float) -> str:
+    """Returns a time in one unit: "40 seconds", "3 minutes", "2.5 hours"."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86400:.1f} days"
+
+
 class _Log:
     """Writes what tqdm draws as lines of the log."""
 

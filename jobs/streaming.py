@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from absl import logging
 
-from foundation import errors, file_system
+from foundation import errors, file_system, progress
 
 BLOCK_ITEMS = 4096
 _SETTINGS = "settings.json"
@@ -312,7 +312,7 @@ def run(
         parts = text(block.items, block.encoded, predicted)
         to.add(block.number, block.digest, parts)
 
-    progress = _Progress(unit, total)
+    counter = _Progress(unit, total)
     with futures.ThreadPoolExecutor(1) as writer:
         written = None
         for block in _ahead(read()):
@@ -322,11 +322,11 @@ def run(
                     written.result()  # Raises what the thread raised.
                 if to is not None:
                     written = writer.submit(write, block, predicted)
-            progress.add(block.rows, is_new=block.encoded is not None)
+            counter.add(block.rows, is_new=block.encoded is not None)
         if written is not None:
             written.result()
-    progress.end()
-    return progress.count
+    counter.end()
+    return counter.count
 
 
 def _digest(items: list) -> str:
@@ -409,13 +409,5 @@ class _Progress:
         line += f", {rate:,.4g} per second"
         if not is_end and self._total is not None and self._new:
             left = (self._total - self.count) / rate
-            line += f", {_duration(left)} left"
+            line += f", {progress.duration(left)} left"
         return line
-
-
-def _duration(seconds: float) -> str:
-    """Returns a duration in the largest unit of which there are two."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"

@@ -21,7 +21,7 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from foundation import file_system
+from foundation import file_system, progress
 
 TIMINGS = (
     "train/examples_per_second",
@@ -123,7 +123,8 @@ class MetricWriter:
             first, started = self._first_line
             seconds = (time.monotonic() - started) / max(step - first, 1)
         if seconds and seconds * (total - step) > _MIN_SECONDS:
-            parts.append(f"{_duration(seconds * (total - step))} left")
+            left = progress.duration(seconds * (total - step))
+            parts.append(f"{left} left")
         return ", ".join(parts)
 
     def write_samples(
@@ -174,17 +175,6 @@ def write_hyperparameters(
         api.hparams(dict(values))
         for name, value in metrics.items():
             tf.summary.scalar(f"result/{name}", value, step=0)
-
-
-def _duration(seconds: float) -> str:
-    """Returns a time in one unit: "40 seconds", "3 minutes", "2.5 hours"."""
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} minutes"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} hours"
-    return f"{seconds / 86400:.1f} days"
 
 
 def _short(value: float) -> str:
