@@ -175,10 +175,7 @@ def main(config: PretrainingConfig) -> None:
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
     )
-    if config.do_train and assembly.is_chief(strategy):
-        run_files.lock(config.output_dir)
-    if run_files.writes_flags_first(config.output_dir, config.do_train):
-        assembly.write_run_config(config, strategy)
+    run_files.begin(config, is_chief=assembly.is_chief(strategy))
     task = objectives.PretrainingTask(config.objective)
     job = pretraining_job.PretrainingJob(
         config=config,

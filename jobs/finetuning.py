@@ -462,10 +462,7 @@ def open_strategy(
             predict_batch_size=config.predict_batch_size,
             **batch_sizes,
         )
-    if assembly.is_chief(strategy) and config.do_train:
-        run_files.lock(config.output_dir)
-    if run_files.writes_flags_first(config.output_dir, config.do_train):
-        assembly.write_run_config(config, strategy)
+    run_files.begin(config, is_chief=assembly.is_chief(strategy))
     return strategy
 
 

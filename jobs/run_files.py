@@ -19,7 +19,7 @@ import keras
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import config_flags, errors, file_system
 from jobs import grid, model_card, report
 from weights import model_directory
 
@@ -54,13 +54,25 @@ def training_flags(output_dir: str) -> dict[str, Any] | None:
     return found if found.get("do_train") else None
 
 
-def writes_flags_first(output_dir: str, do_train: bool) -> bool:
-    """Returns whether a command writes its flags before it begins.
+def begin(config: Any, *, is_chief: bool) -> None:
+    """Reserves --output_dir for a training; writes the flags of other commands.
 
-    A training writes them when all checks have passed. A command that only
-    predicts must not replace those of the training.
+    A training writes its flags when all checks have passed. A command that only
+    predicts must not replace those of a training. A dry run writes nothing.
+
+    Args:
+      config: a RunConfig with do_train.
+      is_chief: whether this process writes the files of the run.
+
+    Raises:
+      InputError: another process is training there.
     """
-    return not do_train and training_flags(output_dir) is None
+    if config.dry_run or not is_chief:
+        return
+    if config.do_train:
+        lock(config.output_dir)
+    elif training_flags(config.output_dir) is None:
+        config_flags.write_run_config(config, config.output_dir)
 
 
 def lock(output_dir: str) -> None:

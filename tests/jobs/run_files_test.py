@@ -3,6 +3,7 @@
 python -m pytest tests/jobs/run_files_test.py
 """
 
+import dataclasses
 import subprocess
 import sys
 
@@ -81,6 +82,17 @@ def test_a_directory_is_trained_in_by_one_process_until_it_dies(
         holder.wait()
     run_files.lock(str(tmp_path))
     run_files.lock(str(tmp_path))  # A process may train there again.
+
+
+def test_a_dry_run_neither_reserves_the_directory_nor_writes_flags(tmp_path):
+    for do_train in (True, False):
+        config = run_config.FinetuningConfig(
+            output_dir=str(tmp_path / "out"), do_train=do_train, dry_run=True
+        )
+        run_files.begin(config, is_chief=True)
+    assert not list(tmp_path.iterdir())
+    run_files.begin(dataclasses.replace(config, dry_run=False), is_chief=True)
+    assert run_files.flags(config.output_dir)["output_dir"] == config.output_dir
 
 
 def test_only_the_chief_keeps_tokenized_examples(monkeypatch):
