@@ -83,7 +83,7 @@ def real(path: str) -> str:
 
 
 def check_output(path: str, flag: str) -> None:
-    """Makes the folder of a file that a command is going to write.
+    """Makes the folder of a file that a command will write.
 
     Raises:
       InputError: the path is a folder, or the folder cannot be written to.

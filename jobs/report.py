@@ -177,9 +177,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
     return _template().table(header, list(rows))
 
 
-def heat(value: float, share: float) -> dict[str, float]:
-    """Returns a cell whose color grows with `share`, from 0 to 1."""
-    return {"value": value, "share": share if math.isfinite(share) else 0.0}
+def heat(value: float, fraction: float) -> dict[str, float]:
+    """Returns a cell whose color grows with `fraction`, from 0 to 1."""
+    shown = fraction if math.isfinite(fraction) else 0.0
+    return {"value": value, "fraction": shown}
 
 
 def heat_map(

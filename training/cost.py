@@ -279,7 +279,7 @@ def estimate(
     rows = next(iter(spec.values())).shape[0]
     micro_batch = rows // (replicas * accumulation)
     shapes = {name: list(x.shape[1:]) for name, x in spec.items()}
-    share, note = 1.0, ""
+    fraction, note = 1.0, ""
     if any(None in shape for shape in shapes.values()):
         # Batches of varying length: the largest of some, and their mean size.
         found = [
@@ -288,8 +288,10 @@ def estimate(
         ]
         sizes = [sum(map(math.prod, batch.values())) for batch in found]
         shapes = found[sizes.index(max(sizes))]
-        share = sum(sizes) / len(sizes) / max(sizes)
-        note = f"; the mean batch has {share:.0%} of the longest one's tokens"
+        fraction = sum(sizes) / len(sizes) / max(sizes)
+        note = (
+            f"; the mean batch has {fraction:.0%} of the longest one's tokens"
+        )
     traced = {
         name: tf.TensorSpec([micro_batch, *shapes[name]], x.dtype)
         for name, x in spec.items()
@@ -321,7 +323,7 @@ def estimate(
         rows=rows,
         micro_batch=micro_batch,
         length_note=note,
-        flops=cost.flops * share * replicas * accumulation,
+        flops=cost.flops * fraction * replicas * accumulation,
         memory=Memory(
             program=program,
             weights=weights,
