@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 import sys
 from typing import Any
 
