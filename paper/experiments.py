@@ -341,6 +341,7 @@ class Experiments:
                 "output_dir": self._path(name),
                 "do_predict": True,
                 "glue_submission": self._path(submission),
+                "max_seq_length": mnli.command.flags["max_seq_length"],
             },
             [mnli.command],
         )

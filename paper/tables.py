@@ -6,7 +6,7 @@ differ between the two versions of the paper are those of version 2.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from paper.experiments import Experiments, Masking
 from paper.protocol import Finding, Row, Score, Size, Table
@@ -442,13 +442,15 @@ def _better(
     larger: Mapping[str, Score],
     smaller: Mapping[str, Score],
     *columns: str,
-) -> Iterator[Finding]:
-    for column in columns:
-        yield Finding(
+) -> list[Finding]:
+    return [
+        Finding(
             statement=statement.format(column),
             larger=larger[column],
             smaller=smaller[column],
         )
+        for column in columns
+    ]
 
 
 TABLES: dict[str, Callable[[Experiments], Table]] = {

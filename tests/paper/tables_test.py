@@ -7,7 +7,7 @@ import pytest
 
 from paper import plans, protocol, tables
 from paper.experiments import Experiments, Inputs
-from paper.protocol import PAPER, SCALES, SMALL
+from paper.protocol import PAPER, SCALES, SMALL, TINY
 
 
 def lab(scale=PAPER, **inputs):
@@ -112,6 +112,20 @@ def test_the_ablations_differ_only_in_their_objective():
     }
     bilstm = flags_of(tables.table_5(lab()), "run_squad")[-1]
     assert bilstm["bilstm_size"] == 768
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_no_command_has_longer_sequences_than_the_model(name):
+    longest = max(phase.length for phase in TINY.phases)
+    for command in tables.TABLES[name](lab(TINY)).commands():
+        if "init_checkpoint" in command.flags:
+            assert command.flags["max_seq_length"] <= longest
+
+
+def test_findings_can_be_read_several_times():
+    for make in tables.TABLES.values():
+        table = make(lab(SMALL))
+        assert list(table.findings) == list(table.findings)
 
 
 def test_tables_have_their_commands_in_common():
