@@ -2,8 +2,9 @@
 
     output_dir/NAME/...                 the output of a command
     output_dir/commands/NAME.log        what it printed
-    output_dir/commands/NAME.json       written when it has succeeded:
-                                        {"arguments": [...], "seconds": 61.5}
+    output_dir/commands/NAME.json       written when it has ended:
+                                        {"arguments": [...], "seconds": 61.5,
+                                        "succeeded": true}
 
 A command that has succeeded is not run again. All commands of this project
 continue where they were killed, so that a killed table ends with the same
@@ -39,13 +40,15 @@ class Executor:
     def record(self, command: Command) -> dict[str, Any] | None:
         """Returns arguments and seconds of a command that has succeeded.
 
+        The seconds are those of all attempts that ended by themselves or by
+        SIGTERM.
+
         Raises:
           InputError: it succeeded with other arguments.
         """
-        path = self._path(command, "json")
-        if not file_system.exists(path):
+        found = self._read(command)
+        if not found["succeeded"]:
             return None
-        found = file_system.read_json(path)
         if found["arguments"] != command.arguments():
             old, new = (
                 set(x) for x in (found["arguments"], command.arguments())
@@ -62,26 +65,35 @@ class Executor:
 
         Args:
           commands: each after those that it needs.
-          part: this process runs the commands with these numbers; it waits for
-            other processes where a command needs theirs.
+          part: this process runs the commands with these numbers, in this
+            order, but first those that need no unfinished command of another
+            process.
 
         Raises:
           InputError: a command failed.
         """
-        for number, command in enumerate(commands):
-            if number in part and self.record(command) is None:
-                self._wait_for(command.needs)
-                logging.info(
-                    "%d of %d: %s", number + 1, len(commands), command.name
-                )
-                self._run(command)
-
-    def _wait_for(self, commands: Sequence[Command]) -> None:
-        for command in commands:
-            if self.record(command) is None:
-                logging.info("waiting for %s of another part", command.name)
-            while self.record(command) is None:
+        pending = [i for i in part if self.record(commands[i]) is None]
+        is_waiting = False
+        while pending:
+            unfinished = [self._unfinished(commands[i]) for i in pending]
+            if all(unfinished):
+                if not is_waiting:
+                    name = unfinished[0][0].name
+                    logging.info("waiting for %s of another part", name)
+                is_waiting = True
                 time.sleep(_WAIT_SECONDS)
+                continue
+            is_waiting = False
+            number = pending.pop(unfinished.index([]))
+            command = commands[number]
+            logging.info(
+                "%d of %d: %s", number + 1, len(commands), command.name
+            )
+            self._run(command)
+
+    def _unfinished(self, command: Command) -> list[Command]:
+        """Returns the needed commands that have not succeeded yet."""
+        return [x for x in command.needs if self.record(x) is None]
 
     def _run(self, command: Command) -> None:
         program, *flags = command.arguments()
@@ -98,7 +110,15 @@ class Executor:
             )
             with _forwarding_sigterm(process):
                 code = process.wait()
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - began + self._read(command)["seconds"]
+        file_system.write_json(
+            self._path(command, "json"),
+            {
+                "arguments": command.arguments(),
+                "seconds": seconds,
+                "succeeded": code == 0,
+            },
+        )
         if code:
             with open(log, encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()[-_SHOWN_LINES:]
@@ -108,10 +128,13 @@ class Executor:
                 "command continues"
             )
         logging.info("%s: %.0f s", command.name, seconds)
-        file_system.write_json(
-            self._path(command, "json"),
-            {"arguments": command.arguments(), "seconds": seconds},
-        )
+
+    def _read(self, command: Command) -> dict[str, Any]:
+        """Returns the record of a command's attempts."""
+        path = self._path(command, "json")
+        if not file_system.exists(path):
+            return {"seconds": 0.0, "succeeded": False}
+        return file_system.read_json(path)
 
     def _path(self, command: Command, ending: str) -> str:
         return os.path.join(

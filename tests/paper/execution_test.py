@@ -1,0 +1,60 @@
+"""Proves that commands run once, in an order that keeps every part busy.
+
+python -m pytest tests/paper/execution_test.py
+"""
+
+import pytest
+
+from foundation import errors, file_system
+from paper import execution
+from paper.protocol import Command
+
+# Fails when it is started for the first time.
+PROGRAM = """
+import os, sys, time
+time.sleep(0.3)
+if not os.path.exists(sys.argv[0] + ".started"):
+    open(sys.argv[0] + ".started", "w").close()
+    sys.exit(3)
+"""
+
+
+def command(name, *needs):
+    return Command(name=name, program="program", flags={}, needs=needs)
+
+
+def test_a_part_waits_only_if_it_can_run_nothing_else(tmp_path, monkeypatch):
+    executor = execution.Executor(str(tmp_path))
+    other, third = command("of another part"), command("third")
+    commands = [other, command("first", other), command("second", third), third]
+    started = []
+
+    def run(command):
+        started.append(command.name)
+        finish(command)
+
+    def finish(command):
+        path = tmp_path / "commands" / f"{command.name}.json"
+        path.parent.mkdir(exist_ok=True)
+        values = {"arguments": command.arguments(), "seconds": 1}
+        file_system.write_json(str(path), values | {"succeeded": True})
+
+    monkeypatch.setattr(executor, "_run", run)
+    # While this part waits, the other one ends its command.
+    monkeypatch.setattr(execution.time, "sleep", lambda _: finish(other))
+    executor.run(commands, range(1, 4))
+    assert started == ["third", "second", "first"]
+    executor.run(commands, range(1, 4))
+    assert len(started) == 3
+
+
+def test_the_time_of_an_attempt_that_failed_counts(tmp_path, monkeypatch):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(execution, "_ROOT", str(tmp_path))
+    executor = execution.Executor(str(tmp_path / "out"))
+    commands = [command("a/b")]
+    with pytest.raises(errors.InputError, match="a/b ended with code 3"):
+        executor.run(commands, range(1))
+    assert executor.record(commands[0]) is None
+    executor.run(commands, range(1))
+    assert executor.record(commands[0])["seconds"] > 0.6
