@@ -4,6 +4,7 @@ python -m pytest tests/export/server_test.py
 """
 
 import asyncio
+import dataclasses
 import threading
 
 import pytest
@@ -12,8 +13,9 @@ from aiohttp import test_utils
 from export import servable, server
 
 LIMITS = server.Limits(
-    max_request_bytes=2000, timeout_seconds=0.5, max_pending_requests=3
+    max_request_bytes=2000, timeout_seconds=60, max_pending_requests=3
 )
+SHORT = dataclasses.replace(LIMITS, timeout_seconds=2)
 NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
 
 
@@ -150,7 +152,7 @@ def test_slow_and_too_many_requests_are_refused(servables):
         model.may_answer.set()
         return statuses, (await client.post(path, json=request)).status
 
-    statuses, later = run({"slow": model}, use)
+    statuses, later = run({"slow": model}, use, SHORT)
     # 503: too many at the same time; 504: not answered in time.
     assert statuses == [503, 503, 504, 504, 504]
     assert later == 200
@@ -160,12 +162,12 @@ def test_a_body_that_does_not_arrive_ends_in_a_timeout(servables):
     async def use(client):
         async def body():
             yield b'{"instances":'
-            await asyncio.sleep(2)
+            await asyncio.sleep(8)
 
         path = "/v1/models/embedding:predict"
         return (await client.post(path, data=body())).status
 
-    assert run(servables, use) == 504
+    assert run(servables, use, SHORT) == 504
 
 
 def test_a_long_request_leaves_threads_to_others(servables):
