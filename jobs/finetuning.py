@@ -177,7 +177,9 @@ class TaskModel:
         """
         pretrained.require_weights(weights)
         model_directory.check_task(self.model, weights)
-        report = pretrained.assign(self.model, weights)
+        report = pretrained.assign(
+            self.model, weights, tokenizer=self.job.start.tokenizer
+        )
         found = self._load_extra_weights(weights)
         missing = [path for path in report.initialized if path not in found]
         if missing:

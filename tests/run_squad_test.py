@@ -99,6 +99,13 @@ def test_a_repeated_run_gives_the_same_answers_without_training(first, root):
     assert {path: path.read_bytes() for path in paths} == before
 
 
+def test_a_prediction_cannot_change_the_case_of_a_model(first, root, capsys):
+    with pytest.raises(SystemExit):
+        run(root, "first", "--do_predict", do_lower_case=False)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--do_lower_case=False, but --init_checkpoint=" in error
+
+
 def test_a_grid_keeps_the_run_with_the_best_f1(first):
     record = read(first, "grid_results.json")
     best = max(run["f1"] for run in record["runs"])

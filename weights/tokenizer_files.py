@@ -23,16 +23,25 @@ from foundation import errors, file_system
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
 FAST = "tokenizer.json"
+ADDED = "added_tokens.json"
+_SHOWN = 5  # added tokens in a warning
 # Our setting -> the same in the "normalizer" of tokenizer.json.
 _NORMALIZER = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# Other values are those of Japanese models, trained on words from MeCab.
+# What else these files may say of BERT's tokenizer. Other types of words are
+# those of Japanese models, trained on words from MeCab.
 _ALGORITHMS = {
     "word_tokenizer_type": "basic",
     "subword_tokenizer_type": "wordpiece",
+    "do_basic_tokenize": True,
+    "never_split": [],
+}
+_COMPONENTS = {
+    "normalizer": "BertNormalizer",
+    "pre_tokenizer": "BertPreTokenizer",
 }
 _RELEASE = re.compile(
     r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)(?:_wwm(?:_ext)?)?"
@@ -53,6 +62,7 @@ def load(
       InputError: there is no vocabulary, or a file is unusable.
     """
     words = read_vocabulary(directory)
+    _warn_of_added_tokens(directory, words)
     return _make(words, read_settings(directory), do_lower_case, directory)
 
 
@@ -116,14 +126,10 @@ def read_settings(directory: str) -> dict[str, bool]:
     Raises:
       InputError: a file is no JSON object, or a setting is not supported.
     """
-    normalizer = file_system.read_object(os.path.join(directory, FAST)).get(
-        "normalizer"
-    )
-    if not isinstance(normalizer, dict):
-        normalizer = {}
+    normalizer = _read_normalizer(os.path.join(directory, FAST))
     given = file_system.read_object(os.path.join(directory, SETTINGS))
     for name, ours in _ALGORITHMS.items():
-        if (given.get(name) or ours) != ours:
+        if given.get(name, ours) not in (ours, None):
             raise errors.InputError(
                 f"{directory}: its {name} is {given[name]!r}; only BERT's "
                 f"{ours!r} is supported. Split the text into words first and "
@@ -141,6 +147,26 @@ def read_settings(directory: str) -> dict[str, bool]:
                 f"{directory}: the tokenizer's {name} is {value!r}"
             )
     return settings
+
+
+def _read_normalizer(path: str) -> dict[str, bool]:
+    """Returns the settings of the normalizer of tokenizer.json.
+
+    Raises:
+      InputError: the file prepares text in another way than BERT.
+    """
+    values = file_system.read_object(path)
+    for name, ours in _COMPONENTS.items():
+        part = values.get(name, {"type": ours})
+        found = part.get("type") if isinstance(part, dict) else part
+        if found != ours:
+            raise errors.InputError(
+                f"{path}: its {name} is {found}; only {ours} is supported"
+            )
+    normalizer = values.get("normalizer", {})
+    if not normalizer.get("clean_text", True):
+        raise errors.InputError(f"{path}: clean_text is false")
+    return normalizer
 
 
 def case_of_release(path: str) -> bool | None:
@@ -192,16 +218,35 @@ def save(
 
 
 def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
-    """Reads vocab.txt, or the vocabulary in tokenizer.json."""
+    """Reads vocab.txt, or the vocabulary in tokenizer.json.
+
+    Raises:
+      InputError: there is neither, or the two disagree.
+    """
     path = os.path.join(directory, VOCABULARY)
+    fast = os.path.join(directory, FAST)
+    ids = _read_ids(fast) if file_system.is_file(fast) else {}
     if file_system.is_file(path):
-        return vocabulary.Vocabulary.from_file(path)
-    path = os.path.join(directory, FAST)
-    values = file_system.read_object(path)
-    if not values:
+        words = vocabulary.Vocabulary.from_file(path)
+        for token, i in ids.items():
+            if i < len(words) and words.tokens[i] != token:
+                raise errors.InputError(
+                    f"{path}: token {i} is {words.tokens[i]!r}, but {token!r} "
+                    f"in {FAST}; remove the wrong file"
+                )
+        return words
+    if not ids:
         raise errors.InputError(
             f"{directory}: no {VOCABULARY} there, so text cannot be read"
         )
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise errors.InputError(f"{fast}: its ids are not 0, 1, 2, ...")
+    return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), fast)
+
+
+def _read_ids(path: str) -> dict[str, int]:
+    """Returns the ids of all tokens in tokenizer.json."""
+    values = file_system.read_object(path)
     model = values.get("model")
     model = model if isinstance(model, dict) else {}
     if (
@@ -210,9 +255,21 @@ def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
         or not isinstance(model.get("vocab"), dict)
     ):
         raise errors.InputError(f"{path}: not BERT's WordPiece tokens")
-    ids = dict(model["vocab"])
-    for token in values.get("added_tokens") or ():
-        ids.setdefault(token.get("content"), token.get("id"))
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise errors.InputError(f"{path}: its ids are not 0, 1, 2, ...")
-    return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), path)
+    added = values.get("added_tokens") or ()
+    return {token.get("content"): token.get("id") for token in added} | model[
+        "vocab"
+    ]
+
+
+def _warn_of_added_tokens(directory: str, words: vocabulary.Vocabulary) -> None:
+    """Warns of added tokens: the tokenizer never makes them from text."""
+    fast = file_system.read_object(os.path.join(directory, FAST))
+    added = [token.get("content") for token in fast.get("added_tokens") or ()]
+    added += file_system.read_object(os.path.join(directory, ADDED))
+    added = sorted({*added} - {*vocabulary.SPECIAL_TOKENS})
+    if added:
+        shown = ", ".join(map(str, added[:_SHOWN]))
+        errors.warn_once(
+            f"{directory}: {len(added)} added token(s) are split like other "
+            f"words: {shown}"
+        )

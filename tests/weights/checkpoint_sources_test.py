@@ -450,6 +450,67 @@ def test_a_tokenizer_json_alone_is_enough(directory):
         tokenizer_files.load(str(directory))
 
 
+@pytest.mark.parametrize(
+    "name, values, message",
+    [
+        ("tokenizer.json", {"normalizer": None}, "normalizer is None"),
+        (
+            "tokenizer.json",
+            {"normalizer": {"type": "Lowercase"}},
+            "normalizer is Lowercase",
+        ),
+        (
+            "tokenizer.json",
+            {"normalizer": {"type": "BertNormalizer", "clean_text": False}},
+            "clean_text is false",
+        ),
+        (
+            "tokenizer.json",
+            {"pre_tokenizer": {"type": "WhitespaceSplit"}},
+            "pre_tokenizer is WhitespaceSplit",
+        ),
+        (
+            "tokenizer_config.json",
+            {"do_basic_tokenize": False},
+            "do_basic_tokenize is False",
+        ),
+        ("tokenizer_config.json", {"never_split": ["a"]}, "never_split is"),
+    ],
+)
+def test_other_tokenizers_than_berts_are_refused(
+    directory, name, values, message
+):
+    tokens = tokenizer_files.load(str(directory)).vocabulary.tokens
+    vocab = {token: i for i, token in enumerate(tokens)}
+    values = {"model": {"type": "WordPiece", "vocab": vocab}, **values}
+    (directory / name).write_text(json.dumps(values))
+    with pytest.raises(errors.InputError, match=message):
+        tokenizer_files.load(str(directory))
+
+
+def test_two_vocabularies_must_agree_and_added_tokens_are_named(
+    directory, caplog
+):
+    tokens = tokenizer_files.load(str(directory)).vocabulary.tokens
+    vocab = {token: i for i, token in enumerate(tokens)}
+    values = {
+        "added_tokens": [{"id": len(tokens), "content": "[E1]"}],
+        "model": {"type": "WordPiece", "vocab": vocab},
+    }
+    path = directory / "tokenizer.json"
+    path.write_text(json.dumps(values))
+    (directory / "added_tokens.json").write_text('{"<user>": 9}')
+    found = tokenizer_files.load(str(directory))
+    assert found.vocabulary.tokens == tokens
+    assert "2 added token(s) are split like other words: <user>, [E1]" in (
+        caplog.text
+    )
+    vocab[tokens[5]], vocab[tokens[6]] = 6, 5
+    path.write_text(json.dumps(values))
+    with pytest.raises(errors.InputError, match="remove the wrong file"):
+        tokenizer_files.load(str(directory))
+
+
 def test_capital_letters_show_a_cased_vocabulary(directory):
     (directory / "tokenizer_config.json").unlink()
     with (directory / "vocab.txt").open("a") as file:
