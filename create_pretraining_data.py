@@ -68,15 +68,20 @@ class Config:
         "Compress the shards of --output_prefix.", False
     )
     input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
-        "sentences (one a line), paragraphs (prose) or jsonl (one document a "
-        "line); a blank line between documents.",
+        "sentences (one a line), paragraphs (prose, a complete paragraph a "
+        "line: never hard-wrapped) or jsonl (one document a line); a blank "
+        "line between documents.",
         "sentences",
     )
     text_column: str = field(
-        "The text of .parquet files, of which a row is a document.", "text"
+        "The text of .parquet files and JSON lines, each row a document.",
+        "text",
     )
     do_lower_case: bool = field("False for cased models.", True)
     strip_accents: bool | None = field("None: as do_lower_case.", None)
+    tokenize_chinese_chars: bool = field(
+        "Make each Chinese character a word.", True
+    )
     max_seq_length: int = field("Maximum number of tokens of an instance.", 128)
     max_predictions_per_seq: int = field("Maximum number of masked tokens.", 20)
     masked_lm_prob: float = field("Fraction of the tokens to predict.", 0.15)
@@ -200,21 +205,24 @@ import foundation.tensorflow_setup  # noqa: F401
 from data import corpus, workers
 from data.pretraining import dry_run, generation, instances, masking, packing
 from data.pretraining.recipe import Recipe, digest_files
-from data.tokenization import wordpiece
+from data.tokenization import normalization, wordpiece
 from data.tokenization.vocabulary import Vocabulary
 
 
 def make_recipe(config: Config) -> Recipe:
     """Reads the vocabulary and the text's digests."""
     vocabulary = Vocabulary.from_file(config.vocab_file)
-    _warn_of_case(vocabulary, config.do_lower_case)
+    _warn_of_normalization(vocabulary, config)
     tokenizer = wordpiece.Tokenizer(
         vocabulary,
         do_lower_case=config.do_lower_case,
         strip_accents=config.strip_accents,
+        tokenize_chinese_chars=config.tokenize_chinese_chars,
     )
     paths, stem = output_files(config)
-    texts = tuple(corpus.expand(config.input_file))
+    texts, text_column = corpus.find_text(
+        config.input_file, config.input_format, config.text_column
+    )
     rule = None
     if config.pack_sequences:
         rule = packing.rule_for(
@@ -224,13 +232,11 @@ def make_recipe(config: Config) -> Recipe:
             config.instances_per_row,
         )
     return Recipe(
-        input_files=texts,
+        input_files=tuple(texts),
         # A dry run must not read all of the text.
         input_digests=() if config.dry_run else digest_files(texts),
         input_format=config.input_format,
-        text_column=corpus.column_of_tables(
-            texts, config.text_column, config.input_format
-        ),
+        text_column=text_column,
         output_files=paths,
         work_dir=_work_dir(config, stem),
         tokenizer=tokenizer,
@@ -251,10 +257,19 @@ def make_recipe(config: Config) -> Recipe:
     )
 
 
-def _warn_of_case(vocabulary: Vocabulary, do_lower_case: bool) -> None:
-    """Logs a warning if the vocabulary contradicts --do_lower_case."""
+def _warn_of_normalization(vocabulary: Vocabulary, config: Config) -> None:
+    """Logs a warning if text will lack many of the vocabulary's characters."""
+    do_lower_case, strip_accents = config.do_lower_case, config.strip_accents
     count, name = vocabulary.num_capitalized, os.path.basename(vocabulary.path)
     is_cased = re.search("(?<!un)cased", name) or count > len(vocabulary) // 100
+    stripped = []
+    if do_lower_case if strip_accents is None else strip_accents:
+        rule = normalization.Normalization(
+            do_lower_case=False,
+            strip_accents=True,
+            tokenize_chinese_chars=False,
+        )
+        stripped = [x for x in vocabulary.ids if "".join(rule.words(x)) != x]
     if do_lower_case and is_cased:
         logging.warning(
             "--do_lower_case=True: %s is the vocabulary of a cased model (%d "
@@ -262,6 +277,14 @@ def _warn_of_case(vocabulary: Vocabulary, do_lower_case: bool) -> None:
             "give --do_lower_case=False",
             vocabulary.path,
             count,
+        )
+    elif len(stripped) > len(vocabulary) // 100:
+        logging.warning(
+            "--strip_accents: %d tokens of %s have accents (%s), which no text "
+            "has once they are stripped; give --strip_accents=False",
+            len(stripped),
+            vocabulary.path,
+            " ".join(stripped[:5]),
         )
     if not do_lower_case and not count:
         logging.warning(

@@ -9,7 +9,8 @@ On a laptop, in seconds, from any text at hand:
         --vocab_size=600
 
 The special tokens have the ids of the released vocabularies. Words are found as
-the tokenizer finds them, so use the vocabulary with the same --do_lower_case.
+the tokenizer finds them, so use the vocabulary with the same --do_lower_case,
+--strip_accents and --tokenize_chinese_chars.
 Memory does not grow with the text.
 """
 
@@ -32,9 +33,12 @@ class VocabularyConfig:
     )
     output_file: str = field("The vocab.txt to write.")
     input_format: Literal["sentences", "paragraphs", "jsonl"] = field(
-        'Plain text, or JSON lines with a "text" field.', "sentences"
+        "Plain text (sentences or paragraphs), or JSON lines (jsonl).",
+        "sentences",
     )
-    text_column: str = field("The text of .parquet files.", "text")
+    text_column: str = field(
+        "The text of .parquet files and JSON lines.", "text"
+    )
     vocab_size: int = field("Exact number of lines.", 30522)
     do_lower_case: bool = field("False for a cased model.", True)
     strip_accents: bool | None = field("Default: as --do_lower_case.", None)
@@ -84,7 +88,9 @@ def main(config: VocabularyConfig) -> None:
     """Counts words, learns tokens, writes them and logs how they fit."""
     file_system.check_output(config.output_file, "output_file")
     reserved = vocabulary.reserved_tokens(config.vocab_size, config.num_unused)
-    paths = corpus.expand(config.input_file)
+    paths, text_column = corpus.find_text(
+        config.input_file, config.input_format, config.text_column
+    )
     size = sum(tf.io.gfile.stat(path).length for path in paths)
     options = {"unit": "B", "unit_scale": True, "desc": "counting words"}
     with progress.bar(total=size, **options) as bar:
@@ -96,9 +102,7 @@ def main(config: VocabularyConfig) -> None:
                 tokenize_chinese_chars=config.tokenize_chinese_chars,
             ),
             input_format=config.input_format,
-            text_column=corpus.column_of_tables(
-                paths, config.text_column, config.input_format
-            ),
+            text_column=text_column,
             progress=bar.update,
         )
     words = counted.counts
@@ -125,6 +129,10 @@ def main(config: VocabularyConfig) -> None:
     learned = vocabulary.Vocabulary.from_tokens(reserved + tokens)
     learned.to_file(config.output_file)
     logging.info("%d different words, %d characters", len(words), len(chars))
+    if counted.invalid_bytes:
+        logging.warning(
+            "Dropped: %d bytes that are not UTF-8", counted.invalid_bytes
+        )
     if counted.too_long:
         logging.info(
             "%d words are [UNK] because they are too long", counted.too_long

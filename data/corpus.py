@@ -2,9 +2,9 @@
 
     sentences    one sentence a line, a blank line between documents (the
                  format of google-research/bert)
-    paragraphs   prose: a line holds several sentences, a blank line between
+    paragraphs   prose: a line holds a paragraph, a blank line between
                  documents
-    jsonl        one document a line: {"text": "..."}
+    jsonl        one document a line: {"text": "..."}, or another field
 
 Files may end in .gz, .bz2, .zst, or in .parquet: a row of a text column is one
 document, whose lines are sentences or paragraphs.
@@ -31,11 +31,12 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
 from foundation import errors, file_system
 
@@ -45,6 +46,10 @@ _LONGEST_LINE = 1 << 28
 _PARQUET = ".parquet"
 # Rows and bytes of a table that are read at once.
 _PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 18
+_TEXT = "text"  # The usual field of JSON lines.
+# Hard-wrapped text: the beginning of a file, from 20 lines within paragraphs.
+# Most are nearly as long as the longest but a few, and do not end a sentence.
+_HEAD_BYTES, _INNER_LINES, _WIDTHS = 1 << 16, 20, range(40, 91)
 _BYTE_ORDER_MARKS = {
     b"\xff\xfe": "UTF-16 or UTF-32",
     b"\xfe\xff": "UTF-16",
@@ -141,6 +146,8 @@ class Parsed(NamedTuple):
 def expand(patterns: str, flag: str = "input_file") -> list[str]:
     """Returns the files of a comma-separated list of names and globs.
 
+    A file that is named twice is returned once, with a warning.
+
     Raises:
       InputError: one of them matches no file, or only a directory.
     """
@@ -163,7 +170,21 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
         paths.extend(found)
     if not paths:
         raise errors.InputError(f"--{flag}: names no file")
-    return paths
+    found_at: dict[str, str] = {}
+    again = []
+    for path in paths:
+        real = file_system.real(path)
+        if real in found_at:
+            again.append(path)
+        found_at.setdefault(real, path)
+    if again:
+        logging.warning(
+            "--%s: names %d file(s) again, e.g. %s; each file is read once",
+            flag,
+            len(again),
+            again[0],
+        )
+    return list(found_at.values())
 
 
 def matches(pattern: str) -> list[str]:
@@ -205,23 +226,82 @@ def read_blocks(
             yield from _file_blocks(path, raw, reader, block_bytes)
 
 
-def column_of_tables(
-    paths: Iterable[str], text_column: str, input_format: str
-) -> str | None:
-    """Returns the text column, or None if no file is a Parquet table.
+def find_text(
+    patterns: str, input_format: str, text_column: str
+) -> tuple[list[str], str | None]:
+    """Returns the files of --input_file, and their column of text.
+
+    The column is None for plain text and for the usual field of JSON lines.
+    Logs a warning if text is hard-wrapped.
 
     Raises:
-      InputError: tables cannot have this format.
+      InputError: a file is missing, or cannot have this format.
     """
-    table = next((path for path in paths if path.endswith(_PARQUET)), None)
-    if table is None:
-        return None
+    paths = expand(patterns)
+    tables = [path for path in paths if path.endswith(_PARQUET)]
     if input_format == "jsonl":
-        raise errors.InputError(
-            f"--input_format=jsonl: {table} is a Parquet table; its rows are "
-            "documents of sentences or paragraphs"
+        if tables:
+            raise errors.InputError(
+                f"--input_format=jsonl: {tables[0]} is a Parquet table; its "
+                "rows are documents of sentences or paragraphs"
+            )
+        return paths, None if text_column == _TEXT else text_column
+    texts = [
+        path
+        for path in paths
+        if not path.endswith(_PARQUET)
+        # A pipe can be read only once.
+        and (file_system.is_remote(path) or os.path.isfile(path))
+    ]
+    # In parallel: a bucket needs requests for each.
+    with futures.ThreadPoolExecutor(16) as pool:
+        widths = list(pool.map(_wrapped_at, texts))
+    wrapped = list(itertools.compress(texts, widths))
+    if wrapped:
+        logging.warning(
+            "--input_file: the lines of %d file(s) seem to end within "
+            "sentences, after about %d characters, e.g. of %s; each line is "
+            "read alone: make a paragraph one line, as docs/data.md shows",
+            len(wrapped),
+            max(widths),
+            wrapped[0],
         )
-    return text_column
+    return paths, text_column if tables else None
+
+
+def _wrapped_at(path: str) -> int:
+    """Returns the width of hard-wrapped text, 0 for other text.
+
+    Raises:
+      InputError: the file begins with a JSON object.
+    """
+    block = next(read_blocks([path], _HEAD_BYTES), None)
+    if block is None:
+        return 0
+    text = block.data.decode(errors="ignore")
+    lines = [line.strip() for line in text.split("\n")]
+    if _is_json_object(next(filter(None, lines), "")):
+        raise errors.InputError(
+            f"{path}: holds JSON lines; give --input_format=jsonl"
+        )
+    inner = [
+        line for line, after in itertools.pairwise(lines) if line and after
+    ]
+    if len(inner) < _INNER_LINES:
+        return 0
+    lengths = sorted(map(len, inner))
+    width = lengths[len(lengths) * 19 // 20]
+    full = sum(length > 0.8 * width for length in lengths)
+    ended = sum(x.rstrip(CLOSING)[-1:] in NARROW + WIDE for x in inner)
+    is_wrapped = full > 0.75 * len(inner) and ended < 0.5 * len(inner)
+    return width if is_wrapped and width in _WIDTHS else 0
+
+
+def _is_json_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _parquet_blocks(path, block_bytes, text_column):
@@ -325,8 +405,13 @@ def _file_blocks(path, raw, reader, block_bytes):
             return
 
 
-def parse(block: Block, input_format: str) -> Parsed:
-    """Splits a block into sentences; blank lines separate documents."""
+def parse(
+    block: Block, input_format: str, text_column: str | None = None
+) -> Parsed:
+    """Splits a block into sentences; blank lines separate documents.
+
+    The column is the field of JSON lines; None is the usual one.
+    """
     text, invalid = _decode(block)
     texts, starts, blank = [], [], 0
     lines = text.split("\n")
@@ -343,7 +428,10 @@ def parse(block: Block, input_format: str) -> Parsed:
             texts.extend(split_sentences(line))
         else:
             starts.append(len(texts))
-            for paragraph in _json_text(block.path, number, line).split("\n"):
+            document = _json_text(
+                block.path, number, line, text_column or _TEXT
+            )
+            for paragraph in document.split("\n"):
                 texts.extend(split_sentences(paragraph))
             starts.append(len(texts))
     counts = collections.Counter(
@@ -372,9 +460,9 @@ def _decode(block) -> tuple[str, int]:
     return text, invalid
 
 
-def _json_text(path, number, line) -> str:
+def _json_text(path, number, line, field) -> str:
     try:
-        text = json.loads(line)["text"]
+        text = json.loads(line)[field]
     except (ValueError, RecursionError):
         raise errors.InputError(
             f"{path}: line {number}: not a JSON object"
@@ -383,7 +471,8 @@ def _json_text(path, number, line) -> str:
         text = None
     if not isinstance(text, str):
         raise errors.InputError(
-            f'{path}: line {number}: no "text" field with a string'
+            f'{path}: line {number}: no "{field}" field with a string '
+            "(--text_column)"
         )
     # JSON can contain half of a surrogate pair, which is ignored like invalid
     # UTF-8.

@@ -196,10 +196,12 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
     values = _define(config_class)
     if any(argument in _HELP for argument in argv[1:]):
         _print_help(config_class, values, full="--helpfull" in argv)
+    arguments = _join_booleans(config_class, argv)
     try:
-        rest = values(_join_booleans(config_class, argv))
+        rest = values(arguments)
     except flags.Error as error:
         raise errors.InputError(str(error)) from error
+    _refuse_lost_values(config_class, values, arguments)
     flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
     logging.use_absl_handler()
     logging.get_absl_handler().setFormatter(_Formatter())
@@ -299,6 +301,31 @@ def _join_booleans(config_class: type, argv: Sequence[str]) -> list[str]:
         else:
             joined.append(argument)
     return joined
+
+
+def _refuse_lost_values(
+    config_class: type, values: flags.FlagValues, argv: Sequence[str]
+) -> None:
+    """Raises InputError if a later argument or flag file replaced a value.
+
+    Values of flag files are not in argv: later arguments may replace them.
+    """
+    names = _kinds(config_class)
+    arguments = iter(argv[1:])
+    for argument in arguments:
+        name, _, text = argument.lstrip("-").partition("=")
+        if name not in names and name.startswith("no"):
+            name, text = name[2:], "false"
+        if name not in names or not argument.startswith("-"):
+            continue
+        if not text and "=" not in argument:
+            text = "true" if values[name].boolean else next(arguments)
+        value, last = values[name].parser.parse(text), values[name].value
+        if str(value) != str(last):
+            raise errors.InputError(
+                f"--{name} is given twice, as {value} and as {last}; give it "
+                "once (after --flagfile, to replace the file's value)"
+            )
 
 
 def _print_help(

@@ -45,12 +45,12 @@ def corpus(tmp_path_factory):
 
 
 def arguments(corpus, *more):
-    return [
-        "create_pretraining_data.py",
-        f"--input_file={corpus}/text.txt",
-        f"--vocab_file={corpus}/vocab.txt",
-        *more,
-    ]
+    """Returns a command line; its text and vocabulary may be among `more`."""
+    files = {"--input_file": "text.txt", "--vocab_file": "vocab.txt"}
+    for flag in {argument.partition("=")[0] for argument in more}:
+        files.pop(flag, None)
+    usual = [f"{flag}={corpus}/{name}" for flag, name in files.items()]
+    return ["create_pretraining_data.py", *usual, *more]
 
 
 def in_process(corpus, *more):
@@ -132,6 +132,29 @@ def test_parquet_has_the_documents_of_its_rows(corpus, tmp_path, capfd):
     assert "--input_format=jsonl" in line
 
 
+def test_the_field_of_json_lines_and_its_words_are_flags(
+    corpus, tmp_path, capfd
+):
+    path, words = tmp_path / "text.jsonl", tmp_path / "vocab.txt"
+    document = {"text": "unknown", "body": "the \u4e2d\u56fd man. he was late."}
+    path.write_text(f"{json.dumps(document)}\n" * 9)
+    words.write_text("\n".join([*SPECIAL, *WORDS, "\u4e2d\u56fd"]))
+    more = [f"--input_file={path}", f"--vocab_file={words}"]
+    more += ["--num_workers=1", f"--output_file={tmp_path}/x"]
+    line = refused(corpus, capfd, *more)
+    assert "text.jsonl: holds JSON lines; give --input_format=jsonl" in line
+    more.append("--input_format=jsonl")
+    more += ["--text_column=body", "--notokenize_chinese_chars"]
+    in_process(corpus, *more)
+    made = json.loads((tmp_path / "x.manifest.json").read_text())
+    assert made["totals"]["sentences"] == 9
+    assert made["totals"]["unknown_pieces"] == 0
+    assert made["job"]["text_column"] == "body"
+    assert made["tokenizer"]["tokenize_chinese_chars"] is False
+    in_process(corpus, *more, "--dry_run")
+    assert "sentences             9\n" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     "name, tokens, lower, warning",
     [
@@ -140,9 +163,11 @@ def test_parquet_has_the_documents_of_its_rows(corpus, tmp_path, capfd):
         ("uncased_vocab.txt", ["the"], True, None),
         ("vocab.txt", ["the", "London"], False, None),
         ("vocab.txt", ["the"], False, "give --do_lower_case=True"),
+        ("vocab.txt", ["f\u00fcr"], True, "(f\u00fcr), which no text has"),
+        ("vocab.txt", ["f\u00fcr", "Rom"], False, None),
     ],
 )
-def test_a_vocabulary_of_the_other_case_gets_a_warning(
+def test_a_vocabulary_of_the_other_normalization_gets_a_warning(
     corpus, tmp_path, caplog, name, tokens, lower, warning
 ):
     (tmp_path / name).write_text("\n".join(SPECIAL + tokens))

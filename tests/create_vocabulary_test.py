@@ -77,6 +77,28 @@ def test_json_lines_give_the_words_of_their_text(corpus):
     assert any("jump" in token for token in made.tokens)
 
 
+def test_the_field_of_json_lines_is_a_flag(corpus, capfd):
+    line = '{"body": "jumping\\njumper jumps", "text": "ignored zebra"}\n'
+    (corpus / "docs.jsonl").write_text(line * 9)
+    flags = {"input_file": f"{corpus}/docs.jsonl", "vocab_size": 120}
+    with pytest.raises(SystemExit):
+        create(corpus, **flags)
+    assert (
+        "docs.jsonl: holds JSON lines; give --input" in capfd.readouterr().err
+    )
+    made = create(corpus, **flags, input_format="jsonl", text_column="body")
+    assert not {"z", "##z"} & set(made.tokens)
+    assert any("jump" in token for token in made.tokens)
+
+
+def test_bytes_that_are_not_utf8_are_counted(corpus, caplog):
+    path = corpus / "one.txt"
+    path.write_bytes(path.read_bytes() + b"caf\xe9 \xff\n")
+    with caplog.at_level("WARNING", logger="absl"):
+        create(corpus, vocab_size=210)
+    assert "2 bytes that are not UTF-8" in caplog.text
+
+
 def test_parquet_and_zst_give_the_words_of_their_text(corpus):
     rows = ["jumping\njumper", None, "jumps"] * 9
     columns = {"text": rows, "title": ["ignored zebra"] * len(rows)}

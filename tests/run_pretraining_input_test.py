@@ -15,6 +15,7 @@ import fill_mask
 import run_pretraining
 from data import records, schema
 from foundation import config_flags
+from modeling.config import BertConfig
 from tasks.pretraining import pretraining_data, pretraining_job
 from tests.pretraining_runs import write_inputs
 from training import precision
@@ -370,6 +371,38 @@ def test_held_out_shards_that_are_trained_on_get_a_warning(
     write_inputs(tmp_path)  # Of unknown text.
     found = pretraining_data.find_shards(shards, f"{tmp_path}/32-*.tfrecord")
     assert len(found["eval_file"]) == 3 and not caplog.text
+
+
+def test_shards_of_other_tokenizers_settings_are_refused(root, tmp_path, capfd):
+    """The model would have the settings of the first shard."""
+    for name, lower in (("a", True), ("b", False)):
+        _create(root, "vocab.txt", tmp_path / name, do_lower_case=lower)
+    flags = {"output_dir": tmp_path / "o", "input_file": f"{tmp_path}/*"}
+    line = _refused(capfd, root, **flags)
+    assert "b-00000-of-00002.tfrecord: made with" in line
+    assert "'do_lower_case': False" in line and "a-00000-of-00002" in line
+    flags["input_file"] = f"{tmp_path}/a-*"
+    line = _refused(capfd, root, **flags, eval_file=f"{tmp_path}/b-*")
+    assert "b-00000-of-00002.tfrecord: made with" in line
+
+
+def test_shards_that_no_phase_uses_get_a_warning(tmp_path, caplog):
+    write_inputs(tmp_path)
+    config = BertConfig.from_json_file(tmp_path / "config.json")
+    shards = pretraining_data.find_shards(f"{tmp_path}/*.tfrecord", None)
+    shards["eval_file"] = shards["input_file"][:4]  # Of lengths 16 and 32.
+    for phases, count in (("16:2", 2), ("16:2,32:2", 0)):
+        caplog.clear()
+        specs = pretraining_data.parse_phases(phases)
+        pretraining_data.open_phases(shards, specs, config, None)
+        assert caplog.text.count("no phase uses") == count
+        for text in (
+            "input_file: no phase uses its 3",
+            "eval_file: no phase uses its 1",
+        ):
+            assert (
+                f"--{text} shard(s) of sequence length 32" in caplog.text
+            ) == bool(count)
 
 
 def test_embeddings_without_a_token_get_a_warning(root, tmp_path, caplog):

@@ -64,7 +64,6 @@ def estimate(recipe: Recipe) -> Estimate:
             recipe,
             input_files=(sample,),
             input_digests=digest_files([sample]),
-            text_column=None,
             output_files=(os.path.join(folder, "sample.tfrecord"),),
             work_dir=os.path.join(folder, "work"),
         )

@@ -272,7 +272,7 @@ def encode_block(
     recipe: Recipe, block: corpus.Block
 ) -> token_store.EncodedBlock:
     """Tokenizes one block of text; sentences without tokens are dropped."""
-    parsed = corpus.parse(block, recipe.input_format)
+    parsed = corpus.parse(block, recipe.input_format, recipe.text_column)
     texts = parsed.texts
     encoded = [
         recipe.tokenizer.encode(texts[start : start + _TEXTS_AT_ONCE])

@@ -32,7 +32,7 @@ class Recipe:
       input_files: the text files, in order.
       input_digests: of their contents, by `digest_files`.
       input_format: one of corpus.FORMATS.
-      text_column: of Parquet tables; None if there are none.
+      text_column: of Parquet tables or JSON lines; see corpus.find_text.
       output_files: the shards, in order.
       work_dir: local directory of intermediate files; the only attribute that
         does not affect the shards' bytes.

@@ -53,6 +53,7 @@ class WordCounter:
       counts: word -> count.
       too_long: the count of all words that are too long for the tokenizer,
         which are [UNK] with any vocabulary.
+      invalid_bytes: the number of bytes of the text that were not UTF-8.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class WordCounter:
         """Starts with no words."""
         self.counts = collections.Counter()
         self.too_long = 0
+        self.invalid_bytes = 0
         self._normalization = normalization
         self._max_words = max_words
         self._threshold = 0
@@ -112,7 +114,7 @@ def count_words(
       paths: files of text, possibly compressed, or Parquet tables.
       normalization: how text becomes words.
       input_format: one of corpus.FORMATS.
-      text_column: of the tables; None if there are none.
+      text_column: of Parquet tables or JSON lines; see corpus.find_text.
       progress: is called with numbers of bytes that were read.
     """
     # Words do not depend on sentences.
@@ -120,7 +122,9 @@ def count_words(
         input_format = "sentences"
     counter = WordCounter(normalization)
     for block in corpus.read_blocks(paths, text_column=text_column):
-        counter.add(corpus.parse(block, input_format).texts)
+        parsed = corpus.parse(block, input_format, text_column)
+        counter.add(parsed.texts)
+        counter.invalid_bytes += parsed.counts["invalid_bytes"]
         progress(block.file_bytes)
     return counter
 

@@ -79,15 +79,28 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
     The flags are comma-separated paths or globs.
 
     Raises:
-      InputError: a flag names no shard.
+      InputError: a flag names no shard, or text was tokenized by other rules.
     """
     flags = {"input_file": input_file}
     if eval_file is not None:
         flags["eval_file"] = eval_file
     shards = {flag: _expand(flag, value) for flag, value in flags.items()}
+    _refuse_other_tokenizers([x for paths in shards.values() for x in paths])
     if eval_file is not None:
         _warn_of_overlap(**shards)
     return shards
+
+
+def _refuse_other_tokenizers(paths: list[str]) -> None:
+    """Raises InputError if manifests differ in the tokenizer's settings."""
+    first = None
+    for path, made in manifest.find(paths).items():
+        first = first or (path, made.tokenizer)
+        if made.tokenizer != first[1]:
+            raise errors.InputError(
+                f"{path}: made with the tokenizer's settings {made.tokenizer}, "
+                f"but {first[0]} with {first[1]}"
+            )
 
 
 def _warn_of_overlap(input_file: list[str], eval_file: list[str]) -> None:
@@ -322,7 +335,23 @@ def open_phases(
         train = sets["input_file"]
         held_out = sets.get("eval_file", train)
         phases.append(Phase(spec.num_steps, lengths, train, held_out))
+    if any(spec.max_predictions_per_seq is None for spec in specs):
+        _warn_of_unused(shards, {spec.max_seq_length for spec in specs})
     return phases
+
+
+def _warn_of_unused(shards: dict[str, list[str]], used: set[int]) -> None:
+    """Logs a warning of shards whose length no phase has."""
+    for flag, paths in shards.items():
+        found = [x.max_seq_length for x in _lengths(paths).values()]
+        for length, count in sorted(collections.Counter(found).items()):
+            if length not in used:
+                logging.warning(
+                    "--%s: no phase uses its %d shard(s) of sequence length %d",
+                    flag,
+                    count,
+                    length,
+                )
 
 
 def _of_length(

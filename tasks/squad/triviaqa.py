@@ -115,6 +115,12 @@ def convert(
         logging.warning(
             "missing pages: %s", dataset.listing(missing, list_all=False)
         )
+    if evidence.dropped:
+        logging.warning(
+            "%d page(s) have bytes that are not UTF-8, which are dropped: %s",
+            len(evidence.dropped),
+            dataset.listing([*evidence.dropped.items()], list_all=False),
+        )
     counts = Counts(len(questions), pages, len(missing), without, len(seen))
     made = {"version": "TriviaQA", "data": list(articles.values())}
     return made, counts
@@ -211,6 +217,7 @@ class _Evidence:
 
     def __init__(self, folder: str):
         self._folder = folder
+        self.dropped: dict[str, str] = {}  # Page -> "3 bytes".
 
     def read(self, page: str) -> str | None:
         """Returns a page's text in NFC, None if there is no such file."""
@@ -220,7 +227,10 @@ class _Evidence:
             path = os.path.join(self._folder, other)
         if not file_system.is_file(path):
             return None
-        text = file_system.read(path).decode("utf-8", "ignore")
+        data = file_system.read(path)
+        text = data.decode("utf-8", "ignore")
+        if dropped := len(data) - len(text.encode()):
+            self.dropped[page] = f"{dropped} bytes"
         return unicodedata.normalize("NFC", text)
 
     @functools.cached_property

@@ -6,6 +6,8 @@ pytest tests/data/corpus_test.py
 import bz2
 import gzip
 import json
+import os
+import textwrap
 
 import pyarrow as pa
 import pytest
@@ -170,6 +172,69 @@ def test_names_and_globs_are_expanded_in_order(tmp_path):
     assert found == [f"{tmp_path}/{name}" for name in ("c", "b0", "b1")]
 
 
+def test_a_file_that_is_named_twice_is_read_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "a.txt")
+    names = f"b.txt,*.txt,./b.txt,{tmp_path}/b.txt,link"
+    assert corpus.expand(names) == ["b.txt", "./a.txt"]
+    assert "names 4 file(s) again, e.g. ./b.txt; each" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_a_pipe_is_not_read_in_advance(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    path = f"{tmp_path}/pipe"
+    assert corpus.find_text(path, "sentences", "text") == ([path], None)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt.gz"])
+@pytest.mark.parametrize("input_format", ["sentences", "paragraphs"])
+def test_json_lines_are_no_plain_text(tmp_path, name, input_format):
+    pack = gzip.compress if name.endswith("gz") else bytes
+    (tmp_path / name).write_bytes(pack(b'\xef\xbb\xbf\n {"text": "a"}\n'))
+    (tmp_path / "0.txt").write_text('{"A brace" is no JSON.\n')
+    with pytest.raises(
+        errors.InputError, match=f"{name}: .*give --input_format=jsonl"
+    ):
+        corpus.find_text(f"{tmp_path}/*", input_format, "text")
+    found, column = corpus.find_text(f"{tmp_path}/a*", "jsonl", "body")
+    assert found == [f"{tmp_path}/{name}"] and column == "body"
+    assert corpus.find_text(f"{tmp_path}/0*", input_format, "text")[1] is None
+
+
+def test_the_field_of_json_lines_can_be_named():
+    block = corpus.Block(
+        "a", 7, b'{"text": "No.", "body": "A man. So it is."}\n', 0
+    )
+    parsed = corpus.parse(block, "jsonl", "body")
+    assert parsed.texts == ["A man.", "So it is."]
+    with pytest.raises(errors.InputError, match='line 7: no "head" field'):
+        corpus.parse(block, "jsonl", "head")
+
+
+PROSE = (
+    "It was the year of many rivers, and nobody in the old town "
+    'remembered a spring like that one. "Nobody at all," she said, '
+    "while the boats went down to the sea between the long gray walls. "
+)
+
+
+@pytest.mark.parametrize(
+    "width, warned", [(55, True), (72, True), (88, True), (1000, False)]
+)
+def test_hard_wrapped_text_gets_a_warning(tmp_path, caplog, width, warned):
+    lines = textwrap.wrap(PROSE * 20, width)
+    (tmp_path / "a.txt").write_text("\n".join(lines * 40))
+    (tmp_path / "b.txt").write_text(PROSE.replace(". ", ".\n") * 30)
+    for input_format in ("paragraphs", "sentences"):
+        caplog.clear()
+        corpus.find_text(f"{tmp_path}/*.txt", input_format, "text")
+        assert (f"{tmp_path}/a.txt; each line is" in caplog.text) == warned
+        assert ("lines of 1 file(s) seem to end" in caplog.text) == warned
+
+
 def test_brackets_of_a_name_are_no_pattern(tmp_path):
     for name in ("a[1].txt", "a1.txt"):
         (tmp_path / name).write_text("x")
@@ -278,4 +343,4 @@ def test_bad_parquet_is_named(tmp_path):
     with pytest.raises(
         errors.InputError, match="--input_format=jsonl: .*a.par"
     ):
-        corpus.column_of_tables([str(path)], "text", "jsonl")
+        corpus.find_text(str(path), "jsonl", "text")

@@ -96,14 +96,35 @@ def test_booleans_are_read_in_every_form_that_people_write(arguments, expected):
     assert parse("--vocab_file=v", *arguments).do_train is expected
 
 
-def test_a_repeated_flag_takes_the_last_value():
-    assert parse("--vocab_file=a", "--vocab_file=b").vocab_file == "b"
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("vocab_file", ["--vocab_file=a", "--vocab_file=b"]),
+        ("vocab_file", ["--vocab_file=a", "--vocab_file", "b"]),
+        ("vocab_file", ["--vocab_file=a", "--vocab_file="]),
+        ("do_train", ["--vocab_file=a", "--do_train", "--nodo_train"]),
+        ("max_steps", ["--vocab_file=a", "--max_steps=5", "-max_steps", "6"]),
+    ],
+)
+def test_a_second_value_of_a_flag_is_refused(name, arguments):
+    with pytest.raises(errors.InputError, match=f"--{name} is given twice"):
+        parse(*arguments)
+
+
+def test_the_same_value_may_be_repeated():
+    again = ["--vocab_file=v", "--do_train", "--do_train", "true"]
+    assert parse("--vocab_file=v", *again).do_train
 
 
 def test_flag_files_work(tmp_path):
     path = tmp_path / "flags"
     path.write_text("# the recipe\n--vocab_file=v\n--max_seq_length=512\n")
     assert parse(f"--flagfile={path}").max_seq_length == 512
+    # A value after the file replaces the file's; one before it would be lost.
+    after = parse("--flagfile", str(path), "--max_seq_length=9")
+    assert after.max_seq_length == 9
+    with pytest.raises(errors.InputError, match="twice, as 9 and as 512"):
+        parse("--max_seq_length=9", f"--flagfile={path}")
 
 
 def test_two_configs_with_the_same_flag_live_in_one_process():

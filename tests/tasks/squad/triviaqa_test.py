@@ -190,6 +190,14 @@ def test_signs_between_the_words_of_an_alias_do_not_count(
     assert paragraph["context"][start : start + len(expected)] == expected
 
 
+def test_bytes_that_are_dropped_from_pages_are_counted(root, caplog):
+    (root / "wikipedia" / "A.txt").write_bytes(b"Caf\xe9, sunset\xff blvd")
+    with caplog.at_level("WARNING", logger="absl"):
+        triviaqa.convert(str(root / "qa.json"), str(root / "wikipedia"))
+    assert "1 page(s) have bytes that are not UTF-8" in caplog.text
+    assert "A.txt: 2 bytes" in caplog.text and "B.txt" not in caplog.text
+
+
 def test_a_normalized_alias_counts_where_no_other_is_found():
     answer = {"Value": "The Who", "NormalizedValue": "who"}
     found = triviaqa.find_answer("One who founded The Who", answer)
