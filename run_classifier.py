@@ -84,7 +84,9 @@ class ClassifierConfig(run_config.FinetuningConfig):
     )
     label_names: str | None = field(
         "Comma-separated labels in the order of the outputs of the model in "
-        "--init_checkpoint, if its classes have no names.",
+        "--init_checkpoint, if its classes have no names. With --do_train, the "
+        "labels of the new model, in this order; the training set may lack "
+        "some.",
         None,
         affects="records",
     )
@@ -120,6 +122,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 raise ValueError(f"--{name} needs --do_predict")
         if self.test_file == "-" and self.glue_submission:
             raise ValueError("--glue_submission needs a --test_file with ids")
+        for name in ("id_column", "text_column"):
+            if self.test_file == "-" and name in config_flags.given(self):
+                raise ValueError(
+                    f"--{name}: --test_file=- reads lines without columns"
+                )
 
     @property
     def names_of_labels(self) -> list[str] | None:
@@ -175,6 +182,10 @@ def main(config: ClassifierConfig) -> None:
         ).with_names(config.names_of_labels),
         trains=config.do_train,
     )
+    if not config.do_train and start.init_checkpoint:
+        sentence_tasks.check_pairs(
+            task.name, config.text_pair_column, start.init_checkpoint
+        )
     sentence_tasks.check(
         task,
         train=config.do_train or config.wnli_majority,

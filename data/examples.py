@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import re
+import unicodedata
 from collections.abc import (
     Callable,
     Collection,
@@ -39,6 +40,8 @@ _SHOWN = 8
 _LARGEST_VALUE = float(np.finfo(np.float32).max)
 _MAX_IDS = 100_000  # Are compared with each other.
 _INTEGER = re.compile(r"^(-?[0-9]+)\.0+$")
+# A list or set of labels as text: "['a', 'b']", "{a, b}", "[]".
+_LIST = re.compile(r"""[\[({]\s*(['"].*|[^\])}]*,[^\])}]*)?[\])}]""", re.DOTALL)
 
 
 class Example(NamedTuple):
@@ -184,6 +187,8 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
             f"{examples.count} examples: is it a regression, or another column?"
         )
     _warn_of_odd_labels(examples, found)
+    if kind == MULTI_LABEL and max(counts) == 1:
+        _warn_of_other_separators(examples, found)
     return _sorted(found)
 
 
@@ -198,10 +203,34 @@ def _warn_of_odd_labels(examples: Examples, found: Collection[str]) -> None:
         logging.warning(text, examples.path, missing[0])
     spelled: dict[str, str] = {}
     for label in sorted(found):
-        other = spelled.setdefault(label.casefold(), label)
+        other = spelled.setdefault(_look(label), label)
         if other != label:
-            text = "%s: %r and %r are taken for different labels"
-            logging.warning(text, examples.path, other, label)
+            composed = {unicodedata.normalize("NFC", x) for x in (other, label)}
+            show = repr if len(composed) == 2 else ascii  # \u00e9, e\u0301
+            text = "%s: %s and %s are taken for different labels"
+            logging.warning(text, examples.path, show(other), show(label))
+
+
+def _look(label: str) -> str:
+    """Returns the same text for labels that look or mean the same."""
+    text = "".join(x for x in label if unicodedata.category(x) != "Cf")
+    text = unicodedata.normalize("NFKC", text).casefold()
+    try:
+        return repr(float(text))
+    except ValueError:
+        return text
+
+
+def _warn_of_other_separators(
+    examples: Examples, found: Collection[str]
+) -> None:
+    """Logs the first label that seems to be several, if no example has two."""
+    for label in sorted(found):
+        for separator in ";|":
+            names = set(map(str.strip, label.split(separator)))
+            if len(names) > 1 and not names.isdisjoint(found):
+                text = "%s: %r is taken for one label; commas separate labels"
+                return logging.warning(text, examples.path, label)
 
 
 def unnamed(count: int) -> list[str]:
@@ -268,6 +297,11 @@ def _labels_of(example: Example, kind: str) -> list[str]:
     given = _given(example)
     if kind == MULTI_LABEL:
         if isinstance(given, str):
+            if _LIST.fullmatch(given.strip()):
+                raise errors.InputError(
+                    f"{example.where}: {given!r:.40}: lists are for jsonl and "
+                    "parquet; in text, commas separate labels: a,b"
+                )
             given = given.split(_SEPARATOR)
         bad = next((x for x in given if _SEPARATOR in x), None)
         if bad is not None:  # Predictions could not be written.

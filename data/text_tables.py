@@ -8,6 +8,7 @@ does not fit is an InputError that names the file and the line.
 
 import csv
 import io
+import itertools
 import json
 import math
 import os
@@ -59,23 +60,31 @@ def expand(name: str, endings: Sequence[str]) -> list[str]:
         return [file_system.find(name)]
     if file_system.is_folder(name):
         kind = f" .{' or .'.join(endings)}"
-        suffixes = tuple(
-            f".{ending}{compressed}"
-            for ending in endings
-            for compressed in ("", *file_system.COMPRESSED)
-        )
+        suffixes = tuple(f".{ending}" for ending in endings)
         # No glob: the folder's name may have brackets.
         found = [
             os.path.join(name, file)
             for file in sorted(tf.io.gfile.listdir(name))
-            if file.endswith(suffixes) and not file.startswith(".")
+            if _uncompressed(file).lower().endswith(suffixes)
+            and not file.startswith(".")
         ]
     else:
         kind, found = "", corpus.matches(name)
     paths = [path for path in found if not file_system.is_folder(path)]
     if not paths:
         raise errors.InputError(f"{name}: no{kind} file there")
+    for path, next_path in itertools.pairwise(sorted(paths, key=_uncompressed)):
+        if _uncompressed(path) == _uncompressed(next_path):
+            raise errors.InputError(
+                f"{path}: the same as {next_path}, compressed? Keep one of them"
+            )
     return paths
+
+
+def _uncompressed(name: str) -> str:
+    """Returns a file's name without the ending of a compressed one."""
+    stem, ending = os.path.splitext(name)
+    return stem if ending.lower() in file_system.COMPRESSED else name
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:
@@ -114,20 +123,30 @@ def read_tsv(path: str) -> Iterator[Row]:
 
 def read_csv(path: str, separator: str = ",") -> Iterator[Row]:
     """Yields rows in which quoted cells may contain separators and newlines."""
-    first_line = ""
+    first_line = line = ""
 
     def text() -> Iterator[str]:
-        nonlocal first_line
+        nonlocal first_line, line
         for _, block in _blocks(path):
             first_line = first_line or block.lstrip().partition("\n")[0]
-            yield from io.StringIO(block, newline="")
+            for next_line in io.StringIO(block, newline=""):
+                line = next_line
+                yield line
 
     csv.field_size_limit(_LONGEST_FIELD)
-    end = 0
+    end = width = 0
+    line_ends: set[str] = set()  # Of the rows: quoted cells may have others.
     try:
         reader = csv.reader(text(), delimiter=separator, strict=True)
         for cells in reader:
             begin, end = end + 1, reader.line_num
+            width = width or len(cells)
+            line_ends.add(line[-1])
+            if width == 1 and line_ends >= {"\r", "\n"}:
+                raise errors.InputError(
+                    f"{path}:{begin}: some lines end in \\r, others in \\n; "
+                    "within a text, both need quotation marks"
+                )
             yield Row(path, begin, cells)
     except csv.Error as error:
         header = first_line.split(separator)
@@ -162,9 +181,9 @@ def read_named(paths: Iterable[str], form: str) -> Iterator[Row]:
     """Yields every row of some files as a mapping of column names.
 
     The header of each file names its columns. Quotation marks in a .tsv are
-    text, except around a cell that is quoted as in a .csv. A .tsv with tabs or
-    newlines in quoted cells is accepted if every row then has the header's
-    number of columns.
+    text, except around a cell that is quoted as in a .csv. Tabs and newlines
+    in quoted cells of a .tsv are accepted if only then every row has the
+    header's number of columns.
     """
     read = {"jsonl": _read_jsonl, "parquet": _read_parquet}.get(form)
     for path in paths:
@@ -183,25 +202,49 @@ def _read_below_header(path: str, form: str) -> Iterator[Row]:
             raise errors.InputError(
                 f"{path}: the header names the column {name!r} twice"
             )
-    for row in _filled(rows, header):
+    rows = _filled(rows, header)
+    for row in _without_quotes(path, rows, header) if form == "tsv" else rows:
         cells = row.cells
         if len(cells) != len(header):
-            if form == "tsv" and _is_quoted_tsv(path, header):
-                for quoted in _filled(read_csv(path, "\t"), header):
-                    if quoted.line >= row.line:
-                        cells = zip(header, quoted.cells, strict=True)
-                        yield quoted._replace(cells=dict(cells))
-                return
             raise errors.InputError(
                 f"{row.where}: {len(cells)} columns, but the header has "
                 f"{len(header)}{_other_separator(header, form)}"
                 f"{_open_quote(cells, form)}"
             )
-        if form == "tsv":
-            cells = list(map(_unquoted, cells))
         if is_header_again(cells, header):
             raise errors.InputError(f"{row.where}: {HEADER_AGAIN}")
         yield Row(path, row.line, dict(zip(header, cells, strict=True)))
+
+
+def _without_quotes(
+    path: str, rows: Iterator[Row], header: Sequence[str]
+) -> Iterator[Row]:
+    """Yields the rows of a .tsv without quotation marks around cells.
+
+    The first cell with an open quotation decides how the rows from there on are
+    read. In those before it, a tab or newline always separates.
+
+    Raises:
+      InputError: the lines of a table of one column may be texts, or parts of
+        quoted texts.
+    """
+    is_decided = False
+    for row in rows:
+        if not is_decided and any(map(_is_open, row.cells)):
+            is_decided = True
+            if _is_table(read_csv(path, "\t"), header):
+                if not _is_table(read_tsv(path), header):
+                    for quoted in _filled(read_csv(path, "\t"), header):
+                        if quoted.line >= row.line:
+                            yield quoted
+                    return
+                if len(header) == 1:
+                    raise errors.InputError(
+                        f"{row.where}: is it a text of several lines, or a "
+                        "text that begins with a quotation mark? In .csv and "
+                        ".jsonl, this is certain (--task_name=csv|jsonl)"
+                    )
+        yield row._replace(cells=list(map(_unquoted, row.cells)))
 
 
 def is_header_again(cells: Sequence[str], header: Sequence[str]) -> bool:
@@ -225,11 +268,10 @@ def _filled(rows: Iterator[Row], header: Sequence[str]) -> Iterator[Row]:
             yield row
 
 
-def _is_quoted_tsv(path: str, header: Sequence[str]) -> bool:
-    """Returns whether a .tsv follows the rules of .csv without exception."""
+def _is_table(rows: Iterator[Row], header: Sequence[str]) -> bool:
+    """Returns whether all rows have the header's number of columns."""
     try:
-        rows = _filled(read_csv(path, "\t"), header)
-        return all(len(row.cells) == len(header) for row in rows)
+        return all(len(x.cells) == len(header) for x in _filled(rows, header))
     except errors.InputError:
         return False
 
@@ -311,6 +353,11 @@ def _unquoted(cell: str) -> str:
     if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"' or '"' in inner:
         return cell
     return cell[1:-1].replace('""', '"')
+
+
+def _is_open(cell: str) -> bool:
+    """Returns whether a cell begins with a quotation that does not end."""
+    return cell.startswith('"') and cell.count('"') % 2 == 1
 
 
 def _open_quote(cells: Sequence[str], form: str) -> str:

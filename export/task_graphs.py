@@ -24,7 +24,7 @@ from export import (
 from foundation import errors, file_system
 from jobs import run_files
 from modeling import crf, encoder, models
-from tasks.classification import sentence_files, sentence_tasks
+from tasks.classification import sentence_tasks
 from tasks.features import feature_extraction
 from tasks.ner import conll, ner_data
 from tasks.ner import tagging as tagging_lib
@@ -262,7 +262,7 @@ class _Loader:
         )
         has_pairs = self._options.text_pair
         if has_pairs is None:
-            has_pairs = _has_pairs(self._trained)
+            has_pairs = sentence_tasks.has_pairs(self._trained)
         graph = sentences.SentenceGraph(
             kind,
             self._load(models.ClassificationModel, num_classes=len(labels)),
@@ -433,17 +433,3 @@ class _Loader:
         if missing:
             raise _wrong_task(self._model_dir, missing[0])
         return model
-
-
-def _has_pairs(trained: Mapping[str, Any]) -> bool:
-    """Returns whether a sentence model was trained on pairs of texts."""
-    if trained.get("text_pair_column"):
-        return True
-    name = sentence_tasks.name_of(trained.get("task_name", ""))
-    spec = sentence_tasks.TASKS.get(name)
-    file_format = spec.format if spec is not None else None
-    if isinstance(file_format, sentence_files.NumberedColumns):
-        return file_format.test.second is not None
-    if isinstance(file_format, sentence_files.NamedColumns):
-        return file_format.text_pair is not None
-    return False

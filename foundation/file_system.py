@@ -190,12 +190,13 @@ def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
     Raises:
       InputError: the reader met a truncated or damaged file.
     """
+    ending = os.path.splitext(path)[1].lower()
     try:
-        if path.endswith(".gz"):
+        if ending == ".gz":
             yield gzip.GzipFile(fileobj=raw)
-        elif path.endswith(".bz2"):
+        elif ending == ".bz2":
             yield bz2.BZ2File(raw)
-        elif path.endswith(".zst"):
+        elif ending == ".zst":
             import pyarrow as pa  # Python has no zstd before 3.14.
 
             yield pa.CompressedInputStream(raw, "zstd")

@@ -177,6 +177,55 @@ def test_label_names_are_the_order_of_a_model_without_names(caplog):
     assert "--label_names" not in caplog.text
 
 
+def test_label_names_may_contain_more_than_the_training_set(tmp_path):
+    flags = {"problem_type": "classification", "label_names": "0,2.5,other,1"}
+    task = opened(tmp_path, None, "--do_train", classes=None, **flags)
+    assert task.labels == ["0", "2.5", "other", "1"]
+    assert task.label_ids("train")[:, 0].tolist() == [3, 0, 1]
+    flags["problem_type"] = "regression"
+    task = opened(tmp_path, None, "--do_train", classes=None, **flags)
+    assert task.labels == ()
+
+
+@pytest.mark.parametrize("flag", ["id_column", "text_column"])
+def test_standard_input_has_no_columns(capsys, flag):
+    line = refusal(capsys, "--do_predict", test_file="-", **{flag: "x"})
+    assert line == f"--{flag}: --test_file=- reads lines without columns"
+
+
+@pytest.mark.parametrize(
+    ("trained", "column", "message"),
+    [
+        ({"task_name": "csv", "text_pair_column": "b"}, None, "pairs of texts"),
+        ({"task_name": "mnli"}, None, "pairs of texts"),
+        ({"task_name": "csv"}, "b", "single texts"),
+        ({"task_name": "SST2"}, "b", "single texts"),
+        ({"task_name": "csv", "text_pair_column": "c"}, "b", None),
+        ({"task_name": "sst-2"}, None, None),
+        ({"task_name": "csv", "do_train": False}, "b", None),
+        (None, "b", None),
+    ],
+)
+def test_a_model_of_pairs_predicts_no_single_texts(
+    tmp_path, trained, column, message
+):
+    if trained:
+        text = json.dumps({"do_train": True} | trained)
+        (tmp_path / "run_config.json").write_text(text)
+    weights = str(tmp_path / "model.safetensors")
+    sentence_tasks.check_pairs("mrpc", None, weights)
+    if message is None:
+        sentence_tasks.check_pairs("tsv", column, weights)
+        return
+    with pytest.raises(errors.InputError) as caught:
+        sentence_tasks.check_pairs("tsv", column, weights)
+    given = f"={column}" if column else " is not given"
+    assert str(caught.value) == (
+        f"--text_pair_column{given}: the model in {tmp_path} was trained on "
+        f"{message}"
+    )
+
+
 def test_training_is_for_what_it_is_told_to_be(tmp_path):
     flags = {"problem_type": "classification"}
     task = opened(tmp_path, "regression", "--do_train", **flags)

@@ -191,6 +191,15 @@ def test_lines_of_standard_input_go_to_standard_output(
     assert found.stdout == expected
 
 
+def test_pairs_are_refused_by_a_model_of_single_texts(root, capsys):
+    with pytest.raises(SystemExit):
+        predict(root, "pairs", root / "rows.csv", text_pair_column="id")
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.endswith(
+        f"=id: the model in {root}/model was trained on single texts"
+    )
+
+
 def test_predictions_of_the_dev_set_stay_beside_those_of_the_test_set(
     root, at_once
 ):

@@ -40,10 +40,12 @@ class Known:
     Attributes:
       labels: in the order of the model's outputs, or None.
       problem_type: transformers' name, or None.
+      are_given: whether --label_names gives the labels.
     """
 
     labels: Sequence[str] | None
     problem_type: str | None
+    are_given: bool = False
 
     @property
     def names(self) -> Sequence[str] | None:
@@ -76,7 +78,7 @@ class Known:
             raise errors.InputError(
                 f"{given}: the model's classes are {', '.join(self.names)}"
             )
-        return dataclasses.replace(self, labels=list(names))
+        return dataclasses.replace(self, labels=list(names), are_given=True)
 
     def in_order(self, labels: Sequence[str]) -> Sequence[str]:
         """Returns a task's labels in the order of the model's outputs.
@@ -125,8 +127,20 @@ class Known:
         """Returns the labels in the model's order if it was trained for them.
 
         For training, which can change the classes: labels of another task keep
-        their order, and so do those of a model without names.
+        their order, and so do those of a model without names. Labels that
+        --label_names gives are all kept, in this order.
+
+        Raises:
+          InputError: --label_names lacks a label.
         """
+        if self.are_given and labels:
+            missing = [label for label in labels if label not in self.labels]
+            if missing:
+                raise errors.InputError(
+                    f"--label_names={','.join(self.labels)} lacks labels of "
+                    f"the task: {', '.join(missing)}"
+                )
+            return self.labels
         try:
             return self.in_order(labels) if self.names else labels
         except errors.InputError:

@@ -16,6 +16,7 @@ another format, or without labels although they are required.
 import dataclasses
 import itertools
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -61,9 +62,19 @@ class DataFiles:
         return self.split.partition("_")[0]
 
 
-def read_lines(num_texts: int) -> Iterator[Example]:
-    """Yields the examples of standard input: a text, or a pair with a tab."""
+def read_lines(num_texts: int, *, of_jsonl: bool) -> Iterator[Example]:
+    """Yields the examples of standard input: a text, or a pair with a tab.
+
+    Args:
+      num_texts: 1 or 2.
+      of_jsonl: whether JSON lines may be meant, which are refused.
+    """
     for number, line in text_tables.lines(text_tables.STANDARD_INPUT):
+        if of_jsonl and number == 1 and re.match(r'\s*\{\s*"', line):
+            raise errors.InputError(
+                "standard input:1: a JSON object, but --test_file=- reads "
+                "lines of text; write the rows to a file"
+            )
         texts = line.split("\t") if num_texts > 1 else [line]
         if len(texts) != num_texts:
             raise errors.InputError(
@@ -320,10 +331,21 @@ def _rows_of_corpus(
         raise errors.InputError(
             f"{path}: no dev_ids.tsv beside it, which lists the development set"
         )
-    dev_pairs = {tuple(row.cells[:2]) for row in text_tables.read_tsv(ids)}
+    dev_pairs = set()
+    for row in text_tables.read_tsv(ids):
+        if len(row.cells) == 1:
+            raise errors.InputError(
+                f"{row.where}: one column, but a tab separates the two ids"
+            )
+        dev_pairs.add(tuple(row.cells[:2]))
+    has_dev = False
     for row in rows:
-        if (tuple(row.cells[1:3]) in dev_pairs) == (files.set_name == DEV):
+        is_dev = tuple(row.cells[1:3]) in dev_pairs
+        has_dev |= is_dev
+        if is_dev == (files.set_name == DEV):
             yield row
+    if not has_dev:
+        raise errors.InputError(f"{ids}: none of its pairs is in {path}")
 
 
 def _is_named(cell: str, name: str) -> bool:
@@ -415,6 +437,11 @@ class Endings:
         """Yields the examples of some files."""
         rows = text_tables.read_named(files.paths, "csv")
         for number, row in enumerate(rows):
+            if (surplus := f"ending{self.num_texts}") in row.cells:
+                raise errors.InputError(
+                    f"{row.where}: a column {surplus!r}, but there are "
+                    f"{self.num_texts} endings, from 0 on"
+                )
             begin = text_tables.require(row, "sent2")
             seconds = [
                 text_tables.require(row, f"ending{i}")

@@ -23,6 +23,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from data.examples import Example, Examples
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
+from jobs import run_files
 from tasks.classification import objective, sentence_files
 from tasks.classification.sentence_files import (
     DEV,
@@ -317,6 +319,40 @@ def check_flags(task_name: str, given: Collection[str]) -> None:
         raise errors.InputError("--wnli_majority needs --glue_submission")
 
 
+def has_pairs(flags: Mapping[str, Any]) -> bool:
+    """Returns whether the flags of a run are for pairs of texts."""
+    if flags.get("text_pair_column"):
+        return True
+    spec = TASKS.get(name_of(flags.get("task_name", "")))
+    return bool(spec and spec.format) and spec.format.num_texts > 1
+
+
+def check_pairs(
+    task_name: str, text_pair_column: str | None, weights: str
+) -> None:
+    """Refuses an own table if only it, or only the training, has pairs.
+
+    Args:
+      task_name: a key of TASKS.
+      text_pair_column: None for single texts.
+      weights: of the trained model; its folder may have the training's flags.
+
+    Raises:
+      InputError: names the flag.
+    """
+    folder = file_system.folder_of(weights)
+    trained = run_files.training_flags(folder)
+    if TASKS[task_name].files or trained is None:
+        return
+    if has_pairs(trained) != bool(text_pair_column):
+        wanted = "pairs of texts" if has_pairs(trained) else "single texts"
+        given = f"={text_pair_column}" if text_pair_column else " is not given"
+        raise errors.InputError(
+            f"--text_pair_column{given}: the model in {folder} was trained on "
+            f"{wanted}"
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFlags:
     """Which files to read, by the flags of run_classifier.py.
@@ -477,7 +513,11 @@ def _read(
                 f"--{split}_file=-: only a test set of texts or pairs can be "
                 "read from standard input"
             )
-        read = functools.partial(sentence_files.read_lines, table.num_texts)
+        read = functools.partial(
+            sentence_files.read_lines,
+            table.num_texts,
+            of_jsonl="jsonl" in table.endings,
+        )
         return Examples(read, path)
     if not path and not spec.files:
         raise errors.InputError(f"--{split}_file is required")

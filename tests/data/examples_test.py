@@ -68,6 +68,37 @@ def test_several_labels_come_as_a_list_or_with_commas():
     ]
 
 
+@pytest.mark.parametrize(
+    "given", ["['a', 'b']", '["a"]', "[a, b]", " [] ", "{'a'}", "['a'\n 'b']"]
+)
+def test_a_list_that_was_written_as_text_is_refused(given):
+    with pytest.raises(errors.InputError, match="t.csv:3: .* commas separate"):
+        examples.find_labels(labeled("a,b", given), MULTI_LABEL)
+    texts = labeled("(c) d, (e)", "[f]", "g(h)")
+    found = examples.find_labels(texts, MULTI_LABEL)
+    assert found == ["(c) d", "(e)", "[f]", "g(h)"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [
+        (["red|round", "", "red"], "red|round"),
+        (["red; round", "blue", "round"], "red; round"),
+        (["red|round", "blue"], None),
+        (["red|round", "red", "red,blue"], None),
+    ],
+)
+def test_other_separators_than_commas_are_logged(caplog, labels, warned):
+    with caplog.at_level("WARNING", logger="absl"):
+        examples.find_labels(labeled(*labels * 4), MULTI_LABEL)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        f"t.csv: {x!r} is taken for one label; commas separate labels"
+        for x in [warned]
+        if x
+    ]
+
+
 def test_a_file_without_any_label_is_refused():
     with pytest.raises(errors.InputError, match="t.csv: has no labels"):
         examples.find_labels(labeled("", ","), MULTI_LABEL)
@@ -166,6 +197,11 @@ def test_thousands_of_classes_are_allowed_if_they_repeat():
     [
         (["a", "nan"] * 9, "t.csv: 'nan' is taken for a label like others"),
         (["Yes", "no", "yes"] * 9, "t.csv: 'Yes' and 'yes' are taken for dif"),
+        (["1", "01", "2"] * 9, "t.csv: '01' and '1' are taken for different"),
+        (["0.5", "0.50"] * 9, "t.csv: '0.5' and '0.50' are taken for diff"),
+        (["a", "a\u200b"] * 9, r"t.csv: 'a' and 'a\u200b' are taken for di"),
+        (["\xe9", "e\u0301"] * 9, r"t.csv: 'e\u0301' and '\xe9' are taken f"),
+        (["\xe9", "\xc9"] * 9, "t.csv: '\xc9' and '\xe9' are taken for dif"),
         (list("abcdefghijklm"), "t.csv: 13 different labels in 13 examples"),
         (["a", "b", "none"] * 9, ""),
     ],

@@ -3,6 +3,7 @@
 python -m pytest tests/data/text_tables_test.py
 """
 
+import gzip
 import json
 
 import classifier_runs
@@ -223,6 +224,50 @@ def test_a_tsv_with_quoted_newlines_and_tabs_is_read_as_pandas_wrote_it(
 
 
 @pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ('1\t"a\nb"\n0\tc\n1\t"d\ne"\n', {2: "a\nb", 4: "c", 5: "d\ne"}),
+        ('0\tc\n1\t"say ""a\nb"" ok"\n', {2: "c", 3: 'say "a\nb" ok'}),
+        ('0\t"c"\n1\t"a\n\nb"\n', {2: "c", 3: "a\n\nb"}),
+        # Each of the first two lines could be a row.
+        ('1\t"a\nb\tc"\n0\t"d\ne"\n', {2: "a\nb\tc", 4: "d\ne"}),
+        ('1\t"a\n0\tb"\n', {2: '"a', 3: 'b"'}),  # Rows without quotes.
+        ('1\t"a\n0\t"b" c\n', {2: '"a', 3: '"b" c'}),
+    ],
+)
+def test_the_last_cell_of_a_tsv_may_have_quoted_newlines(
+    tmp_path, rows, expected
+):
+    path = write(tmp_path, "train.tsv", f"label\ttext\n{rows}")
+    found = read(path, "tsv")
+    assert dict(zip(found.lines, found.first, strict=True)) == expected
+
+
+def test_a_tsv_of_one_column_has_no_text_that_could_be_several(tmp_path):
+    path = write(tmp_path, "t.tsv", 'text\nfox\n"cat dog\nhouse good"\n')
+    with pytest.raises(errors.InputError, match=f"{path}:3: is it a text of s"):
+        read(path, "tsv", label_column=None)
+    texts = ['"a"', '"cat', '"dog" fox"', 'good "']
+    path = write(tmp_path, "u.tsv", "\n".join(["text", *texts]))
+    found = read(path, "tsv", label_column=None)
+    assert found.first == ["a", *texts[1:]]
+    path = write(tmp_path, "v.tsv", 'text\n"a\n\tb"\nc\n')
+    assert read(path, "tsv", label_column=None).first == ["a\n\tb", "c"]
+
+
+def test_a_csv_of_one_column_has_no_line_end_within_a_text(tmp_path):
+    path = write(tmp_path, "t.csv", "text\nplain\nfirst\rsecond\n")
+    message = rf"{path}:3: some lines end in \\r, others in \\n"
+    with pytest.raises(errors.InputError, match=message):
+        read(path, "csv", label_column=None)
+    for text in ("text\ra\rb", 'text\n"a"\nb', "text\r\na\r\nb\r\n"):
+        path = write(tmp_path, "t.csv", text)
+        assert read(path, "csv", label_column=None).first == ["a", "b"]
+    path = write(tmp_path, "t.csv", 'text\n"first\rsecond"\n')
+    assert read(path, "csv", label_column=None).first == ["first\rsecond"]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         'text\tlabel\n"two\nlines"\t1\n"x" y\t2\n',
@@ -302,6 +347,19 @@ def test_files_of_a_table_are_numbered_and_named(tmp_path):
         read(str(tmp_path), "jsonl")
     with pytest.raises(errors.InputError, match=r"x\*: no file there"):
         read(f"{tmp_path}/x*", "csv")
+
+
+def test_a_folder_is_read_completely_and_no_file_of_it_twice(tmp_path):
+    write(tmp_path, "a.csv", "text,label\nA,1\n")
+    write(tmp_path, "B.CSV", "text,label\nB,2\n")
+    data = gzip.compress(b"text,label\nC,3\n")
+    (tmp_path / "C.Csv.GZ").write_bytes(data)
+    assert read(str(tmp_path), "csv").first == ["B", "C", "A"]
+    (tmp_path / "a.csv.gz").write_bytes(data)
+    message = "a.csv: the same as .*/a.csv.gz, compressed"
+    for name in (tmp_path, f"{tmp_path}/a*"):
+        with pytest.raises(errors.InputError, match=message):
+            read(str(name), "csv")
 
 
 def test_brackets_of_a_folder_are_no_pattern(tmp_path):

@@ -82,6 +82,14 @@ def test_training_keeps_the_order_of_a_head_of_the_same_classes():
     assert known(None).in_order_if_its_own(()) == ()
 
 
+def test_training_has_the_given_labels_in_their_order():
+    given = known(None).with_names(["c", "b", "a"])
+    assert given.in_order_if_its_own(["a", "b", "c"]) == ["c", "b", "a"]
+    assert given.in_order_if_its_own(["a", "b"]) == ["c", "b", "a"]
+    with pytest.raises(errors.InputError, match="=c,b,a lacks .* task: d, e"):
+        given.in_order_if_its_own(["a", "d", "e"])
+
+
 def test_the_kind_is_the_models_unless_it_is_given():
     several = known(None, "multi_label_classification")
     assert task_files.kind(None, several) == examples.MULTI_LABEL

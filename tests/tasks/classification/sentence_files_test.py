@@ -15,6 +15,7 @@ from classifier_runs import read_split
 from data import examples
 from foundation import errors
 from tasks.classification import sentence_tasks
+from weights import task_files
 
 MNLI_HEAD = "index\tpromptID\tpairID\tgenre\ts1bp\ts2bp\ts1p\ts2p\tA\tB\t"
 
@@ -56,6 +57,18 @@ def test_mrpc_is_read_from_the_paraphrase_corpus_too(tmp_path):
     dev = read_split("mrpc", "dev", str(tmp_path))
     assert (train.first, train.lines) == (["a", "e"], [2, 4])
     assert (dev.first, dev.labels) == (["c"], ["0"])
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_ids_of_no_development_set_are_refused(tmp_path, split):
+    head = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    write(tmp_path, "msr_paraphrase_train.txt", head + "1\t10\t11\ta\tb\n")
+    ids = write(tmp_path, "dev_ids.tsv", "10 11\n")
+    with pytest.raises(errors.InputError, match=f"{ids}:1: one column, but a"):
+        read_split("mrpc", split, str(tmp_path))
+    write(tmp_path, "dev_ids.tsv", "12\t13\n\n")
+    with pytest.raises(errors.InputError, match=f"{ids}: none of its pairs is"):
+        read_split("mrpc", split, str(tmp_path))
 
 
 def test_the_test_set_of_mrpc_is_read_from_the_paraphrase_corpus(tmp_path):
@@ -232,6 +245,14 @@ def test_swag_makes_four_pairs_of_a_row(tmp_path):
     assert (dev.labels, dev.guids, dev.path) == (["2"], ["7"], path)
 
 
+def test_swag_has_no_fifth_ending(tmp_path):
+    endings = ",".join(f"ending{i}" for i in range(5))
+    text = f"sent1,sent2,{endings},label\nA,b,c,d,e,f,g,4\n"
+    path = write(tmp_path, "val.csv", text)
+    with pytest.raises(errors.InputError, match=f"{path}:2: a column 'ending4"):
+        read_split("swag", "dev", str(tmp_path))
+
+
 def standard_input(monkeypatch, data):
     stream = types.SimpleNamespace(buffer=io.BytesIO(data))
     monkeypatch.setattr(sys, "stdin", stream)
@@ -244,6 +265,19 @@ def test_standard_input_is_a_text_a_line(monkeypatch):
     found = [*task.read("test")]
     assert [x.first for x in found] == ["One\ttab.", "", "Three"]
     assert [x.guid for x in found] == ["0", "1", "2"]
+
+
+def test_json_lines_of_standard_input_are_no_texts(monkeypatch):
+    data = sentence_tasks.DataFlags(files={"test": "-"})
+    known = task_files.Known(labels=["a", "b"], problem_type=None)
+    for name in ("csv", "jsonl"):
+        task = sentence_tasks.open_task(name, data, known=known)
+        standard_input(monkeypatch, b'{"text": "A"}\n')
+        if name == "csv":
+            assert [x.first for x in task.read("test")] == ['{"text": "A"}']
+            continue
+        with pytest.raises(errors.InputError, match="input:1: a JSON object"):
+            list(task.read("test"))
 
 
 def test_a_tab_of_standard_input_separates_a_pair(monkeypatch):

@@ -70,6 +70,7 @@ def read(path, **changes):
         ("a.jsonl", lambda data: data),
         ("a.json.gz", gzip.compress),
         ("a.jsonl.bz2", bz2.compress),
+        ("A.JSONL.BZ2", bz2.compress),
         ("a.jsonl.zst", zst),
     ],
 )
