@@ -241,7 +241,7 @@ def combine(config: SquadConfig) -> None:
         members,
         data,
         default_threshold=ensemble.earlier_threshold(
-            config.output_dir, config.ensemble_dirs
+            config.output_dir, members
         ),
         to=store,
     )
@@ -261,6 +261,10 @@ def combine(config: SquadConfig) -> None:
         files, with_negative=data.with_negative, threshold=evaluation.threshold
     )
     writer.write(evaluation, store, sizes)
+    if evaluation.threshold is not None:
+        ensemble.store_threshold(
+            config.output_dir, members, evaluation.threshold
+        )
 
 
 if __name__ == "__main__":

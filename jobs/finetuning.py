@@ -114,11 +114,16 @@ class Job:
         """
         tokenizer = self.start.tokenizer
         return {
+            **self._initial_weights,
             "vocab_file": tokenizer.vocabulary.sha256,
             "do_lower_case": tokenizer.settings["do_lower_case"],
             **self.data_settings,
             **(self.evaluation_settings() if evaluates else {}),
         }
+
+    @functools.cached_property
+    def _initial_weights(self) -> dict[str, str]:
+        return pretrained.contents(self.start.init_checkpoint)
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -210,6 +215,7 @@ class TaskModel:
         return self.predictor.batches(self._batches(features, batch_size))
 
     def _batches(self, features: Features, batch_size: int) -> Callable:
+        self.job.start.check_segments(features)
         return length_groups.ordered_batches(
             features,
             batch_size=batch_size,
@@ -250,7 +256,7 @@ class TaskModel:
         """Trains one run of the grid; returns the step of its weights."""
         job, config = self.job, self.job.config
         features = job.features(TRAIN)
-        _check_segments(features, job.start.config.type_vocab_size)
+        job.start.check_segments(features)
         evaluates = config.eval_every_steps > 0
         found = job.resolved_settings(evaluates=evaluates)
         return train_epochs(
@@ -276,16 +282,6 @@ class TaskModel:
             rate_multiplier=pretrained.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay
             ),
-        )
-
-
-def _check_segments(features: Features, type_vocab_size: int) -> None:
-    """Refuses pairs for a model of single texts, whose ids have no vector."""
-    needed = int(features.ragged["segment_ids"].max(initial=0)) + 1
-    if needed > type_vocab_size:
-        raise errors.InputError(
-            f"pairs of texts need {needed} segments, but type_vocab_size of "
-            f"the model is {type_vocab_size}: give another --init_checkpoint"
         )
 
 

@@ -39,6 +39,8 @@ _TO_HUGGING_FACE = {
 }
 # Keys of releases that do not change the model.
 _HARMLESS = ("directionality", "pooler_")
+# Every config.json of transformers has one of these keys.
+_OF_HUGGING_FACE = {"model_type", "architectures", "transformers_version"}
 # Settings of Hugging Face that must have BERT's value.
 _HUGGING_FACE_FIXED = {
     "model_type": "bert",
@@ -113,16 +115,26 @@ class BertConfig:
         return cls.from_dict(known | {"hidden_act": _FROM_HUGGING_FACE[act]})
 
     @classmethod
-    def from_json_file(cls, path: str | os.PathLike) -> "BertConfig":
-        """Reads either form; a file named config.json is Hugging Face's."""
+    def from_json_file(
+        cls, path: str | os.PathLike, *, of_tensorflow: bool = False
+    ) -> "BertConfig":
+        """Reads either form; a file named config.json is Hugging Face's.
+
+        Args:
+          path: the file.
+          of_tensorflow: whether it belongs to a TensorFlow checkpoint. Its
+            config.json has the released form, unless it has a key that only
+            transformers writes.
+        """
         path = os.fspath(path)
         values = file_system.read_json(path)
         if not isinstance(values, dict):
             raise errors.InputError(
                 f"{path}: a BERT config must be a JSON object"
             )
-        is_hugging_face = (
-            os.path.basename(path) == "config.json" or "model_type" in values
+        is_hugging_face = "model_type" in values or (
+            os.path.basename(path) == "config.json"
+            and not (of_tensorflow and _OF_HUGGING_FACE.isdisjoint(values))
         )
         read = cls.from_hugging_face if is_hugging_face else cls.from_dict
         try:

@@ -102,6 +102,60 @@ def test_check_names_what_differs_and_ends_with_1(run, tmp_path):
     assert "DIFFERENT: 45 variables in both, max |difference| 0.5" in out
 
 
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            "config.json",
+            {"is_decoder": True},
+            "attention is bidirectional and left_to_right",
+        ),
+        (
+            "config.json",
+            {"id2label": {"0": "b", "1": "a"}},
+            "labels is ['a', 'b'] and ['b', 'a']",
+        ),
+        (
+            "config.json",
+            {"problem_type": "multi_label_classification"},
+            "problem_type is regression and multi_label_classification",
+        ),
+        (
+            "tokenizer_config.json",
+            {"do_lower_case": False},
+            "tokenizer: do_lower_case is True and False",
+        ),
+        ("vocab.txt", None, "vocabulary: token 7 is"),
+    ],
+    ids=["attention", "labels", "problem", "tokenizer", "vocabulary"],
+)
+def test_what_predicts_differently_is_not_equal(
+    run, tmp_path, file, change, message
+):
+    named = {"id2label": {"0": "a", "1": "b"}, "problem_type": "regression"}
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        shutil.copytree(PRETRAINED, folder)
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | named))
+    flags = [f"--input={folders[0]}", f"--check={folders[1]}"]
+    assert run(*flags)[0] == 0
+    path = folders[1] / file
+    if change is None:
+        words = path.read_text().splitlines()
+        words[7], words[8] = words[8], words[7]
+        path.write_text("\n".join(words) + "\n")
+    else:
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    code, out, _ = run(*flags)
+    assert code == 1
+    assert message in out and "\nDIFFERENT: 46 variables in both" in out
+    (folders[1] / file).unlink()  # What one side lacks is not compared.
+    (folders[1] / "tokenizer.json").unlink(missing_ok=True)
+    if file == "config.json":
+        assert run(*flags)[0] == 0
+
+
 def test_a_tolerance_lets_small_differences_pass(run, tmp_path):
     run(f"--input={PRETRAINED}", f"--output={tmp_path}")
     path = tmp_path / "model.safetensors"

@@ -366,6 +366,17 @@ def test_bad_input_is_one_line_and_no_file(root, capsys, flags, message):
     assert not list(root.glob("*bad.jsonl*"))
 
 
+def test_pairs_for_a_model_of_single_texts_are_refused(root, capsys):
+    single = tiny_runs.save_encoder(
+        root / "single", WORDS, **SIZES, type_vocab_size=1
+    )
+    with pytest.raises(SystemExit):
+        run(root, "pairs.jsonl", layers="-1", init_checkpoint=single)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "type_vocab_size of the model is 1" in error
+    assert not (root / "pairs.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     "name, message",
     [

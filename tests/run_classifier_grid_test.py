@@ -11,6 +11,7 @@ import weakref
 import classifier_runs
 import numpy as np
 import pytest
+import safetensors.numpy
 import tiny_runs
 
 import convert_checkpoint
@@ -103,6 +104,35 @@ def test_runs_of_other_settings_are_not_taken_for_those_of_a_grid(
             run_grid(root, **flags)
         assert caught.value.code == 2
         assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_runs_of_other_initial_weights_are_refused(root, grid, capsys):
+    """The path is the same, its model was trained further."""
+    folder, _ = grid
+    started = shutil.copytree(folder, root / "started")
+    for path in (started / "runs").glob("*/result.json"):
+        path.unlink()
+    path = root / "encoder" / "model.safetensors"
+    before = path.read_bytes()
+    tensors = safetensors.numpy.load(before)
+    tensors["bert.embeddings.LayerNorm.bias"][0] += 1e-3
+    try:
+        safetensors.numpy.save_file(tensors, path)
+        for name in ("grid", "started"):
+            with pytest.raises(SystemExit):
+                classifier_runs.run_csv(
+                    root, name, "--do_train", "--do_eval", **GRID
+                )
+            error = capsys.readouterr().err.splitlines()[-1]
+            assert "--init_checkpoint had other contents: " in error
+    finally:
+        path.write_bytes(before)
+    # Runs of an earlier version have no digest.
+    for path in (folder / "runs").glob("*/result.json"):
+        values = json.loads(path.read_text())
+        del values["settings"]["init_checkpoint contents"]
+        path.write_text(json.dumps(values))
+    run_grid(root)
 
 
 def test_an_unfinished_run_goes_on_as_it_was_begun_or_not_at_all(

@@ -6,6 +6,7 @@ python -m pytest tests/run_ner_features_test.py
 import functools
 import gc
 import json
+import shutil
 import weakref
 from unittest import mock
 
@@ -27,6 +28,7 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     ner_runs.make_data(root, (40, 20, 15))
     tiny_runs.save_encoder(root / "deep", WORDS, **DEEP)
+    tiny_runs.save_encoder(root / "relu", WORDS, **DEEP, hidden_act="relu")
     ner_runs.write_file(root / "much.train", 1, 300)
     return root
 
@@ -139,6 +141,10 @@ CHANGED = {
     "size": ({"lstm_size": 16}, "--lstm_size was 8, is 16"),
     "epochs": ({"num_train_epochs": 2}, "--num_train_epochs was 1.0, is 2.0"),
     "encoder": ({"init_checkpoint": "encoder"}, "--init_checkpoint is another"),
+    "config": (
+        {"init_checkpoint": "relu"},
+        "--bert_config_file's hidden_act was gelu, is relu",
+    ),
     "words": ({"train_file": "much.train"}, "--train_file is another"),
     "context": (
         {"document_context": "maximal"},
@@ -166,6 +172,19 @@ def test_a_tagger_is_never_taken_for_another(
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error and "another --output_dir" in error
     assert path.stat().st_mtime_ns == before
+
+
+def test_activations_of_another_config_are_not_used_again(root, trained):
+    """The weights are the same."""
+    folder = shutil.copytree(trained, root / "other_config")
+    shutil.rmtree(folder / "features")
+    flags = SHORT | {"init_checkpoint": root / "relu"}
+    run(root, "other_config", "--do_train", **flags)
+    first, other = (
+        (path / "activations" / "train.float16").read_bytes()
+        for path in (trained, folder)
+    )
+    assert len(first) == len(other) and first != other
 
 
 def test_a_tagger_learns_from_activations(root):

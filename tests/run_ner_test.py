@@ -247,6 +247,10 @@ BAD = {
         "short.txt:3: 1 column",
     ),
     "types": (TRAIN | {"entity_types": "PER"}, "eng.train also has LOC"),
+    "types_of_a_model": (
+        EVAL | {"entity_types": "PER"},
+        "--entity_types=PER: the model has LOC, PER; the flag applies to",
+    ),
     "no_tags": (TRAIN | {"train_file": "words.txt"}, "no column of tags"),
     "nothing": (PREDICT | {"data_dir": None}, "--test_file or --text_file"),
     "no_documents": (

@@ -8,6 +8,7 @@ import random
 import shutil
 
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 import create_pretraining_data
@@ -177,6 +178,22 @@ def test_what_changed_without_a_flag_is_told(
     assert text in caplog.text
     assert f"precision in fact was {was}, is {now}" in caplog.text
     assert "devices was" not in caplog.text
+
+
+def test_a_resumed_run_names_other_initial_weights(root, tmp_path, caplog):
+    start = shutil.copytree(root / "model", tmp_path / "start")
+    flags = {"output_dir": tmp_path / "run", "do_eval": None}
+    flags |= {"init_checkpoint": start, "num_train_steps": 2}
+    _run(root, **flags)
+    path = start / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    tensors["bert.pooler.dense.bias"][0] += 1e-3
+    safetensors.numpy.save_file(tensors, path)
+    _run(root, **flags)
+    text = "resuming with other settings: --init_checkpoint had other contents"
+    assert text in caplog.text
+    shutil.rmtree(start)  # It is not needed any more.
+    _run(root, **flags)
 
 
 def test_regenerated_shards_are_refused(root, tmp_path, capfd):

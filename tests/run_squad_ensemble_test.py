@@ -4,6 +4,7 @@ python -m pytest tests/run_ensemble_test.py
 """
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -109,6 +110,27 @@ def test_what_was_found_for_a_combination_is_used_for_it_later(root):
     odds = read(folder, "null_odds.json")
     for number, text in read(folder, "predictions.json").items():
         assert (text == "") == (odds[number] > found)
+
+
+def test_a_threshold_is_not_that_of_runs_that_were_replaced(root, caplog):
+    def threshold(folder):
+        kept = read(folder, "question_answering.json")
+        return kept["null_score_diff_threshold"]
+
+    runs = ("first", "second")
+    for name, source in zip(runs, ("one", "two"), strict=True):
+        shutil.copytree(root / source, root / name)
+    found = threshold(combine(root, "replaced", *runs))
+    unlabeled = {"predict_file": root / "test2.json"}
+    combine(root, "replaced", *runs, **unlabeled)
+    assert threshold(root / "replaced") == found
+    assert f"threshold: {found:g}, of an earlier ensemble" in caplog.text
+    shutil.rmtree(root / "second")
+    shutil.copytree(root / "one", root / "second")  # As if trained again.
+    combine(root, "replaced", *runs, **unlabeled)
+    mean = threshold(root / "one")
+    assert threshold(root / "replaced") == mean != found
+    assert f"threshold: {mean:g}, the mean of the runs'" in caplog.text
 
 
 def test_runs_with_other_windows_are_combined_by_their_lists(root, caplog):

@@ -3,7 +3,9 @@
 python -m pytest tests/run_squad_test.py
 """
 
+import dataclasses
 import io
+import shutil
 import sys
 
 import pytest
@@ -12,6 +14,7 @@ from squad_runs import read, run
 
 import run_squad
 from foundation import config_flags
+from modeling import models
 from tasks.squad import dataset, metrics
 from weights import model_directory
 
@@ -308,6 +311,20 @@ def test_what_the_user_can_mend_ends_in_one_line(root, capsys, flags, message):
         run(root, "bad", "--do_train", "--do_predict", **flags)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_model_of_single_texts_answers_nothing(first, root, capsys):
+    folder = root / "single"
+    folder.mkdir()
+    shutil.copy(first / "vocab.txt", folder)
+    config = model_directory.read_config(str(first))
+    config = dataclasses.replace(config, type_vocab_size=1)
+    model_directory.save(models.QuestionAnsweringModel(config), folder)
+    with pytest.raises(SystemExit):
+        run(root, "of_single", "--do_predict", init_checkpoint=folder)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "type_vocab_size of the model is 1" in error
+    assert not (root / "of_single" / "predictions.json").exists()
 
 
 @pytest.mark.parametrize(

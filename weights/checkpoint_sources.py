@@ -12,10 +12,13 @@ files beside them. In a directory with several kinds, safetensors come first.
 """
 
 import dataclasses
+import hashlib
+import itertools
 import math
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -187,13 +190,16 @@ def _source(path: str, kind: str, matched: Matched) -> Source:
     directory = file_system.local_folder(os.path.dirname(path) or ".", _BESIDE)
     # The config of the project that wrote the weights comes first.
     names = (model_directory.CONFIG, model_directory.RELEASED_CONFIG)
-    if kind in (TENSORFLOW, TENSORFLOW_2):
+    of_tensorflow = kind in (TENSORFLOW, TENSORFLOW_2)
+    if of_tensorflow:
         names = names[::-1]
     return Source(
         path=path,
         kind=kind,
         directory=directory,
-        config=model_directory.read_config(directory, names),
+        config=model_directory.read_config(
+            directory, names, of_tensorflow=of_tensorflow
+        ),
         settings=model_directory.read_settings(directory),
         matched=matched,
     )
@@ -227,6 +233,19 @@ def check_config(source: Source, config: BertConfig, name: str) -> None:
             )
 
 
+def digest(path: str) -> str:
+    """Returns the SHA-256 of the weights of a checkpoint of any kind.
+
+    Raises:
+      InputError: see `read`.
+    """
+    source, sha = read(path), hashlib.sha256()
+    for name, tensor in sorted(source.tensors.items()):
+        sha.update(name.encode())
+        sha.update(stored_weights.values(source.path, tensor).data)
+    return sha.hexdigest()
+
+
 def contents(source: Source) -> Iterator[str]:
     """Yields lines with names, shapes, types and parameter counts."""
     yield f"{source.path}: {source.kind}"
@@ -258,8 +277,8 @@ def compare(
     """Compares the values of two checkpoints of any kinds.
 
     Returns:
-      Lines on the variables that differ, with a summary at the end; whether
-      no value differs by more than the tolerance.
+      Lines on the variables and settings that differ, with a summary at the
+      end; whether no value differs by more than the tolerance, and no setting.
     """
     lines, largest, is_equal = [], 0.0, True
     for path in sorted(one.tensors.keys() | other.tensors.keys()):
@@ -274,14 +293,10 @@ def compare(
         elif difference := float(np.max(np.abs(a - b[0]), initial=0.0)):
             largest = max(largest, difference)
             lines.append(f"{path}  max |difference| {difference:.3g}")
-    if one.config is not None and other.config is not None:
-        for key in _MUST_AGREE:
-            ours, theirs = (getattr(x.config, key) for x in (one, other))
-            if ours != theirs:
-                lines.append(f"config: {key} is {ours} and {theirs}")
-                is_equal = False
+    different = list(_differences(_beside(one), _beside(other)))
+    lines += different
     common = len(one.tensors.keys() & other.tensors.keys())
-    is_equal = is_equal and largest <= tolerance and common > 0
+    is_equal &= not different and largest <= tolerance and common > 0
     if one.others or other.others:
         lines.append(
             f"not compared, as they are no weights of BERT: {len(one.others)} "
@@ -292,3 +307,39 @@ def compare(
         f"{verdict}: {common} variables in both, max |difference| {largest:.3g}"
     )
     return lines, is_equal
+
+
+def _beside(source: Source) -> dict[str, Any]:
+    """Returns what predictions depend on besides weights, where it is known."""
+    found: dict[str, Any] = {}
+    if source.config is not None:
+        for key in _MUST_AGREE:
+            found[f"config: {key}"] = getattr(source.config, key)
+    if file_system.is_file(
+        os.path.join(source.directory, model_directory.CONFIG)
+    ):
+        found["attention"] = source.settings.attention
+    for name in ("labels", "problem_type"):
+        if (value := getattr(source.settings, name)) is not None:
+            found[name] = value
+    if tokenizer_files.has_vocabulary(source.directory):
+        tokenizer = tokenizer_files.load(source.directory)
+        settings = tokenizer.settings
+        if settings["strip_accents"] is None:
+            settings["strip_accents"] = settings["do_lower_case"]
+        found |= {f"tokenizer: {name}": x for name, x in settings.items()}
+        found["tokens"] = tokenizer.vocabulary.tokens
+    return found
+
+
+def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
+    """Yields a line on each value that differs, where both are known."""
+    for name, a in ours.items():
+        b = theirs.get(name, a)
+        if a == b:
+            continue
+        if name == "tokens":
+            pairs = enumerate(itertools.zip_longest(a, b))
+            i, (a, b) = next(item for item in pairs if len({*item[1]}) > 1)
+            name, a, b = f"vocabulary: token {i}", repr(a), repr(b)
+        yield f"{name} is {a} and {b}"

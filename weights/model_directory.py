@@ -177,12 +177,20 @@ def write_configs(
 
 
 def read_config(
-    directory: str, names: Sequence[str] = (CONFIG, RELEASED_CONFIG)
+    directory: str,
+    names: Sequence[str] = (CONFIG, RELEASED_CONFIG),
+    *,
+    of_tensorflow: bool = False,
 ) -> BertConfig | None:
-    """Reads the first of these configs in a directory; None without any."""
+    """Reads the first of these configs in a directory; None without any.
+
+    See BertConfig.from_json_file.
+    """
     paths = [os.path.join(directory, name) for name in names]
     found = next(filter(os.path.isfile, paths), None)
-    return BertConfig.from_json_file(found) if found else None
+    if found is None:
+        return None
+    return BertConfig.from_json_file(found, of_tensorflow=of_tensorflow)
 
 
 def read_settings(directory: str) -> Settings:
@@ -201,10 +209,11 @@ def read_settings(directory: str) -> Settings:
     labels = values.get("id2label")
     try:
         if labels is not None:
-            labels = [str(labels[key]) for key in sorted(labels, key=int)]
-    except (TypeError, ValueError) as error:
+            by_id = {int(key): str(labels[key]) for key in labels}
+            labels = [by_id[i] for i in range(len(labels))]
+    except (TypeError, ValueError, KeyError) as error:
         raise errors.InputError(
-            f"{path}: id2label must map numbers to names"
+            f"{path}: id2label must map the numbers 0, 1, ... to names"
         ) from error
     names = values.get("architectures")
     is_list = isinstance(names, list) and names and isinstance(names[0], str)

@@ -14,6 +14,7 @@ from typing import Any
 
 from absl import logging
 
+from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
 from modeling import models
@@ -52,6 +53,16 @@ class Start:
     labels: list[str] | None
     problem_type: str | None
     init_checkpoint: str | None
+
+    def check_segments(self, features: Features) -> None:
+        """Refuses pairs for a model of single texts: ids have no vector."""
+        needed = int(features.ragged["segment_ids"].max(initial=0)) + 1
+        if needed > self.config.type_vocab_size:
+            raise errors.InputError(
+                f"pairs of texts need {needed} segments, but type_vocab_size "
+                f"of the model is {self.config.type_vocab_size}: give another "
+                "--init_checkpoint"
+            )
 
 
 def open_start(
@@ -319,6 +330,21 @@ def assign(
     if kept:
         logging.info("kept initial values: %s", ", ".join(initial))
     return report
+
+
+def contents(init_checkpoint: str | None) -> dict[str, str]:
+    """Returns the digest of the initial weights, to be compared on resuming.
+
+    Returns {} without --init_checkpoint, and if it cannot be read: a resumed
+    run does not need it, and a new run names the error when it reads it.
+    """
+    if init_checkpoint is None:
+        return {}
+    try:
+        found = checkpoint_sources.digest(init_checkpoint)
+    except errors.InputError:
+        return {}
+    return {"init_checkpoint contents": found}
 
 
 def require_weights(init_checkpoint: str | None) -> None:

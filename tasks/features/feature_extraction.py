@@ -148,6 +148,7 @@ def make_predict(
     )
 
     def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
+        start.check_segments(features)
         return predictor.batches(
             length_groups.ordered_batches(
                 features, batch_size=batch_size, lengths=lengths

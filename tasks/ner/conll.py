@@ -28,7 +28,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -135,11 +135,9 @@ class _Layout(NamedTuple):
     has_documents: bool
 
 
-def read(
-    path: str, *, word_column: int = 0, tag_column: int | None = -1
-) -> Sentences:
+def read(path: str, **options: Any) -> Sentences:
     """Reads a file; see `read_blocks`."""
-    (found,) = read_blocks(path, word_column=word_column, tag_column=tag_column)
+    (found,) = read_blocks(path, **options)
     return found
 
 
@@ -148,6 +146,7 @@ def read_blocks(
     *,
     word_column: int = 0,
     tag_column: int | None = -1,
+    tag_names: Sequence[str] | None = None,
     block_sentences: int | None = None,
 ) -> Iterator[Sentences]:
     """Yields the sentences of a file; see `blocks`.
@@ -156,6 +155,7 @@ def read_blocks(
       path: a UTF-8 file, which may be compressed.
       word_column: the column of words, from 0, or from the end with -1.
       tag_column: the column of tags; None if there is none.
+      tag_names: names of integer tags; None if tags are no integers.
       block_sentences: see `blocks`.
 
     Raises:
@@ -165,7 +165,7 @@ def read_blocks(
     layout = _layout(path)
     return blocks(
         path,
-        _lines(path, layout, word_column, tag_column),
+        _lines(path, layout, word_column, tag_column, tag_names),
         has_documents=layout.has_documents,
         separator=layout.separator or " ",
         block_sentences=block_sentences,
@@ -304,6 +304,30 @@ def _tags(sentences: Sentences) -> Sequence[str]:
     return sentences.tags
 
 
+def name_of(tag: Any, names: Sequence[str], where: str) -> str:
+    """Returns the name of a tag that is an integer, or the digits of one.
+
+    Args:
+      tag: from a file.
+      names: from 0.
+      where: the file, the line and the column, for messages.
+
+    Raises:
+      InputError: the tag is no integer, or has no name.
+    """
+    is_integer = isinstance(tag, int) and not isinstance(tag, bool)
+    if not (is_integer or isinstance(tag, str) and tag.strip(" ").isdecimal()):
+        raise errors.InputError(
+            f"{where} has {tag!r:.40}, no integer, so --tag_names has no "
+            "effect on it"
+        )
+    if not 0 <= int(tag) < len(names):
+        raise errors.InputError(
+            f"{where} has the integer {tag}, but there are {len(names)} names"
+        )
+    return names[int(tag)]
+
+
 def _layout(path: str) -> _Layout:
     """Finds the layout by the first line of a word, and all documents."""
     first = comment = ""  # A line that begins with # may be a comment.
@@ -324,7 +348,11 @@ def _layout(path: str) -> _Layout:
 
 
 def _lines(
-    path: str, layout: _Layout, word: int, tag: int | None
+    path: str,
+    layout: _Layout,
+    word: int,
+    tag: int | None,
+    names: Sequence[str] | None,
 ) -> Iterator[Line]:
     """Yields the lines that are neither empty nor comments."""
     begins, first, width, other = True, 0, 0, ""
@@ -348,6 +376,11 @@ def _lines(
             yield Line(number, "", None, True, True)
             begins = True
             continue
+        if layout.separator is None and "\t" in line:
+            raise errors.InputError(
+                f"{path}:{number}: a tab within the line, but none in the "
+                "first line of a word; give all lines the same columns"
+            )
         if not first:
             first, width = number, len(cells)
             tag = _tag_column(f"{path}:{number}", width, word, tag)
@@ -365,6 +398,8 @@ def _lines(
         if _OTHER_OPENING.match(cells[word]) and not other:
             other = f"{number}: {cells[word]!r}"
         found = None if tag is None else cells[tag].strip(" ")
+        if found is not None and names is not None:
+            found = name_of(found, names, f"{path}:{number}: the column")
         yield Line(number, cells[word], found, False, begins)
         begins = False
     if other:

@@ -260,6 +260,17 @@ class ActivationData:
         """The digest of the encoder's weights."""
         return activation_store.digest(self._encoder.model)
 
+    @property
+    def _network(self) -> dict[str, Any]:
+        """What activations depend on besides the weights."""
+        start = self.job.start
+        values = start.config.to_dict() | {"attention": start.attention}
+        return {
+            f"bert_config_file's {name}": value
+            for name, value in values.items()
+            if not name.endswith("dropout_prob")
+        }
+
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """The settings, by flag, with which taggers are trained.
@@ -269,6 +280,7 @@ class ActivationData:
         tokenizer = self.job.start.tokenizer
         settings = {
             "init_checkpoint": self._weights,
+            **self._network,
             "vocab_file": features_lib.tokenizer_recipe(tokenizer),
             "do_lower_case": tokenizer.settings["do_lower_case"],
             "lstm_size": self.options.tagger.size,
@@ -327,6 +339,7 @@ class ActivationData:
                 {
                     "tokenizer": features_lib.tokenizer_recipe(tokenizer),
                     "weights": self._weights,
+                    **self._network,
                     **self._inputs_of(split),
                 },
                 features=features,

@@ -87,14 +87,15 @@ class Files:
         self, split: str, path: str, block_sentences: int | None
     ) -> Iterator[conll.Sentences]:
         has_tags = split not in self.untagged
+        names = self.tag_names and token_tables.read_names(self.tag_names)
         if token_tables.form_of(path) is None:
             return conll.read_blocks(
                 path,
                 word_column=self.word_column,
                 tag_column=self.tag_column if has_tags else None,
+                tag_names=names,
                 block_sentences=block_sentences,
             )
-        names = self.tag_names and token_tables.read_names(self.tag_names)
         fields = token_tables.Fields(
             tokens=self.tokens_field,
             tags=self.tags_field if has_tags else None,
@@ -362,13 +363,19 @@ def open_data(
         read(TRAIN), scheme, model_scheme, types
     )
     former = task_files.Known(labels=former_labels, problem_type=None)
-    return NerData(
+    data = NerData(
         files=files,
         read=read,
         labels=list(former.in_order_if_its_own(labels)),
         scheme=scheme,
         text=files.text_file and text_lines.open_lines(files.text_file),
     )
+    if types and set(types) != set(data.types):
+        raise errors.InputError(
+            f"--entity_types={','.join(types)}: the model has "
+            f"{', '.join(data.types)}; the flag applies to training"
+        )
+    return data
 
 
 def _find_labels(

@@ -3,10 +3,10 @@
     {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
     {"tokens": ["EU", "rejects"], "ner_tags": [3, 0]}
 
-A row is a sentence. Integers are positions in a list of names, which a flag
-gives, or in Parquet the metadata that Hugging Face's datasets write. A row of
-the single token -DOCSTART- begins a document; if there are any, the first row
-must be one.
+A row is a sentence. Integers, also in quotes, are positions in a list of names,
+which a flag gives, or in Parquet the metadata that Hugging Face's datasets
+write. A row of the single token -DOCSTART- begins a document; if there are any,
+the first row must be one.
 """
 
 import dataclasses
@@ -133,19 +133,14 @@ def _tags(row: text_tables.Row, fields: Fields, form: str) -> list[str]:
     _check_list(row, fields.tags, values)
     tags = []
     for value in values:
-        if isinstance(value, int) and not isinstance(value, bool):
-            if fields.tag_names is None:
-                raise errors.InputError(
-                    f"{row.where}: {fields.tags!r} has the integer {value}; "
-                    "--tag_names=NAME,NAME,... or a file says what integers "
-                    "mean"
-                )
-            if not 0 <= value < len(fields.tag_names):
-                raise errors.InputError(
-                    f"{row.where}: {fields.tags!r} has the integer {value}, "
-                    f"but there are {len(fields.tag_names)} names"
-                )
-            value = fields.tag_names[value]
+        if fields.tag_names is not None:
+            where = f"{row.where}: {fields.tags!r}"
+            value = conll.name_of(value, fields.tag_names, where)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            raise errors.InputError(
+                f"{row.where}: {fields.tags!r} has the integer {value}; "
+                "--tag_names=NAME,NAME,... or a file says what integers mean"
+            )
         _check_cell(row, fields.tags, value)
         tags.append(value.strip(" "))
     return tags

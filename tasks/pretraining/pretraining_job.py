@@ -67,6 +67,7 @@ class PretrainingJob:
                     f"bert_config_file's {name}": value
                     for name, value in self.model.config.to_dict().items()
                 },
+                **pretrained.contents(config.init_checkpoint),
                 "input_file": [x.train.fingerprint for x in self.phases],
                 # Separate, so that runs that were started before contents were
                 # compared can continue.

@@ -6,6 +6,12 @@ are combined: the probability of a text is the mean over all runs, 0 where a
 list lacks it. Lists of 2.0 are used for 1.1 without "no answer"; a list that
 contains nothing else does not count. The sizes of windows, the tokenizer and
 the settings are read from the directories of the runs.
+
+The threshold of SQuAD 2.0 that was found for a combination is applied to later
+sets, as long as the runs have the same weights:
+
+    output_dir/ensemble_threshold.json
+        {"members": [["/runs/1", "3a7b..."], ...], "threshold": -1.25}
 """
 
 import dataclasses
@@ -18,7 +24,7 @@ from absl import logging
 
 from data.tokenization import wordpiece
 from foundation import errors, file_system
-from jobs import run_files
+from jobs import model_card, run_files
 from tasks.squad import (
     blocks,
     dataset,
@@ -31,19 +37,36 @@ from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answer, AnswerList
 from tasks.squad.squad_job import SquadData
 from weights import model_directory, task_files, tokenizer_files
 
+_THRESHOLD = "ensemble_threshold.json"
 _NUMBERS = ("probability", "start_logit", "end_logit")
 _Row = tuple[str, float, float, float]  # Text and _NUMBERS of an entry.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
-    """A run of the ensemble; None for what its directory does not contain."""
+    """A run of the ensemble; None for what its directory does not contain.
+
+    Attributes:
+      directory: of the run.
+      weights: the digest of its weights.
+      sizes: of its windows.
+      with_negative: whether questions may have no answer.
+      threshold: of no answer.
+      tokenizer: of its model.
+    """
 
     directory: str
+    weights: str | None
     sizes: windowing.WindowSizes
     with_negative: bool
     threshold: float | None
     tokenizer: wordpiece.Tokenizer | None
+
+    @property
+    def identity(self) -> list[Any]:
+        """The directory and what shows whether the run has been replaced."""
+        directory = file_system.real(self.directory)
+        return [directory, self.weights or self.threshold]
 
 
 def parse_directories(ensemble_dirs: str, output_dir: str) -> list[str]:
@@ -87,6 +110,7 @@ def open_members(
         members.append(
             Member(
                 directory=directory,
+                weights=model_card.weights_of(directory),
                 sizes=_read_sizes(directory, sizes),
                 with_negative=settings.version_2_with_negative,
                 threshold=settings.null_score_diff_threshold,
@@ -115,13 +139,25 @@ def _read_sizes(
     return sizes
 
 
-def earlier_threshold(output_dir: str, ensemble_dirs: str) -> float | None:
-    """Returns the threshold found for an earlier ensemble of the same runs."""
-    settings = task_files.read_settings(output_dir)
-    flags = run_files.flags(output_dir)
-    if settings is None or flags.get("ensemble_dirs") != ensemble_dirs:
+def earlier_threshold(
+    output_dir: str, members: Sequence[Member]
+) -> float | None:
+    """Returns the threshold of an earlier ensemble of the same weights."""
+    found = file_system.read_object(os.path.join(output_dir, _THRESHOLD))
+    if found.get("members") != [member.identity for member in members]:
         return None
-    return settings.null_score_diff_threshold
+    return found["threshold"]
+
+
+def store_threshold(
+    output_dir: str, members: Sequence[Member], threshold: float
+) -> None:
+    """Writes ensemble_threshold.json."""
+    identities = [member.identity for member in members]
+    file_system.write_json(
+        os.path.join(output_dir, _THRESHOLD),
+        {"members": identities, "threshold": threshold},
+    )
 
 
 def combine(
@@ -170,9 +206,11 @@ def combine(
             text=lambda *block: blocks.answer_parts(block[0], to),
             to=to,
         )
+    origin = "of an earlier ensemble of these runs"
     if default_threshold is None:
         known = [m.threshold for m in members if m.threshold is not None]
         default_threshold = float(np.mean(known)) if known else 0.0
+        origin = "the mean of the runs'" if known else "as none is stored"
     evaluation = outputs.evaluate(
         question_set,
         answers,
@@ -180,6 +218,8 @@ def combine(
         threshold=data.threshold,
         default_threshold=default_threshold,
     )
+    if evaluation.threshold == default_threshold and data.threshold is None:
+        logging.info("threshold: %g, %s", default_threshold, origin)
     return evaluation, first.sizes if stored is not None else None
 
 

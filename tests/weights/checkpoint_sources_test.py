@@ -103,6 +103,30 @@ def test_a_prefix_its_files_and_its_directory_are_one_checkpoint(tf1):
     assert source.config == CONFIG
 
 
+def test_the_digest_is_of_the_weights_in_any_form(tf1, directory):
+    digest = checkpoint_sources.digest(tf1)
+    assert checkpoint_sources.digest(str(directory)) == digest
+    path = directory / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    tensors["bert.pooler.dense.bias"][0] += 1e-3
+    safetensors.numpy.save_file(tensors, path)
+    assert checkpoint_sources.digest(str(directory)) != digest
+
+
+@pytest.mark.parametrize("marks", [{}, {"architectures": ["BertModel"]}])
+def test_a_released_config_may_be_named_config_json(tf1, tmp_path, marks):
+    """Beside TF1 weights, "gelu" is the tanh form; transformers' is not."""
+    for path in pathlib.Path(tf1).parent.glob("bert_model.ckpt*"):
+        shutil.copy(path, tmp_path)
+    values = CONFIG.to_dict() | marks
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    config = checkpoint_sources.read(str(tmp_path)).config
+    assert config.hidden_act == ("gelu_erf" if marks else "gelu")
+    shutil.copy(PRETRAINED / "model.safetensors", tmp_path)
+    config = checkpoint_sources.read(str(tmp_path)).config
+    assert config.hidden_act == "gelu_erf"
+
+
 def test_a_checkpoint_of_tensorflow_1_is_read(tmp_path):
     """Its embeddings are partitioned, and it has optimizer slots."""
     v1, prefix = tf.compat.v1, str(tmp_path / "model.ckpt-7")

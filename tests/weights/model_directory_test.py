@@ -100,6 +100,18 @@ def test_the_error_function_form_survives(tiny_config, tmp_path):
     assert model_directory.read_config(tmp_path) == config
 
 
+@pytest.mark.parametrize(
+    "names", [{"1": "a", "2": "b"}, {"0": "a", "2": "b"}, {"x": "a"}, ["a"]]
+)
+def test_labels_are_numbered_from_0_without_gaps(tmp_path, names):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"id2label": {"1": "b", "0": "a"}}))
+    assert model_directory.read_settings(str(tmp_path)).labels == ["a", "b"]
+    path.write_text(json.dumps({"id2label": names}))
+    with pytest.raises(errors.InputError, match="map the numbers 0, 1, ... to"):
+        model_directory.read_settings(str(tmp_path))
+
+
 def test_loading_reports_what_was_loaded(saved, tiny_config):
     tagger = models.TaggingModel(tiny_config, num_classes=3)
     report = _load(tagger, saved)

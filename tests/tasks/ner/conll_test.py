@@ -214,6 +214,17 @@ def test_columns_that_are_no_tags_can_be_left_out(read):
         ),
         pytest.param("a\tO\n \tO\n", {}, ":2: column --word_column=0 is empty"),
         pytest.param("a O\rb O\r", {}, ":1: a carriage return within the line"),
+        pytest.param("a\n\nb\tO\n", {}, ":3: a tab within the line"),
+        pytest.param(
+            "a 1\nb O\n",
+            {"tag_names": ["O", "B-X"]},
+            ":2: the column has 'O', no integer, so --tag_names has no effect",
+        ),
+        pytest.param(
+            "a 2\n",
+            {"tag_names": ["O", "B-X"]},
+            ":1: the column has the integer 2, but there are 2 names",
+        ),
     ],
     ids=[
         "columns",
@@ -226,12 +237,23 @@ def test_columns_that_are_no_tags_can_be_left_out(read):
         "blank_tag",
         "blank_word",
         "carriage_returns",
+        "tabs",
+        "no_integer",
+        "no_name",
     ],
 )
 def test_bad_files_get_one_line(read, text, options, message):
     with pytest.raises(errors.InputError, match=message) as caught:
         read(text, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_tags_in_digits_may_have_names(read):
+    names = ["O", "B-PER", "I-PER"]
+    text = "-DOCSTART- 0\n\njim 1\nli 2\n\nx 0\n"
+    assert read(text, tag_names=names).tags == ["B-PER", "I-PER", "O"]
+    assert read(text).tags == ["1", "2", "0"]
+    assert read(text, tag_names=names, tag_column=None).tags is None
 
 
 def test_tags_that_are_none_are_named_with_their_line(read):

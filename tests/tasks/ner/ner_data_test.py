@@ -42,6 +42,26 @@ def test_compressed_files_are_found_by_their_usual_names(folder):
     assert data.has("test") and not data.has("dev")
 
 
+def test_the_columns_integers_have_the_names_of_the_flag(folder):
+    path = folder / "dev.txt"
+    path.write_text("a 1\nb 0\n")
+    files = ner_data.Files(
+        data_dir=None, paths={"dev": str(path)}, tag_names="O,B-X"
+    )
+    assert files.read("dev").tags == ["B-X", "O"]
+
+
+def test_the_types_of_a_trained_model_cannot_be_chosen(folder):
+    labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+    options = {"tag_scheme": "auto", "model_scheme": "bio2"}
+    files = ner_data.Files(data_dir=str(folder), paths={})
+    for types in ((), ("X", "Y"), ("Y", "X")):
+        ner_data.open_data(files, types=types, known_labels=labels, **options)
+    message = "--entity_types=X: the model has X, Y; the flag applies to train"
+    with pytest.raises(errors.InputError, match=message):
+        ner_data.open_data(files, types=["X"], known_labels=labels, **options)
+
+
 def test_a_training_set_with_a_single_plain_tag_is_warned_of(folder, caplog):
     (folder / "train.txt.gz").unlink()
     for text, warnings in (("a NN\nb NN\n", 1), ("a NN\nb VB\n", 0)):

@@ -78,6 +78,12 @@ def test_tags_may_be_strings_or_named_integers(tmp_path, name, compress):
     path = tmp_path / name
     check(read(write(path, ROWS, compress)))
     check(read(write(path, NUMBERED, compress), tag_names=NAMES))
+    digits = [
+        row | {"ner_tags": list(map(str, row["ner_tags"]))} for row in NUMBERED
+    ]
+    check(read(write(path, digits, compress), tag_names=NAMES))
+    with pytest.raises(errors.InputError, match=":1: .* has 'B-PER', no integ"):
+        read(write(path, ROWS, compress), tag_names=NAMES)
 
 
 def test_parquet_may_name_its_integers(tmp_path):
