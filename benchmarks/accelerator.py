@@ -109,7 +109,7 @@ def plan(name: str) -> list[Case]:
             size="large",
             length=512,
             batch=64,
-            recompute=True,
+            recompute="blocks",
             **half,
         ),
         Case(name="base 128, tf32", batch=128, precision="tf32"),

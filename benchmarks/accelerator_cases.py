@@ -47,7 +47,7 @@ class Case:
         precision: float32, tf32, bfloat16 or float16.
         xla: whether XLA compiles the step.
         accumulation: micro-batches per step.
-        recompute: whether the backward pass computes blocks again.
+        recompute: what the backward pass computes again; see BertEncoder.
         dropout: rate of hidden states and attention probabilities.
         seconds: how long to measure, after compilation.
     """
@@ -61,7 +61,7 @@ class Case:
     precision: str = "bfloat16"
     xla: bool = True
     accumulation: int = 1
-    recompute: bool = False
+    recompute: str = "nothing"
     dropout: float = 0.1
     seconds: float = 3.0
 

@@ -162,6 +162,13 @@ def compiles_functions(
     )
 
 
+def recomputed(config: run_config.RunConfig) -> str:
+    """Returns what the backward pass computes again; see BertEncoder."""
+    if config.recompute:
+        return "blocks"
+    return "attention" if config.recompute_attention else "nothing"
+
+
 def batch_lengths(
     config: Any, strategy: tf.distribute.Strategy, longest: int
 ) -> list[int]:

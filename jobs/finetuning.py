@@ -139,7 +139,7 @@ class Job:
             model = self.make_model(
                 attention=self.start.attention,
                 bilstm_size=self.start.bilstm_size,
-                recompute=self.config.recompute,
+                recompute=assembly.recomputed(self.config),
                 seed=seed,
                 dtype=assembly.dtype_policy(self.config),
             )

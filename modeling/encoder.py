@@ -40,6 +40,8 @@ class BertEncoder(layers.Layer):
     Checkpoint: bert/...
     """
 
+    recompute_choices = "nothing", "attention", "blocks"
+
     def __init__(
         self,
         config: BertConfig,
@@ -47,7 +49,7 @@ class BertEncoder(layers.Layer):
         *,
         attention: str = "bidirectional",
         pooler: bool = True,
-        recompute: bool = False,
+        recompute: str = "nothing",
     ):
         """Creates all variables.
 
@@ -57,8 +59,9 @@ class BertEncoder(layers.Layer):
             attention: "bidirectional", or "left_to_right": no position sees
                 those after it.
             pooler: whether there is a pooler (language models have none).
-            recompute: whether the backward pass computes each block again
-                instead of keeping its activations in memory.
+            recompute: what the backward pass computes again instead of keeping
+                it in memory: "nothing", "attention", i.e. the tensors
+                [B, N, Q, S], or "blocks", i.e. all but each block's inputs.
         """
         super().__init__("bert", make)
         if attention not in ATTENTIONS:
@@ -67,6 +70,11 @@ class BertEncoder(layers.Layer):
             )
         self.config = config
         self.attention = attention
+        if recompute not in self.recompute_choices:
+            raise errors.InputError(
+                f"recompute {recompute!r} is none of: "
+                + ", ".join(self.recompute_choices)
+            )
         self.recompute = recompute
         self.embeddings = layers.Embeddings("bert/embeddings", config, make)
         self.blocks = [
@@ -145,10 +153,9 @@ class BertEncoder(layers.Layer):
         return EncoderOutputs(x, pooled_output, tuple(states[1:]), states[0])
 
     def _run(self, block, x, memory, bias, seed):
-        """Runs one block; with `recompute`, keeps only its inputs."""
-
-        if not self.recompute:
-            return block(x, memory, bias, seed)
+        if self.recompute != "blocks":
+            again = self.recompute == "attention"
+            return block(x, memory, bias, seed, recompute_attention=again)
         # The explicit seed repeats the masks of dropout.
         return keras.remat(lambda *xs: block(*xs, bias, seed))(x, memory)
 

@@ -347,7 +347,9 @@ class SelfAttention(Layer):
         self.key = Dense(f"{path}/key", size, size, make)
         self.value = Dense(f"{path}/value", size, size, make)
 
-    def call(self, x, memory, attention_bias, dropout_seed=None):
+    def call(
+        self, x, memory, attention_bias, dropout_seed=None, *, recompute=False
+    ):
         """Computes the output of all heads.
 
         Args:
@@ -355,6 +357,8 @@ class SelfAttention(Layer):
             memory: float [B, S, H], those of all positions: keys and values.
             attention_bias: float32 [B, 1, 1 or Q, S], added to the scores.
             dropout_seed: int32 [2], or None for inference.
+            recompute: whether the backward pass computes the scores and the
+                probabilities, float [B, N, Q, S], again.
 
         Returns:
             float [B, Q, H].
@@ -362,9 +366,15 @@ class SelfAttention(Layer):
         query = self._split_heads(self.query(x))  # [B, N, Q, D]
         key = self._split_heads(self.key(memory))  # [B, N, S, D]
         value = self._split_heads(self.value(memory))  # [B, N, S, D]
-        context = attend(
-            query, key, value, attention_bias, dropout_seed, rate=self.rate
-        )
+
+        def attend_all(query, key, value):
+            return attend(
+                query, key, value, attention_bias, dropout_seed, rate=self.rate
+            )
+
+        # The explicit seed repeats the masks of dropout.
+        attend_all = keras.remat(attend_all) if recompute else attend_all
+        context = attend_all(query, key, value)  # [B, N, Q, D]
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, Q, N, D]
         return ops.reshape(context, ops.shape(x))
 
@@ -398,9 +408,19 @@ class TransformerBlock(Layer):
         )
         self.block_output = ResidualOutput(f"{path}/output", wide, config, make)
 
-    def call(self, x, memory, attention_bias, dropout_seed=None):
+    def call(
+        self,
+        x,
+        memory,
+        attention_bias,
+        dropout_seed=None,
+        *,
+        recompute_attention=False,
+    ):
         """Maps float [B, Q, H] to the same shape; Args as in SelfAttention."""
         seeds = dropout.split(dropout_seed, 3)
-        context = self.attention(x, memory, attention_bias, seeds[0])
+        context = self.attention(
+            x, memory, attention_bias, seeds[0], recompute=recompute_attention
+        )
         x = self.attention_output(x, context, seeds[1])
         return self.block_output(x, self.intermediate(x), seeds[2])

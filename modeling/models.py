@@ -44,7 +44,7 @@ class PretrainingModel(keras.Model):
         *,
         attention: str = "bidirectional",
         next_sentence: bool = True,
-        recompute: bool = False,
+        recompute: str = "nothing",
         seed: int = 0,
         dtype=None,
     ):

@@ -206,10 +206,9 @@ class Memory:
         weights: of the model.
         slots: of the optimizer.
         gradients: of a micro-batch, and their sum over micro-batches.
-        activations: of a micro-batch, with and without recomputation as the
-            model does it.
-        other_activations: of a micro-batch if the model did the opposite; None
-            for a model that cannot recompute.
+        activations: of a micro-batch.
+        by_choice: what the model may compute again in the backward pass (see
+            modeling.encoder.BertEncoder) -> activations of a micro-batch.
     """
 
     program: float
@@ -217,7 +216,7 @@ class Memory:
     slots: float
     gradients: float
     activations: float
-    other_activations: float | None
+    by_choice: Mapping[str, float]
 
     @property
     def total(self) -> float:
@@ -298,21 +297,15 @@ def estimate(
     }
     cost = trace(train_step, traced)
     resident = resident_bytes()  # With a traced graph, as in training.
-    layers = [
-        layer
-        for layer in learner.model._flatten_layers()
-        if isinstance(getattr(layer, "recompute", None), bool)
-    ]
-
-    def toggle():
-        for layer in layers:
-            layer.recompute = not layer.recompute
-
-    other = None
-    if layers:
-        toggle()
-        other = trace(train_step, traced).activation_bytes
-        toggle()
+    by_choice = {}
+    for layer in learner.model._flatten_layers():
+        if hasattr(layer, "recompute_choices"):
+            chosen = layer.recompute
+            for choice in layer.recompute_choices:
+                layer.recompute = choice
+                other = cost if choice == chosen else trace(train_step, traced)
+                by_choice[choice] = other.activation_bytes
+            layer.recompute = chosen
     weights = _variable_bytes(v.value for v in learner.model.variables)
     trained = _variable_bytes(v.value for v in learner.optimizer.variables)
     slots = _variable_bytes(learner.optimizer.slots.values())
@@ -330,7 +323,7 @@ def estimate(
             slots=slots,
             gradients=trained * (2 if accumulation > 1 else 1),
             activations=cost.activation_bytes,
-            other_activations=other,
+            by_choice=by_choice,
         ),
     )
 
@@ -353,16 +346,12 @@ def describe(
         most: examples of a micro-batch that fit, None if it is not known.
     """
     memory = found.memory
-    gib = {
-        name: f"{value / 2**30:.2f}"
-        for name, value in dataclasses.asdict(memory).items()
-        if value is not None
-    }
-    other = ""
-    if memory.other_activations is not None:
-        fewer = memory.other_activations < memory.activations
-        word = "with" if fewer else "without"
-        other = f" ({gib['other_activations']} {word} --recompute)"
+    names = "program", "weights", "slots", "gradients", "activations"
+    gib = {name: f"{getattr(memory, name) / 2**30:.2f}" for name in names}
+    others = "".join(
+        f", {value / 2**30:.2f} if the backward pass computes {choice} again"
+        for choice, value in memory.by_choice.items()
+    )
     lines = [
         f"parameters  {num_parameters:,}, {num_trained:,} of them trained",
         f"steps       {num_steps:,} of {found.rows:,} examples: "
@@ -372,7 +361,7 @@ def describe(
         f"memory      {memory.total / 2**30:.2f} GiB per replica: program "
         f"{gib['program']}, weights {gib['weights']}, optimizer {gib['slots']},"
         f" gradients {gib['gradients']}, activations {gib['activations']}"
-        + other,
+        + others,
     ]
     if most is None:
         return [*lines, "batch size  the memory of the device is not known"]

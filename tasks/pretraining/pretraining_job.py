@@ -280,7 +280,7 @@ def make_model(
             bert_config,
             attention=task.attention,
             next_sentence=task.predicts_next_sentence,
-            recompute=config.recompute,
+            recompute=assembly.recomputed(config),
             seed=config.random_seed,
             dtype=assembly.dtype_policy(config),
         )

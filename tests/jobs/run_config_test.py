@@ -44,6 +44,7 @@ EXECUTION = {
     "num_tpu_cores",
     "peak_tflops",
     "recompute",
+    "recompute_attention",
     "save_checkpoints_steps",
     "strategy",
     "tpu_name",

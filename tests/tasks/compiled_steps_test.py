@@ -166,7 +166,12 @@ TASKS = {
     ),
     "pretraining": pretraining("masked_lm_and_next_sentence"),
     "packed": pretraining("masked_lm_and_next_sentence", packed),
-    "recomputed": pretraining("masked_lm_and_next_sentence", recompute=True),
+    "recomputed": pretraining(
+        "masked_lm_and_next_sentence", recompute="blocks"
+    ),
+    "recomputed_attention": pretraining(
+        "masked_lm_and_next_sentence", recompute="attention"
+    ),
     "masked_lm": pretraining("masked_lm", next_sentence=False),
     "left_to_right": pretraining(
         "left_to_right", attention="left_to_right", next_sentence=False
