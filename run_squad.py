@@ -188,7 +188,9 @@ def main(config: SquadConfig) -> None:
         combine(config)
         return
     start = finetuning.open_start(config)
-    stored = squad_job.find_settings(config.output_dir, start.init_checkpoint)
+    stored = squad_job.find_settings(
+        config.output_dir, start.init_checkpoint, start.task_settings
+    )
     data = squad_job.open_data(config.options, stored)
     job = squad_job.open_job(config, start, data)
     files = finetuning.open_files(config, job)

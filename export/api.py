@@ -26,7 +26,7 @@ from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
 from export import sentences, task_graphs
-from foundation import errors, file_system
+from foundation import errors
 from jobs import assembly, finetuning, run_config, run_files
 from modeling import encoder, models
 from tasks.classification import objective
@@ -168,7 +168,7 @@ class _Opened:
         self.path, self.task, self.options = path, task, options
         self.source, self.directory = source, source.directory
         # The flags of the training, if they are known.
-        self.trained = run_files.flags(file_system.folder_of(path))
+        self.trained = run_files.flags(source.folder)
         self.max_seq_length = task_graphs.max_seq_length(
             task,
             options.max_seq_length,
@@ -469,7 +469,7 @@ class QuestionAnsweringModel(Model):
                 compares_runs=False,
                 list_all=False,
             ),
-            task_files.read_settings(opened.directory),
+            task_files.read_settings(opened.source.folder),
         )
         self._task_model = opened.load(
             squad_job.SpanTask(),
@@ -480,7 +480,7 @@ class QuestionAnsweringModel(Model):
         self._prompt = prompt.Prompt(
             task_model=self._task_model,
             data=data,
-            threshold=data.default_threshold(opened.directory),
+            threshold=data.default_threshold(opened.source.folder),
         )
 
     def _predict(self, inputs: list) -> list[Answer]:
@@ -507,7 +507,7 @@ class TaggingModel(Model):
     def __init__(self, opened: _Opened):
         """Use `load`."""
         super().__init__(opened)
-        folder = file_system.folder_of(opened.path)
+        folder = opened.source.folder
         known = task_files.Known(labels=opened.start.labels, problem_type=None)
         self.labels = known.with_names(opened.label_names).labels
         if self.labels is None:

@@ -21,7 +21,7 @@ from export import (
     sentences,
     tagging,
 )
-from foundation import errors, file_system
+from foundation import errors
 from jobs import run_files
 from modeling import crf, encoder, models
 from tasks.classification import sentence_tasks
@@ -122,7 +122,7 @@ def open_graph(model_dir: str, options: Options) -> Opened:
       InputError: there is no model, or it is of another task.
     """
     source = checkpoint_sources.read(model_dir)
-    trained = run_files.flags(file_system.folder_of(model_dir))
+    trained = run_files.flags(source.folder)
     task = options.task or task_of(model_dir, source)
     if source.config is None:
         raise errors.InputError(
@@ -288,7 +288,7 @@ class _Loader:
         self,
     ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of a tagger, with its CRF if it has one."""
-        folder = file_system.folder_of(self._start.init_checkpoint)
+        folder = self._source.folder
         labels = (
             task_files.Known(labels=self._start.labels, problem_type=None)
             .with_names(self._options.label_names)
@@ -325,7 +325,7 @@ class _Loader:
         self,
     ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of a model of SQuAD 1.1 or 2.0."""
-        folder = file_system.folder_of(self._start.init_checkpoint)
+        folder = self._source.folder
         stored = task_files.read_settings(folder) or task_files.SquadSettings()
         settings = {
             **dataclasses.asdict(stored),

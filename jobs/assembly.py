@@ -290,6 +290,7 @@ def loop_options(
     *,
     selection: loop.Selection,
     settings: loop.Settings,
+    task_settings: Mapping[str, Any] | None = None,
 ) -> loop.Options:
     """Returns how the loop carries out a run of so many steps."""
     log_every = min(max(num_train_steps // _LINES, 1), _MOST_STEPS_PER_LINE)
@@ -306,6 +307,7 @@ def loop_options(
         compile_functions=compiles_functions(config, num_train_steps),
         profile_steps=config.profile_range,
         settings=settings,
+        task_settings=task_settings or {},
         is_dry=config.dry_run,
         peak_tflops=config.peak_tflops,
     )

@@ -34,7 +34,7 @@ from foundation import config_flags, errors, file_system
 from jobs import assembly, grid, model_card, run_config, run_files, streaming
 from training import checkpoints, feed, inference, loop, metric_writer
 from training import strategy as strategies
-from weights import model_directory, pretrained
+from weights import model_directory, pretrained, task_files
 
 TRAIN = "train"
 # Name of the metric that selects the best model, while training and in a grid.
@@ -77,6 +77,8 @@ class Job:
         its digest instead of its name.
       evaluation_settings: returns the same for flags that affect evaluations;
         called only if training evaluates.
+      task_settings: JSON values that checkpoints store, because they tell the
+        meaning of the model's outputs; the "labels" among them, if any.
       num_examples: number of examples per epoch; None if every row of the
         training features is one example.
       load_extra_weights: takes a model and its directory; assigns weights from
@@ -92,6 +94,7 @@ class Job:
     evaluate: Callable[["TaskModel"], Evaluation]
     data_settings: Mapping[str, Any]
     evaluation_settings: Callable[[], Mapping[str, Any]]
+    task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     num_examples: int | None = None
     load_extra_weights: Callable[[Any, str], Collection[str]] | None = None
 
@@ -161,15 +164,31 @@ class TaskModel:
     predictor: inference.Predictor
 
     def warm_start(self) -> None:
-        """Assigns the pre-trained weights."""
+        """Assigns the pre-trained weights.
+
+        If the model has been trained for other labels, its output layer is not
+        used.
+        """
         start = self.job.start
+        known = task_files.Known(labels=start.labels, problem_type=None)
+        labels = self.job.task_settings.get("labels") or ()
+        has_others = known.has_other_names(labels)
+        if has_others:
+            logging.info(
+                "a new output layer is trained for %s; the model to start from "
+                "has one for %s",
+                ", ".join(labels),
+                ", ".join(known.names),
+            )
         pretrained.assign(
             self.model,
             start.init_checkpoint,
             tokenizer=start.tokenizer,
             reinit_layers=self.job.config.reinit_layers,
+            new_output_layer=has_others,
         )
-        self._load_extra_weights(start.init_checkpoint)
+        if not has_others:
+            self._load_extra_weights(start.init_checkpoint)
 
     def assign(self, weights: str | None) -> None:
         """Assigns the weights of a model that was trained for the task.
@@ -357,6 +376,7 @@ def train_epochs(
                 export=export,
             ),
             settings=settings,
+            task_settings=job.task_settings,
         ),
         warm_start=warm_start,
     )
@@ -401,7 +421,8 @@ def open_start(
     """Finds the pre-trained model and its tokenizer.
 
     A command that does not train uses the model in output_dir, if there is one,
-    with its labels and tokenizer. A command that trains never starts from that
+    with its labels and tokenizer. The checkpoint of an unfinished training
+    there has its own labels. A command that trains never starts from that
     model, because the next run of a grid would start from the best run's.
     """
     init_checkpoint = config.init_checkpoint
@@ -419,7 +440,7 @@ def open_start(
                 init_checkpoint,
             )
         init_checkpoint = None
-    return pretrained.open_start(
+    start = pretrained.open_start(
         output_dir=None if config.do_train else config.output_dir,
         init_checkpoint=init_checkpoint,
         bert_config_file=config.bert_config_file,
@@ -428,6 +449,23 @@ def open_start(
         bilstm_size=config.bilstm_size,
         max_seq_length=config.max_seq_length,
     )
+    if config.do_train or _has_finished(config.output_dir):
+        return start
+    stored = loop.last_state(config.output_dir).get("task_settings")
+    if not stored:
+        return start
+    return dataclasses.replace(
+        start,
+        labels=stored.get("labels"),
+        problem_type=stored.get("problem_type"),
+        task_settings=stored,
+    )
+
+
+def _has_finished(output_dir: str) -> bool:
+    """Returns whether a training in a directory has written its model."""
+    has_model = model_directory.has_model(output_dir)
+    return has_model and grid.kept(output_dir) is not None
 
 
 def open_strategy(
@@ -511,19 +549,20 @@ def load(job: Job) -> tuple[TaskModel, int]:
     # 3 a model in output_dir that was not trained there
     # 4 init_checkpoint
     # The order is important.
-    kept = grid.kept(config.output_dir)
+    if _has_finished(config.output_dir):
+        task_model.assign(config.output_dir)
+        return task_model, grid.kept(config.output_dir)["step"]
+    step = restore(config, task_model.model, config.output_dir)
+    if step is not None:
+        logging.info(
+            "using the checkpoint of step %d in %s", step, config.output_dir
+        )
+        return task_model, step
     has_model = model_directory.has_model(config.output_dir)
-    if kept is None or not has_model:
-        step = restore(config, task_model.model, config.output_dir)
-        if step is not None:
-            logging.info(
-                "using the checkpoint of step %d in %s", step, config.output_dir
-            )
-            return task_model, step
     task_model.assign(
         config.output_dir if has_model else job.start.init_checkpoint
     )
-    return task_model, kept["step"] if kept is not None and has_model else 0
+    return task_model, 0
 
 
 def train_grid(

@@ -24,7 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from foundation import errors, file_system
-from weights import tokenizer_files
+from weights import checkpoint_sources, tokenizer_files
 
 NAME = "README.md"
 JSON = "card.json"
@@ -161,6 +161,7 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
     if not init_checkpoint:
         return {}
     folder = file_system.folder_of(init_checkpoint).rstrip("/")
+    folder = checkpoint_sources.snapshot(folder)
     name = os.path.basename(folder)
     found: dict[str, Any] = {}
     path = os.path.join(folder, NAME)
@@ -175,7 +176,8 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
         if name.startswith(("multi", "chinese")):
             language = "zh" if name.startswith("chinese") else "multilingual"
         found = {"language": language, "license": "apache-2.0"}
-    cached = re.fullmatch(r"models--([\w.-]+?)--([\w.-]+)", name)
+    in_cache = r"models--([\w.-]+?)--([\w.-]+)(/snapshots/[^/]+)?$"
+    cached = re.search(in_cache, folder)
     base = f"{cached[1]}/{cached[2]}" if cached else name
     return {"base_model": _ON_THE_HUB.get(name, base), **found}
 

@@ -54,6 +54,31 @@ def training_flags(output_dir: str) -> dict[str, Any] | None:
     return found if found.get("do_train") else None
 
 
+def warn_of_other_flags(
+    values: Mapping[str, Any], output_dir: str, init_checkpoint: str | None
+) -> None:
+    """Warns if a model was trained with other values of flags.
+
+    Args:
+      values: of this command, which does not train.
+      output_dir: its model comes first.
+      init_checkpoint: a model directory, or a file or checkpoint in one.
+    """
+    folders = [output_dir]
+    if init_checkpoint is not None:
+        folders.append(file_system.folder_of(init_checkpoint))
+    trained = next(filter(None, map(training_flags, folders)), {})
+    for name, value in values.items():
+        before = trained.get(name, value)
+        if before != value:
+            logging.warning(
+                "the model was trained with --%s=%s, but %s is used now",
+                name,
+                before,
+                value,
+            )
+
+
 def begin(config: Any, *, is_chief: bool) -> None:
     """Reserves --output_dir for a training; writes the flags of other commands.
 

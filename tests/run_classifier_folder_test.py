@@ -10,7 +10,9 @@ import sys
 
 import classifier_runs
 import ner_runs
+import numpy as np
 import pytest
+import safetensors.numpy
 import tiny_runs
 
 import run_ner
@@ -109,9 +111,39 @@ def test_a_model_predicts_its_own_labels(root):
         test_file=root / "dev.csv",
         **start,
     )
-    header, *rows = (folder / "predictions.tsv").read_text().splitlines()
+    predicted = (folder / "predictions.tsv").read_text()
+    header, *rows = predicted.splitlines()
     assert header.split("\t") == ["id", "label", "bad", "good"]
     assert {row.split("\t")[1] for row in rows} <= {"bad", "good"}
+    # Nor does its checkpoint if the training was killed.
+    killed = tiny_runs.killed(folder, root / "killed")
+    classifier_runs.run_csv(
+        root,
+        "killed",
+        "--do_predict",
+        train_file=None,
+        dev_file=None,
+        test_file=root / "dev.csv",
+        **start,
+    )
+    assert (killed / "predictions.tsv").read_text() == predicted
+
+
+def test_the_output_layer_of_other_labels_is_not_used(root):
+    heads = []
+    for name in ("done", "encoder"):
+        folder = classifier_runs.run_csv(
+            root,
+            f"other_{name}",
+            "--do_train",
+            train_file=root / "named_train.csv",
+            init_checkpoint=root / name,
+            learning_rate=1e-9,
+            num_train_epochs=0.2,
+        )
+        tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+        heads.append(tensors["classifier.weight"])
+    np.testing.assert_allclose(*heads, atol=1e-6)
 
 
 def test_a_classifier_is_no_tagger(root, capsys, monkeypatch):

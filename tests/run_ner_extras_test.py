@@ -1,4 +1,4 @@
-"""Proves run_ner.py's --crf and --true_case: kept with the model, used there.
+"""Proves that run_ner.py keeps --crf, --true_case and labels with the weights.
 
 python -m pytest tests/run_ner_extras_test.py
 """
@@ -9,12 +9,18 @@ import shutil
 import ner_runs
 import numpy as np
 import pytest
+import safetensors.numpy
 import tiny_runs
 from ner_runs import WORDS, run
 
 from modeling import models
 from tasks.ner import conll, conlleval
-from weights import checkpoint_sources, conversion, pretrained
+from weights import (
+    checkpoint_sources,
+    conversion,
+    model_directory,
+    pretrained,
+)
 
 LABELS = "O B-LOC I-LOC B-PER I-PER".split()
 
@@ -244,3 +250,86 @@ def test_a_grid_reports_types_that_the_development_set_lacks(root):
     assert all(names <= set(row) for row in record["runs"])
     assert record["summary"]["f1_RARE"]["best"] == 0.0
     assert tiny_runs.eval_results(folder)["eval_recall_RARE"] == 0.0
+
+
+@pytest.fixture(scope="module")
+def other(root):
+    """A tagger of as many other types, and a training set with them."""
+    text = (root / "eng.train").read_text()
+    text = text.replace("-LOC", "-ANIMAL").replace("-PER", "-ZOO")
+    (root / "zoo.train").write_text(text)
+    folder = root / "zoo"
+    shutil.copytree(root / "encoder", folder)
+    model = models.TaggingModel(tiny_runs.config(WORDS), num_classes=5, seed=1)
+    labels = "O B-ANIMAL I-ANIMAL B-ZOO I-ZOO".split()
+    model_directory.save(model, str(folder), labels=labels)
+    return folder
+
+
+def entities(root, name, text, init_checkpoint):
+    """Predicts the entities of a file; returns their lines."""
+    folder = run(
+        root,
+        name,
+        "--do_predict",
+        text_file=text,
+        init_checkpoint=init_checkpoint,
+        data_dir=None,
+    )
+    return (folder / "entities.jsonl").read_text()
+
+
+def test_a_killed_training_is_read_with_what_it_learns(
+    root, trained, cased, other, capsys
+):
+    """Its checkpoint has its labels, its CRF and its words' usual forms."""
+    capitals = root / "capitals.txt"
+    capitals.write_text("JIM SMITH W1 ROME\nw1 smith\n")
+    for number, folder in enumerate((trained, cased["true"])):
+        killed = tiny_runs.killed(folder, root / f"killed{number}")
+        before = entities(root, folder.name, capitals, None)
+        assert '"LOC"' in before or '"PER"' in before
+        assert entities(root, killed.name, capitals, other) == before
+    with pytest.raises(SystemExit):
+        run(root, killed.name, "--do_predict", "--crf", init_checkpoint=other)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"--crf: no crf.json in {killed}" in error
+
+
+@pytest.mark.parametrize("types", ["as many", "fewer"])
+def test_the_output_layer_of_other_types_is_not_used(
+    root, trained, other, types, caplog
+):
+    path = root / "zoo.train"
+    if types == "fewer":
+        text = path.read_text().replace("-ANIMAL", "-ZOO")
+        path = root / "one.train"
+        path.write_text(text)
+    flags = {"learning_rate": 1e-9, "num_train_epochs": 0.2}
+    heads = []
+    for start in (trained, root / "encoder"):
+        folder = run(
+            root,
+            f"{types}_{start.name}",
+            "--do_train",
+            "--crf",
+            train_file=path,
+            init_checkpoint=start,
+            **flags,
+        )
+        tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+        heads.append(tensors["classifier.weight"])
+        text = "the model to start from has one for O, B-LOC"
+        assert (text in caplog.text) == (start == trained)
+        caplog.clear()
+    np.testing.assert_allclose(*heads, atol=1e-6)
+
+
+def test_other_windows_than_in_training_are_warned_of(root, trained, caplog):
+    run(root, "crf", "--do_eval", max_seq_length=24, init_checkpoint=None)
+    for text in (
+        "trained with --max_seq_length=32, but 24 is used now",
+        "trained with --document_context=maximal, but none is used now",
+        "trained with --doc_stride=12, but 0 is used now",
+    ):
+        assert text in caplog.text

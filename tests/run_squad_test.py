@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import squad_runs
+import tiny_runs
 from squad_runs import read, run
 
 import run_squad
@@ -208,6 +209,18 @@ def test_what_is_stored_with_a_model_outlives_later_runs(second, root):
         assert f"| {name} |" in card
     assert "40 questions of dev2.json" in card
     assert "200 questions of train2.json" in card
+
+
+def test_a_killed_training_is_predicted_as_what_it_learns(second, root):
+    killed = tiny_runs.killed(second, root / "killed")
+    run(root, "killed", "--do_predict", predict_file=root / "dev2.json")
+    answers = read(second, "predictions.json")
+    assert read(killed, "predictions.json") == answers
+    assert "" in answers.values()
+    # The threshold that was found applies to sets without answers.
+    run(root, "killed", "--do_predict", predict_file=root / "test2.json")
+    assert read(killed, "predictions.json") == answers
+    assert read(killed, "null_odds.json")
 
 
 def test_a_setting_that_is_not_given_is_not_blamed(second, root, capsys):

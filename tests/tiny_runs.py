@@ -1,6 +1,7 @@
 """A tiny encoder, and calls of commands with command-line flags."""
 
 import pathlib
+import shutil
 import types
 
 from foundation import config_flags
@@ -46,6 +47,15 @@ def run(runner: types.ModuleType, flag_names: type, *switches, **flags) -> None:
     given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
     argv = [f"{runner.__name__}.py", *given, *switches]
     config_flags.run(flag_names, runner.main, argv)
+
+
+def killed(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+    """Copies what a training leaves that is killed before its end."""
+    to.mkdir()
+    for path in folder.iterdir():
+        if path.name.startswith(("checkpoint", "model.ckpt-", "run_config")):
+            shutil.copy(path, to)
+    return to
 
 
 def eval_results(folder: pathlib.Path) -> dict[str, float]:

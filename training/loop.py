@@ -149,6 +149,7 @@ class Options:
         profile_steps: the steps a to b of which to write a profile; None for
             no profile.
         settings: the settings that a resumed run compares.
+        task_settings: JSON values that a checkpoint stores; see `last_state`.
         is_dry: whether to report the cost of the run instead of training.
         peak_tflops: of one device, for that report; None to measure a step.
     """
@@ -165,6 +166,7 @@ class Options:
     compile_functions: bool = False
     profile_steps: tuple[int, int] | None = None
     settings: Settings = Settings()
+    task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_dry: bool = False
     peak_tflops: float | None = None
 
@@ -795,6 +797,7 @@ class Loop:
         self.progress.seconds = self._seconds()
         state = dataclasses.asdict(self.progress)
         state["settings"] = dict(self._settings.values)
+        state["task_settings"] = dict(self.options.task_settings)
         if self.learner.run_clock:
             state["clock"] = self.learner.run_clock.state()
         self.saver.save(state.pop("step"), self._variables, state)
@@ -858,9 +861,15 @@ def restore_model(model: Any, directory: str) -> int | None:
 
 def training_seconds(directory: str) -> float:
     """Returns the time of training until the last checkpoint, 0 if none."""
+    return last_state(directory).get("seconds", 0.0)
+
+
+def last_state(directory: str) -> dict[str, Any]:
+    """Returns what the last checkpoint stores besides tensors, {} if none.
+
+    It has the names of Progress, "settings", and "task_settings": what tells
+    the meaning of the model's outputs.
+    """
     saver = checkpoints.Checkpoints(directory)
     latest = saver.latest()
-    if latest is None:
-        return 0.0
-    _, state = saver.restore(latest, {})
-    return state.get("seconds", 0.0)
+    return {} if latest is None else saver.restore(latest, {})[1]

@@ -83,6 +83,11 @@ class Source:
     matched: Matched
 
     @property
+    def folder(self) -> str:
+        """The folder of the weights, on a disk or in a bucket."""
+        return os.path.dirname(self.path) or "."
+
+    @property
     def tensors(self) -> dict[str, StoredTensor]:
         """Our path -> weight of BERT."""
         return self.matched.tensors
@@ -105,7 +110,7 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     """
     path = path.rstrip("/") or path
     if tf.io.gfile.isdir(path):
-        path = _in_directory(_snapshot(path))
+        path = _in_directory(snapshot(path))
     for endings, kind, read_file in (
         ((".safetensors",), SAFETENSORS, hugging_face.read_file),
         ((hugging_face.INDEX,), SAFETENSORS, hugging_face.read_index),
@@ -124,7 +129,7 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     return _source(prefix, TENSORFLOW, tensorflow_checkpoints.match_tf1(stored))
 
 
-def _snapshot(directory: str) -> str:
+def snapshot(directory: str) -> str:
     """Returns the folder of the files if this is one of Hugging Face's cache.
 
     Raises:

@@ -135,10 +135,7 @@ def load(
         tokenizer = tokenizer_files.load(
             source.directory, do_lower_case=do_lower_case
         )
-    files = {
-        name: os.path.join(os.path.dirname(source.path), name)
-        for name in TASK_FILES
-    }
+    files = {name: os.path.join(source.folder, name) for name in TASK_FILES}
     found = {
         name: file_system.read(path)
         for name, path in files.items()

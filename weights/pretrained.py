@@ -9,7 +9,7 @@ without that flag, from the trained model in --output_dir.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from absl import logging
@@ -29,6 +29,7 @@ from weights.checkpoint_sources import Source
 
 # Released tables of word embeddings are padded to multiples of 8, 64 or 128.
 _PADDING = 128
+_OUTPUT_LAYER = ("output_weights", "output_bias")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ class Start:
       problem_type: the kind of classification as transformers calls it, or
         None.
       init_checkpoint: the path of the weights; None for random weights.
+      task_settings: what the checkpoint of an unfinished training stores about
+        its task, if its weights are used.
     """
 
     config: BertConfig
@@ -53,6 +56,7 @@ class Start:
     labels: list[str] | None
     problem_type: str | None
     init_checkpoint: str | None
+    task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def check_segments(self, features: Features) -> None:
         """Refuses pairs for a model of single texts: ids have no vector."""
@@ -273,6 +277,7 @@ def assign(
     *,
     tokenizer: wordpiece.Tokenizer | None = None,
     reinit_layers: int = 0,
+    new_output_layer: bool = False,
 ) -> stored_weights.Report | None:
     """Assigns the weights of --init_checkpoint, if one is given.
 
@@ -282,6 +287,8 @@ def assign(
       tokenizer: of the run; must fit the checkpoint's. None is not compared.
       reinit_layers: number of top layers that keep their initial values. If it
         is not 0, the pooler keeps them, too.
+      new_output_layer: whether the output layer of a classifier or tagger keeps
+        its initial values.
 
     Returns:
       What was assigned; None without a checkpoint.
@@ -318,8 +325,13 @@ def assign(
         checkpoint_sources.check_config(
             source, model.config, "--bert_config_file"
         )
+        tensors, others = dict(source.tensors), dict(source.others)
+        for path in _OUTPUT_LAYER if new_output_layer else ():
+            if path in tensors:
+                unused = tensors.pop(path)
+                others[unused.name] = unused
         report = stored_weights.assign(
-            model, source.tensors, where=source.path, others=source.others
+            model, tensors, where=source.path, others=others
         )
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error

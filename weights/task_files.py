@@ -90,7 +90,13 @@ class Known:
           InputError: the model has been trained for other labels.
         """
         if self.names is not None and labels:
-            return self._named_order(self.names, labels)
+            found = self._named_order(self.names, labels)
+            if found is None:
+                raise errors.InputError(
+                    f"the task's labels are {', '.join(labels)}, but the "
+                    f"model's {', '.join(self.names)}"
+                )
+            return found
         is_assumed = self.labels and list(labels) != list(self.labels)
         if is_assumed and not all(map(str.isdigit, labels)):
             pairs = zip(self.labels, labels, strict=False)
@@ -104,7 +110,8 @@ class Known:
 
     def _named_order(
         self, names: Sequence[str], labels: Sequence[str]
-    ) -> Sequence[str]:
+    ) -> Sequence[str] | None:
+        """Returns the labels in the order of the names; None for others."""
         if sorted(names) == sorted(labels):
             return names
         spelled = {label.lower(): label for label in labels}
@@ -112,15 +119,20 @@ class Known:
             return [spelled[name.lower()] for name in names]
         # The labels 0 and 1 are class numbers, whatever the model's names are.
         if len(names) == len(labels) and all(map(str.isdigit, labels)):
-            logging.warning(
-                "the task's labels %s are taken for the model's %s",
-                ", ".join(labels),
-                ", ".join(names),
+            errors.warn_once(
+                f"the task's labels {', '.join(labels)} are taken for the "
+                f"model's {', '.join(names)}"
             )
             return labels
-        raise errors.InputError(
-            f"the task's labels are {', '.join(labels)}, but the model's "
-            f"{', '.join(names)}"
+        return None
+
+    def has_other_names(self, labels: Sequence[str]) -> bool:
+        """Returns whether the model was trained for others than these labels.
+
+        A model whose classes have no names may have been trained for them.
+        """
+        return bool(
+            self.names and labels and not self._named_order(self.names, labels)
         )
 
     def in_order_if_its_own(self, labels: Sequence[str]) -> Sequence[str]:
@@ -141,10 +153,9 @@ class Known:
                     f"the task: {', '.join(missing)}"
                 )
             return self.labels
-        try:
-            return self.in_order(labels) if self.names else labels
-        except errors.InputError:
+        if self.names is None or self.has_other_names(labels):
             return labels
+        return self.in_order(labels)
 
 
 def kind(given: str | None, known: Known | None) -> str:

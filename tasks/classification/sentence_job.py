@@ -7,7 +7,7 @@ from data.features import Features
 from jobs import finetuning, run_config
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import TRAIN
-from weights import pretrained
+from weights import pretrained, task_files
 
 
 def make_job(
@@ -72,5 +72,9 @@ def make_job(
         else {},
         evaluation_settings=lambda: {
             "dev_file": " ".join(task.read(x).digest for x in task.dev_splits)
+        },
+        task_settings={
+            "labels": task.names,
+            "problem_type": task_files.PROBLEM_TYPES[task.kind],
         },
     )

@@ -95,11 +95,6 @@ class OutputWriter:
         """Creates a writer into the directory of `files`."""
         self._files = files
         self._task = task
-        has_names = task.kind not in (
-            examples.MULTIPLE_CHOICE,
-            examples.REGRESSION,
-        )
-        self._labels = list(task.labels) if has_names else None
 
     def write_model(self, model: Any, directory: str) -> None:
         """Writes a model directory."""
@@ -108,7 +103,7 @@ class OutputWriter:
                 model,
                 directory,
                 self._files.tokenizer,
-                labels=self._labels,
+                labels=self._task.names,
                 problem_type=task_files.PROBLEM_TYPES[self._task.kind],
             )
 
@@ -127,7 +122,7 @@ class OutputWriter:
             if is_choice
             else "text-classification",
             datasets=_on_the_hub(task.name),
-            labels=self._labels,
+            labels=task.names,
             weights=weights,
         )
         best = self._files.results.best

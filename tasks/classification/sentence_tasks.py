@@ -405,6 +405,15 @@ class SentenceTask:
         return len(self.labels) or 1
 
     @property
+    def names(self) -> list[str] | None:
+        """The labels that are stored with a model; None if it has no classes.
+
+        The outputs for endings and for values are no classes.
+        """
+        kinds = (examples.CLASSIFICATION, examples.MULTI_LABEL)
+        return list(self.labels) if self.kind in kinds else None
+
+    @property
     def positive(self) -> int:
         """The class whose F1 is reported: that of the label "1"."""
         return 0 if list(self.labels) == ["1", "0"] else 1

@@ -344,7 +344,7 @@ def open_data(
     model_scheme: str,
     types: Sequence[str] = (),
     known_labels: Sequence[str] | None,
-    former_labels: Sequence[str] | None = None,
+    trains: bool,
 ) -> NerData:
     """Opens the sets of a command.
 
@@ -353,20 +353,41 @@ def open_data(
       tag_scheme: the scheme of the files' tags, or "auto".
       model_scheme: the scheme of a new model's labels: bio2 or iobes.
       types: of entities; by default those of the training set.
-      known_labels: the labels of a trained model; None for a new model.
-      former_labels: the labels of the model that training starts from; a new
-        model with the same labels keeps their order.
+      known_labels: the labels of the trained model, or of the one that training
+        starts from; None if they are unknown.
+      trains: whether a new model is trained. With the same labels as the model
+        that it starts from, it keeps their order.
+
+    Raises:
+      InputError: nothing tells the labels of a trained model.
     """
     read = functools.cache(files.read)
     scheme = None if tag_scheme == "auto" else tag_scheme
-    labels = known_labels or _find_labels(
-        read(TRAIN), scheme, model_scheme, types
-    )
-    former = task_files.Known(labels=former_labels, problem_type=None)
+    known = task_files.Known(labels=known_labels, problem_type=None)
+    if trains:
+        found = _find_labels(read(TRAIN), scheme, model_scheme, types)
+        labels = known.in_order_if_its_own(found)
+    elif known.names is not None:
+        labels = known.names
+    elif files.find(TRAIN) is not None:
+        labels = _find_labels(read(TRAIN), scheme, model_scheme, types)
+        logging.warning(
+            "the model does not name its labels. Assumed, as of a model that "
+            "was trained here: %s. Other projects use other orders: correct "
+            '"id2label" in its config.json',
+            ", ".join(f"{i} is {label}" for i, label in enumerate(labels)),
+        )
+    elif known.labels is not None:
+        labels = known.labels
+    else:
+        raise errors.InputError(
+            'the model does not name its labels: add "id2label" to its '
+            "config.json, or give the --train_file of its training"
+        )
     data = NerData(
         files=files,
         read=read,
-        labels=list(former.in_order_if_its_own(labels)),
+        labels=list(labels),
         scheme=scheme,
         text=files.text_file and text_lines.open_lines(files.text_file),
     )

@@ -9,11 +9,11 @@ import numpy as np
 import scipy.special
 
 from data.features import Features
-from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
 from jobs import (
     finetuning,
     run_config,
+    run_files,
     streaming,
     typed,
 )
@@ -28,7 +28,7 @@ from tasks.ner import (
     windowing,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
-from weights import model_directory, pretrained, task_files
+from weights import pretrained, task_files
 
 _STDIN = "standard input"
 
@@ -39,7 +39,14 @@ def open_job(
     """Reads and checks the files, and returns the job on them."""
     start = finetuning.open_start(config)
     data = _open_data(config, options, start)
-    has_crf = _has_crf(config, options)
+    has_crf = _has_crf(config, options, start)
+    if not config.do_train:
+        context = "maximal" if options.windows.document_context else "none"
+        run_files.warn_of_other_flags(
+            dataclasses.asdict(options.windows) | {"document_context": context},
+            config.output_dir,
+            start.init_checkpoint,
+        )
     strategy = finetuning.open_strategy(
         config, start, eval_batch_size=options.eval_batch_size
     )
@@ -79,6 +86,11 @@ def open_job(
         evaluate=evaluate,
         data_settings=settings,
         evaluation_settings=lambda: {"dev_file": data.split(DEV).digest},
+        task_settings={
+            "labels": list(data.labels),
+            "crf": has_crf,
+            "true_case": data.true_case,
+        },
         **model_parts(start, data, has_crf=has_crf),
     )
     return data, job
@@ -103,10 +115,10 @@ def _open_data(
         tag_scheme=options.tag_scheme,
         model_scheme=options.model_scheme,
         types=options.types,
-        known_labels=None if config.do_train else known_labels,
-        former_labels=known_labels,
+        known_labels=known_labels,
+        trains=config.do_train,
     )
-    forms = _open_true_case(config, options, data, start.tokenizer)
+    forms = _open_true_case(config, options, data, start)
     data = dataclasses.replace(data, true_case=forms)
     used = [TRAIN] if config.do_train else []
     if options.do_eval or (config.do_train and config.needs_evaluation):
@@ -126,55 +138,57 @@ def _open_data(
 
 
 def _weights_folder(
-    config: run_config.FinetuningConfig, options: ner_data.NerOptions
+    config: run_config.FinetuningConfig,
+    options: ner_data.NerOptions,
+    start: pretrained.Start,
 ) -> str | None:
     """Returns the directory of the weights of a model that is not trained."""
-    if (
-        options.tagger is not None
-        or model_directory.has_checkpoints(config.output_dir)
-        or model_directory.has_model(config.output_dir)
-    ):
+    if options.tagger is not None or start.task_settings:
         return config.output_dir
-    path = config.init_checkpoint
+    path = start.init_checkpoint
     return None if path is None else file_system.folder_of(path)
 
 
 def _has_crf(
-    config: run_config.FinetuningConfig, options: ner_data.NerOptions
+    config: run_config.FinetuningConfig,
+    options: ner_data.NerOptions,
+    start: pretrained.Start,
 ) -> bool:
     """Returns whether the model has a CRF."""
-    folder = None if config.do_train else _weights_folder(config, options)
-    if tagging.has_crf(folder):
-        return True
+    if config.do_train:
+        return options.crf
+    folder = _weights_folder(config, options, start)
     # A checkpoint in output_dir contains the CRF, without crf.json.
-    is_checkpoint = (
-        folder == config.output_dir and not model_directory.has_model(folder)
-    )
-    if options.crf and not (config.do_train or is_checkpoint):
+    if start.task_settings.get("crf", tagging.has_crf(folder)):
+        return True
+    if options.crf:
         raise errors.InputError(
             f"--crf: no {task_files.CRF} in {folder or config.output_dir}; "
             "the flag applies to training"
         )
-    return options.crf
+    return False
 
 
 def _open_true_case(
     config: run_config.FinetuningConfig,
     options: ner_data.NerOptions,
     data: ner_data.NerData,
-    tokenizer: Tokenizer,
+    start: pretrained.Start,
 ) -> dict[str, str] | None:
     """Returns the words' usual forms, if the model reads sentences in them."""
     if config.do_train:
         if not options.true_case:
             return None
-        if tokenizer.settings["do_lower_case"]:
+        if start.tokenizer.settings["do_lower_case"]:
             raise errors.InputError(
                 "--true_case: the model is uncased and ignores capitals"
             )
         return ner_data.learn_true_case(data.read(TRAIN))
-    folder = _weights_folder(config, options)
-    forms = ner_data.load_true_case(folder) if folder is not None else None
+    folder = _weights_folder(config, options, start)
+    if start.task_settings:
+        forms = start.task_settings.get("true_case")
+    else:
+        forms = None if folder is None else ner_data.load_true_case(folder)
     if forms is None and options.true_case:
         raise errors.InputError(
             f"--true_case: no {task_files.TRUE_CASE} in "

@@ -10,6 +10,7 @@ answer is not in the window, both labels are 0, the position of [CLS].
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -188,8 +189,10 @@ def open_job(
         )
         windowing.warn_of_long_questions(found, start.tokenizer, data.sizes)
     if not config.do_train:
-        warn_of_other_sizes(
-            data.sizes, config.output_dir, start.init_checkpoint
+        run_files.warn_of_other_flags(
+            dataclasses.asdict(data.sizes),
+            config.output_dir,
+            start.init_checkpoint,
         )
     strategy = finetuning.open_strategy(config, start)
 
@@ -228,6 +231,12 @@ def open_job(
         ),
         data_settings=data_settings,
         evaluation_settings=evaluation_settings,
+        task_settings=dataclasses.asdict(
+            task_files.SquadSettings(
+                version_2_with_negative=data.with_negative,
+                null_score_diff_threshold=data.threshold,
+            )
+        ),
         # As released, questions and not windows make an epoch.
         num_examples=len(data.train) if data.train else None,
     )
@@ -289,33 +298,10 @@ def predict_logits(
     return logits
 
 
-def warn_of_other_sizes(
-    sizes: windowing.WindowSizes, output_dir: str, init_checkpoint: str | None
-) -> None:
-    """Warns if a model was trained with windows of other sizes.
-
-    Args:
-      sizes: of this command, which does not train.
-      output_dir: its model comes first; see `find_settings`.
-      init_checkpoint: a model directory, or a file or checkpoint in one.
-    """
-    folders = [output_dir]
-    if init_checkpoint is not None:
-        folders.append(file_system.folder_of(init_checkpoint))
-    trained = next(filter(None, map(run_files.training_flags, folders)), {})
-    for name, size in dataclasses.asdict(sizes).items():
-        before = trained.get(name, size)
-        if before != size:
-            logging.warning(
-                "the model was trained with --%s=%s, but %s is used now",
-                name,
-                before,
-                size,
-            )
-
-
 def find_settings(
-    output_dir: str, init_checkpoint: str | None
+    output_dir: str,
+    init_checkpoint: str | None,
+    unfinished: Mapping[str, Any] | None = None,
 ) -> task_files.SquadSettings | None:
     """Returns the settings that are stored with the model to start from.
 
@@ -324,22 +310,42 @@ def find_settings(
         earlier prediction without a model come last, if it used the same
         init_checkpoint.
       init_checkpoint: a model directory, or a file or checkpoint in one.
+      unfinished: what the checkpoint of an unfinished training in output_dir
+        stores, if its weights are used; it comes before all others.
     """
-    settings = task_files.settings_of_model(output_dir)
-    if settings is None and init_checkpoint is not None:
-        folder = file_system.folder_of(init_checkpoint)
-        settings = task_files.read_settings(folder)
-    if settings is not None:
+    settings = None
+    if unfinished and "version_2_with_negative" in unfinished:
+        settings = task_files.SquadSettings(**unfinished)
+    else:
+        found = task_files.settings_of_model(output_dir)
+        if found is None and init_checkpoint is not None:
+            folder = file_system.folder_of(init_checkpoint)
+            found = task_files.read_settings(folder)
+        if found is not None:
+            return found
+    earlier = _of_last_prediction(output_dir, init_checkpoint)
+    if earlier is None or (
+        settings is not None
+        and earlier.version_2_with_negative != settings.version_2_with_negative
+    ):
         return settings
-    settings = task_files.read_settings(output_dir)
-    earlier = run_files.flags(output_dir).get("init_checkpoint")
-    if settings is None or None in (earlier, init_checkpoint):
-        return None
-    if file_system.real(earlier) != file_system.real(init_checkpoint):
-        return None
     logging.info(
         "%s: settings of the last prediction with this model: %s",
         task_files.SQUAD_SETTINGS,
-        settings,
+        earlier,
     )
-    return settings
+    return earlier
+
+
+def _of_last_prediction(
+    output_dir: str, init_checkpoint: str | None
+) -> task_files.SquadSettings | None:
+    """Returns the settings in output_dir if they are of the same model."""
+    earlier = run_files.flags(output_dir).get("init_checkpoint")
+    if None in (earlier, init_checkpoint):
+        return None
+    # The flag may have named the folder of the weights.
+    path, before = map(file_system.real, (init_checkpoint, earlier))
+    if not f"{path}/".startswith(f"{before}/"):
+        return None
+    return task_files.read_settings(output_dir)

@@ -18,10 +18,11 @@ import extract_features
 import run_classifier
 import run_ner
 import run_squad
-from export import api
+from export import api, task_graphs
 from foundation import errors
 from modeling import crf
 from tasks.ner import tagging
+from weights import task_files
 
 LABELS = exports.LABELS
 # The command reads tables, in which these characters have a meaning.
@@ -237,6 +238,74 @@ def test_entities_are_those_of_the_command(has_crf, tiny_models, tmp_path):
             "score": pytest.approx(other.pop("probability"), abs=1e-5),
             **other,
         }
+
+
+@pytest.fixture
+def in_cache(tiny_models, tmp_path):
+    """A tagger with a CRF as a folder of the Hugging Face cache."""
+    folder = tmp_path / "models--me--tagger"
+    snapshot = folder / "snapshots" / "abc"
+    shutil.copytree(tiny_models / "token_classification", snapshot)
+    model = crf.CrfTaggingModel(
+        tiny_runs.config(exports.WORDS),
+        num_classes=len(exports.TAGS),
+        forbidden=tagging.forbidden(exports.TAGS, "bio2"),
+    )
+    tagging.save_crf(model, exports.TAGS, str(snapshot))
+    (snapshot / "true_case.json").write_text('{"mary": "Mary"}')
+    (snapshot / "run_config.json").write_text('{"max_seq_length": 20}')
+    return folder
+
+
+def test_all_files_of_a_cached_model_are_read(in_cache, tmp_path):
+    model = api.load(str(in_cache))
+    assert model.max_seq_length == 20
+    found = model.predict([CONTEXT])
+    assert found == api.load(str(in_cache / "snapshots/abc")).predict([CONTEXT])
+    (tmp_path / "texts.txt").write_text(f"{CONTEXT}\n")
+    run(
+        run_ner,
+        run_ner.NerConfig,
+        "--do_predict",
+        "--crf",
+        "--true_case",
+        text_file=tmp_path / "texts.txt",
+        init_checkpoint=in_cache,
+        output_dir=tmp_path / "predicted",
+        max_seq_length=20,
+    )
+    text = (tmp_path / "predicted" / "entities.jsonl").read_text()
+    starts = [entity["start"] for entity in json.loads(text)["entities"]]
+    assert starts == [entity.start for entity in found[0]]
+    options = task_graphs.Options(
+        task=None,
+        max_seq_length=None,
+        precision="float32",
+        text_pair=None,
+        label_names=None,
+        squad={},
+        document_context="none",
+        top_k=5,
+        pooling="mean",
+        layer=-1,
+        normalize=False,
+    )
+    opened = task_graphs.open_graph(str(in_cache), options)
+    assert opened.max_seq_length == 20
+
+
+def test_settings_are_read_in_a_bucket(tiny_models):
+    remote = "ram://answers/model"
+    tf.io.gfile.makedirs(remote)
+    folder = tiny_models / "question_answering"
+    for path in folder.iterdir():
+        tf.io.gfile.copy(str(path), f"{remote}/{path.name}", overwrite=True)
+    assert any(x.answer for x in api.load(remote).predict(QUESTIONS))
+    settings = task_files.SquadSettings(
+        version_2_with_negative=True, null_score_diff_threshold=-1e6
+    )
+    task_files.write_settings(remote, settings)
+    assert not any(x.answer for x in api.load(remote).predict(QUESTIONS))
 
 
 def test_words_of_masks_are_ranked(load):

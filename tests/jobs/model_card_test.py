@@ -145,6 +145,11 @@ def test_the_card_begins_with_the_header_of_the_hub(saved):
     [
         ("models--a--bert-x", None, {"base_model": "a/bert-x"}),
         (
+            "models--a--bert-y/snapshots/abc",
+            "---\nlanguage: de\n---\n",
+            {"base_model": "a/bert-y", "language": "de"},
+        ),
+        (
             "own",
             "---\nlanguage: de\nlicense: mit\ntags:\n- x\n---\n# BERT\n",
             {"base_model": "own", "language": "de", "license": "mit"},
@@ -165,14 +170,14 @@ def test_language_and_license_are_those_of_the_base_model(
     tmp_path, name, readme, expected
 ):
     base = tmp_path / name
-    base.mkdir()
+    base.mkdir(parents=True)
     if readme:
         (base / "README.md").write_text(readme)
     model_card.begin(
         str(tmp_path),
         "T",
         data={},
-        flags={"init_checkpoint": str(base)},
+        flags={"init_checkpoint": str(tmp_path / name.split("/")[0])},
         seconds=1.0,
     )
     card = json.loads((tmp_path / "card.json").read_text())

@@ -58,7 +58,8 @@ def test_settings_of_predictions_belong_to_the_predicting_model(model):
     flags = pathlib.Path(folder) / "run_config.json"
     flags.write_text(json.dumps({"init_checkpoint": f"{start}/"}))
     assert squad_job.find_settings(folder, start) == NEW
-    for other in (model("other"), None):
+    assert squad_job.find_settings(folder, f"{start}/model.ckpt-3") == NEW
+    for other in (model("other"), model("start2"), None):
         assert squad_job.find_settings(folder, other) is None
     flags.unlink()
     assert squad_job.find_settings(folder, start) is None

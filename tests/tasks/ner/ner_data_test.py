@@ -20,8 +20,7 @@ def open_folder(folder, **options):
         ner_data.Files(data_dir=str(folder), paths={}),
         tag_scheme="auto",
         model_scheme="bio2",
-        known_labels=None,
-        **options,
+        **{"known_labels": None, "trains": True} | options,
     )
 
 
@@ -131,7 +130,23 @@ def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):
 
 def test_a_head_of_the_same_labels_keeps_their_places(folder):
     former = ["I-X", "O", "B-X"]
-    assert open_folder(folder, former_labels=former).labels == former
+    assert open_folder(folder, known_labels=former).labels == former
     for other in (["O", "B-X"], ["O", "B-Y", "I-Y"], None):
-        found = open_folder(folder, former_labels=other).labels
+        found = open_folder(folder, known_labels=other).labels
         assert found == ["O", "B-X", "I-X"]
+
+
+def test_an_assumed_order_of_labels_is_warned_of(folder, caplog):
+    for unnamed in (None, ["LABEL_0", "LABEL_1", "LABEL_2"]):
+        caplog.clear()
+        data = open_folder(folder, known_labels=unnamed, trains=False)
+        assert data.labels == ["O", "B-X", "I-X"]
+        assert "Assumed" in caplog.text
+        assert "0 is O, 1 is B-X, 2 is I-X" in caplog.text
+    caplog.clear()
+    names = ["B-X", "I-X", "O"]
+    assert open_folder(folder, known_labels=names, trains=False).labels == names
+    assert "Assumed" not in caplog.text
+    (folder / "train.txt.gz").unlink()
+    with pytest.raises(errors.InputError, match='add "id2label" to its config'):
+        open_folder(folder, trains=False)
