@@ -24,6 +24,7 @@ def open_set(tmp_path):
             tag_scheme="auto",
             model_scheme="bio2",
             known_labels=labels,
+            trains=False,
         )
 
     return open_tags

@@ -36,6 +36,7 @@ def open_file(tmp_path, tags, model_scheme="bio2", tag_scheme="auto"):
         tag_scheme=tag_scheme,
         model_scheme=model_scheme,
         known_labels=None,
+        trains=True,
     )
 
 

@@ -175,6 +175,7 @@ def test_sets_are_found_and_are_those_of_columns(tmp_path):
         tag_scheme="auto",
         model_scheme="bio2",
         known_labels=None,
+        trains=True,
     )
     assert data.labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
     for name in ("train", "dev"):
