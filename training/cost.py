@@ -25,6 +25,11 @@ from training import feed
 from training import step as steps
 
 _BATCHES = 50  # That are read to learn their lengths.
+_FLAGS = {
+    "nothing": "without recomputation",
+    "attention": "with --recompute_attention",
+    "blocks": "with --recompute",
+}
 # Of compiled functions and the threads of TensorFlow.
 _COMPILED_BYTES = 0.15 * 2**30
 
@@ -207,8 +212,8 @@ class Memory:
         slots: of the optimizer.
         gradients: of a micro-batch, and their sum over micro-batches.
         activations: of a micro-batch.
-        by_choice: what the model may compute again in the backward pass (see
-            modeling.encoder.BertEncoder) -> activations of a micro-batch.
+        by_choice: other choices of what the model computes again in the
+            backward pass (see modeling.encoder.BertEncoder) -> activations.
     """
 
     program: float
@@ -301,9 +306,9 @@ def estimate(
     for layer in learner.model._flatten_layers():
         if hasattr(layer, "recompute_choices"):
             chosen = layer.recompute
-            for choice in layer.recompute_choices:
+            for choice in {*layer.recompute_choices} - {chosen}:
                 layer.recompute = choice
-                other = cost if choice == chosen else trace(train_step, traced)
+                other = trace(train_step, traced)
                 by_choice[choice] = other.activation_bytes
             layer.recompute = chosen
     weights = _variable_bytes(v.value for v in learner.model.variables)
@@ -349,8 +354,9 @@ def describe(
     names = "program", "weights", "slots", "gradients", "activations"
     gib = {name: f"{getattr(memory, name) / 2**30:.2f}" for name in names}
     others = "".join(
-        f", {value / 2**30:.2f} if the backward pass computes {choice} again"
-        for choice, value in memory.by_choice.items()
+        f", {memory.by_choice[choice] / 2**30:.2f} {flag}"
+        for choice, flag in _FLAGS.items()
+        if choice in memory.by_choice
     )
     lines = [
         f"parameters  {num_parameters:,}, {num_trained:,} of them trained",
