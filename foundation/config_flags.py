@@ -201,7 +201,7 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
         rest = values(arguments)
     except flags.Error as error:
         raise errors.InputError(str(error)) from error
-    _refuse_lost_values(config_class, values, arguments)
+    _warn_of_lost_values(config_class, values, arguments)
     flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
     logging.use_absl_handler()
     logging.get_absl_handler().setFormatter(_Formatter())
@@ -303,10 +303,10 @@ def _join_booleans(config_class: type, argv: Sequence[str]) -> list[str]:
     return joined
 
 
-def _refuse_lost_values(
+def _warn_of_lost_values(
     config_class: type, values: flags.FlagValues, argv: Sequence[str]
 ) -> None:
-    """Raises InputError if a later argument or flag file replaced a value.
+    """Logs a warning if a later argument or flag file replaced a value.
 
     Values of flag files are not in argv: later arguments may replace them.
     """
@@ -322,10 +322,8 @@ def _refuse_lost_values(
             text = "true" if values[name].boolean else next(arguments)
         value, last = values[name].parser.parse(text), values[name].value
         if str(value) != str(last):
-            raise errors.InputError(
-                f"--{name} is given twice, as {value} and as {last}; give it "
-                "once (after --flagfile, to replace the file's value)"
-            )
+            text = "--%s is given twice, as %s and as %s; the last counts"
+            logging.warning(text, name, value, last)
 
 
 def _print_help(
