@@ -201,12 +201,12 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
         rest = values(arguments)
     except flags.Error as error:
         raise errors.InputError(str(error)) from error
-    _warn_of_lost_values(config_class, values, arguments)
     flags.FLAGS.mark_as_parsed()  # The logging flags live there as well.
     logging.use_absl_handler()
     logging.get_absl_handler().setFormatter(_Formatter())
     if values["verbosity"].using_default_value:
         values.verbosity = logging.INFO
+    _warn_of_lost_values(config_class, values, arguments)
     if len(rest) > 1:
         raise errors.InputError(
             f"{rest[1]!r} is not a flag: write --name=value"
