@@ -12,6 +12,7 @@ numbers as an undisturbed one.
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -70,8 +71,10 @@ class Executor:
             process.
 
         Raises:
-          InputError: a command failed.
+          InputError: a command failed, here or in a part that this one waits
+            for.
         """
+        began = time.time()
         pending = [i for i in part if self.record(commands[i]) is None]
         is_waiting = False
         while pending:
@@ -81,6 +84,8 @@ class Executor:
                     name = unfinished[0][0].name
                     logging.info("waiting for %s of another part", name)
                 is_waiting = True
+                for command in itertools.chain(*unfinished):
+                    self._check_other_part(command, began)
                 time.sleep(_WAIT_SECONDS)
                 continue
             is_waiting = False
@@ -90,6 +95,16 @@ class Executor:
                 "%d of %d: %s", number + 1, len(commands), command.name
             )
             self._run(command)
+
+    def _check_other_part(self, command: Command, began: float) -> None:
+        """Raises InputError if a command has failed since a time."""
+        path = self._path(command, "json")
+        if file_system.exists(path) and os.path.getmtime(path) > began:
+            if not self._read(command)["succeeded"]:
+                raise errors.InputError(
+                    f"{command.name} failed in another part: start this part "
+                    "again together with that one"
+                )
 
     def _unfinished(self, command: Command) -> list[Command]:
         """Returns the needed commands that have not succeeded yet."""

@@ -218,6 +218,8 @@ class NumberedColumns:
         if files.is_labeled:
             is_train = files.set_name == TRAIN
             wanted = (self.train if is_train else None) or self.labeled
+            if wanted is None:
+                raise errors.InputError(f"{path}: a test set without labels")
         known = [wanted, self.train, self.labeled, self.test]
         known = [x for x in dict.fromkeys(known) if x is not None]
         labels = {*files.labels, *self.aliases}

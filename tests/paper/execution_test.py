@@ -3,6 +3,9 @@
 python -m pytest tests/paper/execution_test.py
 """
 
+import json
+import os
+
 import pytest
 
 from foundation import errors, file_system
@@ -46,6 +49,27 @@ def test_a_part_waits_only_if_it_can_run_nothing_else(tmp_path, monkeypatch):
     assert started == ["third", "second", "first"]
     executor.run(commands, range(1, 4))
     assert len(started) == 3
+
+
+def test_a_part_does_not_wait_for_one_that_has_failed(tmp_path, monkeypatch):
+    executor = execution.Executor(str(tmp_path))
+    other = command("of another part")
+    path = tmp_path / "commands" / "of another part.json"
+    path.parent.mkdir()
+    values = {"arguments": other.arguments(), "seconds": 1, "succeeded": False}
+    path.write_text(json.dumps(values))
+    os.utime(path, (1, 1))  # A failure of an earlier attempt.
+    waits = []
+
+    def fail(_):
+        waits.append(1)
+        path.write_text(json.dumps(values))
+        os.utime(path, (2**32, 2**32))
+
+    monkeypatch.setattr(execution.time, "sleep", fail)
+    with pytest.raises(errors.InputError, match="failed in another part"):
+        executor.run([other, command("first", other)], range(1, 2))
+    assert len(waits) == 1
 
 
 def test_the_time_of_an_attempt_that_failed_counts(tmp_path, monkeypatch):

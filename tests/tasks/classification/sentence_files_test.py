@@ -106,6 +106,15 @@ def test_mnli_has_its_label_last_whatever_stands_before(tmp_path, votes):
     assert (dev.labels, dev.guids) == (["contradiction"], ["7"])
 
 
+def test_the_diagnostic_set_has_no_labels_to_evaluate(tmp_path):
+    write(tmp_path, "diagnostic.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n")
+    data = sentence_tasks.DataFlags(data_dir=str(tmp_path))
+    task = sentence_tasks.open_task("ax", data)
+    assert [row.first for row in task.read("test")] == ["a"]
+    with pytest.raises(errors.InputError, match="a test set without labels"):
+        list(task.read("test", is_labeled=True))
+
+
 def test_mnli_without_a_label_column_is_not_taken_for_labeled(tmp_path):
     cells = ["7", *["-"] * 7, "A cat.", "A dog."]
     text = MNLI_HEAD + "\n" + "\t".join(cells) + "\n"
