@@ -213,7 +213,8 @@ def test_what_is_stored_with_a_model_outlives_later_runs(second, root):
 
 def test_a_killed_training_is_predicted_as_what_it_learns(second, root):
     killed = tiny_runs.killed(second, root / "killed")
-    run(root, "killed", "--do_predict", predict_file=root / "dev2.json")
+    for name in ("second", "killed"):
+        run(root, name, "--do_predict", predict_file=root / "dev2.json")
     answers = read(second, "predictions.json")
     assert read(killed, "predictions.json") == answers
     assert "" in answers.values()
