@@ -17,7 +17,7 @@ from typing import Any
 import scipy.stats
 
 from foundation import errors, file_system
-from jobs import grid, report
+from jobs import grid, model_card, report
 from paper.execution import Executor
 from paper.protocol import Command, Finding, Score, Table, commands_of
 
@@ -86,14 +86,13 @@ def read(score: Score) -> Measured:
             return Measured(
                 [score.factor * r[score.metric] for r in runs], rate
             )
-    for name in ("eval_results.json", "card.json"):
-        path = os.path.join(folder, name)
-        if file_system.exists(path):
-            found = file_system.read_json(path)
-            found = found.get("metrics", found)
-            for key in (score.metric, f"eval_{score.metric}"):
-                if key in found:
-                    return Measured([score.factor * found[key]])
+    found = file_system.read_object(os.path.join(folder, "eval_results.json"))
+    card = file_system.read_object(os.path.join(folder, model_card.JSON))
+    for evaluation in card.get("evaluations", {}).values():
+        found |= evaluation["metrics"]
+    for key in (score.metric, f"eval_{score.metric}"):
+        if key in found:
+            return Measured([score.factor * found[key]])
     raise errors.InputError(f"{folder} has no metric {score.metric}")
 
 

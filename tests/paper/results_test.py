@@ -9,6 +9,7 @@ import zipfile
 import pytest
 
 from foundation import errors
+from jobs import model_card
 from paper import results
 from paper.execution import Executor
 from paper.protocol import Command, Finding, Row, Score, Table
@@ -57,7 +58,10 @@ def test_a_single_run_is_read_from_its_evaluation(tmp_path):
     write(tmp_path / "eval_results.json", {"eval_f1": 88.5})
     score = Score(command=command(tmp_path), metric="f1", factor=1.0)
     assert results.read(score) == Measured([88.5])
-    write(tmp_path / "card.json", {"metrics": {"test_f1": 0.91}})
+    model_card.begin(str(tmp_path), "a tagger", data={}, flags={}, seconds=1)
+    model_card.add_scores(
+        str(tmp_path), "test", data={"test": "x"}, metrics={"test_f1": 0.91}
+    )
     score = Score(command=command(tmp_path), metric="test_f1")
     assert results.read(score) == Measured([91.0])
 
