@@ -15,6 +15,8 @@ after it has answered the requests that it accepted.
 import asyncio
 import dataclasses
 
+from absl import logging
+
 from foundation import config_flags
 
 field = config_flags.field
@@ -91,7 +93,8 @@ def main(config: ServeConfig) -> None:
             max_queued=config.max_pending_requests,
         ),
     )
-    for model in servables.values():
+    for name, model in servables.items():
+        logging.info("%s: preparing all lengths of text", name)
         model.warm_up()
     limits = server.Limits(
         max_request_bytes=config.max_request_bytes,

@@ -156,7 +156,9 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     file_system.make_folder(output_dir)
     lines = [f"{name} = {values[name]}" for name in sorted(values)]
     for name in sorted(values):
-        meaning = f"  ({MEANINGS[name]})" if name in MEANINGS else ""
+        meaning = ""
+        if name in MEANINGS and (name != "loss" or "eval_loss" in values):
+            meaning = f"  ({MEANINGS[name]})"
         logging.info("  %s = %s%s", name, values[name], meaning)
     file_system.write_text(
         os.path.join(output_dir, TEXT), "\n".join(lines) + "\n"

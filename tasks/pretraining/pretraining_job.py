@@ -117,6 +117,14 @@ class PretrainingJob:
             self._warm_start()
         held_out = self.phases[-1].held_out
         values = self._evaluate(self.phases[-1])
+        most = self.max_eval_steps * self.eval_batch_size
+        if most < sum(held_out.counts):
+            logging.info(
+                "evaluated %d of %d records: --max_eval_steps=%d",
+                most,
+                sum(held_out.counts),
+                self.max_eval_steps,
+            )
         if assembly.is_chief(self.strategy):
             values["global_step"] = step or 0
             run_files.keep_other_sets(
