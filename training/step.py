@@ -255,7 +255,11 @@ class TrainStep:
 
         def body(i, gradients, rows):
             more, row = micro(i)
-            total = [g + m for g, m in zip(gradients, more, strict=True)]
+            # The dependency keeps TensorFlow from joining these sums with those
+            # in the gradients: it would keep them in temporary variables, which
+            # fail in a loop within a loop (tables of tens of megabytes only).
+            with tf.control_dependencies([row]):
+                total = [g + m for g, m in zip(gradients, more, strict=True)]
             return i + 1, total, rows.write(i, row)
 
         zeros = [tf.zeros(v.shape) for v in self._optimizer.variables]
