@@ -13,7 +13,6 @@ trial is not good. The trials are forks of one process, which has imported
 TensorFlow, so that a run of a tiny model takes seconds.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -132,12 +131,10 @@ def trial(options, folder, rng, work, expected) -> tuple[int, str, str]:
 
 def main() -> int:
     """Runs the trials; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--input_file", required=True)
+    parser = kill_pretraining_data.make_parser(
+        __doc__.splitlines()[0], kills=100
+    )
     parser.add_argument("--bert_config_file", required=True)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--flags", default="", help="more flags, in quotes")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="kills-"))
@@ -147,11 +144,9 @@ def main() -> int:
     work = time.monotonic() - begin
     expected = result(scratch / "undisturbed")
     print(f"An undisturbed run takes {work:.1f} s.", flush=True)
-
-    def one(folder: pathlib.Path) -> tuple[int, str, str]:
-        return trial(options, folder, rng, work, expected)
-
-    return kill_pretraining_data.run_trials(one, options.kills, scratch)
+    return kill_pretraining_data.run_trials(
+        trial, options, rng, scratch, work=work, expected=expected
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = ROOT / "create_pretraining_data.py"
@@ -143,17 +144,31 @@ def trial(options, folder, rng, work, expected) -> tuple[int, str, str]:
     return kills, kind, f"{folder} (exit code {process.returncode})"
 
 
+def make_parser(description: str, *, kills: int) -> argparse.ArgumentParser:
+    """Returns a parser of the flags that both benchmarks have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--input_file", required=True)
+    parser.add_argument("--kills", type=int, default=kills)
+    parser.add_argument("--flags", default="", help="more flags, in quotes")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
 def run_trials(
-    one: Callable[[pathlib.Path], tuple[int, str, str]],
-    least_kills: int,
+    run_trial: Callable[..., tuple[int, str, str]],
+    options: argparse.Namespace,
+    rng: random.Random,
     scratch: pathlib.Path,
+    **undisturbed: Any,
 ) -> bool:
     """Runs trials and prints how they end, by the truncated file.
 
     Args:
-      one: runs a trial in a folder; returns what `trial` does.
-      least_kills: number of kills after which no other trial begins.
+      run_trial: runs one in a folder; returns what `trial` does.
+      options: the flags.
+      rng: for the moments of the kills.
       scratch: the folder of the trials, which is removed if all are good.
+      **undisturbed: what an undisturbed run showed, for run_trial.
 
     Returns:
       Whether a trial is not good.
@@ -161,11 +176,11 @@ def run_trials(
     table = collections.defaultdict(collections.Counter)
     kills, failures = 0, []
     with contextlib.suppress(KeyboardInterrupt):  # Prints what was done.
-        for number in range(10 * least_kills):
-            if kills >= least_kills:
+        for number in range(10 * options.kills):
+            if kills >= options.kills:
                 break
             folder = scratch / f"trial-{number}"
-            found, kind, end = one(folder)
+            found, kind, end = run_trial(options, folder, rng, **undisturbed)
             kills += found
             if end not in ("same files", "named"):
                 failures.append(end)
@@ -187,15 +202,11 @@ def run_trials(
 
 def main() -> int:
     """Runs the trials; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--input_file", required=True)
+    parser = make_parser(__doc__.splitlines()[0], kills=200)
     parser.add_argument("--vocab_file", required=True)
-    parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--num_shards", type=int, default=8)
     parser.add_argument("--dupe_factor", type=int, default=10)
     parser.add_argument("--num_workers", type=int, default=1)
-    parser.add_argument("--flags", default="", help="more flags, in quotes")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="kills-"))
@@ -204,11 +215,9 @@ def main() -> int:
     work = seconds_of_work(start(options, undisturbed), undisturbed)
     expected = hashes(undisturbed)
     print(f"An undisturbed run works for {work:.1f} s.", flush=True)
-
-    def one(folder: pathlib.Path) -> tuple[int, str, str]:
-        return trial(options, folder, rng, work, expected)
-
-    return run_trials(one, options.kills, scratch)
+    return run_trials(
+        trial, options, rng, scratch, work=work, expected=expected
+    )
 
 
 if __name__ == "__main__":

@@ -19,5 +19,5 @@ class InputError(ValueError):
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Logs a warning, once also if a file is read several times."""
+    """Logs a warning; the same message is logged only once."""
     logging.warning("%s", message)

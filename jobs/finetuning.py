@@ -449,7 +449,7 @@ def open_start(
         bilstm_size=config.bilstm_size,
         max_seq_length=config.max_seq_length,
     )
-    if config.do_train or _has_finished(config.output_dir):
+    if config.do_train or _finished_step(config.output_dir) is not None:
         return start
     stored = loop.last_state(config.output_dir).get("task_settings")
     if not stored:
@@ -462,10 +462,11 @@ def open_start(
     )
 
 
-def _has_finished(output_dir: str) -> bool:
-    """Returns whether a training in a directory has written its model."""
+def _finished_step(output_dir: str) -> int | None:
+    """Returns the step of the model that a training wrote; None without one."""
     has_model = model_directory.has_model(output_dir)
-    return has_model and grid.kept(output_dir) is not None
+    kept = grid.kept(output_dir) if has_model else None
+    return None if kept is None else kept["step"]
 
 
 def open_strategy(
@@ -549,9 +550,10 @@ def load(job: Job) -> tuple[TaskModel, int]:
     # 3 a model in output_dir that was not trained there
     # 4 init_checkpoint
     # The order is important.
-    if _has_finished(config.output_dir):
+    step = _finished_step(config.output_dir)
+    if step is not None:
         task_model.assign(config.output_dir)
-        return task_model, grid.kept(config.output_dir)["step"]
+        return task_model, step
     step = restore(config, task_model.model, config.output_dir)
     if step is not None:
         logging.info(

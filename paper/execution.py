@@ -99,12 +99,12 @@ class Executor:
     def _check_other_part(self, command: Command, began: float) -> None:
         """Raises InputError if a command has failed since a time."""
         path = self._path(command, "json")
-        if file_system.exists(path) and os.path.getmtime(path) > began:
-            if not self._read(command)["succeeded"]:
-                raise errors.InputError(
-                    f"{command.name} failed in another part: start this part "
-                    "again together with that one"
-                )
+        has_ended = file_system.exists(path) and os.path.getmtime(path) > began
+        if has_ended and not self._read(command)["succeeded"]:
+            raise errors.InputError(
+                f"{command.name} failed in another part: start this part again "
+                "together with that one"
+            )
 
     def _unfinished(self, command: Command) -> list[Command]:
         """Returns the needed commands that have not succeeded yet."""
@@ -146,10 +146,8 @@ class Executor:
 
     def _read(self, command: Command) -> dict[str, Any]:
         """Returns the record of a command's attempts."""
-        path = self._path(command, "json")
-        if not file_system.exists(path):
-            return {"seconds": 0.0, "succeeded": False}
-        return file_system.read_json(path)
+        found = file_system.read_object(self._path(command, "json"))
+        return found or {"seconds": 0.0, "succeeded": False}
 
     def _path(self, command: Command, ending: str) -> str:
         return os.path.join(

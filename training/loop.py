@@ -353,7 +353,7 @@ class Loop:
         self._settings = dataclasses.replace(
             options.settings, values={**options.settings.values, **replicas}
         )
-        # Earlier by what the processes before this one have trained.
+        # Restoring moves it back by the training time of earlier processes.
         self._started = time.monotonic()
         self._is_profiling = False
         self._is_chief = strategies.is_chief(strategy)

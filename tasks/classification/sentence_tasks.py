@@ -330,7 +330,9 @@ def has_pairs(flags: Mapping[str, Any]) -> bool:
 def check_pairs(
     task_name: str, text_pair_column: str | None, weights: str
 ) -> None:
-    """Refuses an own table if only it, or only the training, has pairs.
+    """Refuses pairs of texts for a model of single texts, and the reverse.
+
+    Only tables of the user's own are checked.
 
     Args:
       task_name: a key of TASKS.
@@ -344,8 +346,9 @@ def check_pairs(
     trained = run_files.training_flags(folder)
     if TASKS[task_name].files or trained is None:
         return
-    if has_pairs(trained) != bool(text_pair_column):
-        wanted = "pairs of texts" if has_pairs(trained) else "single texts"
+    is_of_pairs = has_pairs(trained)
+    if is_of_pairs != bool(text_pair_column):
+        wanted = "pairs of texts" if is_of_pairs else "single texts"
         given = f"={text_pair_column}" if text_pair_column else " is not given"
         raise errors.InputError(
             f"--text_pair_column{given}: the model in {folder} was trained on "
