@@ -19,6 +19,7 @@ number. A command that was stopped continues where it was.
 """
 
 import dataclasses
+import os
 from typing import Literal
 
 from foundation import config_flags
@@ -74,7 +75,7 @@ config_flags.parse_early(ExtractConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import features, text_lines
-from jobs import assembly
+from jobs import assembly, run_files
 from tasks.features import feature_extraction, feature_files
 from training import feed
 from weights import pretrained
@@ -141,6 +142,9 @@ def main(config: ExtractConfig) -> None:
             "precision": precision,
         },
     )
+    folder, name = os.path.split(config.output_file)
+    what = "text" if output.pooled else "token"
+    run_files.announce(folder, {name: f"a vector for each {what}"})
 
 
 if __name__ == "__main__":

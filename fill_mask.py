@@ -14,6 +14,7 @@ a pipe ends with exit code 2, the keyboard with 0. If --text or a line of
 """
 
 import dataclasses
+import os
 import sys
 
 from absl import logging
@@ -55,7 +56,7 @@ config_flags.parse_early(FillMaskConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import text_lines
-from jobs import typed
+from jobs import run_files, typed
 from tasks.fill_mask import masked_words
 from weights import pretrained
 
@@ -73,6 +74,9 @@ def main(config: FillMaskConfig) -> int:
         masked_words.fill_file(
             filler, lines, top_k=config.top_k, output_file=config.output_file
         )
+        if config.output_file is not None:
+            folder, name = os.path.split(config.output_file)
+            run_files.announce(folder, {name: "tokens for each [MASK]"})
         return 0
     if config.text is not None:
         try:

@@ -62,12 +62,20 @@ class ClassifierConfig(run_config.FinetuningConfig):
         "input and writes to standard output; a tab separates a pair.",
         None,
     )
-    text_column: str = field("Column of the text in your own tables.", "text")
-    text_pair_column: str | None = field(
-        "Column of the second text of a pair in your own tables.", None
+    text_column: str | None = field(
+        "Column of the text in your own tables; by default as the model was "
+        'trained, else "text".',
+        None,
     )
-    label_column: str = field(
-        "Column of the label in your own tables.", "label"
+    text_pair_column: str | None = field(
+        "Column of the second text of a pair in your own tables; by default as "
+        "the model was trained.",
+        None,
+    )
+    label_column: str | None = field(
+        "Column of the label in your own tables; by default as the model was "
+        'trained, else "label".',
+        None,
     )
     id_column: str | None = field(
         "Column of the ids in your own tables, which predictions.tsv repeats; "
@@ -146,9 +154,9 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 "test": self.test_file,
             },
             columns=sentence_files.NamedColumns(
-                text=self.text_column,
+                text=self.text_column or "text",
                 text_pair=self.text_pair_column,
-                label=self.label_column,
+                label=self.label_column or "label",
                 id=self.id_column,
             ),
             language=self.language,
@@ -158,7 +166,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
 config_flags.parse_early(ClassifierConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, run_files
+from jobs import finetuning, run_directory, run_files
 from tasks.classification import (
     sentence_files,
     sentence_job,
@@ -172,6 +180,9 @@ from weights import task_files
 def main(config: ClassifierConfig) -> None:
     """Trains, evaluates and predicts, as the flags say."""
     sentence_tasks.check_flags(config.task_name, config_flags.given(config))
+    config = run_directory.as_trained(
+        config, sentence_tasks.columns(config.task_name)
+    )
     start = finetuning.open_start(config)
     task = sentence_tasks.open_task(
         config.task_name,
@@ -218,8 +229,7 @@ def main(config: ClassifierConfig) -> None:
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )
-    if config.do_train:
-        run_files.announce(config.output_dir)
+    run_files.announce(config.output_dir)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ from foundation import config_flags
 from jobs import run_config
 
 field = config_flags.field
+# Flags that a trained model remembers.
+_COLUMNS = ("word_column", "tag_column", "tokens_field", "tags_field")
 # Flags without an effect on feature-based taggers.
 _NOT_OF_FEATURES = (
     "interactive",
@@ -73,13 +75,25 @@ class NerConfig(run_config.FinetuningConfig):
         "output.",
         None,
     )
-    word_column: int = field("The column of words, counted from 0.", 0)
-    tag_column: int = field("The column of tags; -1 is the last.", -1)
-    tokens_field: str = field(
-        "The words' field in .jsonl and .parquet files.", "tokens"
+    word_column: int | None = field(
+        "The column of words, counted from 0; by default as the model was "
+        "trained, else 0.",
+        None,
     )
-    tags_field: str = field(
-        "The tags' field in .jsonl and .parquet files.", "ner_tags"
+    tag_column: int | None = field(
+        "The column of tags, -1 for the last; by default as the model was "
+        "trained, else -1.",
+        None,
+    )
+    tokens_field: str | None = field(
+        "The words' field in .jsonl and .parquet files; by default as the "
+        'model was trained, else "tokens".',
+        None,
+    )
+    tags_field: str | None = field(
+        "The tags' field in .jsonl and .parquet files; by default as the model "
+        'was trained, else "ner_tags".',
+        None,
     )
     tag_names: str | None = field(
         "Names of integer tags, from 0: separated by commas, or a file with "
@@ -207,12 +221,12 @@ class NerConfig(run_config.FinetuningConfig):
                     "dev": self.dev_file,
                     "test": self.test_file,
                 },
-                word_column=self.word_column,
-                tag_column=self.tag_column,
+                word_column=self.word_column or 0,
+                tag_column=-1 if self.tag_column is None else self.tag_column,
                 untagged=() if self.test_has_tags else ("test",),
                 text_file=self.text_file if self.do_predict else None,
-                tokens_field=self.tokens_field,
-                tags_field=self.tags_field,
+                tokens_field=self.tokens_field or "tokens",
+                tags_field=self.tags_field or "ner_tags",
                 tag_names=self.tag_names,
             ),
             tag_scheme=self.tag_scheme,
@@ -234,16 +248,18 @@ class NerConfig(run_config.FinetuningConfig):
 config_flags.parse_early(NerConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, run_files
+from jobs import finetuning, run_directory, run_files
 from tasks.ner import feature_based, ner_data, ner_job, outputs, windowing
 
 
 def main(config: NerConfig) -> None:
     """Reads the data; then trains, evaluates and predicts."""
+    config = run_directory.as_trained(config, _COLUMNS)
     options = config.options
     data, job = ner_job.open_job(config, options)
     if options.tagger is not None:
         feature_based.run(config, options, data, job)
+        run_files.announce(config.output_dir)
         return
     files = finetuning.open_files(config, job)
     writer = outputs.OutputWriter(files, data)
@@ -255,8 +271,7 @@ def main(config: NerConfig) -> None:
         writer.write_dev(task_model.evaluate(), step)
     if config.do_predict:
         ner_job.predict(data, options, task_model, writer)
-    if config.do_train:
-        run_files.announce(config.output_dir)
+    run_files.announce(config.output_dir)
     if config.interactive:
         ner_job.prompt(data, options, task_model)
 

@@ -142,7 +142,7 @@ class PretrainingConfig(run_config.RunConfig):
 config_flags.parse_early(PretrainingConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import assembly, run_files
+from jobs import assembly, run_directory, run_files
 from tasks.pretraining import objectives, pretraining_data, pretraining_job
 from weights import model_directory, pretrained
 
@@ -175,7 +175,7 @@ def main(config: PretrainingConfig) -> None:
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
     )
-    run_files.begin(config, is_chief=assembly.is_chief(strategy))
+    run_directory.begin(config, is_chief=assembly.is_chief(strategy))
     task = objectives.PretrainingTask(config.objective)
     job = pretraining_job.PretrainingJob(
         config=config,
@@ -195,8 +195,7 @@ def main(config: PretrainingConfig) -> None:
         )
     if config.do_eval:
         job.evaluate()
-    if config.do_train:
-        run_files.announce(config.output_dir)
+    run_files.announce(config.output_dir)
 
 
 if __name__ == "__main__":

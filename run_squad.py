@@ -212,8 +212,7 @@ def main(config: SquadConfig) -> None:
         threshold = evaluation.threshold
     elif data.trains_threshold:
         writer.write_threshold(task_model.evaluate())
-    if config.do_train:
-        run_files.announce(config.output_dir)
+    run_files.announce(config.output_dir)
     if config.prompts:
         if threshold is None:
             threshold = data.default_threshold(config.output_dir)

@@ -216,7 +216,7 @@ def read_blocks(
       InputError: a file is damaged, or a table has no such column.
     """
     for path in paths:
-        if text_column and path.endswith(_PARQUET):
+        if text_column and file_system.ending(path) == _PARQUET:
             yield from _parquet_blocks(path, block_bytes, text_column)
             continue
         with (
@@ -238,7 +238,7 @@ def find_text(
       InputError: a file is missing, or cannot have this format.
     """
     paths = expand(patterns)
-    tables = [path for path in paths if path.endswith(_PARQUET)]
+    tables = [x for x in paths if file_system.ending(x) == _PARQUET]
     if input_format == "jsonl":
         if tables:
             raise errors.InputError(
@@ -249,7 +249,7 @@ def find_text(
     texts = [
         path
         for path in paths
-        if not path.endswith(_PARQUET)
+        if file_system.ending(path) != _PARQUET
         # A pipe can be read only once.
         and (file_system.is_remote(path) or os.path.isfile(path))
     ]

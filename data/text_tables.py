@@ -60,12 +60,12 @@ def expand(name: str, endings: Sequence[str]) -> list[str]:
         return [file_system.find(name)]
     if file_system.is_folder(name):
         kind = f" .{' or .'.join(endings)}"
-        suffixes = tuple(f".{ending}" for ending in endings)
+        wanted = [f".{ending}" for ending in endings]
         # No glob: the folder's name may have brackets.
         found = [
             os.path.join(name, file)
             for file in sorted(tf.io.gfile.listdir(name))
-            if _uncompressed(file).lower().endswith(suffixes)
+            if file_system.ending(file_system.uncompressed(file)) in wanted
             and not file.startswith(".")
         ]
     else:
@@ -73,18 +73,13 @@ def expand(name: str, endings: Sequence[str]) -> list[str]:
     paths = [path for path in found if not file_system.is_folder(path)]
     if not paths:
         raise errors.InputError(f"{name}: no{kind} file there")
-    for path, next_path in itertools.pairwise(sorted(paths, key=_uncompressed)):
-        if _uncompressed(path) == _uncompressed(next_path):
+    stem = file_system.uncompressed
+    for path, next_path in itertools.pairwise(sorted(paths, key=stem)):
+        if stem(path) == stem(next_path):
             raise errors.InputError(
                 f"{path}: the same as {next_path}, compressed? Keep one of them"
             )
     return paths
-
-
-def _uncompressed(name: str) -> str:
-    """Returns a file's name without the ending of a compressed one."""
-    stem, ending = os.path.splitext(name)
-    return stem if ending.lower() in file_system.COMPRESSED else name
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:

@@ -27,7 +27,7 @@ from data.features import Features
 from data.tokenization import wordpiece
 from export import sentences, task_graphs
 from foundation import errors
-from jobs import assembly, finetuning, run_config, run_files
+from jobs import assembly, finetuning, run_config, run_directory
 from modeling import encoder, models
 from tasks.classification import objective
 from tasks.features import feature_extraction
@@ -168,7 +168,7 @@ class _Opened:
         self.path, self.task, self.options = path, task, options
         self.source, self.directory = source, source.directory
         # The flags of the training, if they are known.
-        self.trained = run_files.flags(source.folder)
+        self.trained = run_directory.flags(source.folder)
         self.max_seq_length = task_graphs.max_seq_length(
             task,
             options.max_seq_length,

@@ -22,7 +22,7 @@ from export import (
     tagging,
 )
 from foundation import errors
-from jobs import run_files
+from jobs import run_directory
 from modeling import crf, encoder, models
 from tasks.classification import sentence_tasks
 from tasks.features import feature_extraction
@@ -122,7 +122,7 @@ def open_graph(model_dir: str, options: Options) -> Opened:
       InputError: there is no model, or it is of another task.
     """
     source = checkpoint_sources.read(model_dir)
-    trained = run_files.flags(source.folder)
+    trained = run_directory.flags(source.folder)
     task = options.task or task_of(model_dir, source)
     if source.config is None:
         raise errors.InputError(

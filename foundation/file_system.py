@@ -40,6 +40,8 @@ _DIGITS = 12
 _STALE_SECONDS = 24 * 3600
 _BLOCK_BYTES = 1 << 22
 
+# Files that this process has written; see `take_written`.
+_WRITTEN: list[str] = []
 # Remote path -> length and modification time of the file when it was copied.
 _COPIED: dict[str, tuple[int, int]] = {}
 
@@ -75,6 +77,16 @@ def is_folder(path: str) -> bool:
 def folder_of(weights: str) -> str:
     """Returns the folder of weights that are given as a file or a folder."""
     return weights if is_folder(weights) else os.path.dirname(weights)
+
+
+def ending(path: str) -> str:
+    """Returns the ending of a file's name in lower case, such as ".csv"."""
+    return os.path.splitext(path)[1].lower()
+
+
+def uncompressed(path: str) -> str:
+    """Returns a file's name without the ending of a compressed one."""
+    return os.path.splitext(path)[0] if ending(path) in COMPRESSED else path
 
 
 def real(path: str) -> str:
@@ -131,7 +143,7 @@ def find(path: str) -> str:
     Raises:
       InputError: there is neither, or the path is a folder.
     """
-    for name in (path, *(path + ending for ending in COMPRESSED)):
+    for name in (path, *(path + x for x in COMPRESSED)):
         if exists(name):
             if is_folder(name):
                 raise errors.InputError(f"{name}: is a directory, not a file")
@@ -190,13 +202,12 @@ def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
     Raises:
       InputError: the reader met a truncated or damaged file.
     """
-    ending = os.path.splitext(path)[1].lower()
     try:
-        if ending == ".gz":
+        if ending(path) == ".gz":
             yield gzip.GzipFile(fileobj=raw)
-        elif ending == ".bz2":
+        elif ending(path) == ".bz2":
             yield bz2.BZ2File(raw)
-        elif ending == ".zst":
+        elif ending(path) == ".zst":
             import pyarrow as pa  # Python has no zstd before 3.14.
 
             yield pa.CompressedInputStream(raw, "zstd")
@@ -319,6 +330,7 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
         else:
             yield temporary
             replace(temporary, path)
+        _WRITTEN.append(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             discard(temporary)
@@ -328,6 +340,13 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
         if isinstance(error, OSError) and error.filename == temporary:
             raise OSError(error.errno, error.strerror, path) from None
         raise
+
+
+def take_written(folder: str) -> set[str]:
+    """Returns the names of files that were written to a folder since last."""
+    found = [path for path in _WRITTEN if os.path.dirname(path) == folder]
+    _WRITTEN[:] = [path for path in _WRITTEN if path not in found]
+    return {*map(os.path.basename, found)}
 
 
 def _temporary(path: str) -> str:

@@ -6,12 +6,19 @@ with progress.bar(total=9, desc="reading", unit=" files") as bar:
 A line of the log is "reading: 33 %, 00:20 elapsed, 00:40 left".
 """
 
+import contextlib
+import logging as std_logging
 import sys
+import threading
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import tqdm
 from absl import logging
 
+_SECONDS_BEFORE_NOTICE = 4.0
+_BARS: weakref.WeakSet[tqdm.tqdm] = weakref.WeakSet()  # At the terminal.
 _SECONDS_BETWEEN_LINES = 20
 _LINE = (
     "{desc}: {percentage:.0f} %, {elapsed} elapsed, {remaining} left{postfix}"
@@ -29,7 +36,10 @@ def bar(*, is_brief: bool = False, **options: Any) -> tqdm.tqdm:
     if is_brief:
         options |= {"delay": 2, "leave": False}
     if sys.stderr.isatty():
-        return tqdm.tqdm(**options)
+        shown = tqdm.tqdm(**options)
+        _BARS.add(shown)
+        logging.get_absl_handler().addFilter(_clear_bars)
+        return shown
     options |= {
         "bar_format": _LINE,
         "file": _Log(),
@@ -37,6 +47,26 @@ def bar(*, is_brief: bool = False, **options: Any) -> tqdm.tqdm:
         "delay": _SECONDS_BETWEEN_LINES,
     }
     return tqdm.tqdm(**options)
+
+
+def _clear_bars(record: std_logging.LogRecord) -> bool:
+    """Removes bars before a line of the log; their next update draws them."""
+    del record
+    for shown in _BARS:
+        shown.clear(nolock=True)
+    return True
+
+
+@contextlib.contextmanager
+def notice(text: str) -> Iterator[None]:
+    """Logs a line if the body takes longer than a few seconds."""
+    timer = threading.Timer(_SECONDS_BEFORE_NOTICE, logging.info, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def duration(seconds: float) -> str:

@@ -31,7 +31,15 @@ from data import features as features_lib
 from data import length_groups
 from data.features import Features
 from foundation import config_flags, errors, file_system
-from jobs import assembly, grid, model_card, run_config, run_files, streaming
+from jobs import (
+    assembly,
+    grid,
+    model_card,
+    run_config,
+    run_directory,
+    run_files,
+    streaming,
+)
 from training import checkpoints, feed, inference, loop, metric_writer
 from training import strategy as strategies
 from weights import model_directory, pretrained, task_files
@@ -499,7 +507,7 @@ def open_strategy(
             predict_batch_size=config.predict_batch_size,
             **batch_sizes,
         )
-    run_files.begin(config, is_chief=assembly.is_chief(strategy))
+    run_directory.begin(config, is_chief=assembly.is_chief(strategy))
     return strategy
 
 
@@ -522,7 +530,7 @@ def open_files(
     results, trained_with = grid.Results(config.output_dir), None
     if not config.do_train:
         results.read()
-        trained_with = run_files.training_flags(config.output_dir)
+        trained_with = run_directory.training_flags(config.output_dir)
     return run_files.RunFiles(
         output_dir=config.output_dir,
         tokenizer=job.start.tokenizer,

@@ -1,148 +1,64 @@
-"""The files that every fine-tuning run writes besides its task's.
-
-The model directory with its card, report.html, eval_results.txt, and the flags
-in run_config.json.
-"""
+"""The files of a run: metrics of each set, model card, report; their list."""
 
 import dataclasses
-import fcntl
 import hashlib
 import os
 import re
-import socket
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from fnmatch import fnmatch
+from typing import Any
 
 import keras
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import config_flags, errors, file_system
+from foundation import file_system
 from jobs import grid, model_card, report
+from training import metric_writer
 from weights import model_directory
 
-RUN_CONFIG = "run_config.json"
 TEXT = "eval_results.txt"
 JSON = "eval_results.json"
-MEANINGS = {
-    "eval_score": "selects the best run of a grid and the best checkpoint",
-    "loss": "the same as eval_loss; google-research/bert writes both",
+# What users open first, by patterns of names.
+_CONTENTS: Mapping[str, str] = {
+    "report.html": "metrics, learning curves and examples, for a browser",
+    TEXT: "metrics",
+    "grid_results.txt": "metrics of all runs",
+    "feature_results.txt": "metrics of all choices of features",
+    "scores_*.txt": "metrics of each set",
+    "predictions*": "the predictions",
+    "nbest_predictions.json": "the best answers to each question",
+    "entities.jsonl": "the entities of each line",
+    "swag_submission.csv": "the predictions as the leaderboard wants them",
+    "model.safetensors": "the model; its other files are beside it",
 }
-LOCK = ".training.lock"
-_LOCKS: dict[str, TextIO] = {}  # The files that this process has locked.
 # Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
 # "digest": "..."}, ...}
 SETS = "predicted_sets.json"
+_MEANINGS = {
+    "eval_score": "selects the best run of a grid and the best checkpoint",
+    "loss": "the same as eval_loss; google-research/bert writes both",
+}
 
 
-def flags(output_dir: str) -> dict[str, Any]:
-    """Returns the flags in a directory's run_config.json, {} without one.
-
-    Raises:
-      InputError: the file is not JSON.
-    """
-    path = os.path.join(output_dir, RUN_CONFIG)
-    found = file_system.read_json(path) if file_system.exists(path) else {}
-    return found if isinstance(found, dict) else {}
-
-
-def training_flags(output_dir: str) -> dict[str, Any] | None:
-    """Returns the flags of the training in a directory, None without one."""
-    found = flags(output_dir)
-    return found if found.get("do_train") else None
-
-
-def warn_of_other_flags(
-    values: Mapping[str, Any], output_dir: str, init_checkpoint: str | None
-) -> None:
-    """Warns if a model was trained with other values of flags.
+def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:
+    """Logs, as the last lines of a command, the files to open.
 
     Args:
-      values: of this command, which does not train.
-      output_dir: its model comes first.
-      init_checkpoint: a model directory, or a file or checkpoint in one.
+      output_dir: of files that this process has written.
+      contents: pattern of names -> what the files hold.
     """
-    folders = [output_dir]
-    if init_checkpoint is not None:
-        folders.append(file_system.folder_of(init_checkpoint))
-    trained = next(filter(None, map(training_flags, folders)), {})
-    for name, value in values.items():
-        before = trained.get(name, value)
-        if before != value:
-            logging.warning(
-                "the model was trained with --%s=%s, but %s is used now",
-                name,
-                before,
-                value,
-            )
-
-
-def begin(config: Any, *, is_chief: bool) -> None:
-    """Reserves --output_dir for a training; writes the flags of other commands.
-
-    A training writes its flags when all checks have passed. A command that only
-    predicts must not replace those of a training. A dry run writes nothing.
-
-    Args:
-      config: a RunConfig with do_train.
-      is_chief: whether this process writes the files of the run.
-
-    Raises:
-      InputError: another process is training there.
-    """
-    if config.dry_run or not is_chief:
-        return
-    if config.do_train:
-        lock(config.output_dir)
-    elif training_flags(config.output_dir) is None:
-        config_flags.write_run_config(config, config.output_dir)
-
-
-def lock(output_dir: str) -> None:
-    """Reserves a directory for the training of this process, until it ends.
-
-    The system releases the lock when the process ends, however it ends. A
-    bucket, and a disk without locks, are not reserved.
-
-    Raises:
-      InputError: another process is training there.
-    """
-    path = os.path.join(output_dir, LOCK)
-    if file_system.is_remote(path) or os.path.realpath(path) in _LOCKS:
-        return
-    file_system.make_folder(output_dir)
-    # Not flock: a worker process would keep the lock of its killed parent.
-    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        file.seek(0)
-        owner = file.read().strip() or "another process"
-        file.close()
-        raise errors.InputError(
-            f"--output_dir={output_dir}: {owner} is training there; wait for "
-            "its end, stop it, or choose another --output_dir"
-        ) from None
-    except OSError as error:
-        logging.info("%s: not reserved for this run: %s", output_dir, error)
-    _LOCKS[os.path.realpath(path)] = file
-    program = os.path.basename(sys.argv[0])
-    begun = time.strftime("%Y-%m-%d %H:%M:%S")
-    file.truncate(0)
-    file.write(
-        f"{program} (process {os.getpid()} on {socket.gethostname()}, since "
-        f"{begun})\n"
-    )
-    file.flush()
-
-
-def announce(output_dir: str) -> None:
-    """Logs, as the last line of a training, where its results are."""
-    path = os.path.join(output_dir, "report.html")
-    report_too = f"; report: {path}" if file_system.exists(path) else ""
-    logging.info("model: %s%s", output_dir, report_too)
+    written = file_system.take_written(output_dir.rstrip("/"))
+    found = {}
+    for pattern, text in contents.items():
+        names = [x for x in written if x == pattern or fnmatch(x, pattern)]
+        if names:
+            found[", ".join(sorted(names))] = text
+    if found:
+        width = max(map(len, found))
+        lines = [f"  {names:{width}}  {x}" for names, x in found.items()]
+        folder = output_dir or "."
+        logging.info("wrote into %s:\n%s", folder, "\n".join(lines))
 
 
 def eval_results(values: Mapping[str, float], step: int) -> dict[str, float]:
@@ -155,24 +71,13 @@ def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     """Writes metrics as sorted `name = value` lines, and as JSON."""
     file_system.make_folder(output_dir)
     lines = [f"{name} = {values[name]}" for name in sorted(values)]
-    for name in sorted(values):
-        meaning = ""
-        if name in MEANINGS and (name != "loss" or "eval_loss" in values):
-            meaning = f"  ({MEANINGS[name]})"
-        logging.info("  %s = %s%s", name, values[name], meaning)
+    shown = {name.removeprefix("eval_"): x for name, x in values.items()}
+    logging.info("results: %s", metric_writer.in_words(shown))
     file_system.write_text(
         os.path.join(output_dir, TEXT), "\n".join(lines) + "\n"
     )
     path = os.path.join(output_dir, JSON)
     file_system.write_json(path, dict(sorted(values.items())))
-
-
-def weights_digest(model: Any) -> str:
-    """Returns the SHA-256 of a model's weights."""
-    sha = hashlib.sha256()
-    for variable in model.weights:
-        sha.update(keras.ops.convert_to_numpy(variable).tobytes())
-    return sha.hexdigest()
 
 
 def set_name(paths: Sequence[str]) -> str:
@@ -213,6 +118,14 @@ def keep_other_sets(
         sets[file] = {"set": name, "digest": digest}
     file_system.make_folder(output_dir)
     file_system.write_json(path, sets)
+
+
+def weights_digest(model: Any) -> str:
+    """Returns the SHA-256 of a model's weights."""
+    sha = hashlib.sha256()
+    for variable in model.weights:
+        sha.update(keras.ops.convert_to_numpy(variable).tobytes())
+    return sha.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -328,7 +241,7 @@ class RunFiles:
             return
         path = os.path.join(self.results.metrics_dir, "metrics.jsonl")
         rows = [
-            [name, values[name], MEANINGS.get(name, "")]
+            [name, values[name], _MEANINGS.get(name, "")]
             for name in sorted(values)
         ]
         header = ["metric", "value", "meaning"]

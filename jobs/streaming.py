@@ -376,9 +376,8 @@ class _Progress:
         self._start = self._shown = time.monotonic()
         self._bar: Any = None
         if sys.stderr.isatty():
-            import tqdm
-
-            self._bar = tqdm.tqdm(total=total, unit=f" {unit}", unit_scale=True)
+            options = {"total": total, "unit": f" {unit}", "unit_scale": True}
+            self._bar = progress.bar(**options)
 
     def add(self, count: int, *, is_new: bool) -> None:
         """Counts the rows of a block."""

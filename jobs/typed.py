@@ -3,6 +3,8 @@ r"""Reads lines from a terminal or a pipe.
     read = typed.reader(sys.stdin, sys.stdout)
     read("question> ")  -> b"Who?\n", at the end b""
 
+A prompt is shown only if somebody types, not for a pipe.
+
 At a terminal, lines can be edited, and can be longer than the terminal's own
 limit of 4,095 bytes.
 """
@@ -16,16 +18,17 @@ _PIPE_BYTES = 1 << 16  # The most that a pipe has.
 
 def reader(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
     """Returns a function from a prompt to the line read, b"" at the end."""
+    is_typed = lines.isatty()
+    if is_typed and output.isatty():  # As input() requires.
+        importlib.import_module("readline")  # Then input() uses it.
+        return _edit
 
     def read(prompt: str) -> bytes:
-        output.write(prompt)
+        output.write(prompt if is_typed else "")
         output.flush()
         return lines.buffer.readline()
 
-    if not (lines.isatty() and output.isatty()):  # As input() requires.
-        return read
-    importlib.import_module("readline")  # Then input() uses it.
-    return _edit
+    return read
 
 
 def lines(stream: TextIO, output: TextIO) -> Iterator[bytes]:

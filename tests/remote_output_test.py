@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny_runs
 
 import run_pretraining
-from jobs import run_files
+from jobs import run_directory
 from weights import model_directory
 
 BUCKET = "ram://bucket"
@@ -61,7 +61,9 @@ def files(folder):
         for name in names
     }
     return {
-        name for name in names - {run_files.LOCK} if "events.out" not in name
+        name
+        for name in names - {run_directory.LOCK}
+        if "events.out" not in name
     }
 
 

@@ -71,7 +71,7 @@ def test_a_flag_of_other_tasks_is_refused(capsys, task, flag, value, takers):
         ("JSONL", {"id_column": "id", "label_column": "c"}),
         ("xnli", {"language": "de"}),
         # As every task has them who says nothing.
-        ("mrpc", {"text_column": "text", "language": "zh"}),
+        ("mrpc", {"language": "zh"}),
     ],
 )
 def test_flags_are_taken_where_they_are_of_use(task, flags):

@@ -62,6 +62,24 @@ def predict(root, name, test_file, *switches, **flags):
     )
 
 
+def test_a_trained_model_remembers_its_columns(root, at_once, caplog):
+    with caplog.at_level("INFO"):
+        path = predict(
+            root,
+            "remembered",
+            root / "rows.csv",
+            text_column=None,
+            label_column=None,
+        )
+    line = (
+        "as the model was trained: --text_column=review --label_column=verdict"
+    )
+    assert line in caplog.messages
+    assert outputs(path) == outputs(at_once)
+    flags = json.loads((path / "run_config.json").read_text())
+    assert flags["label_column"] == "verdict"
+
+
 def outputs(folder):
     names = ("predictions.tsv", "test_results.tsv", "scores_test.txt")
     return {name: (folder / name).read_bytes() for name in names}

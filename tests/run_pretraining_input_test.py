@@ -221,7 +221,7 @@ def test_the_other_arms_train_on_the_same_shards(
     """One of them starts from a model directory."""
     start = start and root / start
     _run(root, output_dir=tmp_path, objective=objective, init_checkpoint=start)
-    assert ("warm start" in caplog.text) == (start is not None)
+    assert (f"weights of {start}" in caplog.text) == (start is not None)
     text = (tmp_path / "eval_results.txt").read_text()
     assert "masked_lm_loss" in text
     assert "next_sentence" not in text

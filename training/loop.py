@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import config_flags, errors
+from foundation import config_flags, errors, progress
 from training import (
     checkpoints,
     cost,
@@ -37,7 +37,7 @@ from training import strategy as strategies
 
 # Signals are checked between calls of the compiled steps; a call takes about:
 _SECONDS_PER_CALL = 2.0
-
+_COMPILING = "compiling the training step, which can take a minute ..."
 
 # The mean loss of some lines of metrics is reported if above this multiple
 # of its lowest value plus this.
@@ -536,7 +536,8 @@ class Loop:
             number = min(steps_per_call, self._steps_to_next_action())
             self._profile()
             started = time.monotonic()
-            results = self._call(train_step, batches, number)
+            with progress.notice(_COMPILING) if is_first else nullcontext():
+                results = self._call(train_step, batches, number)
             seconds = time.monotonic() - started
             self._add(results)
             # The first call compiles, and fills the shuffle buffers.

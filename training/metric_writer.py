@@ -11,6 +11,7 @@ TIMINGS.
 
 import dataclasses
 import json
+import math
 import os
 import sys
 import time
@@ -18,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-import tqdm
 from absl import logging
 
 from foundation import file_system, progress
@@ -32,6 +32,7 @@ TIMINGS = (
 _FILE = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 _MIN_SECONDS = 2.0  # Of the time left, to be shown.
+_SECONDS_BETWEEN_LINES = 5.0  # On the console.
 _MAX_SHOWN = 6  # Held-out metrics on the console.
 # The metrics of training that the console shows, and their names there.
 _SHOWN = {
@@ -39,6 +40,20 @@ _SHOWN = {
     "train/learning_rate": "rate",
     "train/examples_per_second": "examples/s",
     "train/skipped_steps": "skipped steps",
+}
+# Parts of metrics' names, and what the console shows instead.
+_WORDS = {
+    "f1_macro": "macro F1",
+    "f1_micro": "micro F1",
+    "f1": "F1",
+    "masked_lm": "masked-LM",
+    "next_sentence": "next-sentence",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "HasAns": "answerable",
+    "NoAns": "unanswerable",
+    "_": " ",
 }
 
 
@@ -68,6 +83,7 @@ class MetricWriter:
         self._is_chief = is_chief
         self._bar = None
         self._events = None
+        self._shown_at = -math.inf  # Time of the last line on the console.
         if not is_chief:
             return
         tf.io.gfile.makedirs(output_dir)
@@ -80,7 +96,7 @@ class MetricWriter:
         self._first_line: tuple[int, float] | None = None  # Its step and time.
         self._events = tf.summary.create_file_writer(output_dir)
         if num_steps and sys.stderr.isatty():
-            self._bar = tqdm.tqdm(
+            self._bar = progress.bar(
                 total=num_steps, initial=first_step, unit="step"
             )
 
@@ -89,10 +105,14 @@ class MetricWriter:
         if not self._is_chief:
             return
         numbers = {name: float(value) for name, value in values.items()}
-        if self._bar:
-            self._bar.write(self._line(step, numbers), file=sys.stderr)
-        else:
-            logging.info("%s", self._line(step, numbers))
+        line, now = self._line(step, numbers), time.monotonic()
+        is_training = "train/learning_rate" in numbers
+        is_recent = now - self._shown_at < _SECONDS_BETWEEN_LINES
+        if not (is_training and is_recent) or step == self._num_steps:
+            self._shown_at = now
+            logging.info("%s", line)
+            if self._bar:
+                self._bar.refresh()
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps({"step": step, **numbers}) + "\n")
         with self._events.as_default():
@@ -108,14 +128,14 @@ class MetricWriter:
             if name.startswith("eval/")
         }
         if held_out:
-            first = sorted(held_out, key=lambda x: x not in ("loss", "score"))
-            shown = [f"{x} {_short(held_out[x])}" for x in first[:_MAX_SHOWN]]
-            return f"step {step:,}, held out: {', '.join(shown)}"
+            return f"step {step:,}, held out: {in_words(held_out)}"
         total = int(numbers.get("train/planned_steps", self._num_steps or 0))
         parts = [f"step {step:,}" + (f" of {total:,}" if total else "")]
         for name, label in _SHOWN.items():
             if name in numbers:
                 parts.append(f"{label} {_short(numbers[name])}")
+                if label == "rate" and not numbers[name]:
+                    parts[-1] += " (rises from the next step on)"
         seconds = numbers.get("train/seconds_per_step")
         if self._first_line is None:
             self._first_line = (step, time.monotonic())
@@ -175,6 +195,27 @@ def write_hyperparameters(
         api.hparams(dict(values))
         for name, value in metrics.items():
             tf.summary.scalar(f"result/{name}", value, step=0)
+
+
+def in_words(values: Mapping[str, float]) -> str:
+    """Returns the most important metrics for the console, in plain words.
+
+        {"f1_macro": 0.5, "loss": 1.25} -> "loss 1.25, macro F1 0.5"
+
+    The score by which runs are compared is left out if it is another metric.
+    """
+    shown = {name: values[name] for name in values if name != "global_step"}
+    score = shown.get("score")
+    if score in [value for name, value in shown.items() if name != "score"]:
+        del shown["score"]
+    first = sorted(shown, key=lambda name: name not in ("loss", "score"))
+    parts = []
+    for name in first[:_MAX_SHOWN]:
+        text = name
+        for part, word in _WORDS.items():
+            text = text.replace(part, word)
+        parts.append(f"{text} {_short(shown[name])}")
+    return ", ".join(parts)
 
 
 def _short(value: float) -> str:

@@ -9,6 +9,7 @@ without that flag, from the trained model in --output_dir.
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -318,9 +319,9 @@ def assign(
             source.directory,
             tokenizer.settings["do_lower_case"],
         )
-        check_same_tokens(
-            tokenizer, source.directory, tokenizer.vocabulary.path
-        )
+        path = tokenizer.vocabulary.path
+        if os.path.dirname(path) != source.directory:
+            check_same_tokens(tokenizer, source.directory, path)
     try:
         checkpoint_sources.check_config(
             source, model.config, "--bert_config_file"
@@ -335,7 +336,7 @@ def assign(
         )
     except errors.InputError as error:
         raise errors.InputError(f"--init_checkpoint: {error}") from error
-    logging.info("warm start from %s: %s", source.path, report.summary())
+    logging.info("weights of %s: %s", source.path, report.summary())
     for variable in model.weights:
         if variable.path in kept:
             variable.assign(kept[variable.path])

@@ -14,6 +14,8 @@ For released TF1 models only the directory's name shows the case:
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from absl import logging
 
@@ -61,9 +63,11 @@ def load(
     Raises:
       InputError: there is no vocabulary, or a file is unusable.
     """
-    words = read_vocabulary(directory)
-    _warn_of_added_tokens(directory, words)
-    return _make(words, read_settings(directory), do_lower_case, directory)
+    fast = _read_fast(directory)
+    words = read_vocabulary(directory, fast)
+    _warn_of_added_tokens(directory, fast)
+    settings = read_settings(directory, fast)
+    return _make(words, settings, do_lower_case, directory)
 
 
 def with_vocabulary(
@@ -120,13 +124,25 @@ def has_vocabulary(directory: str) -> bool:
     )
 
 
-def read_settings(directory: str) -> dict[str, bool]:
+def _read_fast(directory: str) -> dict[str, Any]:
+    return file_system.read_object(os.path.join(directory, FAST))
+
+
+def read_settings(
+    directory: str, fast: Mapping[str, Any] | None = None
+) -> dict[str, bool]:
     """Returns the settings in the files; tokenizer_config.json comes first.
+
+    Args:
+      directory: of the model.
+      fast: the contents of tokenizer.json, if it has been read.
 
     Raises:
       InputError: a file is no JSON object, or a setting is not supported.
     """
-    normalizer = _read_normalizer(os.path.join(directory, FAST))
+    if fast is None:
+        fast = _read_fast(directory)
+    normalizer = _normalizer(fast, os.path.join(directory, FAST))
     given = file_system.read_object(os.path.join(directory, SETTINGS))
     for name, ours in _ALGORITHMS.items():
         if given.get(name, ours) not in (ours, None):
@@ -149,21 +165,20 @@ def read_settings(directory: str) -> dict[str, bool]:
     return settings
 
 
-def _read_normalizer(path: str) -> dict[str, bool]:
+def _normalizer(fast: Mapping[str, Any], path: str) -> dict[str, bool]:
     """Returns the settings of the normalizer of tokenizer.json.
 
     Raises:
       InputError: the file prepares text in another way than BERT.
     """
-    values = file_system.read_object(path)
     for name, ours in _COMPONENTS.items():
-        part = values.get(name, {"type": ours})
+        part = fast.get(name, {"type": ours})
         found = part.get("type") if isinstance(part, dict) else part
         if found != ours:
             raise errors.InputError(
                 f"{path}: its {name} is {found}; only {ours} is supported"
             )
-    normalizer = values.get("normalizer", {})
+    normalizer = fast.get("normalizer", {})
     if not normalizer.get("clean_text", True):
         raise errors.InputError(f"{path}: clean_text is false")
     return normalizer
@@ -217,15 +232,23 @@ def save(
     file_system.write_json(os.path.join(directory, SETTINGS), settings)
 
 
-def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
+def read_vocabulary(
+    directory: str, fast: Mapping[str, Any] | None = None
+) -> vocabulary.Vocabulary:
     """Reads vocab.txt, or the vocabulary in tokenizer.json.
+
+    Args:
+      directory: of the model.
+      fast: the contents of tokenizer.json, if it has been read.
 
     Raises:
       InputError: there is neither, or the two disagree.
     """
+    if fast is None:
+        fast = _read_fast(directory)
     path = os.path.join(directory, VOCABULARY)
-    fast = os.path.join(directory, FAST)
-    ids = _read_ids(fast) if file_system.is_file(fast) else {}
+    fast_path = os.path.join(directory, FAST)
+    ids = _ids(fast, fast_path) if fast else {}
     if file_system.is_file(path):
         words = vocabulary.Vocabulary.from_file(path)
         for token, i in ids.items():
@@ -240,14 +263,14 @@ def read_vocabulary(directory: str) -> vocabulary.Vocabulary:
             f"{directory}: no {VOCABULARY} there, so text cannot be read"
         )
     if sorted(ids.values()) != list(range(len(ids))):
-        raise errors.InputError(f"{fast}: its ids are not 0, 1, 2, ...")
-    return vocabulary.Vocabulary.from_tokens(sorted(ids, key=ids.get), fast)
+        raise errors.InputError(f"{fast_path}: its ids are not 0, 1, 2, ...")
+    tokens = sorted(ids, key=ids.get)
+    return vocabulary.Vocabulary.from_tokens(tokens, fast_path)
 
 
-def _read_ids(path: str) -> dict[str, int]:
+def _ids(fast: Mapping[str, Any], path: str) -> dict[str, int]:
     """Returns the ids of all tokens in tokenizer.json."""
-    values = file_system.read_object(path)
-    model = values.get("model")
+    model = fast.get("model")
     model = model if isinstance(model, dict) else {}
     if (
         model.get("type", "WordPiece") != "WordPiece"
@@ -255,15 +278,14 @@ def _read_ids(path: str) -> dict[str, int]:
         or not isinstance(model.get("vocab"), dict)
     ):
         raise errors.InputError(f"{path}: not BERT's WordPiece tokens")
-    added = values.get("added_tokens") or ()
+    added = fast.get("added_tokens") or ()
     return {token.get("content"): token.get("id") for token in added} | model[
         "vocab"
     ]
 
 
-def _warn_of_added_tokens(directory: str, words: vocabulary.Vocabulary) -> None:
+def _warn_of_added_tokens(directory: str, fast: Mapping[str, Any]) -> None:
     """Warns of added tokens: the tokenizer never makes them from text."""
-    fast = file_system.read_object(os.path.join(directory, FAST))
     added = [token.get("content") for token in fast.get("added_tokens") or ()]
     added += file_system.read_object(os.path.join(directory, ADDED))
     added = sorted({*added} - {*vocabulary.SPECIAL_TOKENS})

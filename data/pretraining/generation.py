@@ -659,7 +659,13 @@ def _show_first_records(recipe: Recipe, task: Slice) -> None:
     """Logs the first records of a slice, before all others are written."""
     columns = next(_batches(recipe, task))
     tokens = recipe.vocabulary.tokens
-    for row in range(min(_EXAMPLES_SHOWN, len(columns["input_ids"]))):
+    count = min(_EXAMPLES_SHOWN, len(columns["input_ids"]))
+    logging.info(
+        "The first %d records (0*30: 0, thirty times). The model predicts "
+        "masked_lm_ids at masked_lm_positions, where most tokens are [MASK].",
+        count,
+    )
+    for row in range(count):
         is_real = columns["input_mask"][row] > 0
         ids = columns["input_ids"][row][is_real].tolist()
         lines = [

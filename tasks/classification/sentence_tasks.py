@@ -32,7 +32,7 @@ from data.examples import Example, Examples
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
-from jobs import run_files
+from jobs import run_directory
 from tasks.classification import objective, sentence_files
 from tasks.classification.sentence_files import (
     DEV,
@@ -319,6 +319,17 @@ def check_flags(task_name: str, given: Collection[str]) -> None:
         raise errors.InputError("--wnli_majority needs --glue_submission")
 
 
+def columns(task_name: str) -> Sequence[str]:
+    """Returns the flags of columns that a trained model remembers.
+
+    A released task has none. Ids are not remembered: they mean nothing to a
+    model, and other tables may lack them.
+    """
+    spec = TASKS.get(name_of(task_name), TaskSpec())
+    names = ("text_column", "text_pair_column", "label_column")
+    return [name for name in names if name in spec.flags]
+
+
 def has_pairs(flags: Mapping[str, Any]) -> bool:
     """Returns whether the flags of a run are for pairs of texts."""
     if flags.get("text_pair_column"):
@@ -343,7 +354,7 @@ def check_pairs(
       InputError: names the flag.
     """
     folder = file_system.folder_of(weights)
-    trained = run_files.training_flags(folder)
+    trained = run_directory.training_flags(folder)
     if TASKS[task_name].files or trained is None:
         return
     is_of_pairs = has_pairs(trained)

@@ -10,13 +10,7 @@ import scipy.special
 
 from data.features import Features
 from foundation import errors, file_system
-from jobs import (
-    finetuning,
-    run_config,
-    run_files,
-    streaming,
-    typed,
-)
+from jobs import finetuning, run_config, run_directory, streaming, typed
 from modeling import crf, models
 from tasks.ner import (
     conll,
@@ -42,7 +36,7 @@ def open_job(
     has_crf = _has_crf(config, options, start)
     if not config.do_train:
         context = "maximal" if options.windows.document_context else "none"
-        run_files.warn_of_other_flags(
+        run_directory.warn_of_other_flags(
             dataclasses.asdict(options.windows) | {"document_context": context},
             config.output_dir,
             start.init_checkpoint,

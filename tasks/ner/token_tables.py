@@ -26,10 +26,7 @@ _BREAKS = frozenset("\t\n\r")
 
 def form_of(path: str) -> str | None:
     """Returns the form of a file by its name; None for CoNLL's columns."""
-    path = path.lower()
-    for ending in file_system.COMPRESSED:
-        path = path.removesuffix(ending)
-    return next((FORMS[x] for x in FORMS if path.endswith(x)), None)
+    return FORMS.get(file_system.ending(file_system.uncompressed(path)))
 
 
 def read_names(flag: str) -> list[str]:

@@ -24,7 +24,7 @@ from absl import logging
 
 from data.tokenization import wordpiece
 from foundation import errors, file_system
-from jobs import model_card, run_files
+from jobs import model_card, run_directory
 from tasks.squad import (
     blocks,
     dataset,
@@ -128,12 +128,12 @@ def _read_sizes(
         return stored.sizes
     # Earlier versions did not store the sizes with the logits.
     names = list(dataclasses.asdict(sizes))
-    values = run_files.flags(directory)
+    values = run_directory.flags(directory)
     if all(isinstance(values.get(name), int) for name in names):
         return windowing.WindowSizes(**{name: values[name] for name in names})
     logging.warning(
         "%s lacks sizes of windows: this command's %s are used",
-        os.path.join(directory, run_files.RUN_CONFIG),
+        os.path.join(directory, run_directory.RUN_CONFIG),
         ", ".join(f"--{name}" for name in names),
     )
     return sizes

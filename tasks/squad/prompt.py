@@ -95,7 +95,7 @@ class Prompt:
         for number in itertools.count(1):
             line = read(_PARAGRAPH if context is None else _QUESTION)
             if not line:
-                sys.stdout.write("\n")
+                sys.stdout.write("\n" if sys.stdin.isatty() else "")
                 return
             text = file_system.decode(line, "standard input", number).strip()
             if context is None:

@@ -20,10 +20,10 @@ from keras import ops
 from data import features as features_lib
 from data.features import Features
 from foundation import errors, file_system
-from jobs import finetuning, run_config, run_files
+from jobs import finetuning, run_config, run_directory
 from modeling import losses, models
 from tasks.squad import blocks, dataset, decoding, outputs, windowing
-from weights import pretrained, task_files
+from weights import model_directory, pretrained, task_files
 
 _LOSS = "span_loss"
 
@@ -189,7 +189,7 @@ def open_job(
         )
         windowing.warn_of_long_questions(found, start.tokenizer, data.sizes)
     if not config.do_train:
-        run_files.warn_of_other_flags(
+        run_directory.warn_of_other_flags(
             dataclasses.asdict(data.sizes),
             config.output_dir,
             start.init_checkpoint,
@@ -306,42 +306,36 @@ def find_settings(
     """Returns the settings that are stored with the model to start from.
 
     Args:
-      output_dir: its model comes first, as its weights do. Settings of an
-        earlier prediction without a model come last, if it used the same
-        init_checkpoint.
+      output_dir: its model comes before init_checkpoint. A prediction there
+        without a model stores its settings, which come last.
       init_checkpoint: a model directory, or a file or checkpoint in one.
       unfinished: what the checkpoint of an unfinished training in output_dir
-        stores, if its weights are used; it comes before all others.
+        stores, if its weights are used. A prediction with them may have found
+        their threshold since.
     """
-    settings = None
-    if unfinished and "version_2_with_negative" in unfinished:
-        settings = task_files.SquadSettings(**unfinished)
-    else:
-        found = task_files.settings_of_model(output_dir)
-        if found is None and init_checkpoint is not None:
-            folder = file_system.folder_of(init_checkpoint)
-            found = task_files.read_settings(folder)
-        if found is not None:
-            return found
     earlier = _of_last_prediction(output_dir, init_checkpoint)
-    if earlier is None or (
-        settings is not None
-        and earlier.version_2_with_negative != settings.version_2_with_negative
-    ):
-        return settings
-    logging.info(
-        "%s: settings of the last prediction with this model: %s",
-        task_files.SQUAD_SETTINGS,
-        earlier,
-    )
-    return earlier
+    if unfinished and "version_2_with_negative" in unfinished:
+        found = task_files.SquadSettings(**unfinished)
+        if earlier and (
+            earlier.version_2_with_negative == found.version_2_with_negative
+        ):
+            found = earlier
+    else:
+        folders = [output_dir] if model_directory.has_model(output_dir) else []
+        if init_checkpoint is not None:
+            folders.append(file_system.folder_of(init_checkpoint))
+        stored = map(task_files.read_settings, folders)
+        found = next(filter(None, stored), earlier)
+    if found and found is earlier:
+        logging.info("as in the last prediction with this model: %s", found)
+    return found
 
 
 def _of_last_prediction(
     output_dir: str, init_checkpoint: str | None
 ) -> task_files.SquadSettings | None:
     """Returns the settings in output_dir if they are of the same model."""
-    earlier = run_files.flags(output_dir).get("init_checkpoint")
+    earlier = run_directory.flags(output_dir).get("init_checkpoint")
     if None in (earlier, init_checkpoint):
         return None
     # The flag may have named the folder of the weights.

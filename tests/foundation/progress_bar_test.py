@@ -5,8 +5,10 @@ pytest tests/foundation/progress_bar_test.py
 
 import logging
 import sys
+import time
 
 import pytest
+from absl import logging as absl_logging
 
 from foundation import progress
 
@@ -38,3 +40,26 @@ def test_brief_work_shows_nothing(monkeypatch, capsys, caplog, is_terminal):
     with progress.bar(is_brief=True, total=4, desc="reading") as bar:
         bar.update(4)
     assert not capsys.readouterr().err.strip() and not caplog.text
+
+
+def test_a_line_of_the_log_begins_where_a_bar_was(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress.bar(total=4, desc="reading") as bar:
+        bar.update(1)
+        capsys.readouterr()
+        absl_logging.get_absl_handler().handle(
+            logging.makeLogRecord({"msg": "a line", "levelno": logging.INFO})
+        )
+        shown = capsys.readouterr().err
+    before, _, after = shown.partition("a line")
+    assert "|" not in before and before.startswith("\r  ") and after == "\n"
+
+
+def test_only_long_work_is_announced(monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    with progress.notice("short"):
+        pass
+    monkeypatch.setattr(progress, "_SECONDS_BEFORE_NOTICE", 0.01)
+    with progress.notice("long"):
+        time.sleep(0.3)
+    assert caplog.messages == ["long"]

@@ -1,17 +1,12 @@
-"""Proves that output files of other sets are kept under their names.
+"""Proves what is shown of results, and that those of other sets are kept.
 
 python -m pytest tests/jobs/run_files_test.py
 """
 
-import dataclasses
-import subprocess
-import sys
-
 import pytest
-import tensorflow as tf
 
-from foundation import errors
-from jobs import assembly, finetuning, run_config, run_files
+from foundation import file_system
+from jobs import run_files
 
 
 @pytest.mark.parametrize(
@@ -53,51 +48,28 @@ def test_each_name_is_of_one_set(tmp_path):
     }
 
 
-HOLDER = """
-import sys, time
-from jobs import run_files
-run_files.lock(sys.argv[1])
-print("locked", flush=True)
-time.sleep(100)
-"""
+def test_a_command_ends_with_the_files_to_open(tmp_path, caplog):
+    caplog.set_level("INFO")
+    folder = f"{tmp_path}/"
+    names = "scores_test.txt", "model.safetensors", "x.bin", "scores_dev.txt"
+    for name in names:
+        file_system.write_text(f"{folder}{name}", "")
+    file_system.write_text(f"{tmp_path}/other", "")
+    run_files.announce(folder)
+    run_files.announce(folder)  # Nothing new.
+    run_files.announce(str(tmp_path), {"o*": "unknown by now"})
+    assert caplog.messages == [
+        f"wrote into {folder}:\n"
+        "  scores_dev.txt, scores_test.txt  metrics of each set\n"
+        "  model.safetensors                the model; its other files are "
+        "beside it"
+    ]
 
 
-def test_a_directory_is_trained_in_by_one_process_until_it_dies(
-    tmp_path, repository
-):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)],
-        cwd=repository,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout.readline() == "locked\n"
-        with pytest.raises(errors.InputError) as caught:
-            run_files.lock(str(tmp_path))
-        assert f"--output_dir={tmp_path}: " in str(caught.value)
-        assert f"process {holder.pid} on " in str(caught.value)
-    finally:
-        holder.kill()
-        holder.wait()
-    run_files.lock(str(tmp_path))
-    run_files.lock(str(tmp_path))  # A process may train there again.
-
-
-def test_a_dry_run_neither_reserves_the_directory_nor_writes_flags(tmp_path):
-    for do_train in (True, False):
-        config = run_config.FinetuningConfig(
-            output_dir=str(tmp_path / "out"), do_train=do_train, dry_run=True
-        )
-        run_files.begin(config, is_chief=True)
-    assert not list(tmp_path.iterdir())
-    run_files.begin(dataclasses.replace(config, dry_run=False), is_chief=True)
-    assert run_files.flags(config.output_dir)["output_dir"] == config.output_dir
-
-
-def test_only_the_chief_keeps_tokenized_examples(monkeypatch):
-    config = run_config.FinetuningConfig(output_dir="out")
-    strategy = tf.distribute.get_strategy()
-    assert finetuning.records_dir(config, strategy) == "out"
-    monkeypatch.setattr(assembly, "is_chief", lambda strategy: False)
-    assert finetuning.records_dir(config, strategy) is None
+def test_the_console_shows_results_in_words(tmp_path, caplog):
+    caplog.set_level("INFO")
+    values = {"accuracy": 0.75, "loss": 0.5, "score": 0.75}
+    values = run_files.eval_results(values, 7)
+    run_files.write_eval_results(str(tmp_path), values)
+    assert caplog.messages == ["results: loss 0.5, accuracy 0.75"]
+    assert "eval_score = 0.75\n" in (tmp_path / "eval_results.txt").read_text()

@@ -35,6 +35,37 @@ def test_the_console_shows_few_metrics_and_the_file_all(tmp_path, caplog):
     assert json.loads(lines[0]) == {"step": 1100, **VALUES}
 
 
+def test_the_console_shows_a_line_now_and_then(tmp_path, caplog, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(metric_writer.time, "monotonic", lambda: now)
+    writer = metric_writer.MetricWriter(str(tmp_path), num_steps=20)
+    with caplog.at_level(logging.INFO):
+        for step in range(1, 21):
+            writer.write(step, VALUES | {"train/learning_rate": step - 1})
+            now += 1.5
+    writer.close()
+    shown = [line.partition(" of")[0] for line in caplog.messages]
+    assert shown == [
+        "step 1",
+        "step 5",
+        "step 9",
+        "step 13",
+        "step 17",
+        "step 20",
+    ]
+    assert "rate 0 (rises from the next step on)" in caplog.messages[0]
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 20
+
+
+def test_metrics_are_shown_in_words():
+    values = {"accuracy": 0.5, "f1_macro": 0.25, "score": 0.375, "loss": 1.0}
+    assert metric_writer.in_words(values | {"global_step": 7}) == (
+        "score 0.375, loss 1, accuracy 0.5, macro F1 0.25"
+    )
+    values = {"masked_lm_accuracy": 0.5, "score": 0.5}
+    assert metric_writer.in_words(values) == "masked-LM accuracy 0.5"
+
+
 def test_a_resumed_run_drops_later_samples(tmp_path):
     path = tmp_path / metric_writer.SAMPLES
     writer = metric_writer.MetricWriter(str(tmp_path))
@@ -64,6 +95,6 @@ def test_the_console_shows_six_held_out_metrics_at_most(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         writer.write(7, values | {"eval/score": 0.25, "eval/loss": 1.0})
     assert caplog.messages == [
-        "step 7, held out: score 0.25, loss 1, f1_0 0.5, f1_1 0.5, f1_2 0.5, "
-        "f1_3 0.5"
+        "step 7, held out: score 0.25, loss 1, F1 0 0.5, F1 1 0.5, F1 2 0.5, "
+        "F1 3 0.5"
     ]
