@@ -339,13 +339,13 @@ def _print_help(
     for base in config_class.__mro__:
         heading = (base.__doc__ or "").partition("\n")[0].rstrip(".") + ":"
         if base is config_class:
-            heading = "More flags of this command:"
+            heading = "More flags of this command:" if listed else "Flags:"
         own = base.__dict__.get("__annotations__", {})
         groups[heading] = [name for name in own if name not in listed]
         listed |= {*own}
     lines = [shown]
     for heading, names in groups.items():
-        if names or heading == "Flags:":
+        if names:
             shown_flags = [_help_of(fields[n], kinds[n]) for n in names]
             lines += [heading, *shown_flags, ""]
     if full:

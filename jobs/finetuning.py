@@ -239,7 +239,9 @@ class TaskModel:
         self, features: Features, batch_size: int
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yields the predictions batch by batch; see Predictor.batches."""
-        return self.predictor.batches(self._batches(features, batch_size))
+        return self.predictor.batches(
+            self._batches(features, batch_size), len(features)
+        )
 
     def _batches(self, features: Features, batch_size: int) -> Callable:
         self.job.start.check_segments(features)

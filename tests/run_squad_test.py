@@ -270,6 +270,7 @@ def test_it_answers_at_the_prompt(first, root, capsys, monkeypatch):
     assert output.count("w1 w2 [Anna], w3") == 2
     assert "characters 4-8" in output
     assert "Carl  (probability" in output
+    assert "> " not in output  # Nobody types, so there is no prompt.
 
 
 def test_a_line_that_is_no_text_is_named(first, root, capsys, monkeypatch):

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from foundation import replacement
+from foundation import progress, replacement
 from training import feed, step
 from training import strategy as strategies
 
@@ -59,7 +59,7 @@ class Predictor:
     ) -> dict[str, np.ndarray]:
         """Returns arrays [num_examples, ...] in the examples' order."""
         results: dict[str, np.ndarray] = {}
-        for values in self.batches(make_batches):
+        for values in self.batches(make_batches, num_examples):
             rows = values.pop(_INDEX)
             for name, value in values.items():
                 if name not in results:
@@ -69,11 +69,12 @@ class Predictor:
         return results
 
     def batches(
-        self, make_batches: feed.MakeBatches
+        self, make_batches: feed.MakeBatches, num_examples: int | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yields the task's predictions and `example_index` of each batch.
 
-        It contains real examples only. Use it if outputs differ in length.
+        It contains real examples only. Use it if outputs differ in length. A
+        bar shows the progress if num_examples is given.
         """
         batches = feed.distribute(self._strategy, make_batches)
         run = self._function(batches.element_spec)
@@ -91,9 +92,14 @@ class Predictor:
             # GPU is given its next batch before the last one is done anyway.
             is_cpu = strategies.is_one_cpu(self._strategy)
             predicted = _in_flight(predict, batches, 2 if is_cpu else 1)
-        for values in predicted:
-            is_real = values.pop(_IS_REAL) == 1
-            yield {name: value[is_real] for name, value in values.items()}
+        options = {"total": num_examples, "disable": num_examples is None}
+        with progress.bar(
+            is_brief=True, desc="predicting", unit=" example", **options
+        ) as bar:
+            for values in predicted:
+                is_real = values.pop(_IS_REAL) == 1
+                bar.update(int(is_real.sum()))
+                yield {name: value[is_real] for name, value in values.items()}
 
     def _function(self, spec):
         """Traces the forward pass once; the signature has open lengths."""
@@ -178,23 +184,33 @@ class Evaluator:
         self._run = tf.function(self._batch, autograph=False)
 
     def __call__(
-        self, make_batches: feed.MakeBatches, *, max_steps: int | None = None
+        self,
+        make_batches: feed.MakeBatches,
+        *,
+        max_steps: int | None = None,
+        num_batches: int | None = None,
     ) -> dict[str, float]:
         """Returns the losses, their sum "loss", and the metrics.
 
         Args:
             make_batches: all real examples once; padding has weight 0.
             max_steps: stop after so many batches.
+            num_batches: to be read, to show the progress; None shows none.
         """
+        options = {"total": num_batches, "disable": num_batches is None}
         total: Any = 0.0
         if make_batches is not self._make_batches:
             self._batches = feed.distribute(self._strategy, make_batches)
             self._make_batches = make_batches
-        for number, features in enumerate(self._batches):
-            if number == max_steps:
-                break
-            # float64: a corpus is longer than the digits of a float32 sum.
-            total = total + self._run(features).numpy().astype(np.float64)
+        with progress.bar(
+            is_brief=True, desc="evaluating", unit=" batch", **options
+        ) as bar:
+            for number, features in enumerate(self._batches):
+                if number == max_steps:
+                    break
+                # float64: a corpus is longer than the digits of a float32 sum.
+                total = total + self._run(features).numpy().astype(np.float64)
+                bar.update()
         if not self._names:
             raise ValueError("nothing to evaluate")
         values = {

@@ -66,7 +66,9 @@ class Report(NamedTuple):
         if self.initialized:
             parts.append("initialized: " + ", ".join(self.initialized))
         if self.left_over:
-            parts.append("not used: " + ", ".join(self.left_over))
+            shown, more = self.left_over[:1], len(self.left_over) - 1
+            shown += [f"{more} other(s)"] if more else []
+            parts.append("not used: " + " and ".join(shown))
         return "; ".join(parts)
 
 

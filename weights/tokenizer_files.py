@@ -133,9 +133,7 @@ def read_settings(
 ) -> dict[str, bool]:
     """Returns the settings in the files; tokenizer_config.json comes first.
 
-    Args:
-      directory: of the model.
-      fast: the contents of tokenizer.json, if it has been read.
+    `fast` is the content of tokenizer.json, if it has been read.
 
     Raises:
       InputError: a file is no JSON object, or a setting is not supported.
@@ -235,11 +233,7 @@ def save(
 def read_vocabulary(
     directory: str, fast: Mapping[str, Any] | None = None
 ) -> vocabulary.Vocabulary:
-    """Reads vocab.txt, or the vocabulary in tokenizer.json.
-
-    Args:
-      directory: of the model.
-      fast: the contents of tokenizer.json, if it has been read.
+    """Reads vocab.txt, or the vocabulary in tokenizer.json; see read_settings.
 
     Raises:
       InputError: there is neither, or the two disagree.

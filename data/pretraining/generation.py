@@ -661,8 +661,9 @@ def _show_first_records(recipe: Recipe, task: Slice) -> None:
     tokens = recipe.vocabulary.tokens
     count = min(_EXAMPLES_SHOWN, len(columns["input_ids"]))
     logging.info(
-        "The first %d records (0*30: 0, thirty times). The model predicts "
-        "masked_lm_ids at masked_lm_positions, where most tokens are [MASK].",
+        "The first %d records; 0*30 is 0, thirty times. Most tokens to predict "
+        "are replaced by [MASK]; they are at masked_lm_positions, their ids "
+        "are masked_lm_ids. next_sentence_labels is 1 if B is a random text.",
         count,
     )
     for row in range(count):
@@ -672,6 +673,9 @@ def _show_first_records(recipe: Recipe, task: Slice) -> None:
             "*** Example ***",
             "tokens: " + " ".join(tokens[i] for i in ids),
         ]
+        is_target = columns["masked_lm_weights"][row] > 0
+        targets = columns["masked_lm_ids"][row][is_target]
+        lines.append("to predict: " + " ".join(tokens[i] for i in targets))
         for feature in recipe.schema.features:
             values = columns[feature.name][row].ravel().tolist()
             lines.append(f"{feature.name}: {_compact(values)}")

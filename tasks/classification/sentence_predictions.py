@@ -30,6 +30,7 @@ from foundation import errors, file_system
 from jobs import finetuning, run_files, streaming
 from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
+from training import metric_writer
 from training import strategy as strategies
 
 _ARCHIVE = "submission.zip"
@@ -86,15 +87,12 @@ def predict(
     written = write(blocks, task, split, files.output_dir, glue_submission)
     if label_ids is not None:
         logits = np.frombuffer(b"".join(blocks.parts(_LOGITS)), np.float32)
-        values = {
-            f"{split}_{name}": value
-            for name, value in task.metrics_of(
-                logits.reshape(len(label_ids), -1), label_ids
-            ).items()
-        }
+        logits = logits.reshape(len(label_ids), -1)
+        found = task.metrics_of(logits, label_ids)
+        logging.info("results on %s: %s", split, metric_writer.in_words(found))
+        values = {f"{split}_{name}": value for name, value in found.items()}
         lines = [f"{name} = {values[name]}" for name in sorted(values)]
         file_system.write_text(written["scores"], "\n".join(lines) + "\n")
-        logging.info("%s:\n%s", written["scores"], "\n".join(lines))
         data = {split: task.describe(split)}
         files.add_scores(split, data=data, metrics=values)
     blocks.remove()
@@ -273,7 +271,6 @@ def write(
         paths[_GLUE] = os.path.join(glue_submission, name)
     for part in {*paths} - {"scores"}:
         blocks.write(part, paths[part], head=heads.get(part, b""))
-    logging.info("%s: %d predictions", paths[_PREDICTIONS], texts.count)
     if _GLUE in paths:
         _archive(glue_submission)
     return paths

@@ -232,14 +232,12 @@ class OutputWriter:
             (path,) = self._keep_other_sets(name, PREDICTIONS.format(name))
             text = _columns(self._data.split(name), predicted)
             file_system.write_text(path, text)
-            logging.info("%s: %d words", path, len(predicted))
 
     def write_test_blocks(self, blocks: streaming.Blocks) -> None:
         """Writes what write_test does, of the blocks of `test_parts`."""
         name, test = ner_data.TEST, self._data.test
         (path,) = self._keep_other_sets(name, PREDICTIONS.format(name))
         blocks.write(PREDICTIONS, path)
-        logging.info("%s: %d words", path, test.num_words)
         if not test.has_tags:
             return
         scores, loss = conlleval.Scores(), 0.0
@@ -261,7 +259,6 @@ class OutputWriter:
         )
         path = os.path.join(self._files.output_dir, ENTITIES)
         blocks.write(ENTITIES, path)
-        logging.info("%s: %d lines", path, lines.total)
 
     def _write_test_scores(
         self, text: str, values: Mapping[str, float]

@@ -255,10 +255,12 @@ class PretrainingJob:
         )
 
     def _evaluate(self, phase: pretraining_data.Phase) -> dict[str, float]:
+        total = -(-sum(phase.held_out.counts) // self.eval_batch_size)
         try:
             values = self._evaluator(
                 phase.held_out.eval_batches(self.eval_batch_size),
                 max_steps=self.max_eval_steps,
+                num_batches=min(self.max_eval_steps, total),
             )
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
             phase.held_out.check_records()  # Names a damaged record.

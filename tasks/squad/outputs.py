@@ -188,8 +188,6 @@ def write_predictions(
         blocks.write_logits(path, store, sizes)
     else:
         file_system.discard(path)
-    count = len(evaluation.answers)
-    logging.info("%s: %d questions answered", output_dir, count)
 
 
 def _write_json(directory: str, name: str, values: Any) -> None:

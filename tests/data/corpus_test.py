@@ -288,7 +288,7 @@ def table(path, column, kind=None, **options):
     "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), "utf8")]
 )
 def test_a_row_of_parquet_is_one_document(tmp_path, kind):
-    path = tmp_path / "a.parquet"
+    path = tmp_path / "a.PARQUET"
     rows = ["One a.\n\n \nTwo b.", None, "", "Three \u00fc.\r\nFour.\n"]
     table(path, rows, kind)
     (tmp_path / "b.txt").write_text("Five.\n")
@@ -307,6 +307,12 @@ def test_a_row_of_parquet_is_one_document(tmp_path, kind):
         "Five.",
     ]
     assert sorted(set(starts)) == [0, 1, 3, 5]
+
+
+def test_a_table_is_found_by_an_ending_in_capitals(tmp_path):
+    table(tmp_path / "a.PARQUET", ["One."])
+    found = corpus.find_text(str(tmp_path / "a.PARQUET"), "sentences", "body")
+    assert found == ([str(tmp_path / "a.PARQUET")], "body")
 
 
 def test_blocks_of_parquet_are_small_and_cover_the_file(tmp_path):

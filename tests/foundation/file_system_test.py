@@ -87,6 +87,12 @@ def test_what_needs_a_disk_is_refused_by_its_flag():
         file_system.refuse_remote("gs://x", "output", "it is mapped")
 
 
+def test_endings_are_without_regard_to_capitals_and_compression():
+    assert file_system.ending("a.b/C.CSV") == ".csv"
+    assert file_system.ending(file_system.uncompressed("C.CSV.GZ")) == ".csv"
+    assert file_system.uncompressed("a.b/c") == "a.b/c"
+
+
 def test_data_is_flushed_before_the_rename_and_the_folder_after(
     tmp_path, monkeypatch
 ):

@@ -13,7 +13,7 @@ import tensorflow as tf
 import toy_run
 from absl import logging
 
-from foundation import errors
+from foundation import errors, progress
 from training import (
     checkpoints,
     inference,
@@ -49,6 +49,14 @@ def test_loss_falls_and_every_interval_is_written(tmp_path):
     assert [line["step"] for line in lines] == [8, 16, 24, 32, 40]
     assert lines[-1]["train/loss"] < lines[0]["train/loss"] / 2
     assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_a_long_compilation_is_announced_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(progress, "_SECONDS_BEFORE_NOTICE", 0.0)
+    with caplog.at_level("INFO"):
+        toy_run.make(QUICK)[0](str(tmp_path))
+    shown = [line for line in caplog.messages if "compiling" in line]
+    assert shown == ["compiling the training step, which can take a minute ..."]
 
 
 def go_back(directory, step):

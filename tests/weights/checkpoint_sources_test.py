@@ -17,7 +17,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors
+from foundation import errors, file_system
 from modeling import models
 from modeling.config import BertConfig
 from tests.weights import other_forms
@@ -438,6 +438,22 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
     monkeypatch.setitem(sys.modules, "torch", fake)
     monkeypatch.setattr(hugging_face.importlib.util, "find_spec", lambda _: 1)
     assert _same_as_pretrained(directory)
+
+
+def test_a_tokenizer_json_is_parsed_once(directory, monkeypatch):
+    tokens = tokenizer_files.load(str(directory)).vocabulary.tokens
+    ids = {token: i for i, token in enumerate(tokens)}
+    text = json.dumps({"model": {"type": "WordPiece", "vocab": ids}})
+    (directory / "tokenizer.json").write_text(text)
+    parsed, read = [], file_system.read_json
+
+    def count(path):
+        parsed.append(path)
+        return read(path)
+
+    monkeypatch.setattr(file_system, "read_json", count)
+    tokenizer_files.load(str(directory))
+    assert parsed.count(str(directory / "tokenizer.json")) == 1
 
 
 def test_a_tokenizer_json_alone_is_enough(directory):

@@ -86,6 +86,10 @@ def test_the_first_records_are_shown_before_the_shards_are_written(
     assert f"tokens: {tokens}" in caplog.text
     for name in recipe.schema.names:
         assert f"\n{name}: " in caplog.text
+    ids = first["masked_lm_ids"][0][first["masked_lm_weights"][0] > 0]
+    tokens = " ".join(recipe.vocabulary.tokens[i] for i in ids)
+    assert f"to predict: {tokens}" in caplog.text
+    assert caplog.text.count("Most tokens to predict") == 1
 
 
 def test_recipes_of_one_seed_draw_other_masks_from_other_text(text, tmp_path):
