@@ -199,8 +199,8 @@ class RunConfig(DeviceConfig):
         above=0,
     )
     log_every_steps: int | None = field(
-        "Steps between lines of metrics; by default a fiftieth of the run, at "
-        "most 100.",
+        "Steps between lines of metrics.jsonl; by default a fiftieth of the "
+        "run, at most 100. The console shows one every five seconds at most.",
         None,
         affects="execution",
         at_least=1,

@@ -109,6 +109,7 @@ def _stream(
     config, tokenizer = task_model.job.config, task_model.job.start.tokenizer
     batch_size = config.predict_batch_size
     is_endless = texts.path == text_tables.STANDARD_INPUT
+    name = "standard input" if is_endless else texts.path
     losses = features.Losses()
     encoded_blocks = 0
 
@@ -122,7 +123,7 @@ def _stream(
         )
         encoded_blocks += 1
         if encoded_blocks == 1:  # A wrong vocabulary is seen before hours.
-            losses.warn(texts.path, config.max_seq_length)
+            losses.warn(name, config.max_seq_length)
         return found
 
     def logits_of(encoded: Features) -> np.ndarray:
@@ -145,7 +146,7 @@ def _stream(
         total=None if is_endless else texts.count,
     )
     if encoded_blocks > 1:
-        losses.warn(texts.path, config.max_seq_length)
+        losses.warn(name, config.max_seq_length)
 
 
 def _settings(
