@@ -128,7 +128,7 @@ def measure(config: Config) -> None:
         clock.append(time.monotonic() - started[0])
         processor.append(time.process_time() - started[1])
     peak = cost.resident_bytes(is_peak=True)
-    numbers = (found.activations, found.total, peak)
+    numbers = (found.peak, found.total, peak)
     cells = [f"{x / 2**30:.2f}" for x in numbers]
     times = (statistics.median(x) for x in (clock, processor))
     cells += [f"{found.total / peak:.2f}", *(f"{x:.1f}" for x in times)]
@@ -139,8 +139,9 @@ def main(config: Config) -> None:
     """Runs every case in a process of its own."""
     if config.side == "one":
         return measure(config)
-    print("| model | batch x length | activations | estimate | peak | ", end="")
-    print("ratio | s per step | processor s per step |")
+    names = "model", "batch x length", "activations and gradients", "estimate"
+    names += "peak", "ratio", "s per step", "processor s per step"
+    print(f"| {' | '.join(names)} |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for case in config.cases.split(","):
         flags = dataclasses.asdict(config) | {"cases": case, "side": "one"}

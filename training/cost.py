@@ -4,10 +4,11 @@ The forward and the backward pass of one micro-batch are traced, not run. Matrix
 products are counted, and tensors from the operation that writes them to the
 last one that reads them:
 
-    memory of a replica = weights + optimizer's slots + gradients
-                          + largest sum of tensors in use at the same time
+    memory of a replica = 1.2 (weights + optimizer's slots
+                               + most tensors in use at the same time)
 
-Where XLA compiles a step it joins operations, and uses less.
+where 1.2 is measured: TensorFlow's allocator keeps regions that are partly
+free. Where XLA compiles a step it joins operations, and uses less.
 """
 
 import collections
@@ -32,6 +33,7 @@ _FLAGS = {
 }
 # Of compiled functions and the threads of TensorFlow.
 _COMPILED_BYTES = 0.15 * 2**30
+_ALLOCATED = 1.2  # Bytes of the process per byte of tensors.
 
 # Operations whose result is their input, or an element of it.
 _ALIASES = frozenset(
@@ -75,10 +77,12 @@ class GraphCost:
         flops: floating-point operations of its matrix products.
         activation_bytes: most bytes of tensors in use at the same time, without
             weights and their gradients.
+        peak_bytes: the same with the gradients of the weights.
     """
 
     flops: float
     activation_bytes: float
+    peak_bytes: float
 
 
 def trace(
@@ -92,7 +96,11 @@ def trace(
     """
     graph = train_step.gradient_graph(features)
     flops = sum(_flops(x) for x in graph.get_operations())
-    return GraphCost(flops=flops, activation_bytes=_largest_sum(graph))
+    return GraphCost(
+        flops=flops,
+        activation_bytes=_largest_sum(graph, with_results=False),
+        peak_bytes=_largest_sum(graph, with_results=True),
+    )
 
 
 def _flops(operation: tf.Operation) -> float:
@@ -112,7 +120,7 @@ def _flops(operation: tf.Operation) -> float:
     return 2.0 * inner * math.prod(shapes[-1])
 
 
-def _largest_sum(graph: tf.Graph) -> float:
+def _largest_sum(graph: tf.Graph, *, with_results: bool) -> float:
     """Returns the most bytes in use at any operation, in order of creation."""
     operations = graph.get_operations()
     last_use: dict[Any, int] = {}
@@ -146,7 +154,9 @@ def _largest_sum(graph: tf.Graph) -> float:
     for number, operation in enumerate(operations):
         for tensor in operation.outputs:
             ref = tensor.ref()
-            if ref in owner or ref in resources or ref in results:
+            if ref in owner or ref in resources:
+                continue
+            if ref in results and not with_results:
                 continue
             bytes_ = _bytes(tensor)
             if operation.type in _IN_PLACE:
@@ -159,7 +169,8 @@ def _largest_sum(graph: tf.Graph) -> float:
                         break
             size[ref] = bytes_
             now += bytes_
-            frees[max(buffer_use[ref], number)].append(ref)
+            if ref not in results:
+                frees[max(buffer_use[ref], number)].append(ref)
         largest = max(largest, now)
         for ref in frees.pop(number, ()):
             now -= size.pop(ref, 0.0)
@@ -210,24 +221,29 @@ class Memory:
         program: of the process without the model; 0 on a GPU.
         weights: of the model.
         slots: of the optimizer.
-        gradients: of a micro-batch, and their sum over micro-batches.
+        sums: of gradients over micro-batches; 0 for one micro-batch.
+        gradients: of a micro-batch.
         activations: of a micro-batch.
+        peak: most of gradients and activations at the same time; the last
+            activations are freed before the first gradients are there.
         by_choice: other choices of what the model computes again in the
-            backward pass (see modeling.encoder.BertEncoder) -> activations.
+            backward pass (see modeling.encoder.BertEncoder) -> their peak.
     """
 
     program: float
     weights: float
     slots: float
+    sums: float
     gradients: float
     activations: float
+    peak: float
     by_choice: Mapping[str, float]
 
     @property
     def total(self) -> float:
-        """All of it."""
-        parts = self.program, self.weights, self.slots, self.gradients
-        return sum(parts) + self.activations
+        """All of it, with what the allocator keeps."""
+        tensors = self.weights + self.slots + self.sums + self.peak
+        return self.program + _ALLOCATED * tensors
 
     def largest_batch(self, micro_batch: int, available: float) -> int:
         """Returns the most examples of a micro-batch that fit.
@@ -237,7 +253,7 @@ class Memory:
             available: bytes of a GPU, or those that are free on a machine
                 whose CPU has weights and slots already; a tenth is left free.
         """
-        free = 0.9 * available - self.gradients
+        free = 0.9 * available / _ALLOCATED - self.sums - self.gradients
         if not self.program:
             free -= self.weights + self.slots
         return max(0, int(free / self.activations * micro_batch))
@@ -300,6 +316,12 @@ def estimate(
         name: tf.TensorSpec([micro_batch, *shapes[name]], x.dtype)
         for name, x in spec.items()
     }
+    trained = _variable_bytes(v.value for v in learner.optimizer.variables)
+
+    def peak(found):
+        # The update needs the gradients and as many bytes of its own.
+        return max(found.peak_bytes, 2 * trained)
+
     cost = trace(train_step, traced)
     resident = resident_bytes()  # With a traced graph, as in training.
     by_choice = {}
@@ -308,11 +330,9 @@ def estimate(
             chosen = layer.recompute
             for choice in {*layer.recompute_choices} - {chosen}:
                 layer.recompute = choice
-                other = trace(train_step, traced)
-                by_choice[choice] = other.activation_bytes
+                by_choice[choice] = peak(trace(train_step, traced))
             layer.recompute = chosen
     weights = _variable_bytes(v.value for v in learner.model.variables)
-    trained = _variable_bytes(v.value for v in learner.optimizer.variables)
     slots = _variable_bytes(learner.optimizer.slots.values())
     program = 0.0
     if not tf.config.list_logical_devices("GPU"):
@@ -326,8 +346,11 @@ def estimate(
             program=program,
             weights=weights,
             slots=slots,
-            gradients=trained * (2 if accumulation > 1 else 1),
+            # TensorFlow's loop keeps the sum before and after a micro-batch.
+            sums=2 * trained if accumulation > 1 else 0.0,
+            gradients=trained,
             activations=cost.activation_bytes,
+            peak=peak(cost),
             by_choice=by_choice,
         ),
     )
@@ -351,8 +374,9 @@ def describe(
         most: examples of a micro-batch that fit, None if it is not known.
     """
     memory = found.memory
-    names = "program", "weights", "slots", "gradients", "activations"
+    names = "program", "weights", "slots", "sums", "peak"
     gib = {name: f"{getattr(memory, name) / 2**30:.2f}" for name in names}
+    sums = f" sums of gradients {gib['sums']}," if memory.sums else ""
     others = "".join(
         f", {memory.by_choice[choice] / 2**30:.2f} {flag}"
         for choice, flag in _FLAGS.items()
@@ -366,8 +390,8 @@ def describe(
         f"{found.flops * num_steps:.3g} in all",
         f"memory      {memory.total / 2**30:.2f} GiB per replica: program "
         f"{gib['program']}, weights {gib['weights']}, optimizer {gib['slots']},"
-        f" gradients {gib['gradients']}, activations {gib['activations']}"
-        + others,
+        f"{sums} activations and gradients {gib['peak']}{others}; "
+        f"{_ALLOCATED - 1:.0%} of all but the program for the allocator",
     ]
     if most is None:
         return [*lines, "batch size  the memory of the device is not known"]
