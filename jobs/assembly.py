@@ -73,27 +73,33 @@ def make_strategy(
 def describe(
     config: run_config.DeviceConfig, strategy: tf.distribute.Strategy
 ) -> str:
-    """Returns one line: devices, precision, and what else is special."""
-    found = strategy.extended.worker_devices
+    """Returns one line: devices, strategy, precision, XLA, determinism."""
     kinds = collections.Counter(
-        tf.DeviceSpec.from_string(device).device_type for device in found
+        tf.DeviceSpec.from_string(device).device_type
+        for device in strategy.extended.worker_devices
     )
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     if name := metric_writer.device_name():
         shown += f" ({name})"
-    parts = [
-        f"devices: {shown}",
-        f"precision: {precision.choose(config.precision)}",
-    ]
-    if (replicas := strategy.num_replicas_in_sync) > 1:
-        parts.append(f"replicas: {replicas}, {type(strategy).__name__}")
+    is_deterministic = tf_config.is_op_determinism_enabled()
+    return "; ".join(
+        [
+            f"devices: {shown}",
+            f"strategy: {type(strategy).__name__}, "
+            f"{strategy.num_replicas_in_sync} replica(s)",
+            f"precision: {precision.choose(config.precision)}",
+            f"XLA: {_xla(config)}",
+            f"deterministic operations: {'yes' if is_deterministic else 'no'}",
+        ]
+    )
+
+
+def _xla(config: run_config.DeviceConfig) -> str:
     if tf.config.list_logical_devices("TPU") or uses_xla(config):
-        parts.append("XLA: on")
-    elif compiles_functions(config, _LEAST_STEPS):
-        parts.append(f"XLA: in runs of {_LEAST_STEPS} steps or more")
-    if tf_config.is_op_determinism_enabled():
-        parts.append("deterministic operations: yes")
-    return "; ".join(parts)
+        return "on"
+    if compiles_functions(config, _LEAST_STEPS):
+        return f"for parts of a step, in runs of {_LEAST_STEPS} steps or more"
+    return "off"
 
 
 def check_batch_sizes(

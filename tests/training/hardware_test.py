@@ -186,7 +186,10 @@ def test_the_start_is_told_in_one_line(monkeypatch, caplog):
     (line,) = [
         r.getMessage() for r in caplog.records if "XLA" in r.msg % r.args
     ]
-    assert line == "devices: 1 CPU; precision: float32; XLA: on"
+    assert line == (
+        "devices: 1 CPU; strategy: OneDeviceStrategy, 1 replica(s); "
+        "precision: float32; XLA: on; deterministic operations: no"
+    )
     # What the line says of float32 is so on GPUs with TF32.
     assert not tf.config.experimental.tensor_float_32_execution_enabled()
 
@@ -194,16 +197,19 @@ def test_the_start_is_told_in_one_line(monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ({"precision": "float32"}, ""),
-        ({"precision": "bfloat16"}, "; XLA: in runs of 200 steps or more"),
-        ({"precision": "bfloat16", "use_xla": "false"}, ""),
+        ({"precision": "float32"}, "off"),
+        (
+            {"precision": "bfloat16"},
+            "for parts of a step, in runs of 200 steps or more",
+        ),
+        ({"precision": "bfloat16", "use_xla": "false"}, "off"),
     ],
     ids=["float32", "bfloat16", "off"],
 )
 def test_the_line_says_what_xla_compiles(flags, expected):
     config = run_config.DeviceConfig(**flags)
     line = assembly.describe(config, tf.distribute.OneDeviceStrategy("CPU:0"))
-    assert line == f"devices: 1 CPU; precision: {config.precision}{expected}"
+    assert f"; precision: {config.precision}; XLA: {expected};" in line
 
 
 def test_deterministic_operations_are_told(monkeypatch):
