@@ -266,6 +266,7 @@ def combine(config: SquadConfig) -> None:
         ensemble.store_threshold(
             config.output_dir, members, evaluation.threshold
         )
+    run_files.announce(config.output_dir)
 
 
 if __name__ == "__main__":

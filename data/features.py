@@ -34,7 +34,7 @@ from data import records
 from data import schema as schemas
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import errors, file_system, progress
 
 FORMAT_VERSION = 1
 SUFFIX = ".json"
@@ -317,7 +317,8 @@ def prepare(
         features = read(path, schema)
         logging.info("%s: using its %d records", path, len(features))
         return features
-    features = make()
+    with progress.notice(f"{path}: tokenizing the texts ..."):
+        features = make()
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     remove_sidecar(path)
     write(path, schema, features)

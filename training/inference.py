@@ -93,9 +93,8 @@ class Predictor:
             is_cpu = strategies.is_one_cpu(self._strategy)
             predicted = _in_flight(predict, batches, 2 if is_cpu else 1)
         options = {"total": num_examples, "disable": num_examples is None}
-        with progress.bar(
-            is_brief=True, desc="predicting", unit=" example", **options
-        ) as bar:
+        name = f"{num_examples:,} examples" if num_examples else ""
+        with progress.bar(is_brief=True, desc=name, **options) as bar:
             for values in predicted:
                 is_real = values.pop(_IS_REAL) == 1
                 bar.update(int(is_real.sum()))

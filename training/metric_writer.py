@@ -202,9 +202,15 @@ def in_words(values: Mapping[str, float]) -> str:
 
         {"f1_macro": 0.5, "loss": 1.25} -> "loss 1.25, macro F1 0.5"
 
-    The score by which runs are compared is left out if it is another metric.
+    Details such as f1_PER beside f1 are left out, and the score by which runs
+    are compared if it is another metric.
     """
-    shown = {name: values[name] for name in values if name != "global_step"}
+    shown = {
+        name: value
+        for name, value in values.items()
+        if name != "global_step"
+        and not any(name.startswith(f"{other}_") for other in values)
+    }
     score = shown.get("score")
     if score in [value for name, value in shown.items() if name != "score"]:
         del shown["score"]

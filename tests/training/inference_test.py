@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from foundation import progress
 from training import feed, inference
 
 SIZES = (5, 3, 4, 2, 6)
@@ -66,6 +67,18 @@ def test_batches_come_in_order_with_real_examples_only():
     ]  # fmt: skip
     for number, values in enumerate(found):
         assert (values["sum"] == number * SIZES[number]).all()
+
+
+def test_a_bar_counts_the_real_examples(monkeypatch):
+    bars, real = [], progress.bar
+
+    def bar(**options):
+        bars.append(real(**options))
+        return bars[-1]
+
+    monkeypatch.setattr(progress, "bar", bar)
+    list(make_predictor().batches(make_batches, 14))
+    assert [(bar.desc, bar.n) for bar in bars] == [("14 examples", 14)]
 
 
 def test_few_batches_are_read_ahead_of_who_asks(monkeypatch):

@@ -64,6 +64,8 @@ def test_metrics_are_shown_in_words():
     )
     values = {"masked_lm_accuracy": 0.5, "score": 0.5}
     assert metric_writer.in_words(values) == "masked-LM accuracy 0.5"
+    values = {"recall": 0.5, "f1": 0.25, "recall_PER": 1.0, "f1_PER": 1.0}
+    assert metric_writer.in_words(values) == "recall 0.5, F1 0.25"
 
 
 def test_a_resumed_run_drops_later_samples(tmp_path):
