@@ -178,7 +178,8 @@ def _summary(path, filled: str, seconds: float) -> None:
             f"{line['eval/next_sentence_accuracy']:23.3f}"
         )
     print(
-        f"guessing         {guess.masked_lm:18.3f} {guess.next_sentence:23.3f}"
+        f"guessing         {guess['masked_lm_accuracy']:18.3f} "
+        f"{guess['next_sentence_accuracy']:23.3f}"
     )
     print("\n" + filled)
     with open(path("heldout.jsonl"), encoding="utf-8") as file:

@@ -23,12 +23,16 @@ from typing import Any, NamedTuple
 
 import jinja2
 import matplotlib
+import numpy as np
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from foundation import file_system
 
 _MAX_POINTS = 1000  # More would only make the file larger.
+_LONG_TEXT = 40  # Characters of a cell.
+_SMALL = 0.01  # A column of smaller numbers, such as learning rates.
 # Text and axes get the color of the page's text, light or dark.
 _INK = "#010203"
 _STYLE = {
@@ -120,28 +124,38 @@ def curves(
             if points:
                 series[name] = points[:: max(1, len(points) // _MAX_POINTS)]
         if series:
-            drawn.append(_chart(panel.title, series))
+            drawn.append(_chart(panel, series))
     if not drawn:
         return Markup("<p>No metrics were logged.</p>")
     return charts(drawn)
 
 
-def _chart(title: str, series: Mapping[str, Sequence[tuple]]) -> Markup:
+def _chart(panel: Panel, series: Mapping[str, Sequence[tuple]]) -> Markup:
+    kinds = {"train": "training", "eval": "held out"}
+    names = [name.partition("/")[::2] for name in series]
+    labels = [kinds.get(kind, kind) for kind, _ in names]
+    title = panel.title
+    if len({leaf for _, leaf in names}) > 1:
+        labels = [
+            f"{label} {leaf.replace('_', ' ')}"
+            for label, (_, leaf) in zip(labels, names, strict=True)
+        ]
+    elif len(series) < len(panel.metrics):
+        title = f"{title}, {labels[0]}"
     with style():
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         axes = figure.subplots()
-        for name, points in series.items():
-            kind, _, leaf = name.partition("/")
-            kind = {"train": "training", "eval": "held out"}.get(kind, kind)
-            is_sparse = kind == "held out" or len(points) == 1
+        for label, points in zip(labels, series.values(), strict=True):
+            is_sparse = label.startswith("held out") or len(points) == 1
             axes.plot(
                 *zip(*points, strict=True),
-                label=f"{kind} {leaf.replace('_', ' ')}",
+                label=label,
                 marker="o" if is_sparse else None,
                 markersize=4,
             )
         axes.set_title(title)
         axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.grid(alpha=0.25)
         if len(series) > 1:
             axes.legend(fontsize=8, framealpha=0)
@@ -169,12 +183,73 @@ def charts(drawn: Iterable[Markup]) -> Markup:
     return _template().charts(list(drawn))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
-    """Returns a table; numbers are rounded and right-aligned.
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    minor: Sequence[str] = (),
+) -> Markup:
+    """Returns a table; numbers are right-aligned, those of a column alike.
 
-    See `heat` for colored cells.
+    On a phone, a table with a column of long texts shows its rows as lists.
+
+    Args:
+      header: names of the columns.
+      rows: texts, numbers and the results of `heat`; "" is an empty cell.
+      minor: names of the columns that a phone does not show.
     """
-    return _template().table(header, list(rows))
+    rows = [list(row) for row in rows]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    columns = columns or [[] for _ in header]
+    is_number = [any(map(_is_number, column)) for column in columns]
+    shown = [_shown(column) for column in columns]
+    is_long = any(len(text) > _LONG_TEXT for column in shown for text in column)
+    return _template().table(
+        list(zip(header, is_number, (x in minor for x in header), strict=True)),
+        [
+            list(zip(texts, row, strict=True))
+            for texts, row in zip(zip(*shown, strict=True), rows, strict=True)
+        ],
+        is_long and len(header) > 2,
+    )
+
+
+def _shown(column: Sequence[Any]) -> list[str | Markup]:
+    """Returns the texts of a column, with as many decimals for each number."""
+    values = [x["value"] if isinstance(x, Mapping) else x for x in column]
+    floats = [x for x in values if _is_number(x) and not _is_integer(x)]
+    decimals = _decimals(floats)
+    return [
+        _number(x, decimals) if _is_number(x) else escape(x) for x in values
+    ]
+
+
+def _decimals(values: Sequence[float]) -> int | None:
+    """Returns how many decimals to show; None shows three significant digits.
+
+    A column of very different numbers has those that its small ones need.
+    """
+    found = [abs(x) for x in values if math.isfinite(x) and x]
+    if found and max(found) < _SMALL:
+        return None
+    is_mixed = found and max(found) > 100 * min(found)
+    return 3 if is_mixed or not found or max(found) < 10 else 2
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return True
+    return isinstance(value, numbers.Number) and not isinstance(value, bool)
+
+
+def _number(value: Any, decimals: int | None) -> str:
+    if _is_integer(value):
+        return f"{value:,}"
+    return f"{value:.3g}" if decimals is None else f"{value:,.{decimals}f}"
 
 
 def heat(value: float, fraction: float) -> dict[str, float]:
@@ -186,12 +261,44 @@ def heat(value: float, fraction: float) -> dict[str, float]:
 def heat_map(
     corner: str, names: Sequence[str], counts: Sequence[Sequence[int]]
 ) -> Markup:
-    """Returns a square table, colored by each cell's part of its row."""
+    """Returns true (rows) by predicted classes, colored by parts of a row.
+
+    Args:
+      corner: what the rows are, such as "true label".
+      names: of the C classes.
+      counts: int [C, C].
+    """
     rows = [
-        [name, *(heat(int(n), n / max(sum(row), 1)) for n in row)]
-        for name, row in zip(names, counts, strict=True)
+        [(f"{n:,}", heat(n, n / max(sum(row), 1))) for n in row]
+        for row in counts
     ]
-    return table([corner, *(f"predicted {name}" for name in names)], rows)
+    return _template().heat_map(corner, names, rows)
+
+
+def length_groups(
+    lengths: Sequence[int] | np.ndarray, most: int
+) -> list[tuple[str, np.ndarray]]:
+    """Divides items into groups of similar length and about equal size.
+
+    Args:
+      lengths: int [N]; items of the same length are in the same group.
+      most: number of groups.
+
+    Returns:
+      The shortest and the longest length of each group, as text, and the
+      indices of its items.
+    """
+    lengths = np.asarray(lengths)
+    fractions = np.linspace(0, 1, most + 1)[1:-1]
+    bounds = np.unique(np.quantile(lengths, fractions, method="lower"))
+    groups = np.searchsorted(bounds, lengths)
+    found = []
+    for number in np.unique(groups):
+        (chosen,) = np.nonzero(groups == number)
+        low, high = lengths[chosen].min(), lengths[chosen].max()
+        name = f"{low}" if low == high else f"{low}\u2013{high}"
+        found.append((name, chosen))
+    return found
 
 
 def highlight(text: str, spans: Sequence[Span]) -> Markup:
@@ -237,16 +344,9 @@ def write(
     facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes the page, atomically; `facts` are shown below its title."""
-    shown = {name: _number(value) for name, value in (facts or {}).items()}
+    shown = {name: _shown([value])[0] for name, value in (facts or {}).items()}
     page = _template().page(title, shown, sections)
     file_system.write_text(path, str(page))
-
-
-def _number(value: Any) -> str:
-    if not isinstance(value, numbers.Number) or isinstance(value, bool):
-        return str(value)
-    is_whole = isinstance(value, numbers.Integral)
-    return f"{value:,}" if is_whole else f"{value:.4g}"
 
 
 @functools.cache
@@ -255,5 +355,4 @@ def _template() -> Any:
         loader=jinja2.FileSystemLoader(os.path.dirname(__file__)),
         autoescape=True,
     )
-    environment.filters["number"] = _number
     return environment.get_template("report.html").module

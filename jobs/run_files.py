@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 from absl import logging
+from markupsafe import Markup
 
 from data.tokenization import wordpiece
 from foundation import file_system
@@ -241,11 +242,17 @@ class RunFiles:
             return
         path = os.path.join(self.results.metrics_dir, "metrics.jsonl")
         rows = [
-            [name, values[name], _MEANINGS.get(name, "")]
+            [name, values[name]]
             for name in sorted(values)
+            if not (name == "loss" and "eval_loss" in values)
         ]
-        header = ["metric", "value", "meaning"]
-        shown = [report.Section("Results", report.table(header, rows))]
+        results = report.table(["metric", "value"], rows)
+        notes = [
+            Markup("<p>{} {}.</p>").format(name, _MEANINGS[name])
+            for name, _ in rows
+            if name in _MEANINGS
+        ]
+        shown = [report.Section("Results", Markup("").join([results, *notes]))]
         runs = self.results.table()
         if runs is not None:
             shown.append(report.Section("All runs", report.table(*runs)))

@@ -5,6 +5,7 @@ report.html         confusions, metrics by length, largest errors
 """
 
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,11 +22,20 @@ from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from weights import model_directory, task_files
 
-_PANELS = (
-    report.Panel("Loss", ("train/loss", "eval/loss")),
-    report.Panel("Score", ("train/accuracy", "eval/score")),
-    report.Panel("Learning rate", ("train/learning_rate",)),
-)
+_KINDS = {
+    examples.CLASSIFICATION: "sentence classification",
+    examples.MULTIPLE_CHOICE: "multiple choice",
+    examples.MULTI_LABEL: "multi-label classification",
+    examples.REGRESSION: "regression",
+}
+_METRICS = {
+    "f1": "F1",
+    "f1_macro": "F1 (macro)",
+    "f1_micro": "F1 (micro)",
+    "matthews_correlation": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
 _MAX_CLASSES_IN_TABLE = 30  # More would be an unreadable table of C * C cells.
 _MAX_CONFUSIONS = 50
 _MAX_ERRORS = 25
@@ -116,7 +126,7 @@ class OutputWriter:
             return
         is_choice = task.kind == examples.MULTIPLE_CHOICE
         self._files.begin_card(
-            f"BERT for the task {task.name}",
+            f"BERT for {self._title}",
             data={TRAIN: task.describe(TRAIN)},
             pipeline_tag="multiple-choice"
             if is_choice
@@ -146,20 +156,49 @@ class OutputWriter:
         values = run_files.eval_results(found.values, step)
         run_files.write_eval_results(self._files.output_dir, values)
         self._add_dev_scores(values)
-        metrics = {name: found.values[name] for name in task.metrics}
+        name = os.path.basename(sets[0].path.rstrip("/"))
         self._files.report(
-            f"Task {task.name}",
+            _capital(self._title),
             values=values,
-            panels=_PANELS,
+            panels=[
+                report.Panel("Loss", ("train/loss", "eval/loss")),
+                *(
+                    report.Panel(
+                        _capital(_shown_name(x)), (f"train/{x}", f"eval/{x}")
+                    )
+                    for x in dict.fromkeys([*task.metrics, "accuracy"])
+                ),
+                report.Panel("Learning rate", ("train/learning_rate",)),
+            ],
             sections=sections(found),
-            facts={**metrics, "examples": len(found.label_ids), "step": step},
+            facts={
+                **{_shown_name(x): found.values[x] for x in task.metrics},
+                f"examples of {name}": len(found.label_ids),
+                "training steps": step,
+            },
         )
+
+    @property
+    def _title(self) -> str:
+        """The kind of the task and its data."""
+        task = self._task
+        spec = sentence_tasks.TASKS[task.name]
+        data = spec.folders[0] if spec.folders else task.name.upper()
+        if not spec.files:  # A user's own table.
+            flags = self._files.trained_with or self._files.settings
+            path = flags.get("train_file") or task.read(task.dev_splits[0]).path
+            data = os.path.basename(path)
+        return f"{_KINDS[task.kind]}: {data}"
 
     def _add_dev_scores(self, values: Mapping[str, float]) -> None:
         task = self._task
         name = run_files.set_name([task.read(task.dev_splits[0]).path])
         data = {split: task.describe(split) for split in task.dev_splits}
         self._files.add_scores(DEV, data=data, metrics=values, set_name=name)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _on_the_hub(name: str) -> list[str]:
@@ -215,7 +254,7 @@ def _calibration(evaluated: Evaluation) -> Markup:
         mean, correct = confidence[chosen].mean(), is_right[chosen].mean()
         error += chosen.mean() * abs(mean - correct)
         low, high = number / _NUM_BINS, (number + 1) / _NUM_BINS
-        span = f"{low:.1f} - {high:.1f}"
+        span = f"{low:.1f}\u2013{high:.1f}"
         rows.append(
             [span, int(chosen.sum()), mean, report.heat(correct, correct)]
         )
@@ -225,13 +264,24 @@ def _calibration(evaluated: Evaluation) -> Markup:
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], linestyle=":", color="gray")
         axes.plot(*zip(*points, strict=True), marker="o")
-        axes.set_xlabel("mean probability of the decision")
-        axes.set_ylabel("correct")
+        axes.set_xlabel("mean probability of the predictions")
+        axes.set_ylabel("fraction correct")
         axes.grid(alpha=0.25)
         drawn = report.charts([report.svg(figure)])
-    header = ["probability", "decisions", "mean probability", "correct"]
-    note = "<p>Expected calibration error: {:.4f}.</p>"
-    return Markup(note).format(error) + drawn + report.table(header, rows)
+    header = ["probability", "predictions", "mean probability", "correct"]
+    note = (
+        "<p>Expected calibration error: {:.3f}, the mean difference between "
+        "the probability of predictions and the fraction that is correct.{}"
+        "</p>"
+    )
+    detail = (
+        " Each label of each example is one prediction: present or absent."
+        if kind == examples.MULTI_LABEL
+        else ""
+    )
+    return (
+        Markup(note).format(error, detail) + drawn + report.table(header, rows)
+    )
 
 
 def _confusions(evaluated: Evaluation) -> report.Section:
@@ -268,7 +318,7 @@ def _by_label(evaluated: Evaluation) -> report.Section:
         )
         counts = int(truth.sum()), int(predicted.sum())
         rows.append([label, *counts, *map(float, scores)])
-    header = ["label", "examples", "predicted", "precision", "recall", "f1"]
+    header = ["label", "examples", "predicted", "precision", "recall", "F1"]
     return report.Section("By label", report.table(header, rows))
 
 
@@ -291,10 +341,8 @@ def _true_and_predicted(evaluated: Evaluation) -> report.Section:
 def _by_length(evaluated: Evaluation) -> Markup:
     """Returns the metrics of equally large groups of similar length."""
     task = evaluated.task
-    order = np.argsort(evaluated.lengths, kind="stable")
     rows = []
-    for group in np.array_split(order, min(_LENGTH_GROUPS, len(order))):
-        lengths = evaluated.lengths[group]
+    for span, group in report.length_groups(evaluated.lengths, _LENGTH_GROUPS):
         values = objective.scores(
             task.metrics,
             task.kind,
@@ -302,10 +350,14 @@ def _by_length(evaluated: Evaluation) -> Markup:
             evaluated.label_ids[group],
             positive=task.positive,
         )
-        span = f"{lengths.min()} - {lengths.max()}"
         rows.append([span, len(group), *values.values()])
-    header = ["tokens", "examples", *task.metrics]
+    header = ["tokens", "examples", *map(_shown_name, task.metrics)]
     return report.table(header, rows)
+
+
+def _shown_name(metric: str) -> str:
+    """Returns the name of a metric for people."""
+    return _METRICS.get(metric, metric.replace("_", " "))
 
 
 def _worst_mistakes(evaluated: Evaluation) -> Markup:

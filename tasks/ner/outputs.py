@@ -33,7 +33,8 @@ PREDICTIONS = "predictions_{}.txt"
 ENTITIES = "entities.jsonl"
 _PANELS = (
     report.Panel("Loss", ("train/loss", "eval/loss")),
-    report.Panel("Score", ("train/accuracy", "eval/score")),
+    report.Panel("F1 of entities", ("train/f1", "eval/f1")),
+    report.Panel("Accuracy of words", ("train/accuracy", "eval/accuracy")),
     report.Panel("Learning rate", ("train/learning_rate",)),
 )
 _NUM_WORST = 25  # Sentences.
@@ -202,18 +203,44 @@ class OutputWriter:
         run_files.write_eval_results(self._files.output_dir, values)
         self.write_predictions(ner_data.DEV, evaluation.predicted)
         self._write_scores(ner_data.DEV, evaluation.text, values)
+        title = self._title
+        path = os.path.basename(self._data.summary(ner_data.DEV).path)
+        # The report has a table of the types of entities.
+        by_type = ("eval_precision_", "eval_recall_", "eval_f1_")
         self._files.report(
-            "Tagging",
-            values=values,
+            title[0].upper() + title[1:],
+            values={
+                name: value
+                for name, value in values.items()
+                if self._data.is_plain or not name.startswith(by_type)
+            },
             panels=_PANELS,
             sections=sections(evaluation),
             facts={
-                name: values[f"eval_{name}"]
-                for name in ("f1", "accuracy")
+                shown: values[f"eval_{name}"]
+                for name, shown in (
+                    ("f1", "F1 of entities"),
+                    ("accuracy", "accuracy of words"),
+                )
                 if f"eval_{name}" in values
             }
-            | {"sentences": len(evaluation.sentences), "step": step},
+            | {
+                f"sentences of {path}": len(evaluation.sentences),
+                "training steps": step,
+            },
         )
+
+    @property
+    def _title(self) -> str:
+        """The kind of the task and its data."""
+        kind = "tags of words" if self._data.is_plain else "named entities"
+        flags = self._files.trained_with or self._files.settings
+        data = (
+            flags.get("data_dir")
+            or flags.get("train_file")
+            or self._data.summary(ner_data.DEV).path
+        )
+        return f"{kind}: {os.path.basename(data.rstrip('/'))}"
 
     def write_test(self, evaluation: Evaluation) -> None:
         """Writes the scores and predictions of the test set."""
@@ -291,7 +318,7 @@ class OutputWriter:
 
     def _begin_card(self, weights: str | None) -> None:
         self._files.begin_card(
-            "BERT that tags words",
+            f"BERT for {self._title}",
             data={ner_data.TRAIN: self._describe(ner_data.TRAIN)},
             pipeline_tag="token-classification",
             labels=self._data.labels,
@@ -329,7 +356,8 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
             ]
             for kind, s in [*scores.by_type.items(), ("all", scores.total)]
         ]
-        found.insert(0, report.Section("By type", report.table(header, rows)))
+        by_type = report.table(header, rows, minor=["correct"])
+        found.insert(0, report.Section("By type", by_type))
         found.append(report.Section("By length", _by_length(evaluation)))
     return [*found, report.Section("Worst sentences", _worst(evaluation))]
 
@@ -337,11 +365,9 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
 def _by_length(evaluation: Evaluation) -> Markup:
     """Returns the scores of groups of sentences of similar length."""
     lengths = np.diff(evaluation.sentences.row_splits)
-    order = np.argsort(lengths, kind="stable")
     rows = []
-    for part in np.array_split(order, min(_NUM_GROUPS, len(order))):
+    for span, part in report.length_groups(lengths, _NUM_GROUPS):
         scores = _score_some(evaluation, part.tolist())
-        span = f"{lengths[part].min()} - {lengths[part].max()}"
         rows.append([span, len(part), scores.accuracy, scores.total.f1])
     return report.table(["words", "sentences", "accuracy", "F1"], rows)
 

@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -436,17 +437,53 @@ def _open_set(
     )
 
 
-class GuessingAccuracies(NamedTuple):
-    """The accuracies of always predicting the most frequent label."""
+def guessing(
+    records: ShardSet, batch_size: int = 256, most: int = -1
+) -> dict[str, float]:
+    """Returns the metrics that a model must exceed to have learned.
 
-    masked_lm: float
-    next_sentence: float
+    The accuracies are those of always predicting the most frequent label. The
+    losses are those of predicting every label with its frequency.
+
+    Args:
+      records: their labels are counted.
+      batch_size: records that are read at once.
+      most: number of batches; -1 for all.
+
+    Returns:
+      The metrics under the names of an evaluation; none without labels.
+    """
+    counts: dict[str, collections.Counter[int]] = {
+        name: collections.Counter() for name in ("masked_lm", "next_sentence")
+    }
+    batches = pipelines.eval_batches(
+        records.paths, records.schema, batch_size=batch_size
+    )
+    for batch in batches.take(most).as_numpy_iterator():
+        is_real = batch["is_real_example"] > 0
+        is_prediction = batch["masked_lm_weights"][is_real] > 0
+        tokens = batch["masked_lm_ids"][is_real][is_prediction]
+        counts["masked_lm"].update(tokens.tolist())
+        pairs = batch["next_sentence_labels"][is_real]
+        if "next_sentence_weights" in batch:
+            pairs = pairs[batch["next_sentence_weights"][is_real] > 0]
+        counts["next_sentence"].update(pairs.ravel().tolist())
+    found = {}
+    for name, counter in counts.items():
+        if not counter:
+            continue
+        frequencies = [x / counter.total() for x in counter.values()]
+        found[f"{name}_accuracy"] = max(frequencies)
+        found[f"{name}_loss"] = -sum(x * math.log(x) for x in frequencies)
+    if "masked_lm_loss" in found:
+        found["masked_lm_perplexity"] = math.exp(found["masked_lm_loss"])
+    return found
 
 
 def guessing_accuracies(
     patterns: str, max_seq_length: int, max_predictions_per_seq: int
-) -> GuessingAccuracies:
-    """Returns the accuracies that a model must exceed to have learned.
+) -> dict[str, float]:
+    """Returns the metrics of `guessing`.
 
     `patterns` are comma-separated paths or globs of shards.
     """
@@ -454,21 +491,4 @@ def guessing_accuracies(
     record_schema = manifest.record_schema(
         paths, max_seq_length, max_predictions_per_seq
     )
-    tokens: collections.Counter[int] = collections.Counter()
-    labels: collections.Counter[int] = collections.Counter()
-    for batch in pipelines.eval_batches(
-        paths, record_schema, batch_size=256
-    ).as_numpy_iterator():
-        is_real = batch["is_real_example"] > 0
-        is_prediction = batch["masked_lm_weights"][is_real] > 0
-        tokens.update(batch["masked_lm_ids"][is_real][is_prediction].tolist())
-        pairs = batch["next_sentence_labels"][is_real]
-        if "next_sentence_weights" in batch:
-            pairs = pairs[batch["next_sentence_weights"][is_real] > 0]
-        labels.update(pairs.ravel().tolist())
-    return GuessingAccuracies(
-        *(
-            counter.most_common(1)[0][1] / counter.total()
-            for counter in (tokens, labels)
-        )
-    )
+    return guessing(ShardSet(paths=paths, schema=record_schema, counts=[]))

@@ -4,14 +4,15 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from data.tokenization import vocabulary, wordpiece
-from foundation import config_flags
+from foundation import config_flags, progress
 from jobs import assembly, model_card, run_config, run_files
 from modeling import models
 from modeling.config import BertConfig
@@ -95,7 +96,8 @@ class PretrainingJob:
         self._write_model(config.output_dir)
         if assembly.is_chief(self.strategy):
             self._begin_card()
-            self._write_report(num_steps)
+            if not config.do_eval:
+                self._write_report()
 
     def _write_model(self, directory: str) -> None:
         if assembly.is_chief(self.strategy):
@@ -105,7 +107,7 @@ class PretrainingJob:
         """Evaluates the trained model, else --init_checkpoint's weights.
 
         Writes eval_results.txt, with the metrics on the last phase's held-out
-        records.
+        records, and after a training the report.
 
         Raises:
           InputError: there are no weights.
@@ -139,6 +141,8 @@ class PretrainingJob:
                 model_card.add_scores(
                     output_dir, _HELD_OUT, data=data, metrics=values
                 )
+            if self.config.do_train:
+                self._write_report(values)
 
     def _warm_start(self) -> None:
         pretrained.assign(
@@ -167,21 +171,26 @@ class PretrainingJob:
             weights=digest,
         )
 
-    def _write_report(self, num_steps: int) -> None:
+    def _write_report(self, results: Mapping[str, float] | None = None) -> None:
         config, last = self.config, self.phases[-1]
+        architecture = self.model.config
         data, sections = [], []
         for phase in self.phases:
             read = phase.num_steps * self.train_batch_size
-            for name, records in (
-                ("training", phase.train),
-                ("held out", phase.held_out),
-            ):
+            sets = {"training": phase.train, "held out": phase.held_out}
+            if phase.held_out is phase.train:
+                del sets["held out"]
+            for name, records in sets.items():
                 total = sum(records.counts)
                 passes = read / total if name == "training" else ""
                 length = phase.lengths.max_seq_length
                 shards = len(records.paths)
                 data.append([name, length, shards, total, passes])
+        guessing = {}
         if self._shows_predictions:
+            guessing = pretraining_data.guessing(
+                last.held_out, self.eval_batch_size, self.max_eval_steps
+            )
             predictions = self._predictor(
                 last.held_out, self.eval_batch_size, self.max_eval_steps
             )
@@ -190,16 +199,31 @@ class PretrainingJob:
             )
         given = config_flags.given(config)
         flags = dataclasses.asdict(config)
+        path = self.phases[0].train.paths[0]
+        shards = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
+        folder = os.path.basename(os.path.dirname(path))
         pretraining_report.write(
             config.output_dir,
+            title=f"Pre-training: {os.path.join(folder, shards)}",
             given=given,
             others={k: v for k, v in flags.items() if k not in given},
             facts={
+                "layers": architecture.num_hidden_layers,
+                "hidden units": architecture.hidden_size,
                 "parameters": self.model.count_params(),
-                "steps": num_steps,
-                "records": sum(sum(x.train.counts) for x in self.phases),
-                "hours": loop.training_seconds(config.output_dir) / 3600,
+                "training steps": sum(x.num_steps for x in self.phases),
+                "training records": sum(
+                    sum(x.train.counts) for x in self.phases
+                ),
+                "of training": progress.duration(
+                    loop.training_seconds(config.output_dir)
+                ),
             },
+            results=results,
+            guessing=guessing,
+            evaluated_on="training records"
+            if last.held_out is last.train
+            else _HELD_OUT,
             data=data,
             sections=sections,
         )

@@ -41,8 +41,18 @@ _PANELS = (
     ),
     report.Panel("Learning rate", ("train/learning_rate",)),
     report.Panel("Examples per second", ("train/examples_per_second",)),
-    report.Panel("Utilization", ("train/model_flops_utilization",)),
+    report.Panel("Model FLOPs utilization", ("train/model_flops_utilization",)),
 )
+# The metrics of evaluations and their names in tables.
+_METRICS = {
+    "masked_lm_accuracy": "masked-LM accuracy",
+    "next_sentence_accuracy": "next-sentence accuracy",
+    "masked_lm_loss": "masked-LM loss",
+    "masked_lm_perplexity": "masked-LM perplexity",
+    "next_sentence_loss": "next-sentence loss",
+    "loss": "loss (sum of both)",
+}
+_MINOR = [_METRICS[x] for x in ("masked_lm_perplexity", "next_sentence_loss")]
 NUM_SAMPLES = 4  # Records.
 _MAX_SAMPLE_TOKENS = 64
 _TOP = 3  # Predictions that are shown of each mask.
@@ -193,7 +203,9 @@ def accuracy(
     groups, upper = [], np.inf
     for lower in _FREQUENCIES:
         is_in = (per_million > lower) & (per_million <= upper)
-        span = f"over {lower:,}" if upper == np.inf else f"{lower} - {upper:,}"
+        span = f"{lower:,}\u2013{upper:,}" if lower else f"up to {upper:,}"
+        if upper == np.inf:
+            span = f"over {lower:,}"
         groups.append((span, is_in))
         upper = lower
     groups.append(("never seen", per_million == 0))
@@ -202,10 +214,15 @@ def accuracy(
         chosen = is_in[correct]
         if chosen.any():
             rows.append([name, int(is_in.sum()), *_scores(is_right[chosen])])
-    header = ["per million", "tokens", "predictions", "accuracy"]
+    header = [
+        "per million tokens",
+        "tokens of the vocabulary",
+        "predictions",
+        "accuracy",
+    ]
     note = Markup(
-        "<p>Occurrences of the correct token in the first {:,} tokens of the "
-        "training records.</p>"
+        "<p>How often the correct token occurs in the training records, "
+        "counted in their first {:,} tokens.</p>"
     ).format(int(counts.sum()))
     body = note + report.table(header, rows)
     sections.append(report.Section("Accuracy by frequency of the token", body))
@@ -245,9 +262,13 @@ def _parts_of_words(
 def write(
     output_dir: str,
     *,
+    title: str = "Pre-training",
     given: Mapping[str, Any],
     others: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
+    results: Mapping[str, float] | None = None,
+    guessing: Mapping[str, float] | None = None,
+    evaluated_on: str = "held out",
     data: Sequence[Sequence[Any]] = (),
     sections: Sequence[report.Section] = (),
 ) -> None:
@@ -255,28 +276,45 @@ def write(
 
     Args:
       output_dir: directory of the run.
+      title: of the page.
       given: the flags that were given.
       others: the other flags.
       facts: numbers to show at the top.
+      results: metrics of the trained model; by default those of the last
+        evaluation in metrics.jsonl.
+      guessing: metrics of pretraining_data.guessing.
+      evaluated_on: what the records of the evaluation are.
       data: rows of the table of data, each with a set and numbers.
       sections: further sections.
     """
     lines = report.read_metrics(os.path.join(output_dir, "metrics.jsonl"))
-    shown = [report.Section("Learning curves", report.curves(lines, _PANELS))]
-    held_out = [line for line in lines if "eval/loss" in line]
-    facts = dict(facts or {})
-    if held_out:
-        facts["held-out loss"] = held_out[-1]["eval/loss"]
-        names = sorted({name for line in held_out for name in line} - {"step"})
+    curves = report.curves(lines, _PANELS)
+    evaluations = [
+        {
+            name.removeprefix("eval/"): value
+            for name, value in line.items()
+            if not name.startswith("train/")
+        }
+        for line in lines
+        if "eval/loss" in line
+    ]
+    if not results and evaluations:
+        results = evaluations[-1]
+    shown = [
+        report.Section(
+            "Results", _results(results or {}, guessing or {}, evaluated_on)
+        ),
+        report.Section("Learning curves", curves),
+    ]
+    if evaluations:
+        names = [x for x in _METRICS if x in evaluations[-1]]
+        header = ["step", *(_METRICS[name] for name in names)]
         rows = [
             [line["step"], *(line.get(name, "") for name in names)]
-            for line in held_out
+            for line in evaluations
         ]
-        header = [
-            "step",
-            *(name.removeprefix("eval/").replace("_", " ") for name in names),
-        ]
-        shown.append(report.Section("Held out", report.table(header, rows)))
+        body = report.table(header, rows, minor=_MINOR)
+        shown.append(report.Section("Evaluations during training", body))
     shown += sections
     path = os.path.join(output_dir, metric_writer.SAMPLES)
     if file_system.exists(path):
@@ -287,9 +325,30 @@ def write(
         body = report.table(header, data)
         shown.append(report.Section("Data", body))
     shown.append(report.Section("Flags", report.flags(given, others or {})))
-    report.write(
-        os.path.join(output_dir, "report.html"), "Pre-training", shown, facts
+    report.write(os.path.join(output_dir, "report.html"), title, shown, facts)
+
+
+def _results(
+    values: Mapping[str, float], guessing: Mapping[str, float], where: str
+) -> Markup:
+    """Returns the metrics of the trained model beside those of guessing."""
+    if not values:
+        return Markup(
+            "<p>The trained model was not evaluated: --do_eval was not given."
+            "</p>"
+        )
+    rows = [
+        [name, values[key], guessing.get(key, "")]
+        for key, name in _METRICS.items()
+        if key in values
+    ]
+    if not guessing:
+        return report.table(["metric", where], [row[:2] for row in rows])
+    note = Markup(
+        "<p>Guessing predicts the most frequent label; its losses are those of "
+        "predicting every label with its frequency.</p>"
     )
+    return report.table(["metric", where, "guessing"], rows) + note
 
 
 def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:

@@ -34,11 +34,14 @@ N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 _PREDICTION_FILES = (PREDICTIONS, N_BEST, NULL_ODDS, blocks.LOGITS)
 _SCORE_FILES = (run_files.TEXT, run_files.JSON, "report.html")
-_TITLE = "BERT that answers questions from a paragraph"
 _PANELS = (
     report.Panel("Loss", ("train/loss",)),
     report.Panel(
-        "Score", ("train/start_accuracy", "train/end_accuracy", "eval/f1")
+        "Exact match and F1, %", ("eval/exact_match", "eval/exact", "eval/f1")
+    ),
+    report.Panel(
+        "Accuracy of the answers' positions",
+        ("train/start_accuracy", "train/end_accuracy"),
     ),
     report.Panel("Learning rate", ("train/learning_rate",)),
 )
@@ -247,7 +250,7 @@ class OutputWriter:
         name = "squad_v2" if self._with_negative else "squad"
         is_squad = f"{'v2' if self._with_negative else 'v1'}." in data["train"]
         self._files.begin_card(
-            _TITLE,
+            f"BERT for question answering: {_names(self._trained_on)}",
             data=data,
             pipeline_tag="question-answering",
             datasets=[f"rajpurkar/{name}"] if is_squad else (),
@@ -316,7 +319,7 @@ class OutputWriter:
         )
         exact = values.get("eval_exact_match", values.get("eval_exact"))
         self._files.report(
-            _TITLE,
+            f"Question answering: {_names(evaluation.question_set)}",
             values=values,
             panels=_PANELS,
             sections=sections(evaluation),
@@ -348,6 +351,10 @@ class OutputWriter:
             null_score_diff_threshold=threshold,
         )
         task_files.write_settings(directory, settings)
+
+
+def _names(question_set: dataset.QuestionSet) -> str:
+    return ", ".join(map(os.path.basename, question_set.paths))
 
 
 def _named(values: Mapping[str, float]) -> dict[str, float]:
@@ -408,6 +415,11 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
     questions, contexts = question_set.questions, question_set.contexts
     scores = metrics.score_all(question_set, evaluation.predictions)
     words = [len(dataset.words(text)) for text in contexts]
+    lengths = [words[question.paragraph] for question in questions]
+    by_length: dict[int, tuple[int, str]] = {}
+    groups = report.length_groups(lengths, _NUM_GROUPS)
+    for number, (name, members) in enumerate(groups):
+        by_length |= dict.fromkeys(members.tolist(), (number, name))
     mistakes = []
     for question, score in zip(questions, scores, strict=True):
         entry = _predicted(evaluation, question)
@@ -423,7 +435,7 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
                 map(_answer_length, questions), scores
             ),
             "By length of paragraph": _group(
-                _quantiles([words[q.paragraph] for q in questions]), scores
+                [by_length[i] for i in range(len(questions))], scores
             ),
         },
         mistakes=[
@@ -448,29 +460,14 @@ def _question_type(question: dataset.Question) -> tuple[int, str]:
 def _answer_length(question: dataset.Question) -> tuple[int, str]:
     """Returns the group of the shortest answer by its number of words."""
     if not question.answers:
-        return len(_ANSWER_WORDS) + 1, "none"
+        return len(_ANSWER_WORDS) + 1, "no answer"
     count = min(len(a.text.split()) for a in question.answers)
     number = bisect.bisect_left(_ANSWER_WORDS, count)
     if number == len(_ANSWER_WORDS):
-        return number, f"over {_ANSWER_WORDS[-1]} words"
+        return number, f"over {_ANSWER_WORDS[-1]}"
     last = _ANSWER_WORDS[number]
-    if last == 1:
-        return number, "1 word"
-    first = _ANSWER_WORDS[number - 1] + 1
-    span = f"{first} - {last}" if first < last else str(last)
-    return number, f"{span} words"
-
-
-def _quantiles(counts: Sequence[int]) -> list[tuple[int, str]]:
-    """Returns a group for each count; the groups have about equal sizes."""
-    fractions = np.linspace(0, 1, _NUM_GROUPS + 1)[1:-1]
-    bounds = np.quantile(counts, fractions, method="lower")
-    numbers = np.searchsorted(bounds, counts)
-    names = {}
-    for number in np.unique(numbers).tolist():
-        part = np.array(counts)[numbers == number]
-        names[number] = f"{part.min()} - {part.max()} words"
-    return [(number, names[number]) for number in numbers.tolist()]
+    first = _ANSWER_WORDS[number - 1] + 1 if number else last
+    return number, f"{first}\u2013{last}" if first < last else str(last)
 
 
 def _group(
@@ -517,12 +514,12 @@ def _predicted(
 def sections(evaluation: Evaluation) -> list[report.Section]:
     """Returns the answers and the error analysis for report.html."""
     analysis = analyze(evaluation)
-    header = ["group", "questions", "exact match", "F1"]
+    header = ["questions", "exact match, %", "F1, %"]
     found = [
         report.Section(
             title,
             report.table(
-                header,
+                ["words" if "length" in title else "question word", *header],
                 [
                     [
                         group.name,

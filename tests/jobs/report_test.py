@@ -80,10 +80,65 @@ def test_cells_of_a_heat_map_show_the_part_of_their_row():
     assert found == [("0.750", "3"), ("0.250", "1"), *[("0.000", "0")] * 2]
 
 
+def cells(table):
+    """The texts of a table's cells, row by row."""
+    found = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)
+    return [re.findall(r"<td.*?>(.*?)</td>", row) for row in found[1:]]
+
+
+def test_numbers_of_a_column_have_the_same_decimals():
+    rows = [[0.75, 5e-5, 12.5, 0.5, 3], [1.0, 1e-4, 100.0, 150.0, 1200]]
+    assert cells(report.table(list("abcde"), rows)) == [
+        ["0.750", "5e-05", "12.50", "0.500", "3"],
+        ["1.000", "0.0001", "100.00", "150.000", "1,200"],
+    ]
+    heated = [[report.heat(1.0, 1.0)], [report.heat(0.5, 0.5)], [""]]
+    assert cells(report.table(["f1"], heated)) == [["1.000"], ["0.500"], [""]]
+
+
+def test_a_phone_lists_rows_with_long_texts_and_omits_minor_columns():
+    rows = [["a.csv:7", 0.5, "x" * 50]]
+    text = report.table(["line", "loss", "text"], rows, minor=["loss"])
+    assert '<table class="long">' in text
+    assert '<td data-column="text">xxx' in text
+    assert '<td class="number" data-column="loss" data-minor>0.500' in text
+    assert '<th class="number" data-minor>loss</th>' in text
+    assert '"long"' not in report.table(["flag", "value"], [["a", "x" * 50]])
+
+
+def test_length_groups_do_not_overlap():
+    lengths = [16, 11, 16, 106, 16, 18, 12, 30, 16]
+    groups = report.length_groups(lengths, 3)
+    assert [name for name, _ in groups] == ["11\u201316", "18\u2013106"]
+    found = [sorted(members.tolist()) for _, members in groups]
+    assert found == [[0, 1, 2, 4, 6, 8], [3, 5, 7]]
+    ((name, members),) = report.length_groups([106, 106], 5)
+    assert name == "106" and members.tolist() == [0, 1]
+
+
+def test_the_ticks_of_steps_are_integers():
+    lines = [{"step": step, "train/loss": 1.0} for step in (1, 2, 3)]
+    drawn = report.curves(lines, [report.Panel("Loss", ["train/loss"])])
+    ticks = re.findall(r'id="text_\d+">.*?<text[^>]*>(.*?)</text>', drawn, re.S)
+    assert ticks[:3] == ["1", "2", "3"]
+
+
+def test_a_single_curve_is_named_in_the_title():
+    both = ["train/f1", "eval/f1"]
+    lines = [{"step": 5, "eval/f1": 0.5}]
+    assert "F1, held out</text>" in report.curves(
+        lines, [report.Panel("F1", both)]
+    )
+    lines = [{"step": 5, "train/start_accuracy": 0.5, "train/end_accuracy": 1}]
+    names = ["train/start_accuracy", "train/end_accuracy"]
+    drawn = report.curves(lines, [report.Panel("Accuracy", names)])
+    assert "training end accuracy</text>" in drawn
+
+
 def test_tables_escape_text_and_round_numbers():
     text = report.table(["a<b"], [["<script>"], [0.123456], [7], [True]])
     assert "a&lt;b" in text and "&lt;script&gt;" in text
-    assert '<td class="number">0.1235</td>' in text
+    assert '<td class="number">0.123</td>' in text
     assert '<td class="number">7</td>' in text
     assert "<td>True</td>" in text
 

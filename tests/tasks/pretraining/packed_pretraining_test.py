@@ -186,7 +186,8 @@ def test_packed_shards_are_recognized(shard, packed):
         np.testing.assert_array_equal(batch[name][:count], values, name)
     floor = pretraining_data.guessing_accuracies(shard, LENGTH, PREDICTIONS)
     fraction = packed["next_sentence_labels"].sum() / 20  # Of the instances.
-    assert floor.next_sentence == pytest.approx(max(fraction, 1 - fraction))
+    expected = max(fraction, 1 - fraction)
+    assert floor["next_sentence_accuracy"] == pytest.approx(expected)
 
 
 def test_packed_and_other_shards_together_are_refused(shard, alone, tmp_path):

@@ -70,14 +70,48 @@ def test_accuracies_are_grouped_by_frequency_and_part_of_a_word(
         predictions, train, words
     )
     assert rows(by_frequency.body) == [
-        ["over 1,000", "3", "2", "1"],
-        ["never seen", "5", "1", "0"],
+        ["over 1,000", "3", "2", "1.000"],
+        ["never seen", "5", "1", "0.000"],
     ]
     assert rows(by_part.body) == [
-        ["complete word", "1", "1"],
-        ["first token of several", "1", "1"],
-        ["later token (##)", "1", "0"],
+        ["complete word", "1", "1.000"],
+        ["first token of several", "1", "1.000"],
+        ["later token (##)", "1", "0.000"],
     ]
+
+
+def test_guessing_predicts_the_most_frequent_label(train):
+    found = pretraining_data.guessing(train)
+    # The shard has no masked token, and one pair with the label 0.
+    assert found == {"next_sentence_accuracy": 1.0, "next_sentence_loss": 0.0}
+
+
+def test_results_are_beside_those_of_guessing(tmp_path):
+    pretraining_report.write(
+        str(tmp_path),
+        given={},
+        results={"masked_lm_accuracy": 0.5, "loss": 2.0, "global_step": 9},
+        guessing={"masked_lm_accuracy": 0.125},
+    )
+    page = (tmp_path / "report.html").read_text()
+    assert page.index("<h2>Results") < page.index("<h2>Learning curves")
+    assert rows(page)[:2] == [
+        ["masked-LM accuracy", "0.500", "0.125"],
+        ["loss (sum of both)", "2.000", ""],
+    ]
+
+
+def test_results_are_those_of_the_last_evaluation(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 1, "eval/loss": 3.0}\n{"step": 2, "eval/loss": 2.0}\n'
+    )
+    pretraining_report.write(str(tmp_path), given={})
+    page = (tmp_path / "report.html").read_text()
+    assert rows(page)[0] == ["loss (sum of both)", "2.000"]
+    (tmp_path / "metrics.jsonl").unlink()
+    pretraining_report.write(str(tmp_path), given={})
+    page = (tmp_path / "report.html").read_text()
+    assert "The trained model was not evaluated" in page
 
 
 def test_a_sample_shows_the_predictions_in_the_sentence(

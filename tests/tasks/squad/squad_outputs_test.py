@@ -175,11 +175,11 @@ def test_errors_are_analyzed_by_groups_of_questions():
     assert types[3].exact == 0 and types[3].f1 == pytest.approx(200 / 3)
     lengths = analysis.groups["By length of answer"]
     assert [(g.name, g.count) for g in lengths] == [
-        ("1 word", 3),
-        ("4 - 5 words", 1),
+        ("1", 3),
+        ("4\u20135", 1),
     ]
     (paragraphs,) = analysis.groups["By length of paragraph"]
-    assert (paragraphs.name, paragraphs.count) == ("309 - 309 words", 4)
+    assert (paragraphs.name, paragraphs.count) == ("309", 4)
     worst = analysis.mistakes
     assert [m.question.id for m in worst] == ["3", "2", "1"]
     assert worst[0].correct == ["Anna"]
