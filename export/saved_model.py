@@ -347,7 +347,7 @@ def readme(description: Mapping[str, Any]) -> str:
         call=", ".join(f"{k}=tf.constant({v})" for k, v in values.items()),
         inputs=", ".join(inputs),
         outputs=_OUTPUTS[task],
-        labels=f"Labels: {', '.join(labels)}.\n" if labels else "",
+        labels=f"Labels: `{'`, `'.join(labels)}`.\n" if labels else "",
         max_seq_length=description["max_seq_length"],
         cut="split into windows" if task in has_windows else "cut",
         precision=description["precision"],

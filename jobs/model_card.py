@@ -3,7 +3,7 @@
 It begins with the YAML header of the Hugging Face Hub. card.json holds its
 contents, so that an evaluation can add to them:
 
-    begin(directory, "BERT that tags words", data={"train": "..."}, ...)
+    begin(directory, "BERT for named entities", data={"train": "..."}, ...)
     add_scores(directory, "dev", data={"dev": "..."}, metrics={"eval_f1": 0.9})
 
 A directory without card.json has a README.md from elsewhere, or none, and is
@@ -228,8 +228,8 @@ def _lines(card: Mapping[str, Any]) -> list[str]:
     lines = ["---", *_yaml(_header(card)), "---", "", f"# {card['title']}", ""]
     if card["labels"]:
         names = enumerate(card["labels"])
-        shown = ", ".join(f"{i} = {name}" for i, name in names)
-        lines += [f"Labels: {shown}.", ""]
+        shown = ", ".join(f"{i} is the label `{name}`" for i, name in names)
+        lines += [f"Outputs of the model: {shown}.", ""]
     data, metrics = dict(card["data"]), {}
     for found in card["evaluations"].values():
         data |= found["data"]

@@ -69,7 +69,7 @@ def evaluate(folder, name="dev", **metrics):
 def test_evaluations_of_a_later_command_are_added(saved):
     assert train(saved, 1.0, seconds=42.4)
     card = (saved / "README.md").read_text()
-    assert "Labels: 0 = no." in card
+    assert "Outputs of the model: 0 is the label `no`." in card
     assert r"| train | 9 examples \| of a.csv |" in card
     assert "## Results" not in card
     assert '| learning_rate | "5e-5" |' in card
