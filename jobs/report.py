@@ -35,13 +35,12 @@ _LONG_TEXT = 40  # Characters of a cell.
 _SMALL = 0.01  # A column of smaller numbers, such as learning rates.
 # Text and axes get the color of the page's text, light or dark.
 _INK = "#010203"
+_COLORS = ["#2f81f7", "#e8590c", "#2da44e", "#bf3989", "#8250df"]
 _STYLE = {
     "svg.hashsalt": "report",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
-    "axes.prop_cycle": matplotlib.cycler(
-        color=["#2f81f7", "#e8590c", "#2da44e", "#bf3989", "#8250df"]
-    ),
+    "axes.prop_cycle": matplotlib.cycler(color=_COLORS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 11,
@@ -135,21 +134,27 @@ def _chart(panel: Panel, series: Mapping[str, Sequence[tuple]]) -> Markup:
     names = [name.partition("/")[::2] for name in series]
     labels = [kinds.get(kind, kind) for kind, _ in names]
     title = panel.title
+    colors: Sequence[str | None] = [None] * len(labels)
     if len({leaf for _, leaf in names}) > 1:
         labels = [
             f"{label} {leaf.replace('_', ' ')}"
             for label, (_, leaf) in zip(labels, names, strict=True)
         ]
-    elif len(series) < len(panel.metrics):
-        title = f"{title}, {labels[0]}"
+    else:
+        colors = [_COLORS[x == "held out"] for x in labels]
+        if len(series) < len(panel.metrics):
+            title = f"{title}, {labels[0]}"
     with style():
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         axes = figure.subplots()
-        for label, points in zip(labels, series.values(), strict=True):
+        for label, color, points in zip(
+            labels, colors, series.values(), strict=True
+        ):
             is_sparse = label.startswith("held out") or len(points) == 1
             axes.plot(
                 *zip(*points, strict=True),
                 label=label,
+                color=color,
                 marker="o" if is_sparse else None,
                 markersize=4,
             )

@@ -33,6 +33,8 @@ _CONTENTS: Mapping[str, str] = {
     "swag_submission.csv": "the predictions as the leaderboard wants them",
     "model.safetensors": "the model; its other files are beside it",
 }
+_NUM_RUN_KEYS = 2  # Learning rate and seed, columns of a grid's table.
+_RUN_METRICS_ON_PHONES = 3
 # Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
 # "digest": "..."}, ...}
 SETS = "predicted_sets.json"
@@ -253,11 +255,12 @@ class RunFiles:
             if name in _MEANINGS
         ]
         shown = [report.Section("Results", Markup("").join([results, *notes]))]
-        runs = self.results.table()
-        if runs is not None:
-            shown.append(report.Section("All runs", report.table(*runs)))
+        curves_title = "Learning curves"
+        if (runs := self.results.table()) is not None:
+            curves_title = f"Learning curves of {self.results.best_run.name}"
+            shown.append(report.Section("All runs", _runs(*runs, values)))
         curves = report.curves(report.read_metrics(path), panels)
-        shown.append(report.Section("Learning curves", curves))
+        shown.append(report.Section(curves_title, curves))
         shown += sections
         given = {"Flags": self.given}
         if self.trained_with is not None:
@@ -277,3 +280,22 @@ class RunFiles:
             shown.append(report.Section(heading, report.flags(flags, others)))
         path = os.path.join(self.output_dir, "report.html")
         report.write(path, title, shown, facts)
+
+
+def _runs(
+    header: Sequence[str],
+    rows: Sequence[Sequence],
+    values: Mapping[str, float],
+) -> Markup:
+    """Returns the table of a grid with the metrics that are in `values`."""
+    kept = [
+        i
+        for i, name in enumerate(header)
+        if i < _NUM_RUN_KEYS or f"eval_{name}" in values
+    ]
+    header = [header[i] for i in kept]
+    return report.table(
+        header,
+        [[row[i] for i in kept] for row in rows],
+        minor=header[_NUM_RUN_KEYS + _RUN_METRICS_ON_PHONES :],
+    )

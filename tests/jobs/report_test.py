@@ -100,7 +100,7 @@ def test_a_phone_lists_rows_with_long_texts_and_omits_minor_columns():
     rows = [["a.csv:7", 0.5, "x" * 50]]
     text = report.table(["line", "loss", "text"], rows, minor=["loss"])
     assert '<table class="long">' in text
-    assert '<td data-column="text">xxx' in text
+    assert '<td class="text" data-column="text">xxx' in text
     assert '<td class="number" data-column="loss" data-minor>0.500' in text
     assert '<th class="number" data-minor>loss</th>' in text
     assert '"long"' not in report.table(["flag", "value"], [["a", "x" * 50]])
