@@ -356,7 +356,7 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
             ]
             for kind, s in [*scores.by_type.items(), ("all", scores.total)]
         ]
-        by_type = report.table(header, rows, minor=["correct"])
+        by_type = report.table(header, rows, minor=["predicted", "correct"])
         found.insert(0, report.Section("By type", by_type))
         found.append(report.Section("By length", _by_length(evaluation)))
     return [*found, report.Section("Worst sentences", _worst(evaluation))]
@@ -425,8 +425,8 @@ def _worst(evaluation: Evaluation) -> Markup:
         where = os.path.basename(sentences.where(words.start))
         shown.append(
             [
-                _colored("true: ", evaluation, true, words, hues),
-                _colored("predicted: ", evaluation, found, words, hues),
+                _colored("True: ", evaluation, true, words, hues),
+                _colored("Predicted: ", evaluation, found, words, hues),
                 Markup('<span class="soft">{}, loss {:.3g}</span>').format(
                     where, losses[i]
                 ),

@@ -367,10 +367,15 @@ def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:
                 cells.append(_predicted(line["samples"], number, mask, count))
             rows.append(cells)
         header = ["correct", *(f"step {line['step']:,}" for line in lines)]
-        boxes.append(
-            [_sentence(sample), report.table(header, rows) if rows else ""]
-        )
-    return report.items(boxes)
+        predicted = report.table(header, rows, minor=header[2:-1])
+        boxes.append([_sentence(sample), predicted if rows else ""])
+    note = Markup(
+        "<p>Each mask is replaced by the best prediction of the last "
+        "evaluation: green if it is correct, else red with the correct token "
+        "behind it. The tables give the best predictions and their "
+        "probabilities during training.</p>"
+    )
+    return note + report.items(boxes)
 
 
 def _predicted(

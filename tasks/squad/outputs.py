@@ -327,6 +327,7 @@ class OutputWriter:
                 "exact match, %": exact,
                 "F1, %": values["eval_f1"],
                 "questions": len(evaluation.question_set.questions),
+                **({} if step is None else {"training steps": step}),
             },
         )
 
@@ -585,8 +586,10 @@ def _shown(answered: Mistake) -> list[Markup | str]:
     return [
         Markup("<b>{}</b>").format(answered.question.text),
         report.highlight(text, spans),
-        f"predicted: {answered.predicted.text or 'no answer'}, probability "
-        f"{answered.predicted.probability:.2f}; F1 {100 * answered.f1:.0f} %; "
-        f"correct: {correct}",
-        Markup('<span class="soft">{}</span>').format(answered.question.id),
+        f"Predicted: {answered.predicted.text or 'no answer'} (probability "
+        f"{answered.predicted.probability:.2f}, F1 {100 * answered.f1:.0f} %)",
+        f"Correct: {correct}",
+        Markup('<span class="soft">question {}</span>').format(
+            answered.question.id
+        ),
     ]

@@ -157,5 +157,5 @@ def test_a_report_marks_the_entities_of_wrong_sentences(tmp_path):
     found = outputs.evaluate(data, "test", logits, tags)
     shown = dict(outputs.sections(found))["Worst sentences"]
     mark = '<mark class="type" style="--hue:0">{}<sub>PER</sub></mark>'
-    assert f"true: {mark.format('w0 w1')} w2" in shown
-    assert f"predicted: {mark.format('w0')} w1 w2" in shown
+    assert f"True: {mark.format('w0 w1')} w2" in shown
+    assert f"Predicted: {mark.format('w0')} w1 w2" in shown
