@@ -711,8 +711,12 @@ def _train_run(
     if job.is_chief:
         run.finish(finished)
         if is_grid:  # The result replaces the checkpoints.
+            metrics = finished["values"].items()
             metric_writer.write_hyperparameters(
-                run.directory, run.settings, finished["values"]
+                run.directory,
+                run.settings,
+                dict(sorted(metrics, key=lambda item: item[0] != SCORE)),
+                finished["step"],
             )
             checkpoints.remove_all(run.directory)
             checkpoints.remove_all(os.path.join(run.directory, _BEST))

@@ -180,21 +180,30 @@ class MetricWriter:
 
 
 def write_hyperparameters(
-    directory: str, values: Mapping[str, Any], metrics: Mapping[str, float]
+    directory: str,
+    values: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    step: int,
 ) -> None:
     """Writes the settings and the metrics of a run for TensorBoard's HParams.
 
     Args:
-        directory: of the run's other events.
+        directory: of the run's other events; its name is that of the run.
         values: the settings in which runs differ.
-        metrics: of the trained model.
+        metrics: of the trained model, in the order of the columns.
+        step: of the trained model.
     """
     from tensorboard.plugins.hparams import api  # Only grids need it.
 
+    tags = {f"result/{name}": name for name in metrics}
+    columns = [api.Metric(tag, display_name=tags[tag]) for tag in tags]
     with tf.summary.create_file_writer(directory).as_default():
-        api.hparams(dict(values))
-        for name, value in metrics.items():
-            tf.summary.scalar(f"result/{name}", value, step=0)
+        # Without this, HParams shows the metrics of training first.
+        api.hparams_config([api.HParam(name) for name in values], columns)
+        name = os.path.basename(os.path.normpath(directory))
+        api.hparams(dict(values), trial_id=name)
+        for tag, name in tags.items():
+            tf.summary.scalar(tag, metrics[name], step=step)
 
 
 def in_words(values: Mapping[str, float]) -> str:

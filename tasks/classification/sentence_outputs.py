@@ -5,6 +5,7 @@ report.html         confusions, metrics by length, largest errors
 """
 
 import dataclasses
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -293,11 +294,11 @@ def _confusions(evaluated: Evaluation) -> report.Section:
         matrix = sklearn.metrics.confusion_matrix(
             truth, predicted, labels=range(len(labels))
         )
-        shown = report.heat_map("true label", labels, matrix.tolist())
+        shown = report.heat_map("true", labels, matrix.tolist())
         return report.Section("Confusions", shown)
     is_wrong = truth != predicted
     pairs = zip(truth[is_wrong], predicted[is_wrong], strict=True)
-    header = ["true label", "predicted", "examples"]
+    header = ["true", "predicted", "examples"]
     rows = [
         [labels[true], labels[other], count]
         for (true, other), count in Counter(pairs).most_common(_MAX_CONFUSIONS)
@@ -319,7 +320,8 @@ def _by_label(evaluated: Evaluation) -> report.Section:
         counts = int(truth.sum()), int(predicted.sum())
         rows.append([label, *counts, *map(float, scores)])
     header = ["label", "examples", "predicted", "precision", "recall", "F1"]
-    return report.Section("By label", report.table(header, rows))
+    shown = report.table(header, rows, minor=["predicted"])
+    return report.Section("By label", shown)
 
 
 def _true_and_predicted(evaluated: Evaluation) -> report.Section:
@@ -352,7 +354,7 @@ def _by_length(evaluated: Evaluation) -> Markup:
         )
         rows.append([span, len(group), *values.values()])
     header = ["tokens", "examples", *map(_shown_name, task.metrics)]
-    return report.table(header, rows)
+    return report.table(header, rows, minor=header[4:])
 
 
 def _shown_name(metric: str) -> str:
@@ -378,18 +380,21 @@ def _worst_mistakes(evaluated: Evaluation) -> Markup:
     numbers = set(worst.tolist())
     shown = {i: x for i, x in enumerate(evaluated.texts) if i in numbers}
     names = objective.label_names(task.kind, task.labels, logits[worst])
-    rows = [
-        [
-            shown[i].where.rpartition("/")[2],
-            str(shown[i].label),
-            name,
-            float(losses[i]),
-            _shown_text(shown[i]),
-        ]
-        for i, name in zip(worst.tolist(), names, strict=True)
-    ]
-    header = ["line", "true label", "predicted", "loss", "text"]
-    return report.table(header, rows)
+    rows = []
+    for i, name in zip(worst.tolist(), names, strict=True):
+        labels: list[Any] = [str(shown[i].label), name]
+        if task.kind == examples.REGRESSION:
+            labels = [float(evaluated.label_ids[i, 0]), float(logits[i, 0])]
+        elif task.kind == examples.MULTI_LABEL:
+            labels = [
+                ", ".join(itertools.compress(task.labels, chosen)) or "none"
+                for chosen in (evaluated.label_ids[i], decisions[i])
+            ]
+        where = shown[i].where.rpartition("/")[2]
+        loss = float(losses[i])
+        rows.append([where, *labels, loss, _shown_text(shown[i])])
+    header = ["line", "true", "predicted", "loss", "text"]
+    return report.table(header, rows, minor=["loss"])
 
 
 def _shown_text(example: Example) -> str:

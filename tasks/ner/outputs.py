@@ -404,7 +404,7 @@ def _confusions(evaluation: Evaluation) -> Markup:
             merged[row, column] += count
         counts = merged
     rows = [[counts[a, b] for b in kinds] for a in kinds]
-    return report.heat_map("true type", names, rows)
+    return report.heat_map("true", names, rows)
 
 
 def _worst(evaluation: Evaluation) -> Markup:

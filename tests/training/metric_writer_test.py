@@ -5,7 +5,9 @@ python -m pytest tests/training/metric_writer_test.py
 
 import json
 
+import tensorflow as tf
 from absl import logging
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 from training import metric_writer
 
@@ -83,12 +85,31 @@ def test_a_resumed_run_drops_later_samples(tmp_path):
 
 
 def test_hyperparameters_are_events_of_tensorboard(tmp_path):
+    folder = tmp_path / "lr0.0001"
     metric_writer.write_hyperparameters(
-        str(tmp_path), {"learning_rate": 1e-4}, {"score": 0.5}
+        str(folder), {"learning_rate": 1e-4}, {"score": 0.5, "f1": 0.25}, 7
     )
-    (events,) = tmp_path.glob("events.out.tfevents.*")
-    data = events.read_bytes()
-    assert b"learning_rate" in data and b"result/score" in data
+    (path,) = folder.glob("events.out.tfevents.*")
+    data = {}
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        event = tf.compat.v1.Event.FromString(record)
+        for value in event.summary.value:
+            data[value.tag] = event.step, value
+    assert data["result/score"][0] == data["result/f1"][0] == 7
+
+    def content(tag):
+        found = data[f"_hparams_/{tag}"][1].metadata.plugin_data.content
+        return plugin_data_pb2.HParamsPluginData.FromString(found)
+
+    shown = content("experiment").experiment
+    assert [x.name.tag for x in shown.metric_infos] == [
+        "result/score",
+        "result/f1",
+    ]
+    assert [x.display_name for x in shown.metric_infos] == ["score", "f1"]
+    started = content("session_start_info").session_start_info
+    assert started.group_name == "lr0.0001"
+    assert started.hparams["learning_rate"].number_value == 1e-4
 
 
 def test_the_console_shows_six_held_out_metrics_at_most(tmp_path, caplog):

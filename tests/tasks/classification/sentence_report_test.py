@@ -124,6 +124,11 @@ def test_every_label_of_several_is_scored():
         ["round", "2", "3", "0.667", "1.000", "0.800"],
         ["never", "0", "0", "0.000", "0.000", "0.000"],
     ]
+    mistakes = rows(section("Worst mistakes", made))
+    assert [row[1:3] for row in mistakes] == [
+        ["red", "red, round"],
+        ["red, round", "round"],
+    ]
 
 
 def test_every_value_of_a_regression_is_drawn():
@@ -133,7 +138,9 @@ def test_every_value_of_a_regression_is_drawn():
     body = section("True and predicted", made)
     points = re.search(r'<g id="PathCollection_1">.*?</g>\s*</g>', body, re.S)
     assert points[0].count("<use ") == count
-    assert len(rows(section("Worst mistakes", made))) == count
+    mistakes = rows(section("Worst mistakes", made))
+    assert len(mistakes) == count
+    assert ["0.833", "1.833"] in [row[1:3] for row in mistakes]
 
 
 def test_many_classes_do_not_become_a_table_of_all_pairs():
