@@ -146,7 +146,7 @@ def test_many_types_do_not_become_a_table_of_all_pairs(tmp_path):
     data = open_file(tmp_path, tags)
     found = outputs.evaluate(data, "test", *perfect(data))
     table = dict(outputs.sections(found))["Confusions of words"]
-    assert table.count("<tr>") == 1 + 30 + 1
+    assert table.count("<tr>") == 2 + 30 + 1
     assert "20 other types" in table and ">20</td>" in table
 
 
