@@ -38,10 +38,9 @@ _RUN_METRICS_ON_PHONES = 3
 # Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
 # "digest": "..."}, ...}
 SETS = "predicted_sets.json"
-_MEANINGS = {
-    "eval_score": "selects the best run of a grid and the best checkpoint",
-    "loss": "the same as eval_loss; google-research/bert writes both",
-}
+_SCORE_NOTE = Markup(
+    "<p>eval_score selects the best run of a grid and the best checkpoint.</p>"
+)
 
 
 def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:
@@ -249,12 +248,9 @@ class RunFiles:
             if not (name == "loss" and "eval_loss" in values)
         ]
         results = report.table(["metric", "value"], rows)
-        notes = [
-            Markup("<p>{} {}.</p>").format(name, _MEANINGS[name])
-            for name, _ in rows
-            if name in _MEANINGS
-        ]
-        shown = [report.Section("Results", Markup("").join([results, *notes]))]
+        if "eval_score" in values:
+            results += _SCORE_NOTE
+        shown = [report.Section("Results", results)]
         curves_title = "Learning curves"
         if (runs := self.results.table()) is not None:
             curves_title = f"Learning curves of {self.results.best_run.name}"
