@@ -1,22 +1,27 @@
 r"""Compares exported models with the commands on real data, for every task.
 
-    python benchmarks/exported_scores.py --data_dir=data \
+    python benchmarks/exported_scores.py --data_dir=data --http \
         --vocab_file=uncased_L-12_H-768_A-12/vocab.txt --output_dir=scores
 
 Equal results need no good model: each task gets a small random model, or, with
 --init_checkpoint, a pre-trained encoder with a random head. The command
 predicts a set, export_model.py exports the model, and a process that imports
 only tensorflow and tensorflow_text predicts the same texts, in batches of 32
-and, for the last --num_single, of 1. Texts that are hard to read (empty,
-10,000 characters, emoji, right-to-left) end each set.
+and, for the last --num_single, of 1. With --http, serve.py predicts them once
+more: 8 clients send requests of so many rows, which the server combines to
+batches. Texts that are hard to read (empty, 10,000 characters, emoji,
+right-to-left) end each set.
 
 --data_dir contains glue/MRPC, glue/STS-B, swag, squad and conll2003 with the
 released files. Prints a line for each task, and exits with code 1 if a label,
 an answer, an entity or a word differs, or a probability by more than 1e-5.
 """
 
+import asyncio
 import csv
 import dataclasses
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -26,6 +31,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import aiohttp
+import serving
 
 from foundation import config_flags, errors, file_system
 
@@ -49,18 +57,17 @@ import json, sys
 import tensorflow as tf
 import tensorflow_text
 
+def text(values):
+    if isinstance(values, list):
+        return [text(x) for x in values]
+    return values.decode() if isinstance(values, bytes) else values
+
 function = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 for line in sys.stdin:
     batch = json.loads(line)
     outputs = function(**{k: tf.constant(v) for k, v in batch.items()})
-    row = {name: value.numpy() for name, value in outputs.items()}
-    row = {
-        name: [x.decode() for x in value.ravel()]
-        if value.dtype == object
-        else value.ravel().tolist()
-        for name, value in row.items()
-    } | {"shapes": {name: value.shape for name, value in row.items()}}
-    print(json.dumps(row), flush=True)
+    columns = {name: text(x.numpy().tolist()) for name, x in outputs.items()}
+    print(json.dumps(columns), flush=True)
 """
 
 
@@ -76,6 +83,8 @@ class Config:
     max_examples: int = field("Of each set.", 100000)
     num_single: int = field("Examples in batches of 1.", 200)
     max_seq_length: int = field("Of sentence tasks and taggers.", 64)
+    http: bool = field("Also compare the answers of serve.py.", False)
+    clients: int = field("That send requests at the same time.", 8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +182,9 @@ class Runner:
         text = (self.folder / name / "predicted/test_results.tsv").read_text()
         return [list(map(float, x.split("\t"))) for x in text.splitlines()]
 
-    def predict(self, command: str, name: str, **flags: Any) -> None:
+    def predict(
+        self, command: str, name: str, *given: str, **flags: Any
+    ) -> None:
         """Predicts a set with a command, into the folder "predicted"."""
         folder = self.folder / name
         self.run(
@@ -182,6 +193,7 @@ class Runner:
             "--precision=float32",
             f"--init_checkpoint={folder / 'model'}",
             f"--output_dir={folder / 'predicted'}",
+            *given,
             *(f"--{k}={v}" for k, v in flags.items()),
         )
 
@@ -366,39 +378,26 @@ def fill_mask(runner: Runner) -> Case:
 
 
 def token_classification(runner: Runner) -> Case:
-    """Documents of CoNLL-2003 as raw text, with a CRF."""
-    from modeling import crf, models
-    from tasks.ner import tagging
+    """Documents of CoNLL-2003 as raw text."""
+    return tagging_case(runner, "token_classification", has_crf=False)
+
+
+def token_classification_crf(runner: Runner) -> Case:
+    """The same with a CRF."""
+    return tagging_case(runner, "token_classification_crf", has_crf=True)
+
+
+def tagging_case(runner: Runner, name: str, *, has_crf: bool) -> Case:
+    """Documents of CoNLL-2003 as raw text."""
+    from modeling import models
 
     labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-    folder = runner.folder / "token_classification"
+    folder = runner.folder / name
     directory = runner.model(
-        "token_classification",
-        models.TaggingModel,
-        labels=labels,
-        num_classes=5,
+        name, models.TaggingModel, labels=labels, num_classes=5
     )
-    import numpy as np
-
-    from modeling.config import BertConfig
-
-    # Any scores of transitions.
-    small = BertConfig(
-        vocab_size=8,
-        hidden_size=2,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=2,
-    )
-    model = crf.CrfTaggingModel(
-        small, num_classes=5, forbidden=tagging.forbidden(labels, "bio2")
-    )
-    rng = np.random.default_rng(1)
-    shapes = ((5, 5), (5,), (5,))
-    model.set_scores(
-        crf.Scores(*(rng.normal(size=x).astype(np.float32) for x in shapes))
-    )
-    tagging.save_crf(model, labels, directory)
+    if has_crf:
+        save_random_crf(labels, directory)
     source = pathlib.Path(runner.config.data_dir, "conll2003", "eng.testa")
     texts, words = [], []
     for line in source.read_text().splitlines():
@@ -412,7 +411,7 @@ def token_classification(runner: Runner) -> Case:
     (folder / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
     runner.predict(
         "run_ner.py",
-        "token_classification",
+        name,
         max_seq_length=runner.config.max_seq_length,
         text_file=folder / "texts.txt",
     )
@@ -434,14 +433,56 @@ def token_classification(runner: Runner) -> Case:
     )
 
 
+def save_random_crf(labels: list[str], directory: str) -> None:
+    """Adds a CRF with random scores of transitions to a model directory."""
+    import numpy as np
+
+    from modeling import crf
+    from modeling.config import BertConfig
+    from tasks.ner import tagging
+
+    small = BertConfig(
+        vocab_size=8,
+        hidden_size=2,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=2,
+    )
+    model = crf.CrfTaggingModel(
+        small, num_classes=5, forbidden=tagging.forbidden(labels, "bio2")
+    )
+    rng = np.random.default_rng(1)
+    shapes = ((5, 5), (5,), (5,))
+    model.set_scores(
+        crf.Scores(*(rng.normal(size=x).astype(np.float32) for x in shapes))
+    )
+    tagging.save_crf(model, labels, directory)
+
+
 def question_answering(runner: Runner) -> Case:
     """SQuAD 1.1's development set: the answer and the n best."""
+    name = "question_answering"
+    return squad_case(runner, name, "dev-v1.1.json.gz", [])
+
+
+def question_answering_2(runner: Runner) -> Case:
+    """The same of SQuAD 2.0, where an answer may be empty."""
+    # About half of the answers of the random model are.
+    flags = ["--version_2_with_negative", "--null_score_diff_threshold=-2"]
+    name = "question_answering_2"
+    return squad_case(runner, name, "dev-v2.0.first_of_two.json.gz", flags)
+
+
+def squad_case(
+    runner: Runner, name: str, file_name: str, flags: list[str]
+) -> Case:
+    """A development set: the answer and the n best."""
     from modeling import models
 
     config = runner.config
-    runner.model("question_answering", models.QuestionAnsweringModel)
-    folder = runner.folder / "question_answering"
-    source = pathlib.Path(config.data_dir, "squad", "dev-v1.1.json.gz")
+    runner.model(name, models.QuestionAnsweringModel)
+    folder = runner.folder / name
+    source = pathlib.Path(config.data_dir, "squad", file_name)
     data = file_system.read_json(str(source))["data"]
     pairs = [
         (qa["question"], paragraph["context"])
@@ -456,20 +497,20 @@ def question_answering(runner: Runner) -> Case:
         for i, (question, context) in enumerate(pairs)
     ]
     path = folder / "test.json"
-    path.write_text(
-        json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]})
-    )
-    runner.predict("run_squad.py", "question_answering", predict_file=path)
-    text = (folder / "predicted" / "nbest_predictions.json").read_text()
-    n_best = json.loads(text)
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    runner.predict("run_squad.py", name, *flags, predict_file=path)
+    predicted = folder / "predicted"
+    answers = file_system.read_json(str(predicted / "predictions.json"))
+    n_best = file_system.read_json(str(predicted / "nbest_predictions.json"))
     expected = []
-    for i in range(len(pairs)):
-        rows = n_best[str(i)]
-        if rows[0]["text"] == "empty":
-            rows = [rows[0] | {"text": ""}]
-        texts = [row["text"] for row in rows]
-        values = [row["probability"] for row in rows]
-        expected.append([texts[0], texts, values])
+    for i in map(str, range(len(pairs))):
+        texts = [row["text"] for row in n_best[i]]
+        values = [row["probability"] for row in n_best[i]]
+        # The text of released code if a question has no answer at all.
+        answer = "" if texts == ["empty"] else answers[i]
+        texts = [""] if texts == ["empty"] else texts
+        expected.append([answer, texts, values])
+    print(f"{name}: {sum(not x[0] for x in expected)} answers are empty")
 
     def read(outputs: dict[str, Any]) -> list:
         values = [x for x in outputs["scores"] if x > 0]
@@ -483,6 +524,7 @@ def question_answering(runner: Runner) -> Case:
         },
         expected=expected,
         read=read,
+        flags=flags,
     )
 
 
@@ -496,51 +538,84 @@ TASKS = {
         sentence_embedding,
         fill_mask,
         token_classification,
+        token_classification_crf,
         question_answering,
+        question_answering_2,
     )
 }
 
 
-def serve(directory: str, case: Case, batch_size: int) -> list:
-    """Predicts the examples in a fresh process."""
-    import numpy as np
-
-    lines = [
-        json.dumps(
-            {k: list(v[i : i + batch_size]) for k, v in case.inputs.items()}
-        )
-        for i in range(0, len(case.expected), batch_size)
+def batches_of(case: Case, size: int) -> list[dict[str, list]]:
+    """Returns the inputs of each batch."""
+    return [
+        {name: list(x[i : i + size]) for name, x in case.inputs.items()}
+        for i in range(0, len(case.expected), size)
     ]
+
+
+def in_fresh_process(
+    directory: str, batches: Sequence[dict[str, list]]
+) -> list[dict[str, Any]]:
+    """Returns the outputs of each example."""
     done = subprocess.run(
         [sys.executable, "-c", SERVER, directory],
-        input="".join(f"{line}\n" for line in lines),
+        input="".join(f"{json.dumps(batch)}\n" for batch in batches),
         cwd=directory,
         capture_output=True,
         text=True,
     )
     if done.returncode:
         raise errors.InputError(done.stderr[-2000:])
-    found = []
-    for line in done.stdout.splitlines():
-        row = json.loads(line)
-        shapes = row.pop("shapes")
-        arrays = {
-            name: np.array(values, object).reshape(shapes[name])
-            for name, values in row.items()
-        }
-        size = len(next(iter(arrays.values())))
-        for i in range(size):
-            found.append(
-                case.read(
-                    {
-                        k: v[i].tolist()
-                        if isinstance(v[i], np.ndarray)
-                        else v[i]
-                        for k, v in arrays.items()
-                    }
-                )
-            )
-    return found
+    return [row for x in done.stdout.splitlines() for row in rows_of(x)]
+
+
+def rows_of(line: str) -> list[dict[str, Any]]:
+    """Returns the rows of a batch whose columns are given as JSON."""
+    columns = json.loads(line)
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def over_http(
+    directory: str, batches: Sequence[dict[str, list]], clients: int
+) -> list[dict[str, Any]]:
+    """Returns the outputs of each example that serve.py answers."""
+    server = serving.start_ours(directory, request_timeout=600)
+    try:
+        return asyncio.run(send(server.url, batches, clients))
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+async def send(
+    url: str, batches: Sequence[dict[str, list]], clients: int
+) -> list[dict[str, Any]]:
+    """Sends a request for each batch, some at the same time."""
+    address = f"{url}v1/models/{serving.NAME}"
+    found: list[list[dict[str, Any]]] = [[] for _ in batches]
+    waiting = iter(range(len(batches)))
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{address}/metadata") as response:
+            described = (await response.json())["metadata"]["signature_def"]
+        names = described["signature_def"]["serving_default"]["outputs"]
+
+        async def client() -> None:
+            for number in waiting:
+                rows = rows_of(json.dumps(batches[number]))
+                body = json.dumps({"instances": rows})
+                async with session.post(
+                    f"{address}:predict", data=body
+                ) as response:
+                    answer = await response.json()
+                rows = answer["predictions"]
+                if len(names) == 1:  # Its values have no name.
+                    (name,) = names
+                    rows = [{name: row} for row in rows]
+                found[number] = rows
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+    return [row for rows in found for row in rows]
 
 
 def difference(found: Any, expected: Any) -> float:
@@ -567,7 +642,7 @@ def main(config: Config) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         case = TASKS[name](runner)
         length = config.max_seq_length
-        if name in ("question_answering", "fill_mask"):
+        if name.startswith(("question_answering", "fill_mask")):
             length = None
         runner.run(
             "export_model.py",
@@ -576,7 +651,15 @@ def main(config: Config) -> int:
             *case.flags,
             *([f"--max_seq_length={length}"] if length else []),
         )
-        for size in (32, 1):
+        directory = str(folder / "exported")
+        routes = {"fresh process": in_fresh_process}
+        if config.http:
+            routes["HTTP"] = functools.partial(
+                over_http, clients=config.clients
+            )
+        for (route, predict), size in itertools.product(
+            routes.items(), (32, 1)
+        ):
             count = len(case.expected)
             # The hard texts come last.
             start = 0 if size > 1 else max(0, count - config.num_single)
@@ -585,19 +668,19 @@ def main(config: Config) -> int:
                 inputs={k: v[start:] for k, v in case.inputs.items()},
                 expected=case.expected[start:],
             )
-            found = serve(str(folder / "exported"), part, size)
+            rows = predict(directory, batches_of(part, size))
             differences = [
-                difference(*pair)
-                for pair in zip(found, part.expected, strict=True)
+                difference(part.read(row), expected)
+                for row, expected in zip(rows, part.expected, strict=True)
             ]
             wrong = [
                 start + i for i, x in enumerate(differences) if x > TOLERANCE
             ]
             finite = [x for x in differences if x != float("inf")]
             print(
-                f"{name}, batches of {size}: {len(part.expected)} examples, "
-                f"{len(wrong)} unequal {wrong[:10]}, largest difference "
-                f"{max(finite, default=0):.2g}",
+                f"{name}, {route}, batches of {size}: {len(differences)} "
+                f"examples, {len(wrong)} unequal {wrong[:10]}, largest "
+                f"difference {max(finite, default=0):.2g}",
                 flush=True,
             )
             is_unequal |= bool(wrong)

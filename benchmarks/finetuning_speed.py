@@ -80,7 +80,7 @@ def make_ours(config: Config):
     if config.work == "predict":
         predictor = our_side.predictor(make_model, task, **common)
         features = examples.to_features(arrays, config.predictions)
-        batches = length_groups.ordered_batches(features, **options)
+        batches = length_groups.OrderedBatches(features, **options)
         return lambda: predictor(batches, len(features))
     features = examples.to_features(arrays)
     batches = length_groups.endless_batches(features, seed=1, **options)

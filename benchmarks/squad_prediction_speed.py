@@ -82,7 +82,7 @@ def make_ours(config: Config):
 
     def predict(features):
         return predictor.batches(
-            length_groups.ordered_batches(
+            length_groups.OrderedBatches(
                 features,
                 batch_size=config.batch_size,
                 lengths=length_groups.permitted_lengths(384),

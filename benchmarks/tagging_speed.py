@@ -90,7 +90,7 @@ def make_ours(config: Config):
         )
         count = config.batch_size * config.steps
         features = examples.to_features(arrays, count)
-        batches = length_groups.ordered_batches(features, **options)
+        batches = length_groups.OrderedBatches(features, **options)
         return lambda: predictor(batches, len(features))
     return our_side.training(
         lambda dtype: models.TaggingModel(

@@ -10,14 +10,14 @@ entered at any batch without replay. Evaluation has every example once: row i of
 a batch is example `example_index`[i], and `is_real_example` is 0 for the copies
 that fill up the last batch; both are int32 [B].
 
-`endless_batches` and `ordered_batches` return functions for training.feed:
+`endless_batches` and `OrderedBatches` make datasets for training.feed:
 make(first_batch=, part=, num_parts=) -> tf.data.Dataset.
 """
 
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,33 +83,6 @@ def train_batches(
         features,
         lengths,
         (batch_size, part, num_parts),
-    )
-
-
-def eval_batches(
-    features: Features,
-    *,
-    batch_size: int,
-    lengths: Sequence[int],
-    part: int = 0,
-    num_parts: int = 1,
-) -> tf.data.Dataset:
-    """Returns every example once, the longest first; see train_batches."""
-    order = np.argsort(-features.lengths, kind="stable")
-
-    def make(number: int) -> dict[str, np.ndarray]:
-        rows = order[number * batch_size : (number + 1) * batch_size]
-        real = len(rows)
-        filling = np.repeat(rows[:1], batch_size - real)
-        rows = np.concatenate([rows, filling])
-        return _cut(features, rows, lengths) | {
-            "example_index": rows.astype(np.int32),
-            "is_real_example": (np.arange(batch_size) < real).astype(np.int32),
-        }
-
-    numbers = tf.data.Dataset.range(-(-len(order) // batch_size))
-    return _batches(
-        numbers, make, features, lengths, (batch_size, part, num_parts)
     )
 
 
@@ -181,8 +154,7 @@ def _batches(
     mine = slice(part * size, (part + 1) * size)
     example = make(0)
     names = sorted(example)
-    varies = ("input_mask", *features.ragged)
-    static = lengths[0] if len(lengths) == 1 else None
+    specs = _specs(example, features, lengths)
     # TensorFlow keeps `convert` as long as the process lives. So `convert` only
     # holds a weak reference to the features, which the dataset keeps alive.
     source = _Source(make)
@@ -206,9 +178,7 @@ def _batches(
         values = tf.numpy_function(convert, [number], types, stateful=False)
         result = {}
         for name, value in zip(names, values, strict=True):
-            shape = [size, *example[name].shape[1:]]
-            if name in varies:
-                shape[-1] = static
+            shape = [size, *specs[name].shape[1:]]
             result[name] = tf.ensure_shape(value, shape)
         return result
 
@@ -243,25 +213,77 @@ def endless_batches(
     return functools.partial(train_batches, features, **options)
 
 
-def ordered_batches(
-    features: Features, *, batch_size: int, lengths: Sequence[int]
-) -> Callable[..., tf.data.Dataset]:
-    """Returns a function that makes the batches of a prediction.
+class OrderedBatches:
+    """The batches of a prediction: every example once, the longest first.
 
     The batches have no labels, which are compared on the host. So sets with and
     without labels compile to the same program.
-    """
-    ragged = {k: x for k, x in features.ragged.items() if k != "label_ids"}
-    unlabeled = dataclasses.replace(features, dense={}, ragged=ragged)
 
-    def make(*, first_batch: int, part: int, num_parts: int) -> tf.data.Dataset:
+    Iterating yields arrays, for one device; a call makes a dataset, to be
+    distributed. TensorFlow keeps some memory of every dataset as long as the
+    process lives, and a stream of predictions has a set for every block.
+
+    Attributes:
+      element_spec: the specification of the arrays; the length of sequences is
+        static only where one is permitted.
+    """
+
+    def __init__(
+        self, features: Features, *, batch_size: int, lengths: Sequence[int]
+    ):
+        """Takes N > 0 examples and the permitted lengths."""
+        ragged = {k: x for k, x in features.ragged.items() if k != "label_ids"}
+        self._features = dataclasses.replace(features, dense={}, ragged=ragged)
+        self._batch_size = batch_size
+        self._lengths = lengths
+        self._order = np.argsort(-features.lengths, kind="stable")
+        self.element_spec = _specs(self._make(0), self._features, lengths)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yields dicts of arrays [batch size, ...]."""
+        return map(self._make, range(self._num_batches))
+
+    def __call__(
+        self, *, first_batch: int, part: int, num_parts: int
+    ) -> tf.data.Dataset:
+        """Returns a worker's part of the batches; see train_batches."""
         del first_batch  # A prediction always starts with the first.
-        return eval_batches(
-            unlabeled,
-            batch_size=batch_size,
-            lengths=lengths,
-            part=part,
-            num_parts=num_parts,
+        return _batches(
+            tf.data.Dataset.range(self._num_batches),
+            self._make,
+            self._features,
+            self._lengths,
+            (self._batch_size, part, num_parts),
         )
 
-    return make
+    @property
+    def _num_batches(self) -> int:
+        return -(-len(self._order) // self._batch_size)
+
+    def _make(self, number: int) -> dict[str, np.ndarray]:
+        size = self._batch_size
+        rows = self._order[number * size : (number + 1) * size]
+        real = len(rows)
+        rows = np.concatenate([rows, np.repeat(rows[:1], size - real)])
+        return _cut(self._features, rows, self._lengths) | {
+            "example_index": rows.astype(np.int32),
+            "is_real_example": (np.arange(size) < real).astype(np.int32),
+        }
+
+
+def _specs(
+    example: Mapping[str, np.ndarray],
+    features: Features,
+    lengths: Sequence[int],
+) -> dict[str, tf.TensorSpec]:
+    """Returns what all batches have in common with an example of them."""
+    static = lengths[0] if len(lengths) == 1 else None
+    return {
+        name: tf.TensorSpec(
+            [*x.shape[:-1], static]
+            if name in ("input_mask", *features.ragged)
+            else x.shape,
+            x.dtype,
+        )
+        for name, x in example.items()
+    }

@@ -245,7 +245,7 @@ class TaskModel:
 
     def _batches(self, features: Features, batch_size: int) -> Callable:
         self.job.start.check_segments(features)
-        return length_groups.ordered_batches(
+        return length_groups.OrderedBatches(
             features,
             batch_size=batch_size,
             lengths=self.job.lengths_up_to(self.job.config.max_seq_length),

@@ -75,9 +75,25 @@ class Predictor:
 
         It contains real examples only. Use it if outputs differ in length. A
         bar shows the progress if num_examples is given.
+
+        If make_batches is iterable, it has an element_spec and yields arrays,
+        which one device reads without making a dataset.
         """
-        batches = feed.distribute(self._strategy, make_batches)
-        run = self._function(batches.element_spec)
+        batches: Iterable[Any]
+        is_one_device = isinstance(
+            self._strategy, tf.distribute.OneDeviceStrategy
+        )
+        if is_one_device and isinstance(make_batches, Iterable):
+            specs = make_batches.element_spec.items()
+            spec = {k: tf.TensorSpec([1, *x.shape], x.dtype) for k, x in specs}
+            batches = (
+                {name: tf.constant(x[None]) for name, x in batch.items()}
+                for batch in make_batches
+            )
+        else:
+            batches = feed.distribute(self._strategy, make_batches)
+            spec = batches.element_spec
+        run = self._function(spec)
 
         def predict(features):
             return {k: v.numpy() for k, v in run(features).items()}

@@ -150,7 +150,7 @@ def make_predict(
     def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
         start.check_segments(features)
         return predictor.batches(
-            length_groups.ordered_batches(
+            length_groups.OrderedBatches(
                 features, batch_size=batch_size, lengths=lengths
             )
         )

@@ -540,7 +540,7 @@ class _ChoiceRun:
         """Writes the predictions of a split; returns its metrics, if any."""
         activations, data = self.activations, self.activations.data
         sentences = activations.sentences(split)
-        make_batches = length_groups.ordered_batches(
+        make_batches = length_groups.OrderedBatches(
             sentences,
             batch_size=activations.options.eval_batch_size,
             lengths=activations.lengths,

@@ -313,13 +313,14 @@ def test_parts_of_workers_make_up_the_batch(tokenizer):
 
 def test_evaluation_has_every_example_once_and_says_which(tokenizer):
     made = features_of(tokenizer)
-    batches = length_groups.eval_batches(made, batch_size=8, lengths=[64])
+    batches = length_groups.OrderedBatches(made, batch_size=8, lengths=[64])
     seen = []
-    for batch in batches.as_numpy_iterator():
-        assert batch["label_ids"].shape == (8, 1)
+    for batch in batches:
+        assert batch["input_ids"].shape == (8, 64)
         is_real = batch["is_real_example"] == 1
         indices = batch["example_index"][is_real]
-        np.testing.assert_array_equal(batch["label_ids"][is_real, 0], indices)
+        expected = made.batch(indices, 64)["input_ids"]
+        np.testing.assert_array_equal(batch["input_ids"][is_real], expected)
         seen += indices.tolist()
     assert sorted(seen) == list(range(101))
 

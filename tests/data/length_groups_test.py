@@ -38,7 +38,8 @@ def make_features():
 def make_batches(features, kind):
     options = {"batch_size": 8, "lengths": [8]}
     if kind == "eval":
-        return length_groups.eval_batches(features, **options)
+        make = length_groups.OrderedBatches(features, **options)
+        return make(first_batch=0, part=0, num_parts=1)
     return length_groups.train_batches(features, seed=1, **options)
 
 
@@ -59,6 +60,36 @@ def test_examples_live_as_long_as_their_batches(kind):
     del rows
     gc.collect()
     assert held() is None
+
+
+@pytest.mark.parametrize("lengths", [[8, 16], [16]])
+def test_arrays_equal_the_batches_of_the_dataset(lengths):
+    splits = np.concatenate([[0], np.cumsum(np.arange(21) % 9 + 3)])
+    ids = np.arange(splits[-1], dtype=np.int32)
+    features = Features(
+        row_splits=splits,
+        ragged={"input_ids": ids, "label_ids": ids},
+        dense={"weight": np.ones(21, np.float32)},
+    )
+    made = length_groups.OrderedBatches(features, batch_size=8, lengths=lengths)
+    arrays = list(made)
+    for num_parts in (1, 2):
+        parts = [
+            made(first_batch=0, part=i, num_parts=num_parts).as_numpy_iterator()
+            for i in range(num_parts)
+        ]
+        for batch, *cut in zip(arrays, *parts, strict=True):
+            assert batch.keys() == made.element_spec.keys()
+            for name, values in batch.items():
+                joined = np.concatenate([part[name] for part in cut])
+                np.testing.assert_array_equal(values, joined)
+                spec = made.element_spec[name]
+                assert spec.shape.is_compatible_with(values.shape)
+    assert {batch["input_ids"].shape[1] for batch in arrays} == set(lengths)
+    assert made.element_spec["input_ids"].shape[1] == (
+        lengths[0] if len(lengths) == 1 else None
+    )
+    assert "label_ids" not in arrays[0]
 
 
 def test_batches_that_are_ahead_end_without_a_word(capfd):
