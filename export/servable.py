@@ -38,9 +38,6 @@ _BYTES_PER_TOKEN = 5
 # Inputs with further dimensions, such as the number of endings, are batched
 # with inputs of the same dimensions. More shapes than these are not batched.
 _MAX_SHAPES = 16
-# Batches of one class that are computed at the same time. While one is, the
-# next one grows; with two, batches are smaller (docs/LOG.md).
-_THREADS = 1
 # Names of BatchFunction operations; those with the same name have one queue.
 _numbers = itertools.count()
 
@@ -54,11 +51,15 @@ class BatchSettings:
       timeout_ms: the time that a row waits for others while the model is idle;
         while it is not, rows wait for it anyway.
       max_queued: the most calls that wait at the same time.
+      num_concurrent: batches of one length class that are computed at the same
+        time. While they are, the next one grows. More than one makes batches
+        smaller, which gains only if each is computed by few threads.
     """
 
     max_batch_size: int = 32
     timeout_ms: float = 0.0
     max_queued: int = 256
+    num_concurrent: int = 1
 
 
 class Part(NamedTuple):
@@ -254,7 +255,7 @@ class Servable:
         self, signature: "Signature", shapes: Sequence[tuple[int, ...]]
     ) -> Callable:
         batch = tf.nondifferentiable_batch_function(
-            num_batch_threads=_THREADS,
+            num_batch_threads=self._settings.num_concurrent,
             max_batch_size=self._settings.max_batch_size,
             batch_timeout_micros=int(1000 * self._settings.timeout_ms),
             max_enqueued_batches=self._settings.max_queued,
@@ -317,6 +318,21 @@ def join(
         ]
         joined[name] = [values[i] for i in order]
     return joined
+
+
+def set_threads(threads_per_batch: int) -> int:
+    """Sets how many threads compute a batch, before the first computation.
+
+    Args:
+      threads_per_batch: 0 for all cores.
+
+    Returns:
+      How many batches the cores can compute at the same time, at most 4: each
+      of TensorFlow's threads for batches wakes up every millisecond.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(threads_per_batch)
+    cores = os.cpu_count() or 1
+    return max(1, min(4, cores // (threads_per_batch or cores)))
 
 
 def open_all(

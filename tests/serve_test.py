@@ -79,6 +79,17 @@ def test_accepted_requests_are_answered_after_sigterm(repository, model):
         client(port, 1)
 
 
+def test_one_thread_for_each_batch_gives_the_same_answers(repository, model):
+    flags = f"--models={model}", "--threads_per_batch=1", "--batch_timeout_ms=5"
+    process, port = start(repository, *flags)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(client, port, n) for n in range(8)]
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert min(x.result() for x in clients) > 1
+    assert process.wait(20) == 0
+
+
 def test_an_idle_connection_does_not_keep_the_server(repository, model):
     process, port = start(repository, f"--models={model}")
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -119,6 +130,7 @@ def test_a_used_port_is_one_line(repository, model):
         ("--models=missing", "there is no saved_model.pb in missing"),
         ("--port=70000", "at most 65535"),
         ("--max_batch_size=-1", "at least 0"),
+        ("--threads_per_batch=-1", "at least 0"),
         ("--request_timeout=0", "above 0"),
     ],
 )

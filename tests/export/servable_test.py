@@ -57,6 +57,32 @@ def test_without_batches_each_request_is_computed_by_itself(toys):
     assert model.num_batches == 8
 
 
+@pytest.mark.parametrize(
+    "threads, concurrent", [(0, 1), (1, 4), (4, 2), (9, 1)]
+)
+def test_few_threads_for_a_batch_leave_cores_to_others(
+    toys, monkeypatch, threads, concurrent
+):
+    given = []
+    monkeypatch.setattr(
+        servable.tf.config.threading,
+        "set_intra_op_parallelism_threads",
+        given.append,
+    )
+    monkeypatch.setattr(servable.os, "cpu_count", lambda: 8)
+    settings = servable.BatchSettings(
+        num_concurrent=servable.set_threads(threads)
+    )
+    assert given == [threads]
+    model = servable.Servable("x", str(toys / "embedding"), settings)
+    model.warm_up()
+    for function in model._batched.values():
+        operations = function.graph.get_operations()
+        (batch,) = [op for op in operations if op.type == "BatchFunction"]
+        assert batch.get_attr("num_batch_threads") == concurrent
+    assert len(model._batched) > 3
+
+
 def test_a_refused_row_does_not_fail_the_others_of_its_batch(toys):
     model = servable.Servable("x", str(toys / "tagging"), SETTINGS)
 
