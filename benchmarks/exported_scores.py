@@ -509,13 +509,13 @@ def squad_case(
         # The text of released code if a question has no answer at all.
         answer = "" if texts == ["empty"] else answers[i]
         texts = [""] if texts == ["empty"] else texts
-        expected.append([answer, texts, values])
+        expected.append([answer, dict(zip(texts, values, strict=True))])
     print(f"{name}: {sum(not x[0] for x in expected)} answers are empty")
 
     def read(outputs: dict[str, Any]) -> list:
         values = [x for x in outputs["scores"] if x > 0]
-        texts = list(outputs["answers"][: len(values)])
-        return [outputs["answer"], texts, values]
+        texts = outputs["answers"][: len(values)]
+        return [outputs["answer"], dict(zip(texts, values, strict=True))]
 
     return Case(
         inputs={
@@ -619,7 +619,19 @@ async def send(
 
 
 def difference(found: Any, expected: Any) -> float:
-    """Returns the largest difference of numbers; infinity of other values."""
+    """Returns the largest difference of numbers; infinity of other values.
+
+    A text that only one of two n-best lists contains is compared with the last
+    of the other: which of two equally probable answers is last is chance.
+    """
+    if isinstance(expected, dict):
+        if len(found) != len(expected):
+            return float("inf")
+        last, expected_last = min(found.values()), min(expected.values())
+        return max(
+            abs(found.get(x, last) - expected.get(x, expected_last))
+            for x in found | expected
+        )
     if isinstance(expected, list):
         if not isinstance(found, list) or len(found) != len(expected):
             return float("inf")
