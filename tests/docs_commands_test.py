@@ -65,7 +65,7 @@ cp two/predictions.json two/null_odds.json .""",
 }
 # serve.py runs until the end of the page.
 SERVER = """{command} > server.log 2>&1 &
-for i in $(seq 300); do curl -s -o /dev/null http://127.0.0.1:8501/healthz \\
+for i in $(seq 1500); do curl -s -o /dev/null http://127.0.0.1:8501/healthz \\
     && break; sleep 0.2; done"""
 
 
