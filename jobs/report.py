@@ -193,6 +193,7 @@ def table(
     rows: Iterable[Sequence[Any]],
     *,
     minor: Sequence[str] = (),
+    as_lists: bool = False,
 ) -> Markup:
     """Returns a table; numbers are right-aligned, those of a column alike.
 
@@ -202,6 +203,7 @@ def table(
       header: names of the columns.
       rows: texts, numbers and the results of `heat`; "" is an empty cell.
       minor: names of the columns that a phone does not show.
+      as_lists: whether a phone shows the rows as lists anyway.
     """
     rows = [list(row) for row in rows]
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -215,7 +217,7 @@ def table(
             list(zip(texts, row, strict=True))
             for texts, row in zip(zip(*shown, strict=True), rows, strict=True)
         ],
-        is_long and len(header) > 2,
+        as_lists or (is_long and len(header) > 2),
     )
 
 

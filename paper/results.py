@@ -167,9 +167,12 @@ class TableResults:
                     differences.append(
                         "" if paper is None else f"{value - paper:+.1f}"
                     )
-            paper = [str(row.paper.get(name, "")) for name in columns]
-            lines.append([row.label, "paper", *paper])
-            lines.append(["", "ours", *ours])
+            label = row.label
+            if row.paper:
+                paper = [str(row.paper.get(name, "")) for name in columns]
+                lines.append([label, "paper", *paper])
+                label = ""
+            lines.append([label, "ours", *ours])
             if any(differences):
                 lines.append(["", "difference", *differences])
         return lines
@@ -215,8 +218,10 @@ class TableResults:
         body = "".join(
             (
                 f"<p>{html.escape(self._summary)}</p>",
-                report.table(header, rows),
-                report.table(["statement", "result"], self._findings),
+                report.table(header, rows, as_lists=len(header) > 5),
+                report.table(["statement", "result"], self._findings)
+                if self._findings
+                else "",
                 *(f"<p>{html.escape(note)}</p>" for note in self.table.notes),
                 "<details><summary>Commands</summary>",
                 report.table(["name", "command"], commands),

@@ -104,6 +104,7 @@ def test_a_phone_lists_rows_with_long_texts_and_omits_minor_columns():
     assert '<td class="number" data-column="loss" data-minor>0.500' in text
     assert '<th class="number" data-minor>loss</th>' in text
     assert '"long"' not in report.table(["flag", "value"], [["a", "x" * 50]])
+    assert '"long"' in report.table(["a", "b"], [[1, 2]], as_lists=True)
 
 
 def test_length_groups_do_not_overlap():

@@ -119,11 +119,26 @@ def test_a_table_shows_the_paper_ours_and_what_was_not_run(tmp_path):
     saved = json.loads((tmp_path / "results.json").read_text())["4"]
     assert saved["rows"][0]["ours"]["dev"]["values"] == [86.1]
     assert saved["rows"][1]["ours"] == {}
-    assert "<h2>Table 4: Toy</h2>" in (tmp_path / "results.html").read_text()
+    page = (tmp_path / "results.html").read_text()
+    assert "<h2>Table 4: Toy</h2>" in page and "statement" in page
     (tmp_path / "g").mkdir()
     (tmp_path / "g" / "CoLA.tsv").write_text("index\tprediction\n")
     (path,) = results.write_submissions([table], executor, str(tmp_path))
     assert zipfile.ZipFile(path).namelist() == ["CoLA.tsv"]
+
+
+def test_a_row_that_the_paper_does_not_have_shows_ours_only(tmp_path):
+    score = Score(command=command(tmp_path), metric="accuracy")
+    table = Table(
+        name="6",
+        title="Sizes",
+        protocol="Once.",
+        statistic="mean",
+        rows=[Row(label="2/128/2", paper={}, scores={"dev": score})],
+    )
+    text = results.write([table], Executor(str(tmp_path)), str(tmp_path), "T")
+    assert "| 2/128/2 | ours | not run |" in text and "paper" not in text
+    assert "statement" not in (tmp_path / "results.html").read_text()
 
 
 def test_a_command_with_other_flags_is_not_taken_for_finished(tmp_path):
