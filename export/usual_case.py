@@ -69,7 +69,7 @@ class UsualForms:
 
         has_letter = has(_ALPHA)
         is_upper = has(_UPPER) & ~has(_OTHER_CASE)
-        sentence = tf.ragged.row_splits_to_segment_ids(sentence_splits)
+        sentence = graph_tokenization.row_ids(sentence_splits)
         counts = [
             tf.math.segment_sum(tf.cast(x, tf.int32), sentence)
             for x in (has_letter, has_letter & ~is_upper)

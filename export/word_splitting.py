@@ -128,7 +128,7 @@ class _Splitting:
         self._count = tf.size(codes, tf.int64)
         self._index = tf.range(self._count)
         splits = tf.cast(ragged.row_splits, tf.int64)
-        self._text = tf.ragged.row_splits_to_segment_ids(splits)
+        self._text = graph_tokenization.row_ids(splits)
         # The END before the first text belongs to it as well.
         self._text = tf.concat([[0], self._text], 0)
         self._first = splits[:-1] + 1  # The first character of each text.

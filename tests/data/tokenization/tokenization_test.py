@@ -269,6 +269,20 @@ def test_offsets_name_characters_of_the_original(uncased):
     ]
 
 
+def test_a_long_word_takes_no_memory_for_every_token(uncased):
+    """TensorFlow numbers rows with Tile, in [rows, longest row]."""
+    texts = tf.TensorSpec([None], tf.string)
+    for function in (uncased.encode_graph_with_offsets, uncased.encode_graph):
+        traced = tf.function(function, autograph=False)
+        graph = traced.get_concrete_function(texts).graph.as_graph_def()
+        functions = [x.node_def for x in graph.library.function]
+        found = {n.op for nodes in [graph.node, *functions] for n in nodes}
+        assert "Tile" not in found and len(found) > 20
+    encoded = uncased.encode_with_offsets(["", "x" * 10000, "", "a b", ""])
+    assert encoded.starts.tolist() == [0, 0, 2]
+    assert encoded.ends.tolist() == [10000, 1, 3]
+
+
 def test_offsets_of_any_mixture_cover_what_the_pieces_spell(uncased, tiny):
     words = normalization.Normalization().words
     texts = random_text.texts(1000, seed=2)
