@@ -61,7 +61,7 @@ def test_two_replicas_train_and_predict_as_one(tmp_path):
         np.loadtxt(tmp_path / name / "test_results.tsv")
         for name in ("one", "two")
     )
-    assert "replicas: 2, " in notices
+    assert "2 replica(s)" in notices
     assert expected.shape == (41, 2)
     assert expected[:, 0].std() > 0.05  # It has learned to tell them apart.
     np.testing.assert_allclose(found, expected, atol=1e-5)
