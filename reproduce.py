@@ -18,8 +18,8 @@ two CPU cores:
 
 A run that was killed continues when the same command is started again. With
 --part=1/2 and --part=2/2, two processes share the work, on one machine or on
-two that share the output directory. It writes results.md, results.json,
-results.html and GLUE's submission.zip.
+two that share the output directory. It writes results.md, results.json and
+results.html, again after each command, and GLUE's submission.zip.
 """
 
 import dataclasses
@@ -157,10 +157,15 @@ def main(config: ReproduceConfig) -> None:
         raise errors.InputError(f"--table={config.table} needs {flags}")
     lab.write_configs()
     executor = execution.Executor(config.output_dir)
+
+    def write() -> str:
+        title = f"BERT, scale {config.scale}"
+        return results.write(chosen, executor, config.output_dir, title)
+
     number, total = config.part_of
-    executor.run(commands, range(number - 1, len(commands), total))
-    title = f"BERT, scale {config.scale}"
-    print(results.write(chosen, executor, config.output_dir, title))
+    part = range(number - 1, len(commands), total)
+    executor.run(commands, part, on_success=write)
+    print(write())
     for path in results.write_submissions(chosen, executor, config.output_dir):
         print(path)
 

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from absl import logging
@@ -61,7 +61,12 @@ class Executor:
             )
         return found
 
-    def run(self, commands: Sequence[Command], part: range) -> None:
+    def run(
+        self,
+        commands: Sequence[Command],
+        part: range,
+        on_success: Callable[[], object] = lambda: None,
+    ) -> None:
         """Runs what has not succeeded yet.
 
         Args:
@@ -69,6 +74,7 @@ class Executor:
           part: this process runs the commands with these numbers, in this
             order, but first those that need no unfinished command of another
             process.
+          on_success: called after each command.
 
         Raises:
           InputError: a command failed, here or in a part that this one waits
@@ -95,6 +101,7 @@ class Executor:
                 "%d of %d: %s", number + 1, len(commands), command.name
             )
             self._run(command)
+            on_success()
 
     def _check_other_part(self, command: Command, began: float) -> None:
         """Raises InputError if a command has failed since a time."""

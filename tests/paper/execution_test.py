@@ -45,10 +45,15 @@ def test_a_part_waits_only_if_it_can_run_nothing_else(tmp_path, monkeypatch):
     monkeypatch.setattr(executor, "_run", run)
     # While this part waits, the other one ends its command.
     monkeypatch.setattr(execution.time, "sleep", lambda _: finish(other))
-    executor.run(commands, range(1, 4))
-    assert started == ["third", "second", "first"]
-    executor.run(commands, range(1, 4))
-    assert len(started) == 3
+    known = []  # After each command, those that have succeeded.
+
+    def count():
+        known.append(sum(map(bool, map(executor.record, commands))))
+
+    executor.run(commands, range(1, 4), on_success=count)
+    assert started == ["third", "second", "first"] and known == [1, 2, 4]
+    executor.run(commands, range(1, 4), on_success=count)
+    assert len(started) == len(known) == 3
 
 
 def test_a_part_does_not_wait_for_one_that_has_failed(tmp_path, monkeypatch):
