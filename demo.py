@@ -166,7 +166,7 @@ def _summary(path, filled: str, seconds: float) -> None:
     with open(path("pretrained/metrics.jsonl"), encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     evaluations = [line for line in lines if "eval/loss" in line]
-    guess = pretraining_data.guessing_accuracies(
+    guess = pretraining_data.guessing_on(
         path("shards/heldout-*.tfrecord"), LENGTH, PREDICTIONS
     )
     _say(f"Done in {seconds:.0f} s")

@@ -40,8 +40,9 @@ _DIGITS = 12
 _STALE_SECONDS = 24 * 3600
 _BLOCK_BYTES = 1 << 22
 
-# Files that this process has written; see `take_written`.
-_WRITTEN: list[str] = []
+# Folder -> names of files that this process has written there; see
+# `take_written`.
+_WRITTEN: dict[str, set[str]] = {}
 # Remote path -> length and modification time of the file when it was copied.
 _COPIED: dict[str, tuple[int, int]] = {}
 
@@ -330,7 +331,8 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
         else:
             yield temporary
             replace(temporary, path)
-        _WRITTEN.append(path)
+        folder, name = os.path.split(path)
+        _WRITTEN.setdefault(folder, set()).add(name)
     except BaseException as error:
         with contextlib.suppress(OSError):
             discard(temporary)
@@ -343,10 +345,8 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
 
 
 def take_written(folder: str) -> set[str]:
-    """Returns the names of files that were written to a folder since last."""
-    found = [path for path in _WRITTEN if os.path.dirname(path) == folder]
-    _WRITTEN[:] = [path for path in _WRITTEN if path not in found]
-    return {*map(os.path.basename, found)}
+    """Returns the names of files written to a folder since the last call."""
+    return _WRITTEN.pop(folder, set())
 
 
 def _temporary(path: str) -> str:

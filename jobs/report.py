@@ -259,6 +259,11 @@ def _number(value: Any, decimals: int | None) -> str:
     return f"{value:.3g}" if decimals is None else f"{value:,.{decimals}f}"
 
 
+def capitalized(text: str) -> str:
+    """Returns the text with a capital first letter and all else as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def heat(value: float, fraction: float) -> dict[str, float]:
     """Returns a cell whose color grows with `fraction`, from 0 to 1."""
     shown = fraction if math.isfinite(fraction) else 0.0

@@ -1,4 +1,4 @@
-"""The files of a run: metrics of each set, model card, report; their list."""
+"""The files of a run: metrics of each set, model card, report; lists them."""
 
 import dataclasses
 import hashlib
@@ -233,7 +233,7 @@ class RunFiles:
         """Writes report.html.
 
         Args:
-          title: of the page.
+          title: the kind of the task and its data.
           values: the metrics in eval_results.txt.
           panels: the learning curves of the kept run.
           sections: the task's own, shown after those of every task.
@@ -275,7 +275,7 @@ class RunFiles:
             }
             shown.append(report.Section(heading, report.flags(flags, others)))
         path = os.path.join(self.output_dir, "report.html")
-        report.write(path, title, shown, facts)
+        report.write(path, report.capitalized(title), shown, facts)
 
 
 def _runs(

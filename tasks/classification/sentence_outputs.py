@@ -159,13 +159,14 @@ class OutputWriter:
         self._add_dev_scores(values)
         name = os.path.basename(sets[0].path.rstrip("/"))
         self._files.report(
-            _capital(self._title),
+            self._title,
             values=values,
             panels=[
                 report.Panel("Loss", ("train/loss", "eval/loss")),
                 *(
                     report.Panel(
-                        _capital(_shown_name(x)), (f"train/{x}", f"eval/{x}")
+                        report.capitalized(_shown_name(x)),
+                        (f"train/{x}", f"eval/{x}"),
                     )
                     for x in dict.fromkeys([*task.metrics, "accuracy"])
                 ),
@@ -196,10 +197,6 @@ class OutputWriter:
         name = run_files.set_name([task.read(task.dev_splits[0]).path])
         data = {split: task.describe(split) for split in task.dev_splits}
         self._files.add_scores(DEV, data=data, metrics=values, set_name=name)
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _on_the_hub(name: str) -> list[str]:

@@ -203,12 +203,11 @@ class OutputWriter:
         run_files.write_eval_results(self._files.output_dir, values)
         self.write_predictions(ner_data.DEV, evaluation.predicted)
         self._write_scores(ner_data.DEV, evaluation.text, values)
-        title = self._title
         path = os.path.basename(self._data.summary(ner_data.DEV).path)
         # The report has a table of the types of entities.
         by_type = ("eval_precision_", "eval_recall_", "eval_f1_")
         self._files.report(
-            title[0].upper() + title[1:],
+            self._title,
             values={
                 name: value
                 for name, value in values.items()

@@ -480,12 +480,12 @@ def guessing(
     return found
 
 
-def guessing_accuracies(
+def guessing_on(
     patterns: str, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, float]:
-    """Returns the metrics of `guessing`.
+    """Returns the metrics of `guessing` on shards.
 
-    `patterns` are comma-separated paths or globs of shards.
+    `patterns` are comma-separated paths or globs.
     """
     paths = _expand("input_file", patterns)
     record_schema = manifest.record_schema(

@@ -319,7 +319,7 @@ class OutputWriter:
         )
         exact = values.get("eval_exact_match", values.get("eval_exact"))
         self._files.report(
-            f"Question answering: {_names(evaluation.question_set)}",
+            f"question answering: {_names(evaluation.question_set)}",
             values=values,
             panels=_PANELS,
             sections=sections(evaluation),

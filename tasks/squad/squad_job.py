@@ -23,7 +23,7 @@ from foundation import errors, file_system
 from jobs import finetuning, run_config, run_directory
 from modeling import losses, models
 from tasks.squad import blocks, dataset, decoding, outputs, windowing
-from weights import model_directory, pretrained, task_files
+from weights import pretrained, task_files
 
 _LOSS = "span_loss"
 
@@ -321,11 +321,11 @@ def find_settings(
         ):
             found = earlier
     else:
-        folders = [output_dir] if model_directory.has_model(output_dir) else []
-        if init_checkpoint is not None:
-            folders.append(file_system.folder_of(init_checkpoint))
-        stored = map(task_files.read_settings, folders)
-        found = next(filter(None, stored), earlier)
+        found = task_files.settings_of_model(output_dir)
+        if found is None and init_checkpoint is not None:
+            folder = file_system.folder_of(init_checkpoint)
+            found = task_files.read_settings(folder)
+        found = found or earlier
     if found and found is earlier:
         logging.info("as in the last prediction with this model: %s", found)
     return found
