@@ -163,7 +163,7 @@ def main(config: ReproduceConfig) -> None:
         return results.write(chosen, executor, config.output_dir, title)
 
     number, total = config.part_of
-    part = range(number - 1, len(commands), total)
+    part = execution.divide(commands, total)[number - 1]
     executor.run(commands, part, on_success=write)
     print(write())
     for path in results.write_submissions(chosen, executor, config.output_dir):

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from absl import logging
@@ -29,6 +29,31 @@ from paper.protocol import Command
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WAIT_SECONDS = 5
 _SHOWN_LINES = 15
+
+
+def divide(commands: Sequence[Command], total: int) -> list[list[int]]:
+    """Divides commands among processes by their floating-point operations.
+
+    The longest commands first, each to the process with the least work. The
+    parts depend on nothing else, so all processes find the same ones.
+
+    Args:
+      commands: of some tables.
+      total: number of processes.
+
+    Returns:
+      For each process the numbers of its commands, in ascending order.
+    """
+    parts: list[list[int]] = [[] for _ in range(total)]
+    work = [0.0] * total
+    longest_first = sorted(
+        range(len(commands)), key=lambda number: -commands[number].flops
+    )
+    for number in longest_first:
+        least = work.index(min(work))
+        parts[least].append(number)
+        work[least] += commands[number].flops
+    return [sorted(part) for part in parts]
 
 
 class Executor:
@@ -64,7 +89,7 @@ class Executor:
     def run(
         self,
         commands: Sequence[Command],
-        part: range,
+        part: Iterable[int],
         on_success: Callable[[], object] = lambda: None,
     ) -> None:
         """Runs what has not succeeded yet.

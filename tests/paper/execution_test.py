@@ -26,6 +26,23 @@ def command(name, *needs):
     return Command(name=name, program="program", flags={}, needs=needs)
 
 
+def test_parts_have_about_the_same_work_and_each_command_once():
+    work = [0, 1, 50, 3, 49, 20, 0, 30, 2, 1]
+    commands = [
+        Command(name=f"{n}", program="program", flags={}, flops=flops)
+        for n, flops in enumerate(work)
+    ]
+    for total in (1, 2, 3, 12):
+        parts = execution.divide(commands, total)
+        assert len(parts) == total
+        assert sorted(n for part in parts for n in part) == list(range(10))
+        assert all(part == sorted(part) for part in parts)
+    sums = [
+        sum(work[n] for n in part) for part in execution.divide(commands, 2)
+    ]
+    assert sums == [78, 78]
+
+
 def test_a_part_waits_only_if_it_can_run_nothing_else(tmp_path, monkeypatch):
     executor = execution.Executor(str(tmp_path))
     other, third = command("of another part"), command("third")
