@@ -24,9 +24,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starts with the files of slow tests, to keep all workers busy."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Sorts the files of tests: slow ones first, marked as last ones last."""
+
+    def paths(marker):
+        return {item.path for item in items if item.get_closest_marker(marker)}
+
+    first, last = paths("slow"), paths("last")
+    items.sort(key=lambda item: (item.path in last, item.path not in first))
 
 
 def pytest_collection_finish() -> None:

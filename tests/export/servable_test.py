@@ -13,6 +13,8 @@ import pytest
 from export import servable
 from foundation import errors
 
+# The threads of batches run until the process ends.
+pytestmark = pytest.mark.last
 SETTINGS = servable.BatchSettings(max_batch_size=8, timeout_ms=20)
 
 
@@ -75,12 +77,13 @@ def test_few_threads_for_a_batch_leave_cores_to_others(
     )
     assert given == [threads]
     model = servable.Servable("x", str(toys / "embedding"), settings)
-    model.warm_up()
-    for function in model._batched.values():
+    parts = model.split(texts("a", "a" * 100, "a" * 5000))
+    assert len({part.length_class for part in parts}) == 3
+    for part in parts:
+        function = model._batch_function(servable.DEFAULT_SIGNATURE, part)
         operations = function.graph.get_operations()
         (batch,) = [op for op in operations if op.type == "BatchFunction"]
         assert batch.get_attr("num_batch_threads") == concurrent
-    assert len(model._batched) > 3
 
 
 def test_a_refused_row_does_not_fail_the_others_of_its_batch(toys):

@@ -12,6 +12,8 @@ from aiohttp import test_utils
 from export import api, servable, server
 
 CONTEXT = "Mary lives in Paris. \U0001f600 The cat sat on the mat."
+# The threads of batches run until the process ends.
+pytestmark = pytest.mark.last
 # Texts of different lengths, so that a request becomes several batches.
 TEXTS = [CONTEXT, "the cat", "x " * 300, "", f"{CONTEXT} " * 3]
 INPUTS = {

@@ -17,6 +17,8 @@ from aiohttp import test_utils
 
 from export import servable, server
 
+# The threads of batches run until the process ends.
+pytestmark = pytest.mark.last
 LIMITS = server.Limits(
     max_request_bytes=2000, timeout_seconds=60, max_pending_requests=3
 )
