@@ -626,12 +626,15 @@ class Experiments:
         return max(phase.length for phase in self.scale.phases)
 
     def _squad_windows(self) -> dict[str, int]:
-        """Returns the released proportions: 384, 128 and 64."""
+        """Returns the released proportions: 384, 128 and 64.
+
+        But at least 16 tokens of a question: most have no more.
+        """
         length = self.scale.squad_length
         return {
             "max_seq_length": length,
             "doc_stride": length // 3,
-            "max_query_length": length // 6,
+            "max_query_length": max(length // 6, 16),
         }
 
     def _squad_file(self, name: str) -> str:
