@@ -47,8 +47,6 @@ printf 'aspirin\nibuprofen\n' > drugs.txt""",
 cp -rL tiny_model bert-large""",
     "features": """cp -rL tiny_model bert-base; cp -rL tiny_model pretrained
 echo 'river [MASK] paper .' > lines.txt""",
-    "finetuning": "cp -rL tiny_model bert-base",
-    "paper": "mkdir -p small/SST-2",
     "pretraining": "cp tiny_model/vocab.txt .",
     "serving": f"""cp -rL tiny_model bert-base
 {_SENTENCES} --task_name=MRPC --data_dir=glue/MRPC --output_dir=mrpc
