@@ -226,11 +226,15 @@ def in_words(values: Mapping[str, float]) -> str:
     first = sorted(shown, key=lambda name: name not in ("loss", "score"))
     parts = []
     for name in first[:_MAX_SHOWN]:
-        text = name
-        for part, word in _WORDS.items():
-            text = text.replace(part, word)
-        parts.append(f"{text} {_short(shown[name])}")
+        parts.append(f"{name_in_words(name)} {_short(shown[name])}")
     return ", ".join(parts)
+
+
+def name_in_words(metric: str) -> str:
+    """Returns the name of a metric for people, as "macro F1" for f1_macro."""
+    for part, word in _WORDS.items():
+        metric = metric.replace(part, word)
+    return metric
 
 
 def _short(value: float) -> str:

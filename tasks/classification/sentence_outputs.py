@@ -21,6 +21,7 @@ from data.examples import Example
 from jobs import report, run_files
 from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
+from training import metric_writer
 from weights import model_directory, task_files
 
 _KINDS = {
@@ -28,14 +29,6 @@ _KINDS = {
     examples.MULTIPLE_CHOICE: "multiple choice",
     examples.MULTI_LABEL: "multi-label classification",
     examples.REGRESSION: "regression",
-}
-_METRICS = {
-    "f1": "F1",
-    "f1_macro": "F1 (macro)",
-    "f1_micro": "F1 (micro)",
-    "matthews_correlation": "Matthews correlation",
-    "pearson": "Pearson correlation",
-    "spearman": "Spearman correlation",
 }
 _MAX_CLASSES_IN_TABLE = 30  # More would be an unreadable table of C * C cells.
 _MAX_CONFUSIONS = 50
@@ -165,7 +158,7 @@ class OutputWriter:
                 report.Panel("Loss", ("train/loss", "eval/loss")),
                 *(
                     report.Panel(
-                        report.capitalized(_shown_name(x)),
+                        report.capitalized(metric_writer.name_in_words(x)),
                         (f"train/{x}", f"eval/{x}"),
                     )
                     for x in dict.fromkeys([*task.metrics, "accuracy"])
@@ -174,7 +167,10 @@ class OutputWriter:
             ],
             sections=sections(found),
             facts={
-                **{_shown_name(x): found.values[x] for x in task.metrics},
+                **{
+                    metric_writer.name_in_words(x): found.values[x]
+                    for x in task.metrics
+                },
                 f"examples of {name}": len(found.label_ids),
                 "training steps": step,
             },
@@ -350,13 +346,12 @@ def _by_length(evaluated: Evaluation) -> Markup:
             positive=task.positive,
         )
         rows.append([span, len(group), *values.values()])
-    header = ["tokens", "examples", *map(_shown_name, task.metrics)]
+    header = [
+        "tokens",
+        "examples",
+        *map(metric_writer.name_in_words, task.metrics),
+    ]
     return report.table(header, rows, minor=header[4:])
-
-
-def _shown_name(metric: str) -> str:
-    """Returns the name of a metric for people."""
-    return _METRICS.get(metric, metric.replace("_", " "))
 
 
 def _worst_mistakes(evaluated: Evaluation) -> Markup:

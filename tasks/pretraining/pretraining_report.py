@@ -44,15 +44,15 @@ _PANELS = (
     report.Panel("Model FLOPs utilization", ("train/model_flops_utilization",)),
 )
 # The metrics of evaluations and their names in tables.
-_METRICS = {
-    "masked_lm_accuracy": "masked-LM accuracy",
-    "next_sentence_accuracy": "next-sentence accuracy",
-    "masked_lm_loss": "masked-LM loss",
-    "masked_lm_perplexity": "masked-LM perplexity",
-    "next_sentence_loss": "next-sentence loss",
-    "loss": "loss (sum of both)",
-}
-_MINOR = [_METRICS[x] for x in ("masked_lm_perplexity", "next_sentence_loss")]
+_METRICS = (
+    "masked_lm_accuracy",
+    "next_sentence_accuracy",
+    "masked_lm_loss",
+    "masked_lm_perplexity",
+    "next_sentence_loss",
+    "loss",
+)
+_MINOR = ("masked-LM perplexity", "next-sentence loss")
 NUM_SAMPLES = 4  # Records.
 _MAX_SAMPLE_TOKENS = 64
 _TOP = 3  # Predictions that are shown of each mask.
@@ -308,7 +308,7 @@ def write(
     ]
     if evaluations:
         names = [x for x in _METRICS if x in evaluations[-1]]
-        header = ["step", *(_METRICS[name] for name in names)]
+        header = ["step", *map(_shown_name, names)]
         rows = [
             [line["step"], *(line.get(name, "") for name in names)]
             for line in evaluations
@@ -328,6 +328,12 @@ def write(
     report.write(os.path.join(output_dir, "report.html"), title, shown, facts)
 
 
+def _shown_name(metric: str) -> str:
+    if metric == "loss":
+        return "loss (sum of both)"
+    return metric_writer.name_in_words(metric)
+
+
 def _results(
     values: Mapping[str, float], guessing: Mapping[str, float], where: str
 ) -> Markup:
@@ -338,9 +344,9 @@ def _results(
             "</p>"
         )
     rows = [
-        [name, values[key], guessing.get(key, "")]
-        for key, name in _METRICS.items()
-        if key in values
+        [_shown_name(x), values[x], guessing.get(x, "")]
+        for x in _METRICS
+        if x in values
     ]
     if not guessing:
         return report.table(["metric", where], [row[:2] for row in rows])
