@@ -271,6 +271,8 @@ class TaskModel:
                 "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
                 "precision": assembly.dtype_policy(config),
                 "predict_batch_size": config.predict_batch_size,
+                "use_xla": config.use_xla,
+                "lengths": job.lengths_up_to(config.max_seq_length),
                 **settings,
             },
             continues=not strategies.is_multi_worker(job.strategy),

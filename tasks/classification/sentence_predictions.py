@@ -18,7 +18,6 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -61,9 +60,8 @@ def predict(
       wnli_majority: predict WNLI's most frequent label there.
     """
     texts = task.read(split)
-    is_one_worker = not strategies.is_multi_worker(task_model.job.strategy)
     if texts.path == text_tables.STANDARD_INPUT:
-        if not is_one_worker:
+        if strategies.is_multi_worker(task_model.job.strategy):
             raise errors.InputError(
                 "--test_file=-: several workers cannot read the same input"
             )
@@ -72,13 +70,15 @@ def predict(
         return _stream(texts, task, task_model, output)
     label_ids = None if split.startswith(DEV) else _label_ids(task, split)
     majority = majority_label(task.read(TRAIN)) if wnli_majority else None
-    blocks = None
-    if files.is_chief:
-        blocks = streaming.Blocks(
-            os.path.join(files.output_dir, f"predict_{split}.incomplete"),
-            _settings(task, task_model) | {"wnli_majority": majority},
-            continues=is_one_worker,
-        )
+    blocks = task_model.open_blocks(
+        f"predict_{split}.incomplete",
+        {
+            "max_seq_length": task_model.job.config.max_seq_length,
+            "task_name": task.name,
+            "labels": list(task.labels),
+            "wnli_majority": majority,
+        },
+    )
     _stream(texts, task, task_model, blocks, majority)
     if blocks is None:
         return
@@ -147,22 +147,6 @@ def _stream(
     )
     if encoded_blocks > 1:
         losses.warn(name, config.max_seq_length)
-
-
-def _settings(
-    task: sentence_tasks.SentenceTask, task_model: finetuning.TaskModel
-) -> dict[str, Any]:
-    """Returns what determines the predictions of an example."""
-    job = task_model.job
-    names = ("max_seq_length", "precision", "predict_batch_size", "use_xla")
-    return {
-        "the model's weights": run_files.weights_digest(task_model.model),
-        **{name: getattr(job.config, name) for name in names},
-        "lengths": job.lengths_up_to(job.config.max_seq_length),
-        **features.tokenizer_recipe(job.start.tokenizer),
-        "task_name": task.name,
-        "labels": list(task.labels),
-    }
 
 
 def _label_ids(
