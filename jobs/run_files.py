@@ -170,28 +170,15 @@ class RunFiles:
         known = model_card.weights_of(self.output_dir)
         return None if digest == known else digest
 
-    def begin_card(
-        self,
-        title: str,
-        *,
-        data: Mapping[str, str],
-        pipeline_tag: str | None = None,
-        datasets: Sequence[str] = (),
-        labels: Sequence[str] | None = None,
-        weights: str | None = None,
-    ) -> None:
+    def begin_card(self, title: str, **fields: Any) -> None:
         """Writes the card of a newly trained model; see model_card.begin."""
         if self.is_chief and self.is_trained:
             model_card.begin(
                 self.output_dir,
                 title,
-                data=data,
                 flags=self.given,
                 seconds=self.results.seconds,
-                pipeline_tag=pipeline_tag,
-                datasets=datasets,
-                labels=labels,
-                weights=weights,
+                **fields,
             )
 
     def add_scores(
