@@ -599,7 +599,7 @@ def train_grid(
     """
     config = job.config
     runs = grid.plan(
-        config.learning_rates,
+        config.axis("learning_rate"),
         config.seeds,
         config.output_dir,
         batch_sizes=config.axis("train_batch_size"),
