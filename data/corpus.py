@@ -479,25 +479,6 @@ def _json_text(path, number, line, field) -> str:
     return text.encode("utf-8", "ignore").decode()
 
 
-def read_documents(
-    paths: list[str], input_format: str = "sentences"
-) -> Iterator[list[str]]:
-    """Yields each document that is not empty, as a list of sentences."""
-    document = []
-    for block in read_blocks(paths):
-        parsed = parse(block, input_format)
-        begin = 0
-        for start in parsed.starts:
-            document.extend(parsed.texts[begin:start])
-            begin = start
-            if document:
-                yield document
-                document = []
-        document.extend(parsed.texts[begin:])
-    if document:
-        yield document
-
-
 def split_sentences(text: str) -> list[str]:
     """Returns the sentences of prose, stripped, without empty ones."""
     result, begin = [], 0
