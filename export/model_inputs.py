@@ -24,6 +24,9 @@ HUB_NAMES = {
 }
 
 
+_ROWS_AT_ONCE = 32
+
+
 class Sequences(NamedTuple):
     """N sequences without padding.
 
@@ -110,6 +113,60 @@ def gather_ranges(
     """Returns values[starts[i] : ends[i]] as row i."""
     positions = tf.ragged.range(starts, ends)
     return positions.with_values(tf.gather(values, positions.values))
+
+
+def token_outputs(
+    run: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+    sequences: Sequences,
+    width: int,
+) -> tf.Tensor:
+    """Computes the model's outputs for all tokens of N windows of texts.
+
+    They are computed in batches of similar length, so that memory does not grow
+    with the text.
+
+    Args:
+      run: maps features of [B, S] to float32 [B, S, width].
+      sequences: N windows.
+      width: number of outputs of a token.
+
+    Returns:
+      float32 [T, width], the tokens of all windows; more if N is 0.
+    """
+    # A loop without a first iteration has no result.
+    missing = tf.maximum(1 - sequences.input_ids.nrows(), 0)
+    empty = tf.zeros([missing, 1], tf.int32)
+    ids, segments = (tf.concat([x, empty], axis=0) for x in sequences)
+    lengths = ids.row_lengths()
+    order = tf.argsort(lengths)
+    count = tf.size(order)
+
+    def step(first, outputs):
+        rows = order[first : first + _ROWS_AT_ONCE]
+        batch = Sequences(tf.gather(ids, rows), tf.gather(segments, rows))
+        values = run(batch.features())
+        is_token = tf.sequence_mask(batch.input_ids.row_lengths())
+        values = tf.boolean_mask(values, is_token)
+        outputs = outputs.write(first // _ROWS_AT_ONCE, values)
+        return first + _ROWS_AT_ONCE, outputs
+
+    outputs = tf.TensorArray(
+        tf.float32,
+        size=0,
+        dynamic_size=True,
+        infer_shape=False,
+        element_shape=[None, width],
+    )
+    _, outputs = tf.while_loop(
+        lambda first, _: first < count,
+        step,
+        (0, outputs),
+        parallel_iterations=1,
+    )
+    values = tf.RaggedTensor.from_row_lengths(
+        outputs.concat(), tf.gather(lengths, order)
+    )
+    return tf.gather(values, tf.argsort(order)).values
 
 
 def for_any_count(

@@ -17,7 +17,6 @@ import tensorflow as tf
 from data.tokenization import normalization, wordpiece
 from data.tokenization.graph_tokenization import TokensWithOffsets
 from export import model_inputs
-from export import windows as windows_lib
 from tasks.squad import dataset, decoding, windowing
 
 _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
@@ -109,7 +108,7 @@ class AnswerGraph:
         """
         documents = self._tokenizer.encode_graph_with_offsets(context)
         windows, sequences = self._windows(question, documents)
-        logits = windows_lib.token_outputs(self._span_logits, sequences, 2)
+        logits = model_inputs.token_outputs(self._span_logits, sequences, 2)
         splits = sequences.input_ids.row_splits
         logits = tf.RaggedTensor.from_row_splits(logits[: splits[-1]], splits)
         spans = self._spans(windows, logits, documents)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from data.tokenization import wordpiece
-from export import model_inputs, usual_case, windows, word_splitting
+from export import model_inputs, usual_case, word_splitting
 from modeling import crf
 from tasks.ner import conll
 
@@ -152,7 +152,9 @@ class TaggingGraph:
             None,
             self._room + _NUM_SPECIAL,
         )
-        logits = windows.token_outputs(self.model, sequences, len(self.labels))
+        logits = model_inputs.token_outputs(
+            self.model, sequences, len(self.labels)
+        )
         # [CLS] precedes the tokens of a window.
         shift = sequences.input_ids.row_starts() + 1 - firsts
         return tf.gather(logits, splits[:-1] + tf.gather(shift, found.owner))
