@@ -144,6 +144,7 @@ config_flags.parse_early(PretrainingConfig, __name__)
 import foundation.tensorflow_setup  # noqa: F401
 from jobs import assembly, run_directory, run_files
 from tasks.pretraining import objectives, pretraining_data, pretraining_job
+from training import strategy as strategies
 from weights import model_directory, pretrained
 
 
@@ -175,7 +176,7 @@ def main(config: PretrainingConfig) -> None:
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
     )
-    run_directory.begin(config, is_chief=assembly.is_chief(strategy))
+    run_directory.begin(config, is_chief=strategies.is_chief(strategy))
     task = objectives.PretrainingTask(config.objective)
     job = pretraining_job.PretrainingJob(
         config=config,

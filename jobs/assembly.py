@@ -120,16 +120,11 @@ def check_batch_sizes(
         feed.check_batch_size(name, size, strategy)
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether this process writes the files of the run."""
-    return strategy_lib.is_chief(strategy)
-
-
 def write_run_config(
     config: run_config.RunConfig, strategy: tf.distribute.Strategy
 ) -> None:
     """Writes the flags into output_dir, if this is the chief."""
-    if is_chief(strategy) and not config.dry_run:
+    if strategy_lib.is_chief(strategy) and not config.dry_run:
         config_flags.write_run_config(config, config.output_dir)
 
 

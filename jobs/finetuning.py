@@ -109,7 +109,7 @@ class Job:
     @property
     def is_chief(self) -> bool:
         """Whether this process writes the files of the job."""
-        return assembly.is_chief(self.strategy)
+        return strategies.is_chief(self.strategy)
 
     def lengths_up_to(self, longest: int) -> list[int]:
         """Returns the lengths of batches for examples of up to `longest`."""
@@ -511,7 +511,7 @@ def open_strategy(
             predict_batch_size=config.predict_batch_size,
             **batch_sizes,
         )
-    run_directory.begin(config, is_chief=assembly.is_chief(strategy))
+    run_directory.begin(config, is_chief=strategies.is_chief(strategy))
     return strategy
 
 
@@ -523,7 +523,7 @@ def records_dir(
     Returns None without --write_records, and on workers other than the chief,
     which share the chief's output_dir.
     """
-    is_writer = config.write_records and assembly.is_chief(strategy)
+    is_writer = config.write_records and strategies.is_chief(strategy)
     return config.output_dir if is_writer else None
 
 

@@ -28,9 +28,7 @@ def flags(output_dir: str) -> dict[str, Any]:
     Raises:
       InputError: the file is not JSON.
     """
-    path = os.path.join(output_dir, RUN_CONFIG)
-    found = file_system.read_json(path) if file_system.exists(path) else {}
-    return found if isinstance(found, dict) else {}
+    return file_system.read_object(os.path.join(output_dir, RUN_CONFIG))
 
 
 def training_flags(output_dir: str) -> dict[str, Any] | None:

@@ -105,7 +105,7 @@ def keep_other_sets(
       digest: identifies the content of this set.
     """
     path = os.path.join(output_dir, SETS)
-    sets = file_system.read_json(path) if file_system.exists(path) else {}
+    sets = file_system.read_object(path)
     for file in names:
         before = sets.get(file, {"set": "earlier", "digest": ""})
         old = os.path.join(output_dir, file)

@@ -103,9 +103,7 @@ def _make(
     if known is not None:
         settings.setdefault("do_lower_case", known)
     if "do_lower_case" not in settings:
-        # Latin capitals outside of [UNK] and <S>. Rarer scripts prove nothing:
-        # uncased vocabularies contain some of their capitals.
-        is_cased = any(re.match(r"(##)?[A-Z]", token) for token in words.tokens)
+        is_cased = words.num_capitalized > 0
         logging.info(
             "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
             path,

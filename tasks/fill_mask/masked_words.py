@@ -4,11 +4,13 @@ The man went to the [MASK] .
     ->  store 0.31   door 0.12   house 0.07
 """
 
+import functools
 import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 from absl import logging
 from keras import ops
@@ -153,14 +155,15 @@ class MaskFiller:
         self, texts: Sequence[MaskedText], top_k: int
     ) -> list[list[list[Candidate]]]:
         """Ranks the tokens for one batch."""
-        input_ids = _padded([text.ids for text in texts])
-        lengths = np.array([[len(text.ids)] for text in texts])
+        padded = functools.partial(keras.utils.pad_sequences, padding="post")
+        input_ids = padded([text.ids for text in texts])
+        mask = padded([[1] * len(text.ids) for text in texts])
         # Position 1 exists in every text and has one before it.
-        positions = _padded([text.positions for text in texts], 1)
+        positions = padded([text.positions for text in texts], value=1)
         outputs = self._model(
             {
                 "input_ids": input_ids,
-                "input_mask": _mask(lengths, input_ids.shape[1]),
+                "input_mask": mask,
                 "segment_ids": np.zeros_like(input_ids),
                 "masked_lm_positions": positions - self._offset,
             }
@@ -182,18 +185,6 @@ class MaskFiller:
             ]
             for row, text in enumerate(texts)
         ]
-
-
-def _padded(rows: Sequence[Sequence[int]], value: int = 0) -> np.ndarray:
-    """Returns int32 [B, longest]."""
-    padded = np.full((len(rows), max(map(len, rows))), value, np.int32)
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
-    return padded
-
-
-def _mask(lengths: np.ndarray, longest: int) -> np.ndarray:
-    return (np.arange(longest) < lengths).astype(np.int32)
 
 
 def describe(text: str, masks: Sequence[Sequence[Candidate]]) -> str:

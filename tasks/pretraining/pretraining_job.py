@@ -94,13 +94,13 @@ class PretrainingJob:
             ),
         )
         self._write_model(config.output_dir)
-        if assembly.is_chief(self.strategy):
+        if strategies.is_chief(self.strategy):
             self._begin_card()
             if not config.do_eval:
                 self._write_report()
 
     def _write_model(self, directory: str) -> None:
-        if assembly.is_chief(self.strategy):
+        if strategies.is_chief(self.strategy):
             model_directory.save(self.model, directory, self.tokenizer)
 
     def evaluate(self) -> None:
@@ -127,7 +127,7 @@ class PretrainingJob:
                 sum(held_out.counts),
                 self.max_eval_steps,
             )
-        if assembly.is_chief(self.strategy):
+        if strategies.is_chief(self.strategy):
             values["global_step"] = step or 0
             run_files.keep_other_sets(
                 output_dir,

@@ -357,15 +357,15 @@ def _paragraphs(
     path: str, values: Any
 ) -> Iterator[tuple[str, str, list[dict]]]:
     """Yields location, text and questions of each paragraph."""
-    for i, article in enumerate(_get(path, values, "data", list), 1):
+    for i, article in enumerate(get(path, values, "data", list), 1):
         where = f"{path}: article {i}"
-        rows = _get(where, article, "paragraphs", list)
+        rows = get(where, article, "paragraphs", list)
         for j, paragraph in enumerate(rows, 1):
             location = f"{where}, paragraph {j}"
             yield (
                 location,
-                _get(location, paragraph, "context", str),
-                _get(location, paragraph, "qas", list),
+                get(location, paragraph, "context", str),
+                get(location, paragraph, "qas", list),
             )
 
 
@@ -374,7 +374,7 @@ def _question(where: str, row: Any, paragraph: int) -> Question:
     if isinstance(number, int) and not isinstance(number, bool):
         number = str(number)  # Some sets number their questions.
     else:
-        number = _get(where, row, "id", str)
+        number = get(where, row, "id", str)
     where = f"{where} (id {number})"
     is_impossible = row.get("is_impossible", False)
     if not isinstance(is_impossible, bool):
@@ -382,26 +382,26 @@ def _question(where: str, row: Any, paragraph: int) -> Question:
     answers = []
     # Sets to predict may lack the answers or have null.
     if row.get("answers") is not None:
-        for answer in _get(where, row, "answers", list):
-            text, start = _get(where, answer, "text", str), None
+        for answer in get(where, row, "answers", list):
+            text, start = get(where, answer, "text", str), None
             if answer.get("answer_start") is not None:
-                start = _get(where, answer, "answer_start", int)
+                start = get(where, answer, "answer_start", int)
             answers.append(Answer(text, start))
     return Question(
         id=number,
-        text=_get(where, row, "question", str),
+        text=get(where, row, "question", str),
         paragraph=paragraph,
         answers=answers,
         is_impossible=is_impossible,
     )
 
 
-def _get(where: str, values: Any, name: str, kind: type) -> Any:
+def get(where: str, values: Any, name: str, kind: type) -> Any:
     """Returns a value of a JSON object after checking its type."""
     value = values.get(name) if isinstance(values, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
-        what = {list: "list", str: "text", int: "number"}[kind]
-        raise errors.InputError(f"{where}: has no {what} {name!r}")
+        names = {list: "list", str: "text", int: "number", dict: "object"}
+        raise errors.InputError(f"{where}: has no {names[kind]} {name!r}")
     if isinstance(value, str):
         # JSON can hold half of a surrogate pair, which no file can.
         try:

@@ -180,21 +180,19 @@ def write_predictions(
       sizes: of the windows; None if the blocks have no logits.
     """
     blocks.write_lists(os.path.join(output_dir, N_BEST), store)
-    _write_json(output_dir, PREDICTIONS, evaluation.predictions)
+    path = os.path.join(output_dir, PREDICTIONS)
+    file_system.write_json(path, evaluation.predictions, indent=4)
+    path = os.path.join(output_dir, NULL_ODDS)
     if evaluation.threshold is not None:
         odds = {i: a.null_odds for i, a in evaluation.answers.items()}
-        _write_json(output_dir, NULL_ODDS, odds)
+        file_system.write_json(path, odds, indent=4)
     else:
-        file_system.discard(os.path.join(output_dir, NULL_ODDS))
+        file_system.discard(path)
     path = os.path.join(output_dir, blocks.LOGITS)
     if sizes is not None:
         blocks.write_logits(path, store, sizes)
     else:
         file_system.discard(path)
-
-
-def _write_json(directory: str, name: str, values: Any) -> None:
-    file_system.write_json(os.path.join(directory, name), values, indent=4)
 
 
 class OutputWriter:

@@ -33,7 +33,6 @@ _FIELDS = {
     "EntityPages": list,
     "Answer": dict,
 }
-_KINDS = {str: "text", list: "list", dict: "object"}
 
 
 class Counts(NamedTuple):
@@ -62,9 +61,7 @@ def convert(
       InputError: a file is not TriviaQA's, or there is no page with an answer.
     """
     values = file_system.read_json(file_system.find(path))
-    questions = values.get("Data") if isinstance(values, dict) else None
-    if not isinstance(questions, list):
-        raise errors.InputError(f"{path}: has no list 'Data', as TriviaQA has")
+    questions = dataset.get(path, values, "Data", list)
     evidence = _Evidence(evidence_dir)
     articles: dict[str, dict[str, Any]] = {}
     missing: list[tuple[str, str]] = []
@@ -192,11 +189,7 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
 def _pages(where: str, question: Any) -> Iterator[str | None]:
     """Yields the names of a question's pages, each once; None if unnamed."""
     for name, kind in _FIELDS.items():
-        value = question.get(name) if isinstance(question, dict) else None
-        if not isinstance(value, kind):
-            raise errors.InputError(
-                f"{where}: has no {_KINDS[kind]} {name!r}, as TriviaQA's"
-            )
+        dataset.get(where, question, name, kind)
     seen = set()
     for page in question["EntityPages"]:
         file = page.get("Filename") if isinstance(page, dict) else None
