@@ -18,6 +18,7 @@ with google-research/bert's names, and makes them again when something changed:
                                       (digest of the texts, vocabulary, flags)
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -110,6 +111,11 @@ class Losses:
         """Begins with nothing."""
         self._texts = self._truncated = 0
         self._tokens = self._unknown = self._letters = 0
+        self._others: collections.Counter[str] = collections.Counter()
+
+    def add(self, message: str, is_lost: np.ndarray) -> None:
+        """Counts what a message with %d tells of; takes bool [N]."""
+        self._others[message] += np.count_nonzero(is_lost)
 
     def add_truncated(self, is_truncated: np.ndarray) -> None:
         """Counts texts; takes bool [N]."""
@@ -151,6 +157,9 @@ class Losses:
                 100 * self._unknown / self._tokens,
                 100 * self._letters / self._tokens,
             )
+        for message, count in self._others.items():
+            if count:
+                logging.warning(f"%s: {message}", name, count)
 
 
 @functools.lru_cache(maxsize=2)

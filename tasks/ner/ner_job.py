@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
+from data import features as features_lib
 from data.features import Features
 from foundation import errors, file_system
 from jobs import finetuning, run_config, run_directory, streaming, typed
@@ -277,7 +278,7 @@ class Tagger:
         Returns:
           What has the blocks, which are not needed any more.
         """
-        data, test, losses = self._data, self._data.test, windowing.Losses()
+        data, test, losses = self._data, self._data.test, features_lib.Losses()
 
         def encode(blocks: list[ner_data.TaggedSet]) -> Features:
             return self._encode(blocks[0].model_sentences, losses)
@@ -303,7 +304,7 @@ class Tagger:
             total=test.num_sentences,
             unit="sentences",
         )
-        losses.warn(test.path, self._settings)
+        losses.warn(test.path)
         if blocks is not None:
             writer.write_test_blocks(blocks)
         return blocks
@@ -312,7 +313,7 @@ class Tagger:
         self, writer: outputs.OutputWriter
     ) -> streaming.Store | None:
         """Writes the entities of raw text, or prints them; see tag_test."""
-        lines, losses = self._data.text, windowing.Losses()
+        lines, losses = self._data.text, features_lib.Losses()
 
         def text(
             texts: list[str],
@@ -337,7 +338,7 @@ class Tagger:
             total=lines.total,
             unit="lines",
         )
-        losses.warn(lines.name, self._settings)
+        losses.warn(lines.name)
         if isinstance(blocks, streaming.Blocks):
             writer.write_entities(blocks, lines)
         return blocks
@@ -360,7 +361,7 @@ class Tagger:
         self,
         lines: list[str],
         name: str,
-        losses: windowing.Losses | None = None,
+        losses: features_lib.Losses | None = None,
     ) -> tuple[raw_text.Text, Features | None]:
         """Splits lines into words; without a word there are no features."""
         text = raw_text.split_lines(name, lines)
@@ -373,7 +374,7 @@ class Tagger:
         return text, self._encode(sentences, losses)
 
     def _encode(
-        self, sentences: conll.Sentences, losses: windowing.Losses | None
+        self, sentences: conll.Sentences, losses: features_lib.Losses | None
     ) -> Features:
         tokenizer = self._task_model.job.start.tokenizer
         return windowing.encode(

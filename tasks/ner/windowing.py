@@ -14,12 +14,10 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from absl import logging
 
 from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
-from data.tokenization.vocabulary import Vocabulary
 from foundation import errors
 from tasks.ner import conll
 
@@ -42,44 +40,12 @@ class WindowSettings:
     doc_stride: int = 0
 
 
-class Losses:
-    """Counts what a model does not see of the words of a set."""
-
-    def __init__(self):
-        """Counts nothing yet."""
-        self._texts = features_lib.Losses()
-        self._num_empty = self._num_cut = 0
-
-    def add(
-        self,
-        ids: np.ndarray,
-        is_empty: np.ndarray,
-        is_cut: np.ndarray,
-        vocabulary: Vocabulary,
-    ) -> None:
-        """Counts the tokens int [T] and the words bool [W] of a block."""
-        self._texts.add_tokens(ids, vocabulary)
-        self._num_empty += np.count_nonzero(is_empty)
-        self._num_cut += np.count_nonzero(is_cut)
-
-    def warn(self, name: str, settings: WindowSettings) -> None:
-        """Logs a line for what is lost of a set; `name` names the set."""
-        self._texts.warn(name)
-        if self._num_empty:
-            text = "%s: %d words without any token become [UNK]"
-            logging.warning(text, name, self._num_empty)
-        if self._num_cut:
-            text = "%s: of %d words only the first %d tokens fit"
-            room = settings.max_seq_length - _NUM_SPECIAL
-            logging.warning(text, name, self._num_cut, room)
-
-
 def encode(
     tokenizer: wordpiece.Tokenizer,
     sentences: conll.Sentences,
     label_ids: np.ndarray | None,
     settings: WindowSettings,
-    losses: Losses | None = None,
+    losses: features_lib.Losses | None = None,
 ) -> Features:
     """Returns ragged input_ids, segment_ids and label_ids.
 
@@ -91,10 +57,10 @@ def encode(
       losses: counts what is lost of the words; None logs it.
     """
     room = settings.max_seq_length - _NUM_SPECIAL
-    counted = Losses() if losses is None else losses
+    counted = losses or features_lib.Losses()
     ids, splits = _tokens(tokenizer, sentences, room, counted)
     if losses is None:
-        counted.warn(sentences.path, settings)
+        counted.warn(sentences.path)
     if settings.document_context:
         check_documents(sentences.path, sentences.has_documents)
     windows = find_windows(sentences, splits, settings)
@@ -139,7 +105,7 @@ def _tokens(
     tokenizer: wordpiece.Tokenizer,
     sentences: conll.Sentences,
     most: int,
-    losses: Losses,
+    losses: features_lib.Losses,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokenizes words, each of which keeps at most `most` tokens.
 
@@ -155,11 +121,14 @@ def _tokens(
     ids = np.append(encoded.ids, tokenizer.vocabulary.unk_id)
     begins = np.where(is_empty, len(encoded.ids), encoded.row_splits[:-1])
     counts = np.maximum(counts, 1)
-    of_words = is_empty[inverse], (counts > most)[inverse]
+    message = "%d words without any token become [UNK]"
+    losses.add(message, is_empty[inverse])
+    message = f"of %d words only the first {most} tokens fit"
+    losses.add(message, (counts > most)[inverse])
     kept = np.minimum(counts, most)[inverse]
     splits = np.concatenate([[0], np.cumsum(kept)])
     found = ids[features_lib.ranges(begins[inverse], kept)]
-    losses.add(found, *of_words, tokenizer.vocabulary)
+    losses.add_tokens(found, tokenizer.vocabulary)
     return found, splits
 
 
