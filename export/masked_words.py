@@ -14,13 +14,7 @@ from tasks.fill_mask.masked_words import MASK
 
 
 class FillMaskGraph:
-    """Ranks the vocabulary for every mask of a text.
-
-    Attributes:
-      task: as in export.json.
-      inputs: names of the text inputs -> their specification.
-      labels: None.
-    """
+    """Ranks the vocabulary for every mask of a text."""
 
     task = "fill_mask"
     labels = None

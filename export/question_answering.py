@@ -56,13 +56,7 @@ class Spans(NamedTuple):
 
 
 class AnswerGraph:
-    """Question answering.
-
-    Attributes:
-      task: as in export.json.
-      inputs: names of the text inputs -> their specification.
-      labels: None.
-    """
+    """Question answering."""
 
     task = "question_answering"
     labels = None

@@ -24,13 +24,7 @@ TASKS = {
 
 
 class SentenceGraph:
-    """Classification, regression and multi-label classification.
-
-    Attributes:
-      task: as in export.json.
-      inputs: names of the text inputs -> their specification.
-      labels: C names; None for a regression.
-    """
+    """Classification, regression and multi-label classification."""
 
     def __init__(
         self,
@@ -87,13 +81,7 @@ class SentenceGraph:
 
 
 class MultipleChoiceGraph:
-    """Multiple choice: the model scores each pair of context and ending.
-
-    Attributes:
-      task: as in export.json.
-      inputs: names of the text inputs -> their specification.
-      labels: None.
-    """
+    """Multiple choice: the model scores each pair of context and ending."""
 
     task = "multiple_choice"
     labels = None
@@ -144,13 +132,7 @@ class MultipleChoiceGraph:
 
 
 class EmbeddingGraph:
-    """Sentence embeddings: one vector for each text.
-
-    Attributes:
-      task: as in export.json.
-      inputs: names of the text inputs -> their specification.
-      labels: None.
-    """
+    """Sentence embeddings: one vector for each text."""
 
     task = "sentence_embedding"
     labels = None

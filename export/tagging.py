@@ -22,13 +22,7 @@ _NUM_SPECIAL = 2  # [CLS] and [SEP].
 
 
 class TaggingGraph:
-    """Named entity recognition, and any other tagging of words.
-
-    Attributes:
-      task: as in export.json.
-      inputs: names of the text inputs -> their specification.
-      labels: the C tags.
-    """
+    """Named entity recognition, and any other tagging of words."""
 
     task = "token_classification"
     inputs = {"text": tf.TensorSpec([None], tf.string)}
