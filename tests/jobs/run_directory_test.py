@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from foundation import config_flags, errors
-from jobs import assembly, finetuning, run_config, run_directory
+from jobs import finetuning, run_config, run_directory
+from training import strategy as strategies
 
 HOLDER = """
 import sys, time
@@ -65,7 +66,7 @@ def test_only_the_chief_keeps_tokenized_examples(monkeypatch):
     config = run_config.FinetuningConfig(output_dir="out")
     strategy = tf.distribute.get_strategy()
     assert finetuning.records_dir(config, strategy) == "out"
-    monkeypatch.setattr(assembly, "is_chief", lambda strategy: False)
+    monkeypatch.setattr(strategies, "is_chief", lambda strategy: False)
     assert finetuning.records_dir(config, strategy) is None
 
 

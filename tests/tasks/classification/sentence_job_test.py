@@ -9,14 +9,14 @@ import classifier_runs
 import pytest
 
 from data.tokenization import vocabulary, wordpiece
-from jobs import assembly
 from tasks.classification import sentence_job, sentence_tasks
+from training import strategy as strategies
 
 
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_one_worker_writes_the_records(tmp_path, monkeypatch, is_chief):
     """The others would write the same large file over it."""
-    monkeypatch.setattr(assembly, "is_chief", lambda strategy: is_chief)
+    monkeypatch.setattr(strategies, "is_chief", lambda strategy: is_chief)
     (tmp_path / "train.tsv").write_text("sentence\tlabel\ngood\t1\nbad w1\t0\n")
     tokens = vocabulary.Vocabulary.from_tokens(classifier_runs.WORDS)
     job = sentence_job.make_job(
