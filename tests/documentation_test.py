@@ -82,7 +82,7 @@ def test_the_python_example_of_the_readme_prints_words(tmp_path):
     (code,) = re.findall(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
-    code = code.replace("path/of/the/checkout", str(ROOT))
+    code = code.replace("path/to/the/checkout", str(ROOT))
     code = code.replace('"bert-base"', repr(str(PRETRAINED)))
     path = tmp_path / "example.py"
     path.write_text(code)
