@@ -384,8 +384,8 @@ class Excerpt(NamedTuple):
     shift: int
 
 
-class Answered(NamedTuple):
-    """A question with its predicted answer.
+class Mistake(NamedTuple):
+    """A question that is not answered as by an annotator.
 
     `f1` is between 0 and 1, `excerpt` shows the predicted answer.
     """
@@ -401,17 +401,15 @@ class ErrorAnalysis(NamedTuple):
     """Where a model is right and where it is wrong.
 
     `groups` are titles with the scores of groups of questions, `mistakes` the
-    worst ones: lowest F1, then most probable first. `examples` are questions
-    about paragraphs spread over the set, right or wrong.
+    worst ones: lowest F1, then most probable first.
     """
 
     groups: Mapping[str, Sequence[Group]]
-    mistakes: Sequence[Answered]
-    examples: Sequence[Answered]
+    mistakes: Sequence[Mistake]
 
 
 def analyze(evaluation: Evaluation) -> ErrorAnalysis:
-    """Returns scores by groups of questions, the worst mistakes, examples."""
+    """Returns scores by groups of questions, and the worst mistakes."""
     question_set = evaluation.question_set
     questions, contexts = question_set.questions, question_set.contexts
     scores = metrics.score_all(question_set, evaluation.predictions)
@@ -421,19 +419,12 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
     groups = report.length_groups(lengths, _NUM_GROUPS)
     for number, (name, members) in enumerate(groups):
         by_length |= dict.fromkeys(members.tolist(), (number, name))
-    answered = []
+    mistakes = []
     for question, score in zip(questions, scores, strict=True):
-        answers = evaluation.answers[question.id]
-        text = answers.text(evaluation.threshold)
-        # The predicted answer may not be among the listed ones.
-        for entry in [e for e in answers.entries if e.text == text][:1]:
-            correct = metrics.correct_answers(question_set, question)
-            shown = excerpt(contexts[question.paragraph], entry.span, _CONTEXT)
-            answered.append(Answered(question, correct, entry, score.f1, shown))
-    wrong = [x for x in answered if x.f1 < 1]
-    wrong.sort(key=lambda x: (x.f1, -x.predicted.probability))
-    first = list({x.question.paragraph: x for x in answered[::-1]}.values())
-    every = max(1, len(first) // _NUM_PARAGRAPHS)
+        entry = _predicted(evaluation, question)
+        if score.f1 < 1 and entry is not None:
+            mistakes.append((score.f1, -entry.probability, question, entry))
+    mistakes.sort(key=lambda row: row[:2])
     return ErrorAnalysis(
         groups={
             "By type of question": _group(
@@ -446,8 +437,16 @@ def analyze(evaluation: Evaluation) -> ErrorAnalysis:
                 [by_length[i] for i in range(len(questions))], scores
             ),
         },
-        mistakes=wrong[:_NUM_MISTAKES],
-        examples=first[::-1][::every][:_NUM_PARAGRAPHS],
+        mistakes=[
+            Mistake(
+                question,
+                metrics.correct_answers(question_set, question),
+                entry,
+                f1,
+                excerpt(contexts[question.paragraph], entry.span, _CONTEXT),
+            )
+            for f1, _, question, entry in mistakes[:_NUM_MISTAKES]
+        ],
     )
 
 
@@ -502,6 +501,15 @@ def excerpt(context: str, span: tuple[int, int] | None, width: int) -> Excerpt:
     )
 
 
+def _predicted(
+    evaluation: Evaluation, question: dataset.Question
+) -> Answer | None:
+    """Returns the predicted answer; None if it is not among the listed."""
+    answers = evaluation.answers[question.id]
+    text = answers.text(evaluation.threshold)
+    return next((e for e in answers.entries if e.text == text), None)
+
+
 def sections(evaluation: Evaluation) -> list[report.Section]:
     """Returns the answers and the error analysis for report.html."""
     analysis = analyze(evaluation)
@@ -524,16 +532,40 @@ def sections(evaluation: Evaluation) -> list[report.Section]:
         )
         for title, groups in analysis.groups.items()
     ]
-    examples = report.items(map(_shown, analysis.examples))
     mistakes = report.items(map(_shown, analysis.mistakes))
     return [
         *found,
-        report.Section("Answers", examples),
+        report.Section("Answers", report.items(map(_shown, _some(evaluation)))),
         report.Section("Worst mistakes", mistakes),
     ]
 
 
-def _shown(answered: Answered) -> list[Markup | str]:
+def _some(evaluation: Evaluation) -> list[Mistake]:
+    """Returns questions about paragraphs spread over the set, right or wrong.
+
+    They have the form of mistakes, for `_shown`.
+    """
+    question_set = evaluation.question_set
+    first = {}
+    for question in question_set.questions:
+        first.setdefault(question.paragraph, question)
+    every = max(1, len(first) // _NUM_PARAGRAPHS)
+    found = []
+    for question in list(first.values())[::every][:_NUM_PARAGRAPHS]:
+        entry = _predicted(evaluation, question)
+        if entry is not None:
+            correct = metrics.correct_answers(question_set, question)
+            score = metrics.score_all(
+                dataclasses.replace(question_set, questions=[question]),
+                evaluation.predictions,
+            )[0]
+            text = question_set.contexts[question.paragraph]
+            shown = excerpt(text, entry.span, _CONTEXT)
+            found.append(Mistake(question, correct, entry, score.f1, shown))
+    return found
+
+
+def _shown(answered: Mistake) -> list[Markup | str]:
     """Returns the paragraphs that show a question with its answers."""
     before, answer, after, shift = answered.excerpt
     text = before + answer + after
