@@ -599,7 +599,7 @@ def train_grid(
     """
     config = job.config
     runs = grid.plan(
-        config.axis("learning_rate"),
+        config.learning_rates,
         config.seeds,
         config.output_dir,
         batch_sizes=config.axis("train_batch_size"),

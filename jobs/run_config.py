@@ -280,11 +280,10 @@ class EncoderConfig:
     )
 
 
-# Flags of which a grid may have several values.
-_AXES: dict[str, tuple[type, float, str]] = {
-    "learning_rate": (float, 1.0, "above 0 and below 1"),
-    "train_batch_size": (int, math.inf, "at least 1"),
-    "num_train_epochs": (float, math.inf, "above 0"),
+# Flags of which a grid may have several values, besides the learning rate.
+_AXES: dict[str, tuple[type, str]] = {
+    "train_batch_size": (int, "at least 1"),
+    "num_train_epochs": (float, "above 0"),
 }
 
 
@@ -372,9 +371,10 @@ class FinetuningConfig(RunConfig, EncoderConfig):
     def __post_init__(self):
         """Refuses invalid or contradictory values."""
         super().__post_init__()
+        self._check_learning_rates()
         for name in _AXES:
             values = self.axis(name)
-            if len(values) == 1 and name != "learning_rate":
+            if len(values) == 1:
                 object.__setattr__(self, name, values[0])
         if self.dry_run:  # Which writes nothing.
             object.__setattr__(self, "write_records", False)
@@ -385,13 +385,31 @@ class FinetuningConfig(RunConfig, EncoderConfig):
                 "--early_stopping_patience needs --eval_every_steps"
             )
 
+    def _check_learning_rates(self) -> None:
+        """Refuses invalid or repeated learning rates."""
+        for text in self.learning_rate.split(","):
+            try:
+                is_rate = 0 < float(text) < 1
+            except ValueError:
+                is_rate = False
+            if not is_rate:
+                raise ValueError(
+                    f"--learning_rate={self.learning_rate}: {text!r} is no "
+                    "number above 0 and below 1"
+                )
+        rates = self.learning_rates
+        if len(set(rates)) < len(rates):
+            raise ValueError(
+                f"--learning_rate={self.learning_rate}: one occurs twice"
+            )
+
     def axis(self, name: str) -> list[float]:
         """Returns the values of a flag that may have several, usually one.
 
         Raises:
           ValueError: one is invalid, or occurs twice.
         """
-        kind, above, bounds = _AXES[name]
+        kind, lowest = _AXES[name]
         text = str(getattr(self, name))
         try:
             values = [kind(x) for x in text.split(",")]
@@ -399,11 +417,16 @@ class FinetuningConfig(RunConfig, EncoderConfig):
             raise ValueError(f"--{name}={text}: not a number") from None
         if not all(map(math.isfinite, values)):
             raise ValueError(f"--{name}={text}: must be a finite number")
-        if not 0 < min(values) <= max(values) < above:
-            raise ValueError(f"--{name}={text}: must be {bounds}")
+        if min(values) <= 0:
+            raise ValueError(f"--{name}={text}: must be {lowest}")
         if len(set(values)) < len(values):
             raise ValueError(f"--{name}={text}: one occurs twice")
         return values
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """The learning rates of the grid, usually one."""
+        return [float(text) for text in self.learning_rate.split(",")]
 
     @property
     def seeds(self) -> list[int]:
@@ -414,7 +437,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
     def is_grid(self) -> bool:
         """Whether there is more than one run."""
         counts = [len(self.axis(name)) for name in _AXES]
-        return max(self.num_seeds, *counts) > 1
+        return len(self.learning_rates) * self.num_seeds * max(counts) > 1
 
     @property
     def needs_evaluation(self) -> bool:
