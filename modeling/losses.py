@@ -64,45 +64,68 @@ def next_sentence_accuracy(
     return _weighted(_correct(logits, labels), weights)
 
 
-def classification(logits, label_ids) -> Weighted:
+def left_to_right(logits, input_ids, input_mask) -> Weighted:
+    """Computes the cross-entropy of all real tokens but the first of each row.
+
+    Args:
+        logits: float [B, S, V]; those at position i predict token i + 1.
+        input_ids: int32 [B, S], without masks.
+        input_mask: int32 [B, S].
+    """
+    loss = _cross_entropy(logits[:, :-1], input_ids[:, 1:])
+    return _weighted(loss, input_mask[:, 1:], MASKED_LM_EPSILON)
+
+
+def left_to_right_accuracy(logits, input_ids, input_mask) -> Weighted:
+    """Counts correct tokens; the arguments are those of `left_to_right`."""
+    correct = _correct(logits[:, :-1], input_ids[:, 1:])
+    return _weighted(correct, input_mask[:, 1:])
+
+
+def classification(logits, label_ids, weights=None) -> Weighted:
     """Computes the cross-entropy of the examples' classes, or of K choices.
 
     Args:
         logits: float [B, C].
         label_ids: int32 [B].
+        weights: float or int [B] (is_real_example), or None.
     """
-    return _weighted(_cross_entropy(logits, label_ids))
+    return _weighted(_cross_entropy(logits, label_ids), weights)
 
 
-def classification_accuracy(logits, label_ids) -> Weighted:
+def classification_accuracy(logits, label_ids, weights=None) -> Weighted:
     """Counts correct classes; the arguments are those of `classification`."""
-    return _weighted(_correct(logits, label_ids))
+    return _weighted(_correct(logits, label_ids), weights)
 
 
-def regression(logits, label_ids) -> Weighted:
+def regression(logits, label_ids, weights=None) -> Weighted:
     """Computes the squared error of one value per example.
 
     Args:
         logits: float [B, 1].
         label_ids: float32 [B].
+        weights: float or int [B], or None.
     """
     error = ops.cast(logits[:, 0], "float32") - label_ids
-    return _weighted(ops.square(error))
+    return _weighted(ops.square(error), weights)
 
 
-def multi_label(logits, label_ids) -> Weighted:
+def multi_label(logits, label_ids, weights=None) -> Weighted:
     """Computes the binary cross-entropy, averaged over classes, of examples.
 
     Args:
         logits: float [B, C].
         label_ids: int or float [B, C], 0 or 1.
+        weights: float or int [B], or None.
     """
     logits, labels = (ops.cast(x, "float32") for x in (logits, label_ids))
     loss = ops.binary_crossentropy(labels, logits, from_logits=True)
-    return _weighted(ops.mean(loss, axis=-1))
+    return _weighted(ops.mean(loss, axis=-1), weights)
 
 
-def span(start_logits, end_logits, start_positions, end_positions) -> Weighted:
+def span(
+    start_logits, end_logits, start_positions, end_positions, weights=None
+) -> Weighted:
     """Computes the mean cross-entropy of the answer's start and end.
 
     As released, the softmax includes padding.
@@ -112,10 +135,11 @@ def span(start_logits, end_logits, start_positions, end_positions) -> Weighted:
         end_logits: float [B, S].
         start_positions: int32 [B].
         end_positions: int32 [B].
+        weights: float or int [B], or None.
     """
     start = _cross_entropy(start_logits, start_positions)
     end = _cross_entropy(end_logits, end_positions)
-    return _weighted(0.5 * (start + end))
+    return _weighted(0.5 * (start + end), weights)
 
 
 def tagging(logits, label_ids) -> Weighted:
@@ -197,7 +221,7 @@ def _correct(logits, labels):
     return ops.cast(is_highest, "float32") / ops.maximum(ties, 1.0)
 
 
-def _weighted(values, weights=None, epsilon: float = 0.0) -> Weighted:
+def _weighted(values, weights, epsilon: float = 0.0) -> Weighted:
     """Sums values by weights of the same shape, or by 1 without weights."""
     if weights is None:
         weights = ops.ones_like(values)

@@ -121,11 +121,24 @@ def test_next_sentence_of_packed_rows_is_that_of_single_ones():
     assert _pair(packed) == pytest.approx(_pair(alone), rel=1e-6)
 
 
-def test_classification_is_the_cross_entropy():
-    logits = RNG.normal(size=(2, 4)).astype(np.float32)
-    labels = np.array([3, 0], np.int32)
+def test_left_to_right_predicts_the_next_token():
+    ids = np.array([[3, 1, 2, 0]], np.int32)
+    mask = np.array([[1, 1, 1, 0]], np.int32)
+    logits = RNG.normal(size=(1, 4, 5)).astype(np.float32)
+    log_probs = _log_softmax(logits)
+    expected = -(log_probs[0, 0, 1] + log_probs[0, 1, 2])
+    loss = losses.left_to_right(logits, ids, mask)
+    assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)
+    perfect = np.eye(5, dtype=np.float32)[[[1, 2, 4, 4]]]
+    right = losses.left_to_right_accuracy(perfect, ids, mask)
+    assert _pair(right) == (2.0, 2.0)
+
+
+def test_classification_leaves_out_padding_examples():
+    logits = RNG.normal(size=(3, 4)).astype(np.float32)
+    labels = np.array([3, 0, 0], np.int32)
     expected = -(_log_softmax(logits)[[0, 1], [3, 0]]).sum()
-    loss = losses.classification(logits, labels)
+    loss = losses.classification(logits, labels, np.array([1, 1, 0], np.int32))
     assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)
 
 
@@ -140,8 +153,8 @@ def test_multi_label_is_the_mean_binary_cross_entropy():
     labels = np.array([[1, 0, 1], [0, 0, 1]], np.int32)
     probs = 1 / (1 + np.exp(-logits))
     each = -(labels * np.log(probs) + (1 - labels) * np.log(1 - probs))
-    loss = losses.multi_label(logits, labels)
-    assert _pair(loss) == pytest.approx((each.mean(1).sum(), 2.0), rel=1e-5)
+    loss = losses.multi_label(logits, labels, np.array([1.0, 0.0], np.float32))
+    assert _pair(loss) == pytest.approx((each[0].mean(), 1.0), rel=1e-5)
 
 
 def test_span_is_the_mean_of_start_and_end():
