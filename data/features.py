@@ -114,7 +114,12 @@ class Losses:
         self._others: collections.Counter[str] = collections.Counter()
 
     def add(self, message: str, is_lost: np.ndarray) -> None:
-        """Counts what a message with %d tells of; takes bool [N]."""
+        """Counts another loss.
+
+        Args:
+          message: to log, with %d for the number of losses.
+          is_lost: bool [N].
+        """
         self._others[message] += np.count_nonzero(is_lost)
 
     def add_truncated(self, is_truncated: np.ndarray) -> None:

@@ -22,9 +22,7 @@ HUB_NAMES = {
     "input_mask": "input_mask",
     "segment_ids": "input_type_ids",
 }
-
-
-_ROWS_AT_ONCE = 32
+_ROWS_AT_ONCE = 32  # Windows of a batch.
 
 
 class Sequences(NamedTuple):
