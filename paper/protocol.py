@@ -264,9 +264,9 @@ SMALL = Scale(
     initializer_range=lambda hidden: 0.57 / hidden**0.5,
     dropout=0.0,
     vocab_size=8192,
-    # One length: in the last tenth of so short a run, at so low a rate, a model
-    # does not learn the positions that only longer records have. 64 tokens:
-    # with 128, 2,000 steps do not yet teach it more than token frequencies.
+    # One length: a second phase of 1,000 steps, at a low rate, does not teach
+    # the positions that only longer records have. And 64 tokens: after 2,000
+    # steps with 128, a model knows token frequencies only.
     phases=(Phase(64, 10, 6_000),),
     warmup=600,
     batch_size=64,
