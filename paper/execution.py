@@ -98,7 +98,8 @@ class Executor:
           commands: each after those that it needs.
           part: this process runs the commands with these numbers, in this
             order, but first those that need no unfinished command of another
-            process.
+            process, and of these first the short ones without floating-point
+            operations (records), for which other processes may wait.
           on_success: called after each command.
 
         Raises:
@@ -120,7 +121,9 @@ class Executor:
                 time.sleep(_WAIT_SECONDS)
                 continue
             is_waiting = False
-            number = pending.pop(unfinished.index([]))
+            ready = [i for i, needed in zip(pending, unfinished) if not needed]
+            number = min(ready, key=lambda i: commands[i].flops > 0)
+            pending.remove(number)
             command = commands[number]
             logging.info(
                 "%d of %d: %s", number + 1, len(commands), command.name

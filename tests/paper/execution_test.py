@@ -3,6 +3,7 @@
 python -m pytest tests/paper/execution_test.py
 """
 
+import dataclasses
 import json
 import os
 
@@ -71,6 +72,16 @@ def test_a_part_waits_only_if_it_can_run_nothing_else(tmp_path, monkeypatch):
     assert started == ["third", "second", "first"] and known == [1, 2, 4]
     executor.run(commands, range(1, 4), on_success=count)
     assert len(started) == len(known) == 3
+
+
+def test_short_commands_come_first(tmp_path, monkeypatch):
+    executor = execution.Executor(str(tmp_path))
+    training, records = command("training"), command("records")
+    training = dataclasses.replace(training, flops=5)
+    started = []
+    monkeypatch.setattr(executor, "_run", lambda x: started.append(x.name))
+    executor.run([training, records, training], range(3))
+    assert started == ["records", "training", "training"]
 
 
 def test_a_part_does_not_wait_for_one_that_has_failed(tmp_path, monkeypatch):
