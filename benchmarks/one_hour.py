@@ -13,11 +13,15 @@ The peer is transformers with its own tokenizer library, data collator and
 Trainer, on the same text with a vocabulary of the same size. The sides take
 turns, one seed each. --glue_dir holds MNLI, QNLI, SST-2, MRPC, CoLA and STS-B;
 large training sets may be cut to their first rows.
+
+Each turn ends with OUTPUT_DIR/SIDE_seedN/scores.json. The same command goes on
+with the next turn; a turn that was interrupted begins again.
 """
 
 import dataclasses
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -28,7 +32,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import comparison
 import examples
 
-from foundation import config_flags
+from foundation import config_flags, errors, file_system
 
 field = config_flags.field
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -74,6 +78,8 @@ class Config:
         "More flags of run_classifier.py, separated by spaces.", ""
     )
     precision: str = field(comparison.PRECISION, "auto")
+    peer_precision: str = field("Of the peer; auto as in the commands.", "auto")
+    peer_compile: bool = field("Whether the peer takes torch.compile.", False)
 
 
 class Clock:
@@ -101,7 +107,6 @@ class Clock:
 def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
     """Runs all steps of this project; returns task -> metric."""
     clock = Clock(config.minutes)
-    os.makedirs(folder, exist_ok=True)
     vocab = os.path.join(folder, "vocab.txt")
     clock.run(
         "vocabulary",
@@ -154,6 +159,8 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
             precision=config.precision,
         ),
     )
+    with open(os.path.join(pretrained, "metrics.jsonl")) as file:
+        _print_steps(config, max(json.loads(line)["step"] for line in file))
     scores = {}
     for task, metric in TASKS.items():
         output_dir = os.path.join(folder, task)
@@ -183,8 +190,6 @@ def peer(config: Config, folder: str, seed: int) -> dict[str, float]:
     """Runs all steps of transformers; returns task -> metric."""
     import numpy as np
 
-    from tasks.classification import objective
-
     data = os.path.join(config.output_dir, "tasks")
     tasks = {
         task: examples.open_sentence_task(
@@ -200,40 +205,65 @@ def peer(config: Config, folder: str, seed: int) -> dict[str, float]:
         "seed": seed,
         "data": data,
         "folder": folder,
-        "precision": comparison.resolve_precision(config.precision),
+        "precision": comparison.resolve_precision(config.peer_precision),
         "classes": {name: task.num_classes for name, task in tasks.items()},
         "dev": {name: task.dev_splits[0] for name, task in tasks.items()},
     }
     clock.run("everything", [config.peer_python, PEER, json.dumps(flags)])
+    with open(os.path.join(folder, "steps.json"), encoding="utf-8") as file:
+        _print_steps(config, json.load(file))
     scores = {}
     for name, metric in TASKS.items():
         task = tasks[name]
         found = np.load(os.path.join(folder, f"{name}.npz"))
-        values = objective.evaluate(
-            task.kind,
-            task.metrics,
-            found["logits"],
-            task.label_ids(task.dev_splits[0]),
-            selected_by=task.selected_by,
+        values = task.metrics_of(
+            found["logits"], task.label_ids(task.dev_splits[0])
         )
         is_late = found["seconds"] > 60 * config.minutes
         scores[name] = 0.0 if is_late else values[metric]
     return scores
 
 
+def _print_steps(config: Config, steps: int) -> None:
+    sequences = steps * config.train_batch_size
+    print(f"  pre-trained for {steps:,} steps, {sequences:,} sequences")
+
+
+def measure_once(config: Config, side: str, seed: int) -> dict[str, float]:
+    """Returns task -> metric of one turn, which may have ended before.
+
+    Raises:
+      InputError: the turn has ended with another recipe.
+    """
+    folder = os.path.join(config.output_dir, f"{side}_seed{seed}")
+    path = os.path.join(folder, "scores.json")
+    recipe = dataclasses.asdict(config)
+    for name in ("output_dir", "peer_python", "num_seeds"):
+        del recipe[name]
+    found = file_system.read_object(path)
+    if not found:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        scores = {"ours": ours, "peer": peer}[side](config, folder, seed)
+        found = {"recipe": recipe, "scores": scores}
+        file_system.write_json(path, found)
+    if found["recipe"] != recipe:
+        raise errors.InputError(f"{path} was made with other flags")
+    return found["scores"]
+
+
 def _write_rows(task, split: str, path: str) -> None:
     """Writes a split as JSON: texts, pairs and label ids."""
-    rows = task.read(split)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(
-            {
-                "text": list(rows.first),
-                "text_pair": None if rows.second is None else list(rows.second),
-                "labels": task.label_ids(split)[:, 0].tolist(),
-            },
-            file,
-        )
+    rows = list(task.read(split))
+    pairs = [example.second[0] for example in rows if example.second]
+    file_system.write_json(
+        path,
+        {
+            "text": [example.first for example in rows],
+            "text_pair": pairs or None,
+            "labels": task.label_ids(split)[:, 0].tolist(),
+        },
+    )
 
 
 def _bert_config(config: Config) -> dict[str, object]:
@@ -259,15 +289,12 @@ def _command(program: str, **flags: object) -> list[str]:
 
 def main(config: Config) -> None:
     """Prints the scores of each seed, and the means of both sides."""
-    sides = {"ours": ours, "peer": peer}
-    if not config.peer_python:
-        del sides["peer"]
+    sides = ["ours", "peer"] if config.peer_python else ["ours"]
     means: dict[str, list[float]] = {side: [] for side in sides}
     for seed in range(1, config.num_seeds + 1):
-        for side, measure in sides.items():
+        for side in sides:
             print(f"{side}, seed {seed}", flush=True)
-            folder = os.path.join(config.output_dir, f"{side}_seed{seed}")
-            scores = measure(config, folder, seed)
+            scores = measure_once(config, side, seed)
             means[side].append(statistics.fmean(scores.values()))
             shown = "  ".join(f"{k} {v:.3f}" for k, v in scores.items())
             print(f"  {shown}  mean {means[side][-1]:.4f}", flush=True)

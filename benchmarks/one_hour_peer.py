@@ -105,6 +105,7 @@ def arguments(flags, **others) -> transformers.TrainingArguments:
         output_dir=os.path.join(flags["folder"], "trainer"),
         seed=flags["seed"],
         bf16=flags["precision"] == "bfloat16",
+        torch_compile=flags["peer_compile"],
         use_cpu=not torch.cuda.is_available(),
         save_strategy="no",
         report_to=[],
@@ -151,6 +152,8 @@ def pretrain(flags) -> str:
     trainer.seconds = end - time.monotonic()
     trainer.warmup_steps = flags["warmup_fraction"] * flags["expected_steps"]
     trainer.train()
+    with open(os.path.join(flags["folder"], "steps.json"), "w") as file:
+        json.dump(trainer.state.global_step, file)
     path = os.path.join(flags["folder"], "pretrained")
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
@@ -188,7 +191,7 @@ def finetune(flags, pretrained: str, task: str) -> None:
             per_device_eval_batch_size=32,
             learning_rate=flags["finetuning_learning_rate"],
             num_train_epochs=flags["num_train_epochs"],
-            warmup_ratio=0.1,
+            warmup_steps=0.1,
             train_sampling_strategy="group_by_length",
             logging_strategy="no",
         ),
@@ -204,7 +207,6 @@ def finetune(flags, pretrained: str, task: str) -> None:
 def main() -> None:
     """Runs all steps."""
     flags = json.loads(sys.argv[1])
-    os.makedirs(flags["folder"], exist_ok=True)
     pretrained = pretrain(flags)
     for task in flags["classes"]:
         finetune(flags, pretrained, task)
