@@ -35,6 +35,7 @@ import examples
 from foundation import config_flags, errors, file_system
 
 field = config_flags.field
+_MAX_STEPS = 1_000_000  # More than any time allows.
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 PEER = os.path.join(ROOT, "benchmarks", "one_hour_peer.py")
 TASKS = {
@@ -68,10 +69,11 @@ class Config:
     peer_learning_rate: float = field("In the peer's pre-training.", 1e-3)
     objective: str = field("Of run_pretraining.py.", "masked_lm")
     masked_lm_prob: float = field("Fraction of predicted tokens.", 0.15)
+    mask_token_prob: float = field("Of these, [MASK] on our side.", 0.8)
+    random_token_prob: float = field("Of these, random on our side.", 0.1)
     initializer_range: float = field("Of our weights.", 0.036)
     dropout: float = field("In our pre-training.", 0.0)
-    warmup_fraction: float = field("Of the steps of pre-training.", 0.1)
-    expected_steps: int = field("Of pre-training, to size the warm-up.", 4000)
+    warmup_fraction: float = field("Of the time of pre-training.", 0.1)
     finetuning_learning_rate: float = field("Of both sides.", 3e-4)
     num_train_epochs: float = field("Of fine-tuning, both sides.", 3.0)
     finetuning_flags: str = field(
@@ -128,6 +130,8 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
             max_seq_length=config.max_seq_length,
             max_predictions_per_seq=predictions,
             masked_lm_prob=config.masked_lm_prob,
+            mask_token_prob=config.mask_token_prob,
+            random_token_prob=config.random_token_prob,
             dupe_factor=1,
             random_seed=seed,
         ),
@@ -150,10 +154,9 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
             max_predictions_per_seq=predictions,
             train_batch_size=config.train_batch_size,
             learning_rate=config.learning_rate,
-            num_train_steps=1_000_000,
-            num_warmup_steps=round(
-                config.warmup_fraction * config.expected_steps
-            ),
+            num_train_steps=_MAX_STEPS,
+            # With --max_train_hours, a fraction of the time.
+            num_warmup_steps=round(config.warmup_fraction * _MAX_STEPS),
             max_train_hours=seconds / 3600,
             random_seed=seed,
             precision=config.precision,

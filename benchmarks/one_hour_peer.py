@@ -22,20 +22,21 @@ class TimedTrainer(transformers.Trainer):
 
     Attributes:
       seconds: that training may take.
-      warmup_steps: of rising learning rate.
+      warmup_fraction: of these seconds, with a rising learning rate.
     """
 
     seconds = 0.0
-    warmup_steps = 0
+    warmup_fraction = 0.0
 
     def create_scheduler(self, num_training_steps, optimizer=None):
         """Returns a schedule by time instead of by steps."""
         began = time.monotonic()
 
         def factor(step: int) -> float:
-            warm = min(1.0, step / max(1, self.warmup_steps))
-            left = 1 - (time.monotonic() - began) / self.seconds
-            return min(warm, max(0.0, left))
+            done = (time.monotonic() - began) / self.seconds
+            if done < self.warmup_fraction:
+                return done / self.warmup_fraction
+            return max(0.0, 1 - done)
 
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer or self.optimizer, factor
@@ -150,7 +151,7 @@ def pretrain(flags) -> str:
         callbacks=[StopAt(end)],
     )
     trainer.seconds = end - time.monotonic()
-    trainer.warmup_steps = flags["warmup_fraction"] * flags["expected_steps"]
+    trainer.warmup_fraction = flags["warmup_fraction"]
     trainer.train()
     with open(os.path.join(flags["folder"], "steps.json"), "w") as file:
         json.dump(trainer.state.global_step, file)
