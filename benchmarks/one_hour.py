@@ -258,6 +258,7 @@ def measure_once(config: Config, side: str, seed: int) -> dict[str, float]:
 def _write_rows(task, split: str, path: str) -> None:
     """Writes a split as JSON: texts, pairs and label ids."""
     rows = list(task.read(split))
+    file_system.make_folder(os.path.dirname(path))
     pairs = [example.second[0] for example in rows if example.second]
     file_system.write_json(
         path,
