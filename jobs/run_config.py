@@ -191,9 +191,9 @@ class RunConfig(DeviceConfig):
         False,
     )
     max_train_hours: float | None = field(
-        "Hours after which a run ends, each run of a grid; the learning rate "
-        "then reaches the end of its decay, or after all steps if that is "
-        "earlier.",
+        "Hours after which a run ends, each run of a grid, unless all steps "
+        "are done earlier. Warm-up and decay of the learning rate then take "
+        "the fractions of this time that they would take of all steps.",
         None,
         affects="result",
         above=0,
