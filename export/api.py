@@ -27,16 +27,11 @@ from data.features import Features
 from data.tokenization import wordpiece
 from export import sentences, task_graphs
 from foundation import errors
-from jobs import assembly, finetuning, run_config, run_directory
-from modeling import encoder, models
 from tasks.classification import objective
-from tasks.features import feature_extraction
 from tasks.fill_mask import masked_words
-from tasks.ner import ner_data, ner_job, tagging
-from tasks.ner import windowing as ner_windowing
-from tasks.squad import decoding, prompt, squad_job
-from tasks.squad import windowing as squad_windowing
-from weights import checkpoint_sources, pretrained, task_files, tokenizer_files
+from tasks.ner import ner_job, windowing
+from tasks.squad import prompt
+from weights import checkpoint_sources, pretrained, tokenizer_files
 
 
 class Token(NamedTuple):
@@ -146,88 +141,20 @@ def load(path: str, **options: Any) -> "Model":
     task = chosen.task or task_graphs.task_of(path, source)
     if task not in MODELS:
         raise errors.InputError(f"task={task!r}: none of {', '.join(MODELS)}")
-    return MODELS[task](_Opened(path, task, chosen, source))
+    opened = task_graphs.OpenedModel(
+        path,
+        task,
+        source,
+        max_seq_length=chosen.max_seq_length,
+        precision=chosen.precision,
+        batch_size=chosen.batch_size,
+    )
+    return MODELS[task](opened, chosen)
 
 
 def load_tokenizer(path: str) -> wordpiece.Tokenizer:
     """Loads the tokenizer of a model directory or checkpoint."""
     return tokenizer_files.load(checkpoint_sources.read(path).directory)
-
-
-class _Opened:
-    """A checkpoint with all that its task needs."""
-
-    def __init__(
-        self,
-        path: str,
-        task: str,
-        options: Options,
-        source: checkpoint_sources.Source,
-    ):
-        """Finds the files of a model."""
-        self.path, self.task, self.options = path, task, options
-        self.source, self.directory = source, source.directory
-        # The flags of the training, if they are known.
-        self.trained = run_directory.flags(source.folder)
-        self.max_seq_length = task_graphs.max_seq_length(
-            task,
-            options.max_seq_length,
-            self.trained,
-            source,
-        )
-        self.start = pretrained.open_start(
-            output_dir=None,
-            init_checkpoint=path,
-            max_seq_length=self.max_seq_length,
-        )
-        self.config = run_config.FinetuningConfig(
-            output_dir=self.directory,
-            init_checkpoint=path,
-            max_seq_length=self.max_seq_length,
-            predict_batch_size=options.batch_size,
-            precision=options.precision,
-            strategy="one_device",
-        )
-
-    @property
-    def label_names(self) -> list[str] | None:
-        """The labels that the user gives."""
-        return list(self.options.labels) if self.options.labels else None
-
-    def build(
-        self, task: Any, make_model: Any, **parts: Any
-    ) -> finetuning.TaskModel:
-        """Builds a model without its weights, as the commands do.
-
-        Args:
-          task: an inference.Task.
-          make_model: see finetuning.Job.
-          **parts: further attributes of finetuning.Job.
-        """
-        job = finetuning.Job(
-            config=self.config,
-            start=self.start,
-            strategy=assembly.make_strategy(self.config, None),
-            task=task,
-            make_model=make_model,
-            features=None,
-            evaluate=None,
-            data_settings={},
-            evaluation_settings=dict,
-            **parts,
-        )
-        return job.build(seed=0)
-
-    def load(
-        self, task: Any, make_model: Any, **parts: Any
-    ) -> finetuning.TaskModel:
-        """Builds a model that was trained for the task, with its weights.
-
-        See `build`.
-        """
-        task_model = self.build(task, make_model, **parts)
-        task_model.assign(self.start.init_checkpoint)
-        return task_model
 
 
 class _Outputs(keras.layers.Layer):
@@ -256,10 +183,11 @@ class Model:
 
     labels: list[str] | None = None
 
-    def __init__(self, opened: _Opened):
+    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
         """Use `load`."""
-        self._opened = opened
-        self._batch_size = opened.options.batch_size
+        self._options = options
+        self._label_names = list(options.labels) if options.labels else None
+        self._batch_size = options.batch_size
         self.task = opened.task
         self.max_seq_length = opened.max_seq_length
         self.tokenizer = opened.start.tokenizer
@@ -351,27 +279,15 @@ class SentenceModel(Model):
     of a regression, a float.
     """
 
-    def __init__(self, opened: _Opened):
+    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
         """Use `load`."""
-        super().__init__(opened)
-        self._kind, labels = task_graphs.sentence_task(
-            opened.source,
-            opened.start,
-            task=opened.options.task,
-            label_names=opened.label_names,
+        super().__init__(opened, options)
+        self._task_model, self._kind, labels = opened.sentence_model(
+            options.task, self._label_names
         )
         self.task = sentences.TASKS[self._kind]
         if self._kind != examples.REGRESSION:
             self.labels = list(labels)
-        self._task_model = opened.load(
-            objective.ClassificationTask(self._kind),
-            functools.partial(
-                objective.make_model,
-                opened.start.config,
-                kind=self._kind,
-                num_classes=len(labels),
-            ),
-        )
 
     def _predict(self, inputs: list) -> list:
         features = self._features(inputs)
@@ -399,19 +315,10 @@ class MultipleChoiceModel(Model):
     It predicts a Choice for each (beginning, endings); K is the same for all.
     """
 
-    def __init__(self, opened: _Opened):
+    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
         """Use `load`."""
-        super().__init__(opened)
-        kind = examples.MULTIPLE_CHOICE
-        self._task_model = opened.load(
-            objective.ClassificationTask(kind),
-            functools.partial(
-                objective.make_model,
-                opened.start.config,
-                kind=kind,
-                num_classes=1,
-            ),
-        )
+        super().__init__(opened, options)
+        self._task_model = opened.load_kind(examples.MULTIPLE_CHOICE, 1)
 
     def _predict(self, inputs: list) -> list[Choice]:
         features = self._features(inputs)
@@ -441,46 +348,13 @@ class QuestionAnsweringModel(Model):
     It predicts an Answer for each (question, paragraph).
     """
 
-    def __init__(self, opened: _Opened):
+    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
         """Use `load`."""
-        super().__init__(opened)
-        flags = {
-            name: opened.trained.get(name, default)
-            for name, default in task_graphs.SQUAD_DEFAULTS.items()
-        }
-        sizes = squad_windowing.WindowSizes(
-            max_seq_length=self.max_seq_length,
-            doc_stride=flags.pop("doc_stride"),
-            max_query_length=flags.pop("max_query_length"),
-        )
-        if sizes.max_seq_length <= sizes.max_query_length + 3:
-            raise errors.InputError(
-                f"max_seq_length={sizes.max_seq_length}: must be greater than "
-                f"max_query_length={sizes.max_query_length} + 3"
-            )
-        data = squad_job.open_data(
-            squad_job.SquadOptions(
-                train_file=None,
-                predict_file=None,
-                with_negative=None,
-                threshold=None,
-                sizes=sizes,
-                rules=decoding.AnswerRules(**flags),
-                compares_runs=False,
-                list_all=False,
-            ),
-            task_files.read_settings(opened.source.folder),
-        )
-        self._task_model = opened.load(
-            squad_job.SpanTask(),
-            functools.partial(
-                models.QuestionAnsweringModel, opened.start.config
-            ),
-        )
+        super().__init__(opened, options)
+        self._task_model, data, _ = opened.answerer({})
+        threshold = data.threshold if data.with_negative else None
         self._prompt = prompt.Prompt(
-            task_model=self._task_model,
-            data=data,
-            threshold=data.default_threshold(opened.source.folder),
+            task_model=self._task_model, data=data, threshold=threshold
         )
 
     def _predict(self, inputs: list) -> list[Answer]:
@@ -504,34 +378,16 @@ class TaggingModel(Model):
     It predicts a list of Entities for each text.
     """
 
-    def __init__(self, opened: _Opened):
+    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
         """Use `load`."""
-        super().__init__(opened)
-        folder = opened.source.folder
-        known = task_files.Known(labels=opened.start.labels, problem_type=None)
-        self.labels = known.with_names(opened.label_names).labels
-        if self.labels is None:
-            raise errors.InputError(
-                f"{opened.path}: its config has no labels; labels= names them"
-            )
-        data = ner_data.NerData(
-            files=None,
-            read=None,
-            labels=self.labels,
-            scheme=None,
-            true_case=ner_data.load_true_case(folder),
-        )
-        self._task_model = opened.load(
-            tagging.TaggingTask(),
-            **ner_job.model_parts(
-                opened.start, data, has_crf=tagging.has_crf(folder)
-            ),
-        )
+        super().__init__(opened, options)
+        self._task_model, data = opened.tagger(self._label_names)
+        self.labels = data.labels
         self._tagger = ner_job.Tagger(
             data,
-            ner_windowing.WindowSettings(
+            windowing.WindowSettings(
                 max_seq_length=self.max_seq_length,
-                document_context=opened.options.document_context,
+                document_context=options.document_context,
             ),
             self._task_model,
         )
@@ -560,9 +416,9 @@ class MaskedLanguageModel(Model):
     It predicts, for each text, one list of `top_k` Words for each [MASK].
     """
 
-    def __init__(self, opened: _Opened):
+    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
         """Use `load`."""
-        super().__init__(opened)
+        super().__init__(opened, options)
         self._masked_lm, _ = pretrained.load_masked_lm(opened.path)
         self._filler = masked_words.MaskFiller(
             self._masked_lm,
@@ -571,7 +427,7 @@ class MaskedLanguageModel(Model):
         )
 
     def _predict(self, inputs: list) -> list[list[list[Word]]]:
-        top_k = self._opened.options.top_k
+        top_k = self._options.top_k
         return [
             [[Word(*candidate) for candidate in mask] for mask in masks]
             for masks in self._filler.fill(inputs, top_k=top_k)
@@ -589,24 +445,14 @@ class MaskedLanguageModel(Model):
 class EmbeddingModel(Model):
     """Maps texts, or pairs of texts, to vectors, float32 [N, H]."""
 
-    def __init__(self, opened: _Opened):
+    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
         """Use `load`."""
-        super().__init__(opened)
-        options, start = opened.options, opened.start
-        layers = feature_extraction.parse_layers(
-            str(options.layer), start.config
+        super().__init__(opened, options)
+        self._task_model = opened.embedder(
+            layer=options.layer,
+            pooling=options.pooling,
+            normalize=options.normalize,
         )
-        task = feature_extraction.ExtractionTask(
-            layers, pooling=options.pooling, normalize=options.normalize
-        )
-
-        def make_model(*, attention: str, dtype: Any, **_: Any) -> Any:
-            return encoder.make_encoder(
-                start.config, attention=attention, dtype=dtype
-            )
-
-        self._task_model = opened.build(task, make_model)
-        pretrained.assign(self._model, opened.path, tokenizer=self.tokenizer)
 
     def _predict(self, inputs: list) -> np.ndarray:
         features = self._features(inputs)
@@ -619,7 +465,7 @@ class EmbeddingModel(Model):
         outputs = model(
             inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"]
         )
-        layer = outputs.all_encoder_layers[self._opened.options.layer]
+        layer = outputs.all_encoder_layers[self._options.layer]
         return {"sequence_output": layer}
 
 

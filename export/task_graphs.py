@@ -6,8 +6,9 @@ the training commands apply.
 """
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -22,14 +23,13 @@ from export import (
     tagging,
 )
 from foundation import errors
-from jobs import run_directory
-from modeling import crf, encoder, models
-from tasks.classification import sentence_tasks
+from jobs import assembly, finetuning, run_config, run_directory
+from modeling import encoder, models
+from tasks.classification import objective, sentence_tasks
 from tasks.features import feature_extraction
-from tasks.ner import conll, ner_data
+from tasks.ner import ner_data, ner_job
 from tasks.ner import tagging as tagging_lib
-from tasks.squad import decoding, windowing
-from training import precision
+from tasks.squad import decoding, squad_job, windowing
 from weights import (
     checkpoint_sources,
     model_directory,
@@ -122,29 +122,26 @@ def open_graph(model_dir: str, options: Options) -> Opened:
       InputError: there is no model, or it is of another task.
     """
     source = checkpoint_sources.read(model_dir)
-    trained = run_directory.flags(source.folder)
     task = options.task or task_of(model_dir, source)
-    if source.config is None:
-        raise errors.InputError(
-            f"--model_dir={model_dir}: no {model_directory.CONFIG} or "
-            f"{model_directory.RELEASED_CONFIG} beside the weights"
-        )
-    length = max_seq_length(task, options.max_seq_length, trained, source)
-    start = pretrained.open_start(
-        output_dir=None, init_checkpoint=model_dir, max_seq_length=length
+    opened = OpenedModel(
+        model_dir,
+        task,
+        source,
+        max_seq_length=options.max_seq_length,
+        precision=options.precision,
     )
-    loader = _Loader(model_dir, source, start, options, trained, length)
-    graph, settings = getattr(loader, task)()
+    length, tokenizer = opened.max_seq_length, opened.start.tokenizer
+    graph, settings = getattr(_Graphs(opened, options), task)()
     logging.info("%s: %s of up to %d tokens", model_dir, task, length)
     return Opened(
         graph=graph,
-        tokenizer=start.tokenizer,
+        tokenizer=tokenizer,
         max_seq_length=length,
         settings=settings,
         source={
             "model": os.path.basename(os.path.abspath(model_dir)),
             "weights": os.path.basename(source.path),
-            "vocabulary_sha256": start.tokenizer.vocabulary.sha256,
+            "vocabulary_sha256": tokenizer.vocabulary.sha256,
         },
     )
 
@@ -168,108 +165,241 @@ def task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
     return "fill_mask" if is_language_model else "sentence_embedding"
 
 
-def max_seq_length(
-    task: str,
-    given: int | None,
-    trained: Mapping[str, Any],
-    source: checkpoint_sources.Source,
-) -> int:
-    """Returns the given length, or that of the training, or the default.
+class OpenedModel:
+    """A checkpoint with all that its task needs.
 
-    Args:
+    Attributes:
+      path: of the checkpoint.
       task: as in export.json.
-      given: None if it is not given.
+      source: the same, opened.
       trained: the flags of the training, if they are known.
-      source: the model.
+      max_seq_length: the given length, or that of the training, or the default.
+      start: the model and its tokenizer.
+      config: the flags of a command that predicts with it.
     """
-    if given is not None:
-        return given
-    positions = source.config.max_position_embeddings
-    if task == "fill_mask":  # fill_mask.py uses all positions.
-        return positions
-    usual = _MAX_SEQ_LENGTH.get(task, _USUAL_LENGTH)
-    return min(trained.get("max_seq_length", usual), positions)
-
-
-def sentence_task(
-    source: checkpoint_sources.Source,
-    start: pretrained.Start,
-    *,
-    task: str | None,
-    label_names: list[str] | None,
-) -> tuple[str, Sequence[str]]:
-    """Returns the kind of a sentence model's task, and a label per output.
-
-    Args:
-      source: the model.
-      start: the same, opened.
-      task: one of SENTENCE_TASKS, or None for that of the model.
-      label_names: of a model that does not name its classes, or None.
-
-    Raises:
-      InputError: the model is none, or is of another kind.
-    """
-    known = task_files.Known(
-        labels=start.labels, problem_type=start.problem_type
-    ).with_names(label_names)
-    kind = task_files.kind(SENTENCE_TASKS.get(task or ""), known)
-    if _SCORES not in source.tensors:
-        raise _wrong_task(source.path, _SCORES)
-    count = source.tensors[_SCORES].shape[0]
-    labels = known.labels or examples.unnamed(count)
-    if len(labels) != count:
-        raise errors.InputError(
-            f"{source.path}: the model has {count} outputs, but "
-            f"{len(labels)} labels"
-        )
-    return kind, labels
-
-
-def _wrong_task(model_dir: str, missing: str) -> errors.InputError:
-    return errors.InputError(
-        f"{model_dir}: has not been trained for this task "
-        f"({missing} is missing)"
-    )
-
-
-class _Loader:
-    """Builds the graph of each task; the methods have the tasks' names."""
 
     def __init__(
         self,
-        model_dir: str,
+        path: str,
+        task: str,
         source: checkpoint_sources.Source,
-        start: pretrained.Start,
-        options: Options,
-        trained: Mapping[str, Any],
-        max_seq_length: int,
+        *,
+        max_seq_length: int | None,
+        precision: str,
+        batch_size: int = 32,
     ):
-        self._model_dir = model_dir
-        self._source = source
-        self._start = start
+        """Finds the files of a model; max_seq_length is None if not given."""
+        if source.config is None:
+            raise errors.InputError(
+                f"{path}: no {model_directory.CONFIG} or "
+                f"{model_directory.RELEASED_CONFIG} beside the weights"
+            )
+        self.path, self.task, self.source = path, task, source
+        self.trained = run_directory.flags(source.folder)
+        if max_seq_length is None:
+            max_seq_length = source.config.max_position_embeddings
+            if task != "fill_mask":  # fill_mask.py uses all positions.
+                usual = _MAX_SEQ_LENGTH.get(task, _USUAL_LENGTH)
+                trained = self.trained.get("max_seq_length", usual)
+                max_seq_length = min(trained, max_seq_length)
+        self.max_seq_length = max_seq_length
+        self.start = pretrained.open_start(
+            output_dir=None, init_checkpoint=path, max_seq_length=max_seq_length
+        )
+        self.config = run_config.FinetuningConfig(
+            output_dir=source.directory,
+            init_checkpoint=path,
+            max_seq_length=max_seq_length,
+            predict_batch_size=batch_size,
+            precision=precision,
+            strategy="one_device",
+        )
+
+    def build(
+        self, task: Any, make_model: Any, **parts: Any
+    ) -> finetuning.TaskModel:
+        """Builds a model without its weights, as the commands do.
+
+        Args:
+          task: an inference.Task.
+          make_model: see finetuning.Job.
+          **parts: further attributes of finetuning.Job.
+        """
+        job = finetuning.Job(
+            config=self.config,
+            start=self.start,
+            strategy=assembly.make_strategy(self.config, None),
+            task=task,
+            make_model=make_model,
+            features=None,
+            evaluate=None,
+            data_settings={},
+            evaluation_settings=dict,
+            **parts,
+        )
+        return job.build(seed=0)
+
+    def load(
+        self, task: Any, make_model: Any, **parts: Any
+    ) -> finetuning.TaskModel:
+        """Builds a model that was trained for the task, with its weights.
+
+        See `build`.
+        """
+        task_model = self.build(task, make_model, **parts)
+        task_model.assign(self.start.init_checkpoint)
+        return task_model
+
+    def sentence_model(
+        self, task: str | None, label_names: list[str] | None
+    ) -> tuple[finetuning.TaskModel, str, Sequence[str]]:
+        """Returns a sentence model, its kind, and a label per output.
+
+        Args:
+          task: one of SENTENCE_TASKS, or None for that of the model.
+          label_names: of a model that does not name its classes, or None.
+
+        Raises:
+          InputError: the model is none, or is of another kind.
+        """
+        known = task_files.Known(
+            labels=self.start.labels, problem_type=self.start.problem_type
+        ).with_names(label_names)
+        kind = task_files.kind(SENTENCE_TASKS.get(task or ""), known)
+        if _SCORES not in self.source.tensors:
+            raise errors.InputError(
+                f"{self.path}: has not been trained for this task "
+                f"({_SCORES} is missing)"
+            )
+        count = self.source.tensors[_SCORES].shape[0]
+        labels = known.labels or examples.unnamed(count)
+        if len(labels) != count:
+            raise errors.InputError(
+                f"{self.path}: the model has {count} outputs, but "
+                f"{len(labels)} labels"
+            )
+        return self.load_kind(kind, count), kind, labels
+
+    def load_kind(self, kind: str, num_classes: int) -> finetuning.TaskModel:
+        """Returns the model of a kind of data.examples."""
+        make_model = functools.partial(
+            objective.make_model,
+            self.start.config,
+            kind=kind,
+            num_classes=num_classes,
+        )
+        return self.load(objective.ClassificationTask(kind), make_model)
+
+    def tagger(
+        self, label_names: list[str] | None
+    ) -> tuple[finetuning.TaskModel, ner_data.NerData]:
+        """Returns a tagger, with its CRF if it has one, and its labels."""
+        known = task_files.Known(labels=self.start.labels, problem_type=None)
+        labels = known.with_names(label_names).labels
+        if labels is None:
+            raise errors.InputError(
+                f"{self.path}: its config has no labels; --label_names (in "
+                "Python: labels=) names them"
+            )
+        folder = self.source.folder
+        data = ner_data.NerData(
+            files=None,
+            read=None,
+            labels=labels,
+            scheme=None,
+            true_case=ner_data.load_true_case(folder),
+        )
+        has_crf = tagging_lib.has_crf(folder)
+        parts = ner_job.model_parts(self.start, data, has_crf=has_crf)
+        return self.load(tagging_lib.TaggingTask(), **parts), data
+
+    def answerer(
+        self, given: Mapping[str, Any]
+    ) -> tuple[finetuning.TaskModel, squad_job.SquadData, dict[str, Any]]:
+        """Returns a model of SQuAD, how it answers, and that by flag.
+
+        Args:
+          given: flags of run_squad.py -> value, or None if it is not given.
+        """
+        stored = task_files.read_settings(self.source.folder)
+        defaults = {
+            k: self.trained.get(k, x) for k, x in SQUAD_DEFAULTS.items()
+        }
+        settings = dataclasses.asdict(stored or task_files.SquadSettings())
+        settings |= defaults
+        settings |= {k: x for k, x in given.items() if x is not None}
+        if settings["null_score_diff_threshold"] is None:
+            settings["null_score_diff_threshold"] = 0.0
+        if self.max_seq_length <= settings["max_query_length"] + 3:
+            raise errors.InputError(
+                f"max_seq_length={self.max_seq_length}: must be greater than "
+                f"max_query_length={settings['max_query_length']} + 3"
+            )
+        rules = dict(settings)
+        data = squad_job.SquadData(
+            train=None,
+            predict=None,
+            threshold=rules.pop("null_score_diff_threshold"),
+            sizes=windowing.WindowSizes(
+                max_seq_length=self.max_seq_length,
+                doc_stride=rules.pop("doc_stride"),
+                max_query_length=rules.pop("max_query_length"),
+            ),
+            rules=decoding.AnswerRules(**rules),
+            list_all=False,
+        )
+        make_model = functools.partial(
+            models.QuestionAnsweringModel, self.start.config
+        )
+        return self.load(squad_job.SpanTask(), make_model), data, settings
+
+    def embedder(
+        self, *, layer: int, pooling: str, normalize: bool
+    ) -> finetuning.TaskModel:
+        """Returns the encoder, whose predictions are vectors of texts."""
+        start = self.start
+        task = feature_extraction.ExtractionTask(
+            feature_extraction.parse_layers(str(layer), start.config),
+            pooling=pooling,
+            normalize=normalize,
+        )
+
+        def make_model(*, attention: str, dtype: Any, **_: Any) -> Any:
+            return encoder.make_encoder(
+                start.config, attention=attention, dtype=dtype
+            )
+
+        task_model = self.build(task, make_model)
+        pretrained.assign(
+            task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
+        )
+        return task_model
+
+
+class _Graphs:
+    """Builds the graph of each task; the methods have the tasks' names."""
+
+    def __init__(self, opened: OpenedModel, options: Options):
+        self._opened = opened
         self._options = options
-        self._trained = trained
-        self._length = max_seq_length
-        self._dtype = precision.policy(options.precision)
+        self._common = {"max_seq_length": opened.max_seq_length}
+        self._tokenizer = opened.start.tokenizer
 
     def classification(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of the kind of task that the model is for."""
-        kind, labels = sentence_task(
-            self._source,
-            self._start,
-            task=self._options.task,
-            label_names=self._options.label_names,
+        task_model, kind, labels = self._opened.sentence_model(
+            self._options.task, self._options.label_names
         )
         has_pairs = self._options.text_pair
         if has_pairs is None:
-            has_pairs = sentence_tasks.has_pairs(self._trained)
+            has_pairs = sentence_tasks.has_pairs(self._opened.trained)
         graph = sentences.SentenceGraph(
             kind,
-            self._load(models.ClassificationModel, num_classes=len(labels)),
-            self._start.tokenizer,
+            task_model.model,
+            self._tokenizer,
             labels=labels,
             has_pairs=has_pairs,
-            max_seq_length=self._length,
+            **self._common,
         )
         return graph, {}
 
@@ -277,47 +407,24 @@ class _Loader:
 
     def multiple_choice(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of multiple choice."""
+        model = self._opened.load_kind(examples.MULTIPLE_CHOICE, 1).model
         graph = sentences.MultipleChoiceGraph(
-            self._load(models.MultipleChoiceModel),
-            self._start.tokenizer,
-            max_seq_length=self._length,
+            model, self._tokenizer, **self._common
         )
         return graph, {}
 
     def token_classification(
         self,
     ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
-        """Returns the graph of a tagger, with its CRF if it has one."""
-        folder = self._source.folder
-        labels = (
-            task_files.Known(labels=self._start.labels, problem_type=None)
-            .with_names(self._options.label_names)
-            .labels
-        )
-        if labels is None:
-            raise errors.InputError(
-                f"--model_dir={self._model_dir}: its config has no labels; "
-                "--label_names names them"
-            )
-        count = {"num_classes": len(labels)}
-        if tagging_lib.has_crf(folder):
-            scheme = conll.scheme_of(labels)
-            model = self._load(
-                crf.CrfTaggingModel,
-                lambda model: tagging_lib.load_crf(model, labels, folder),
-                forbidden=tagging_lib.forbidden(labels, scheme),
-                **count,
-            )
-        else:
-            model = self._load(models.TaggingModel, **count)
-        context = self._options.document_context == "maximal"
+        """Returns the graph of a tagger."""
+        task_model, data = self._opened.tagger(self._options.label_names)
         graph = tagging.TaggingGraph(
-            model,
-            self._start.tokenizer,
-            labels=labels,
-            document_context=context,
-            true_case=ner_data.load_true_case(folder),
-            max_seq_length=self._length,
+            task_model.model,
+            self._tokenizer,
+            labels=data.labels,
+            document_context=self._options.document_context == "maximal",
+            true_case=data.true_case,
+            **self._common,
         )
         return graph, {"document_context": self._options.document_context}
 
@@ -325,111 +432,37 @@ class _Loader:
         self,
     ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of a model of SQuAD 1.1 or 2.0."""
-        folder = self._source.folder
-        stored = task_files.read_settings(folder) or task_files.SquadSettings()
-        settings = {
-            **dataclasses.asdict(stored),
-            **{
-                name: self._trained.get(name, default)
-                for name, default in SQUAD_DEFAULTS.items()
-            },
-            **{k: v for k, v in self._options.squad.items() if v is not None},
-        }
-        if settings["null_score_diff_threshold"] is None:
-            settings["null_score_diff_threshold"] = 0.0
-        names = ("doc_stride", "max_query_length")
-        sizes = {name: settings[name] for name in names}
-        names = ("n_best_size", "max_answer_length", "exact_answers")
-        rules = {name: settings[name] for name in names}
-        if self._length <= settings["max_query_length"] + 3:
-            raise errors.InputError(
-                f"--max_seq_length={self._length}: must be greater than "
-                f"--max_query_length={settings['max_query_length']} + 3"
-            )
+        task_model, data, settings = self._opened.answerer(self._options.squad)
         graph = question_answering.AnswerGraph(
-            self._load(models.QuestionAnsweringModel),
-            self._start.tokenizer,
-            sizes=windowing.WindowSizes(max_seq_length=self._length, **sizes),
-            rules=decoding.AnswerRules(
-                version_2_with_negative=settings["version_2_with_negative"],
-                **rules,
-            ),
-            threshold=settings["null_score_diff_threshold"],
+            task_model.model,
+            self._tokenizer,
+            sizes=data.sizes,
+            rules=data.rules,
+            threshold=data.threshold,
         )
         return graph, settings
 
     def fill_mask(self) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of the masked-LM head."""
-        model, _ = pretrained.load_masked_lm(self._model_dir, self._dtype)
+        dtype = assembly.dtype_policy(self._opened.config)
+        model, _ = pretrained.load_masked_lm(self._opened.path, dtype)
+        top_k = self._options.top_k
         graph = masked_words.FillMaskGraph(
-            model,
-            self._start.tokenizer,
-            top_k=self._options.top_k,
-            max_seq_length=self._length,
+            model, self._tokenizer, top_k=top_k, **self._common
         )
-        return graph, {"top_k": self._options.top_k}
+        return graph, {"top_k": top_k}
 
     def sentence_embedding(
         self,
     ) -> tuple[saved_model.TextGraph, dict[str, Any]]:
         """Returns the graph of the encoder's vectors."""
-        options, start = self._options, self._start
-        model = encoder.make_encoder(
-            start.config, attention=start.attention, dtype=self._dtype
-        )
-        pretrained.assign(
-            model, start.init_checkpoint, tokenizer=start.tokenizer
-        )
-        settings = {
-            "layer": options.layer,
-            "pooling": options.pooling,
-            "normalize": options.normalize,
-        }
+        names = ("layer", "pooling", "normalize")
+        settings = {name: getattr(self._options, name) for name in names}
+        task_model = self._opened.embedder(**settings)
         graph = sentences.EmbeddingGraph(
-            feature_extraction.ExtractionTask(
-                feature_extraction.parse_layers(
-                    str(options.layer), start.config
-                ),
-                pooling=options.pooling,
-                normalize=options.normalize,
-            ),
-            model,
-            start.tokenizer,
-            max_seq_length=self._length,
+            task_model.job.task,
+            task_model.model,
+            self._tokenizer,
+            **self._common,
         )
         return graph, settings
-
-    def _load(
-        self,
-        make_model: Any,
-        load_extra_weights: Callable[[Any], Collection[str]] | None = None,
-        **arguments: Any,
-    ) -> Any:
-        """Makes a model of a task and assigns its weights.
-
-        Args:
-          make_model: one of modeling.models, or the model with a CRF.
-          load_extra_weights: assigns weights from other files, and returns
-            the paths of these variables.
-          **arguments: of make_model.
-
-        Raises:
-          InputError: the weights were not trained for the task.
-        """
-        start = self._start
-        model = make_model(
-            start.config,
-            attention=start.attention,
-            bilstm_size=start.bilstm_size,
-            dtype=self._dtype,
-            **arguments,
-        )
-        model_directory.check_task(model, start.init_checkpoint)
-        report = pretrained.assign(
-            model, start.init_checkpoint, tokenizer=start.tokenizer
-        )
-        extra = load_extra_weights(model) if load_extra_weights else ()
-        missing = [path for path in report.initialized if path not in extra]
-        if missing:
-            raise _wrong_task(self._model_dir, missing[0])
-        return model
