@@ -121,7 +121,11 @@ class Executor:
                 time.sleep(_WAIT_SECONDS)
                 continue
             is_waiting = False
-            ready = [i for i, needed in zip(pending, unfinished) if not needed]
+            ready = [
+                i
+                for i, needed in zip(pending, unfinished, strict=True)
+                if not needed
+            ]
             number = min(ready, key=lambda i: commands[i].flops > 0)
             pending.remove(number)
             command = commands[number]
