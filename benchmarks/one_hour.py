@@ -71,15 +71,15 @@ class Config:
     masked_lm_prob: float = field("Fraction of predicted tokens.", 0.15)
     mask_token_prob: float = field("Of these, [MASK] on our side.", 0.8)
     random_token_prob: float = field("Of these, random on our side.", 0.1)
-    initializer_range: float = field("Of our weights.", 0.036)
-    dropout: float = field("In our pre-training.", 0.0)
+    initializer_range: float = field("Of both sides.", 0.036)
+    dropout: float = field("Of both sides.", 0.0)
     warmup_fraction: float = field("Of the time of pre-training.", 0.1)
     finetuning_learning_rate: float = field("Of both sides.", 3e-4)
     num_train_epochs: float = field("Of fine-tuning, both sides.", 3.0)
     finetuning_flags: str = field(
         "More flags of run_classifier.py, separated by spaces.", ""
     )
-    precision: str = field(comparison.PRECISION, "auto")
+    precision: str = field("Of our side; auto as in the commands.", "auto")
     peer_precision: str = field("Of the peer; auto as in the commands.", "auto")
     peer_compile: bool = field("Whether the peer takes torch.compile.", False)
 
@@ -243,6 +243,8 @@ def measure_once(config: Config, side: str, seed: int) -> dict[str, float]:
     recipe = dataclasses.asdict(config)
     for name in ("output_dir", "peer_python", "num_seeds"):
         del recipe[name]
+    if side == "ours":  # Another setting of the peer changes nothing here.
+        recipe = {k: v for k, v in recipe.items() if not k.startswith("peer_")}
     found = file_system.read_object(path)
     if not found:
         shutil.rmtree(folder, ignore_errors=True)

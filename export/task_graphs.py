@@ -93,7 +93,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenedGraph:
     """A task's graph, and what is written about it.
 
     Attributes:
@@ -111,7 +111,7 @@ class Opened:
     source: Mapping[str, Any]
 
 
-def open_graph(model_dir: str, options: Options) -> Opened:
+def open_graph(model_dir: str, options: Options) -> OpenedGraph:
     """Loads a model with its weights as the graph of its task.
 
     Args:
@@ -133,7 +133,7 @@ def open_graph(model_dir: str, options: Options) -> Opened:
     length, tokenizer = opened.max_seq_length, opened.start.tokenizer
     graph, settings = getattr(_Graphs(opened, options), task)()
     logging.info("%s: %s of up to %d tokens", model_dir, task, length)
-    return Opened(
+    return OpenedGraph(
         graph=graph,
         tokenizer=tokenizer,
         max_seq_length=length,
