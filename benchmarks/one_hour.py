@@ -26,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
@@ -67,7 +68,9 @@ class Config:
     train_batch_size: int = field("In pre-training, of both sides.", 64)
     learning_rate: float = field("In pre-training.", 1e-3)
     peer_learning_rate: float = field("In the peer's pre-training.", 1e-3)
-    objective: str = field("Of run_pretraining.py.", "masked_lm")
+    objective: Literal[
+        "masked_lm_and_next_sentence", "masked_lm", "left_to_right"
+    ] = field("Of run_pretraining.py.", "masked_lm")
     masked_lm_prob: float = field("Fraction of predicted tokens.", 0.15)
     mask_token_prob: float = field("Of these, [MASK] on our side.", 0.8)
     random_token_prob: float = field("Of these, random on our side.", 0.1)
@@ -97,9 +100,18 @@ class Clock:
         return self._began + self._seconds - time.monotonic()
 
     def run(self, title: str, command: list[str]) -> None:
-        """Runs one step."""
+        """Runs one step, whose own messages go to standard error.
+
+        Raises:
+          InputError: the step failed.
+        """
         before = time.monotonic()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, stdout=subprocess.DEVNULL)
+        if done.returncode:
+            raise errors.InputError(
+                f"{title} failed with exit code {done.returncode}; the same "
+                "command starts this turn again"
+            )
         seconds = time.monotonic() - before
         print(
             f"  {title}: {seconds:.0f} s, {self.left():.0f} s left", flush=True
