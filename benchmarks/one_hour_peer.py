@@ -83,8 +83,11 @@ def read_corpus(flags) -> tuple[transformers.BertTokenizerFast, np.ndarray]:
     learner.train([flags["corpus"]], vocab_size=flags["vocab_size"])
     learner.save_model(flags["folder"])
     tokenizer = transformers.BertTokenizerFast(
-        vocab_file=os.path.join(flags["folder"], "vocab.txt")
+        vocab=os.path.join(flags["folder"], "vocab.txt")
     )
+    if len(tokenizer) != flags["vocab_size"]:
+        # transformers ignores the name that earlier versions gave to `vocab`.
+        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens")
     with open(flags["corpus"], encoding="utf-8") as file:
         lines = [line.strip() for line in file if line.strip()]
     ids = []
