@@ -458,3 +458,32 @@ def test_a_folder_without_a_model_is_refused(tmp_path, capfd):
         )
     assert stopped.value.code == 2
     assert str(tmp_path) in capfd.readouterr().err
+
+
+def test_the_recipe_of_an_hour_warms_up_by_the_clock(repository, tmp_path):
+    """With seconds instead of 48 minutes, and a tiny model."""
+    write_inputs(tmp_path)
+    given = {
+        "flagfile": repository / "configs" / "pretraining_one_hour.flags",
+        "bert_config_file": tmp_path / "config.json",
+        "input_file": tmp_path / "16-*.tfrecord",
+        "output_dir": tmp_path / "hour",
+        "max_seq_length": 16,
+        "max_predictions_per_seq": 3,
+        "train_batch_size": 8,
+        "max_train_hours": 10 / 3600,
+        "log_every_steps": 1,
+    }
+    config_flags.run(
+        run_pretraining.PretrainingConfig,
+        run_pretraining.main,
+        ["x", *(f"--{flag}={value}" for flag, value in given.items())],
+    )
+    path = tmp_path / "hour" / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rates = [line["train/learning_rate"] for line in lines]
+    peak = rates.index(max(rates))
+    assert 0 < peak < len(rates) / 2
+    assert max(rates) == pytest.approx(1e-3, rel=0.2)
+    assert rates[-1] < 0.2 * max(rates)
+    assert "train/next_sentence_accuracy" not in lines[-1]
