@@ -203,7 +203,14 @@ def finetune(flags, pretrained: str, task: str) -> None:
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
     )
     trainer.train()
-    logits = trainer.predict(read(flags["dev"][task])).predictions
+    # Otherwise the Trainer returns its predictions grouped by length, too.
+    trainer.args.train_sampling_strategy = "random"
+    examples = read(flags["dev"][task])
+    predicted = trainer.predict(examples)
+    labels = [example["labels"] for example in examples]
+    if not np.allclose(np.ravel(predicted.label_ids), labels):
+        raise ValueError(f"the predictions of {task} are in another order")
+    logits = predicted.predictions
     path = os.path.join(flags["folder"], f"{task}.npz")
     np.savez(path, logits=logits, seconds=time.monotonic() - BEGAN)
 
