@@ -85,9 +85,9 @@ def read_corpus(flags) -> tuple[transformers.BertTokenizerFast, np.ndarray]:
     tokenizer = transformers.BertTokenizerFast(
         vocab=os.path.join(flags["folder"], "vocab.txt")
     )
-    if len(tokenizer) != flags["vocab_size"]:
-        # transformers ignores the name that earlier versions gave to `vocab`.
-        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens")
+    learned = learner.get_vocab_size()
+    if len(tokenizer) != learned:  # transformers 5 ignores `vocab_file`.
+        sys.exit(f"The tokenizer has {len(tokenizer)} of {learned} tokens.")
     with open(flags["corpus"], encoding="utf-8") as file:
         lines = [line.strip() for line in file if line.strip()]
     ids = []
@@ -203,13 +203,13 @@ def finetune(flags, pretrained: str, task: str) -> None:
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
     )
     trainer.train()
-    # Otherwise the Trainer returns its predictions grouped by length, too.
+    # With "group_by_length", the Trainer also changes the order of predictions.
     trainer.args.train_sampling_strategy = "random"
     examples = read(flags["dev"][task])
     predicted = trainer.predict(examples)
     labels = [example["labels"] for example in examples]
     if not np.allclose(np.ravel(predicted.label_ids), labels):
-        raise ValueError(f"the predictions of {task} are in another order")
+        sys.exit(f"The predictions of {task} are not in the order of the rows.")
     logits = predicted.predictions
     path = os.path.join(flags["folder"], f"{task}.npz")
     np.savez(path, logits=logits, seconds=time.monotonic() - BEGAN)

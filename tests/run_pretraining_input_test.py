@@ -463,8 +463,14 @@ def test_a_folder_without_a_model_is_refused(tmp_path, capfd):
 def test_the_recipe_of_an_hour_warms_up_by_the_clock(repository, tmp_path):
     """With seconds instead of 48 minutes, and a tiny model."""
     write_inputs(tmp_path)
+    flagfile = repository / "configs" / "pretraining_one_hour.flags"
+    recipe = config_flags.parse(
+        run_pretraining.PretrainingConfig,
+        ["x", f"--flagfile={flagfile}", "--input_file=i", "--output_dir=o"],
+    )
+    assert (repository / recipe.bert_config_file).is_file()
     given = {
-        "flagfile": repository / "configs" / "pretraining_one_hour.flags",
+        "flagfile": flagfile,
         "bert_config_file": tmp_path / "config.json",
         "input_file": tmp_path / "16-*.tfrecord",
         "output_dir": tmp_path / "hour",
