@@ -77,7 +77,8 @@ class Config:
     initializer_range: float = field("Of both sides.", 0.036)
     dropout: float = field("Of both sides.", 0.0)
     warmup_fraction: float = field("Of the time of pre-training.", 0.1)
-    finetuning_learning_rate: float = field("Of both sides.", 3e-4)
+    finetuning_learning_rate: float = field("Of our side.", 1e-4)
+    peer_finetuning_learning_rate: float = field("Of the peer.", 3e-4)
     num_train_epochs: float = field("Of fine-tuning, both sides.", 3.0)
     finetuning_flags: str = field(
         "More flags of run_classifier.py, separated by spaces.", ""

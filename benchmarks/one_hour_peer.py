@@ -193,7 +193,7 @@ def finetune(flags, pretrained: str, task: str) -> None:
             flags,
             per_device_train_batch_size=32,
             per_device_eval_batch_size=32,
-            learning_rate=flags["finetuning_learning_rate"],
+            learning_rate=flags["peer_finetuning_learning_rate"],
             num_train_epochs=flags["num_train_epochs"],
             warmup_steps=0.1,
             train_sampling_strategy="group_by_length",
