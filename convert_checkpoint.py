@@ -89,7 +89,7 @@ class ConversionConfig:
 config_flags.parse_early(ConversionConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from data import text_tables
+from data import text_files
 from modeling.config import BertConfig
 from weights import checkpoint_sources, conversion
 
@@ -125,7 +125,7 @@ def main(config: ConversionConfig) -> int:
         )
         if config.new_words_file is not None:
             path = file_system.find(config.new_words_file)
-            words = [line for _, line in text_tables.lines(path)]
+            words = [line for _, line in text_files.lines(path)]
             checkpoint = conversion.add_words(
                 checkpoint, words, path, config.new_words_at
             )

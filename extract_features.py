@@ -74,7 +74,7 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
 config_flags.parse_early(ExtractConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from data import features, text_lines
+from data import features, text_files
 from jobs import assembly, run_files
 from tasks.features import feature_extraction, feature_files
 from training import feed
@@ -105,7 +105,7 @@ def main(config: ExtractConfig) -> None:
     )
     strategy = assembly.make_strategy(config, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
-    lines = text_lines.open_lines(config.input_file)
+    lines = text_files.open_lines(config.input_file)
     precision = assembly.dtype_policy(config)
     lengths = assembly.batch_lengths(config, strategy, config.max_seq_length)
     predict, weights = feature_extraction.make_predict(

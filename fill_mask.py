@@ -55,7 +55,7 @@ class FillMaskConfig:
 config_flags.parse_early(FillMaskConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from data import text_lines
+from data import text_files
 from jobs import run_files, typed
 from tasks.fill_mask import masked_words
 from weights import pretrained
@@ -65,7 +65,7 @@ def main(config: FillMaskConfig) -> int:
     """Prints the most probable tokens of every mask; returns the exit code."""
     lines = None
     if config.input_file is not None:
-        lines = text_lines.open_lines(config.input_file)
+        lines = text_files.open_lines(config.input_file)
     model, tokenizer = pretrained.load_masked_lm(config.model_dir)
     filler = masked_words.MaskFiller(
         model, tokenizer, left_to_right=model.bert.attention == "left_to_right"

@@ -20,7 +20,7 @@ import tiny_runs
 from pyarrow import parquet
 
 import extract_features
-from data import corpus, text_lines
+from data import corpus, text_files
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from jobs import streaming
@@ -146,7 +146,7 @@ def test_a_file_is_read_block_by_block(tmp_path, monkeypatch):
             yield block
 
     monkeypatch.setattr(corpus, "read_blocks", read_blocks)
-    lines = text_lines.open_lines(str(path))
+    lines = text_files.open_lines(str(path))
     assert lines.total == count // 2 and len(taken) == 3
     found = lines.read()
     assert [next(found).number for _ in range(30)] == list(range(1, 31))

@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from data import text_tables
+from data import text_files
 from data.examples import Example
-from data.text_tables import Row
+from data.text_files import Row
 from foundation import errors, file_system
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -69,7 +69,7 @@ def read_lines(num_texts: int, *, of_jsonl: bool) -> Iterator[Example]:
       num_texts: 1 or 2.
       of_jsonl: whether JSON lines may be meant, which are refused.
     """
-    for number, line in text_tables.lines(text_tables.STANDARD_INPUT):
+    for number, line in text_files.lines(text_files.STANDARD_INPUT):
         if of_jsonl and number == 1 and re.match(r'\s*\{\s*"', line):
             raise errors.InputError(
                 "standard input:1: a JSON object, but --test_file=- reads "
@@ -182,7 +182,7 @@ class NumberedColumns:
         """Yields the examples of some files."""
         number = 0
         for path in files.paths:
-            rows = (row for row in text_tables.read_tsv(path) if row.cells)
+            rows = (row for row in text_files.read_tsv(path) if row.cells)
             head = next(rows, None)
             if head is None:
                 raise errors.InputError(f"{path}: is empty")
@@ -285,10 +285,10 @@ def _complete_rows(
         )
     cut = []
     for row in rows if layout.has_header else itertools.chain([head], rows):
-        if layout.has_header and text_tables.is_header_again(
+        if layout.has_header and text_files.is_header_again(
             row.cells, head.cells
         ):
-            raise errors.InputError(f"{row.where}: {text_tables.HEADER_AGAIN}")
+            raise errors.InputError(f"{row.where}: {text_files.HEADER_AGAIN}")
         if len(row.cells) == width:
             yield row
         elif skip_cut:
@@ -334,7 +334,7 @@ def _rows_of_corpus(
             f"{path}: no dev_ids.tsv beside it, which lists the development set"
         )
     dev_pairs = set()
-    for row in text_tables.read_tsv(ids):
+    for row in text_files.read_tsv(ids):
         if len(row.cells) == 1:
             raise errors.InputError(
                 f"{row.where}: one column, but a tab separates the two ids"
@@ -366,10 +366,10 @@ def _shown(cells: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NamedColumns:
-    """A table whose columns are found by name; see data.text_tables.
+    """A table whose columns are found by name; see data.text_files.
 
     Attributes:
-      form: one of text_tables.FORMATS.
+      form: one of text_files.FORMATS.
       text: name of the column of the text, or of the first text of a pair.
       text_pair: name of the column of the second text.
       label: name of the column of the label. Several names are alternatives:
@@ -400,7 +400,7 @@ class NamedColumns:
         """Yields the examples of some files."""
         label, guid = self.label, self.id
         if not isinstance(label, str) or self.optional_id:
-            first = next(text_tables.read_named(files.paths, self.form), None)
+            first = next(text_files.read_named(files.paths, self.form), None)
             names = first.cells if first is not None else {}
             if not isinstance(label, str):
                 known = [name for name in label if name in names]
@@ -412,7 +412,7 @@ class NamedColumns:
                 label = (known or label)[0]
             if self.optional_id and guid not in names:
                 guid = None
-        return text_tables.read_examples(
+        return text_files.read_examples(
             files.paths,
             self.form,
             text_column=self.text,
@@ -437,16 +437,16 @@ class Endings:
 
     def read(self, files: DataFiles) -> Iterator[Example]:
         """Yields the examples of some files."""
-        rows = text_tables.read_named(files.paths, "csv")
+        rows = text_files.read_named(files.paths, "csv")
         for number, row in enumerate(rows):
             if (surplus := f"ending{self.num_texts}") in row.cells:
                 raise errors.InputError(
                     f"{row.where}: a column {surplus!r}, but there are "
                     f"{self.num_texts} endings, from 0 on"
                 )
-            begin = text_tables.require(row, "sent2")
+            begin = text_files.require(row, "sent2")
             seconds = [
-                text_tables.require(row, f"ending{i}")
+                text_files.require(row, f"ending{i}")
                 for i in range(self.num_texts)
             ]
             yield Example(
@@ -454,7 +454,7 @@ class Endings:
                 row.line,
                 # The column of the row numbers has an empty name.
                 row.cells.get("", str(number)),
-                text_tables.require(row, "sent1"),
+                text_files.require(row, "sent1"),
                 tuple(f"{begin} {second}".strip() for second in seconds),
                 row.cells.get("label"),
             )

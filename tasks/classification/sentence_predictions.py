@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from data import examples, features, text_tables
+from data import examples, features, text_files
 from data.examples import Example
 from data.features import Features
 from foundation import errors, file_system
@@ -60,7 +60,7 @@ def predict(
       wnli_majority: predict WNLI's most frequent label there.
     """
     texts = task.read(split)
-    if texts.path == text_tables.STANDARD_INPUT:
+    if texts.path == text_files.STANDARD_INPUT:
         if strategies.is_multi_worker(task_model.job.strategy):
             raise errors.InputError(
                 "--test_file=-: several workers cannot read the same input"
@@ -108,7 +108,7 @@ def _stream(
     """Predicts a set block by block."""
     config, tokenizer = task_model.job.config, task_model.job.start.tokenizer
     batch_size = config.predict_batch_size
-    is_endless = texts.path == text_tables.STANDARD_INPUT
+    is_endless = texts.path == text_files.STANDARD_INPUT
     name = "standard input" if is_endless else texts.path
     losses = features.Losses()
     encoded_blocks = 0

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from data import examples, features, schema, text_tables
+from data import examples, features, schema, text_files
 from data.examples import Example, Examples
 from data.features import Features
 from data.tokenization import wordpiece
@@ -281,7 +281,7 @@ TASKS = {
     ),
     **{
         form: TaskSpec(labels=None, kind=None, flags=_OWN_TABLE_FLAGS)
-        for form in text_tables.FORMATS
+        for form in text_files.FORMATS
     },
 }
 _OTHER_NAMES = {
@@ -530,7 +530,7 @@ def _read(
         raise errors.InputError(f"--task_name={name}: has no {split} set")
     table = spec.format or dataclasses.replace(data.columns, form=name)
     path = data.files.get(split)
-    if path == text_tables.STANDARD_INPUT:
+    if path == text_files.STANDARD_INPUT:
         if split != TEST or table.num_texts > 2:
             raise errors.InputError(
                 f"--{split}_file=-: only a test set of texts or pairs can be "
@@ -546,7 +546,7 @@ def _read(
         raise errors.InputError(f"--{split}_file is required")
     if not path and data.data_dir is None:
         raise errors.InputError(f"--data_dir is required, or --{split}_file")
-    paths = text_tables.expand(
+    paths = text_files.expand(
         path or _released_file(spec, data, split), table.endings
     )
     files = sentence_files.DataFiles(

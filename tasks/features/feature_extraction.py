@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from data import features as features_lib
-from data import length_groups, text_lines
+from data import length_groups, text_files
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
@@ -159,7 +159,7 @@ def make_predict(
 
 
 def extract(
-    lines: text_lines.Lines,
+    lines: text_files.Lines,
     output: feature_files.FeatureFile,
     predict: Predict,
     *,

@@ -16,7 +16,7 @@ from absl import logging
 from keras import ops
 
 from data import features as features_lib
-from data import text_lines
+from data import text_files
 from data.tokenization import wordpiece
 from data.tokenization.vocabulary import Vocabulary
 from foundation import errors
@@ -209,7 +209,7 @@ def as_json(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
 
 def fill_file(
     filler: MaskFiller,
-    lines: text_lines.Lines,
+    lines: text_files.Lines,
     *,
     top_k: int,
     output_file: str | None,
@@ -261,7 +261,7 @@ def fill_file(
 
 
 def _check(
-    filler: MaskFiller, lines: text_lines.Lines, losses: features_lib.Losses
+    filler: MaskFiller, lines: text_files.Lines, losses: features_lib.Losses
 ) -> int:
     """Returns the number of lines with text.
 
@@ -279,5 +279,5 @@ def _check(
     return total
 
 
-def _filled(lines: text_lines.Lines) -> Iterator[text_lines.Line]:
+def _filled(lines: text_files.Lines) -> Iterator[text_files.Line]:
     return (line for line in lines.read() if line.text.strip())

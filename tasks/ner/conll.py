@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import text_tables
+from data import text_files
 from foundation import errors, file_system
 
 IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
@@ -332,7 +332,7 @@ def _layout(path: str) -> _Layout:
     """Finds the layout by the first line of a word, and all documents."""
     first = comment = ""  # A line that begins with # may be a comment.
     has_documents = False
-    for _, line in text_tables.lines(path):
+    for _, line in text_files.lines(path):
         line = line.removeprefix(_BYTE_ORDER_MARK)
         if _OPENING.match(line):
             has_documents = True
@@ -356,7 +356,7 @@ def _lines(
 ) -> Iterator[Line]:
     """Yields the lines that are neither empty nor comments."""
     begins, first, width, other = True, 0, 0, ""
-    for number, line in text_tables.lines(path):
+    for number, line in text_files.lines(path):
         line = line.rstrip("\r").removeprefix(_BYTE_ORDER_MARK)
         if not line.strip(" \t"):
             begins = True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from data import features, schema, text_lines, text_tables
+from data import features, schema, text_files
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
@@ -74,7 +74,7 @@ class Files:
     ) -> Iterator[conll.Sentences]:
         """Reads the files of a split in blocks; see conll.blocks."""
         endings = [ending[1:] for ending in _ENDINGS]
-        for path in text_tables.expand(self._require(split), endings):
+        for path in text_files.expand(self._require(split), endings):
             yield from self._read_file(split, path, block_sentences)
 
     def _require(self, split: str) -> str:
@@ -254,7 +254,7 @@ class NerData:
     read: Callable[[str], conll.Sentences]
     labels: Sequence[str]
     scheme: str | None
-    text: text_lines.Lines | None = None
+    text: text_files.Lines | None = None
     true_case: Mapping[str, str] | None = None
     _sets: dict[str, TaggedSet] = dataclasses.field(
         default_factory=dict, init=False
@@ -389,7 +389,7 @@ def open_data(
         read=read,
         labels=list(labels),
         scheme=scheme,
-        text=files.text_file and text_lines.open_lines(files.text_file),
+        text=files.text_file and text_files.open_lines(files.text_file),
     )
     if types and set(types) != set(data.types):
         raise errors.InputError(

@@ -21,7 +21,7 @@ import numpy as np
 from absl import logging
 from markupsafe import Markup
 
-from data import text_lines
+from data import text_files
 from foundation import file_system
 from jobs import report, run_files, streaming
 from modeling import crf
@@ -274,7 +274,7 @@ class OutputWriter:
         self._write_test_scores(text, values)
 
     def write_entities(
-        self, blocks: streaming.Blocks, lines: text_lines.Lines
+        self, blocks: streaming.Blocks, lines: text_files.Lines
     ) -> None:
         """Writes the entities of each line of raw text."""
         run_files.keep_other_sets(

@@ -14,11 +14,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from data import text_tables
+from data import text_files
 from foundation import errors, file_system
 from tasks.ner import conll
 
-# Ending of a file's name -> text_tables' form.
+# Ending of a file's name -> text_files' form.
 FORMS = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 # What would break the lines and columns of the output.
 _BREAKS = frozenset("\t\n\r")
@@ -37,7 +37,7 @@ def read_names(flag: str) -> list[str]:
     """
     names = flag.split(",")
     if file_system.is_file(flag):
-        names = [line for _, line in text_tables.lines(flag)]
+        names = [line for _, line in text_files.lines(flag)]
     names = [name.strip() for name in names]
     if not all(names) or len(set(names)) < len(names):
         raise errors.InputError(
@@ -72,7 +72,7 @@ def read_blocks(
       InputError: names the file and the row.
     """
     path = file_system.find(path)
-    first = next(text_tables.read_named([path], form_of(path)), None)
+    first = next(text_files.read_named([path], form_of(path)), None)
     if first is None:
         raise errors.InputError(f"{path}: has no rows")
     if fields.tags is not None and fields.tag_names is None:
@@ -95,8 +95,8 @@ def read_blocks(
 
 def _lines(path: str, fields: Fields) -> Iterator[conll.Line]:
     form, num_empty, num_documents = form_of(path), 0, 0
-    for number, row in enumerate(text_tables.read_named([path], form)):
-        words = text_tables.require(row, fields.tokens, form, "--tokens_field")
+    for number, row in enumerate(text_files.read_named([path], form)):
+        words = text_files.require(row, fields.tokens, form, "--tokens_field")
         _check_list(row, fields.tokens, words)
         if list(words) == [conll.DOCUMENT]:
             if num_documents == 0 and number > 0:
@@ -124,9 +124,9 @@ def _lines(path: str, fields: Fields) -> Iterator[conll.Line]:
         )
 
 
-def _tags(row: text_tables.Row, fields: Fields, form: str) -> list[str]:
+def _tags(row: text_files.Row, fields: Fields, form: str) -> list[str]:
     """Returns the names of a row's tags."""
-    values = text_tables.require(row, fields.tags, form, "--tags_field")
+    values = text_files.require(row, fields.tags, form, "--tags_field")
     _check_list(row, fields.tags, values)
     tags = []
     for value in values:
@@ -143,14 +143,14 @@ def _tags(row: text_tables.Row, fields: Fields, form: str) -> list[str]:
     return tags
 
 
-def _check_list(row: text_tables.Row, name: str, value: Any) -> None:
+def _check_list(row: text_files.Row, name: str, value: Any) -> None:
     if not isinstance(value, list):
         raise errors.InputError(
             f"{row.where}: {name!r} is no list but {value!r:.40}"
         )
 
 
-def _check_cell(row: text_tables.Row, name: str, value: Any) -> None:
+def _check_cell(row: text_files.Row, name: str, value: Any) -> None:
     """Raises InputError for what cannot be written into a column."""
     is_text = isinstance(value, str) and value.strip(" ")
     if not is_text or not _BREAKS.isdisjoint(value):

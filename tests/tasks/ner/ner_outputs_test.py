@@ -6,7 +6,7 @@ python -m pytest tests/tasks/ner/ner_outputs_test.py
 import numpy as np
 import pytest
 
-from data import text_lines
+from data import text_files
 from jobs import grid, run_files, streaming
 from tasks.ner import conll, conlleval, ner_data, outputs
 
@@ -134,7 +134,7 @@ def test_entities_of_another_text_are_kept(tmp_path):
         blocks = streaming.Blocks(str(tmp_path / "work"), {})
         blocks.find(0, "")
         blocks.add(0, "", {"entities.jsonl": name.encode()})
-        lines = text_lines.open_lines(str(tmp_path / name))
+        lines = text_files.open_lines(str(tmp_path / name))
         writer.write_entities(blocks, lines)
         blocks.remove()
     assert "mail.txt" in (tmp_path / "entities.jsonl").read_text()

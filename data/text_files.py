@@ -1,12 +1,21 @@
-"""Tables of text as streams of rows: .csv, .tsv, .jsonl and .parquet files.
+"""Text files as streams: the lines of text, or the rows of a table.
 
-Text files may be compressed, and begin with a byte-order mark. Every row has
-the number of its first line (in Parquet, of the row). Blank lines are skipped,
-except in a table of one column, where each is an empty text. Anything else that
-does not fit is an InputError that names the file and the line.
+    lines = text_files.open_lines("news/*.txt.zst")
+    lines.total, lines.digest            known after a first reading
+    for line in lines.read(): ...        reads again
+
+    for row in text_files.read_named(["train.csv"], "csv"): ...
+
+A name is that of a file, a glob, a folder, or "-" for standard input, which is
+read once. Files may be compressed, and begin with a byte-order mark. Tables are
+.csv, .tsv, .jsonl and .parquet files. Every row has the number of its first
+line (in Parquet, of the row). Blank lines of a table are skipped, except in a
+table of one column, where each is an empty text. Anything else that does not
+fit is an InputError that names the file and the line.
 """
 
 import csv
+import hashlib
 import io
 import itertools
 import json
@@ -28,6 +37,44 @@ HEADER_AGAIN = "the header again, as in files that were joined"
 _LONGEST_FIELD = 1 << 28
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
+
+
+class Line(NamedTuple):
+    """One line, without its end."""
+
+    path: str
+    number: int  # In its file, counted from 1.
+    text: str
+
+    @property
+    def where(self) -> str:
+        """Names file and line, for a message."""
+        return f"{self.path}:{self.number}"
+
+
+class Lines(NamedTuple):
+    """The lines of some files.
+
+    name: of a file, a glob or a folder, as the user gave it.
+    paths: of the files, or of standard input.
+    total: number of lines; None for standard input.
+    digest: SHA-256 of all lines; "" for standard input.
+    """
+
+    name: str
+    paths: Sequence[str]
+    total: int | None
+    digest: str
+
+    def read(self) -> Iterator[Line]:
+        """Yields the lines, including empty ones.
+
+        Raises:
+          InputError: a line is not UTF-8.
+        """
+        for path in self.paths:
+            for number, text in lines(path):
+                yield Line(path, number, text.rstrip("\r"))
 
 
 class Row(NamedTuple):
@@ -82,8 +129,31 @@ def expand(name: str, endings: Sequence[str]) -> list[str]:
     return paths
 
 
+def open_lines(name: str) -> Lines:
+    """Finds the files of a name, and reads them once to check them.
+
+    Args:
+      name: of a file, which may be compressed, a glob, a folder of .txt files,
+        or STANDARD_INPUT.
+
+    Raises:
+      InputError: there are no lines, or one is not UTF-8.
+    """
+    paths = expand(name, ["txt"])
+    found = Lines(name, paths, None, "")
+    if paths == [STANDARD_INPUT]:
+        return found
+    digest, total = hashlib.sha256(), 0
+    for line in found.read():
+        digest.update(b"\n" * bool(total) + line.text.encode("utf-8"))
+        total += 1
+    if not total:
+        raise errors.InputError(f"{name}: has no lines")
+    return found._replace(total=total, digest=digest.hexdigest())
+
+
 def lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines with their numbers.
+    """Yields the lines of a file with their numbers.
 
     Only a newline ends a line: text may contain U+2028 and similar characters.
     """

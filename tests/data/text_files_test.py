@@ -1,9 +1,10 @@
-"""Proves that tables are read completely, or refused by line.
+"""Proves that lines and tables are read completely, or refused by line.
 
-python -m pytest tests/data/text_tables_test.py
+python -m pytest tests/data/text_files_test.py
 """
 
 import gzip
+import io
 import json
 
 import classifier_runs
@@ -11,8 +12,49 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from data import examples, text_tables
+from data import examples, text_files
 from foundation import errors
+
+
+def lines_of(name):
+    return [line.text for line in text_files.open_lines(str(name)).read()]
+
+
+def test_lines_are_read_as_they_are(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes("\ufeffa\r\n\nb\u2028c".encode())
+    assert lines_of(path) == ["a", "", "b\u2028c"]
+    zipped = tmp_path / "text.txt.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    assert lines_of(zipped) == ["a", "", "b\u2028c"]
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(errors.InputError, match="text.txt:2: not UTF-8 text"):
+        text_files.open_lines(str(path))
+    path.write_bytes(b"")
+    with pytest.raises(errors.InputError, match="has no lines"):
+        text_files.open_lines(str(path))
+
+
+def test_a_name_may_be_of_several_files(tmp_path):
+    for name in ("b.txt", "a.txt", "c.md"):
+        (tmp_path / name).write_text(f"{name}\n\n")
+    for name in (tmp_path, tmp_path / "*.txt"):
+        lines = text_files.open_lines(str(name))
+        found = list(lines.read())
+        assert [line.text for line in found] == ["a.txt", "", "b.txt", ""]
+        assert found[2].where == f"{tmp_path}/b.txt:1"
+        assert lines.total == 4
+    one = tmp_path / "one.txt"
+    one.write_text("a.txt\n\nb.txt\n\n")
+    assert text_files.open_lines(str(one)).digest == lines.digest
+
+
+def test_standard_input_is_read_once(monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"a\nb\n"))
+    monkeypatch.setattr("sys.stdin", stdin)
+    lines = text_files.open_lines("-")
+    assert lines.total is None
+    assert [line.text for line in lines.read()] == ["a", "b"]
 
 
 def write(folder, name, text):
@@ -23,9 +65,9 @@ def write(folder, name, text):
 
 def read(path, form, **columns):
     columns = {"text_column": "text", "label_column": "label"} | columns
-    paths = text_tables.expand(path, [form])
+    paths = text_files.expand(path, [form])
     found = examples.Examples(
-        lambda: text_tables.read_examples(paths, form, **columns), path
+        lambda: text_files.read_examples(paths, form, **columns), path
     )
     return classifier_runs.Columns(found)
 
