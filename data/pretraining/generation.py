@@ -42,7 +42,6 @@ from data.pretraining import (
     instances,
     masking,
     packing,
-    shuffle,
     token_store,
     work_dir,
 )
@@ -356,7 +355,7 @@ def _pair(
         for counts in pool.map_on_disk(write_table, tasks):
             counts_of_tables.append(counts)
             update(1)
-    shuffle.merge_indexes(
+    instances.merge_indexes(
         work_dir.join(recipe, "index"), _tables(recipe, len(tasks))
     )
     total = PairCounts(*np.sum(counts_of_tables, axis=0).tolist())
@@ -413,7 +412,7 @@ def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
             lost_pieces=pairs.lost_tokens,
             kept_pieces=int(_lengths(found).sum()),
         )
-        table = shuffle.table(found)
+        table = instances.table(found)
         file_system.write_bytes(path, table)
         crc32 = zlib.crc32(table)
         work_dir.finish(recipe, path, crc32=crc32, **counts._asdict())
@@ -523,7 +522,7 @@ def _join(recipe: Recipe, slices: list[Slice]) -> None:
 
 def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
     """Yields the features of a slice's records, _BATCH_TOKENS at once."""
-    found = shuffle.read_ranks(
+    found = instances.read_ranks(
         work_dir.join(recipe, "index"),
         _tables(recipe, task.tables),
         task.ranks,

@@ -1,4 +1,6 @@
-"""From documents to instances of two segments, as google-research/bert does.
+"""Instances of two segments: paired, shuffled and assembled.
+
+Documents become instances as google-research/bert makes them:
 
     document   s0 s1 s2 s3 s4 ...            (sentences, as token ids)
     chunk      s0 s1 s2 s3                   (until the target length)
@@ -8,16 +10,35 @@
 
 `pair_segments` walks through a group of documents, all passes side by side. It
 returns the positions of each instance's A and B in the token store, already
-truncated: a few numbers instead of the tokens. `assemble` turns them into
-padded arrays. A random next sentence comes from any other document of the
-corpus with equal probability.
+truncated: a few numbers instead of the tokens. A random next sentence comes
+from any other document of the corpus with equal probability.
+
+The order of all instances of the corpus is that of their random keys. `table`
+sorts the instances of some documents, and `read_ranks` reads a range of the
+global order from all tables:
+
+    table 0   index | instances of some documents, sorted by key
+    table 1   index | instances of other documents, sorted by key
+    ...
+    global index    the sum of all indexes
+
+An index counts the keys below each of 65,536 marks. From the global index
+follows which marks enclose a range of ranks of the global order, and from each
+table's own index which slice of the table these marks enclose. So a shard is a
+range of one uniform shuffle of everything, and a process reads only a small
+slice of each table. `assemble` turns instances into padded arrays.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from foundation import file_system
+
+_BITS = 16  # The first bits of a key, of which an index counts all values.
+_INDEX_BYTES = 8 * ((1 << _BITS) + 1)
 
 # An instance, unmasked: its key in the global shuffle, the positions of A and B
 # in the token store, their numbers of tokens, and the next-sentence label.
@@ -186,6 +207,52 @@ def _truncate(a_start, a_end, b_start, b_end, limit, rng):
         result[f"{name}_start"] = begin + in_front
         result[f"{name}_length"] = length - cuts[name]
     return result, cuts["a"], cuts["b"]
+
+
+def table(unsorted: np.ndarray) -> bytes:
+    """Returns the contents of a table file, of instances INSTANCE [N]."""
+    order = np.argsort(unsorted["key"], kind="stable")
+    found = unsorted[order]
+    marks = np.arange(1, 1 << _BITS, dtype=np.uint64) << np.uint64(64 - _BITS)
+    below = np.searchsorted(found["key"], marks)
+    index = np.concatenate([[0], below, [len(found)]]).astype("<i8")
+    return index.tobytes() + found.tobytes()
+
+
+def merge_indexes(path: str, tables: Sequence[str]) -> None:
+    """Writes the global index of all tables."""
+    total = np.zeros((1 << _BITS) + 1, np.int64)
+    for name in tables:
+        total += np.fromfile(name, "<i8", count=len(total))
+    file_system.write_bytes(path, total.tobytes())
+
+
+def read_ranks(path: str, tables: Sequence[str], ranks: range) -> np.ndarray:
+    """Returns the instances of a range of ranks, in order: INSTANCE [N].
+
+    Args:
+      path: of the global index.
+      tables: the files of all tables.
+      ranks: which instances of the global order.
+    """
+    below = np.fromfile(path, "<i8")
+    first = int(np.searchsorted(below, ranks.start, "right")) - 1
+    last = int(np.searchsorted(below, ranks.stop, "left"))
+    found = np.concatenate([_read(name, first, last) for name in tables])
+    found = found[np.argsort(found["key"], kind="stable")]
+    begin = ranks.start - int(below[first])
+    return found[begin : begin + len(ranks)]
+
+
+def _read(name: str, first: int, last: int) -> np.ndarray:
+    """Returns a table's instances between two marks."""
+    with open(name, "rb") as file:
+        file.seek(8 * first)
+        index = np.frombuffer(file.read(8 * (last - first + 1)), "<i8")
+        size = INSTANCE.itemsize
+        file.seek(_INDEX_BYTES + size * int(index[0]))
+        data = file.read(size * int(index[-1] - index[0]))
+    return np.frombuffer(data, INSTANCE)
 
 
 class Assembled(NamedTuple):

@@ -3,7 +3,7 @@
     recipe.json           the recipe; a run with another one is refused
     lock, lock-1, ...     held by the processes that work here
     store/                the token store
-    table-00007           instances of some documents, see shuffle.py
+    table-00007           instances of some documents, see instances.py
     index                 the global index of all tables
     slice-00002-of-NAME   a slice of a large shard NAME, see generation.py
     finished/NAME         receipt of a finished file: its size and checksum

@@ -1,4 +1,4 @@
-"""Proves that pairs are cut as by google-research/bert.
+"""Proves that pairs are cut as by google-research/bert, and mixed evenly.
 
 The released rules are written down once more, one instance and one token at a
 time, and both must agree: exactly where no draw is involved, within five
@@ -237,3 +237,36 @@ def test_instances_are_laid_out_with_their_special_tokens():
         [0, 1, 0, 1, 1, 1, 0, 0],
     ]
     assert got.lengths.tolist() == [6, 7]
+
+
+def write_tables(folder, sizes):
+    """Returns all instances, the index and the tables that hold them."""
+    rng = np.random.default_rng(0)
+    every, tables = [], []
+    for number, size in enumerate(sizes):
+        found = np.zeros(size, instances.INSTANCE)
+        found["key"] = rng.integers(0, 1 << 64, size, np.uint64)
+        found["a_start"] = number * 1000 + np.arange(size)
+        tables.append(folder / str(number))
+        tables[-1].write_bytes(instances.table(found))
+        every.append(found)
+    instances.merge_indexes(str(folder / "index"), tables)
+    return np.concatenate(every), str(folder / "index"), tables
+
+
+def test_ranges_of_ranks_cut_the_sorted_whole(tmp_path):
+    every, index, tables = write_tables(tmp_path, [300, 0, 1, 500])
+    every = every[np.argsort(every["key"], kind="stable")]
+    for bounds in ([0, 801], [0, 1, 2, 400, 800, 801], [0, 333, 666, 801]):
+        got = [
+            instances.read_ranks(index, tables, range(a, b))
+            for a, b in zip(bounds, bounds[1:], strict=False)
+        ]
+        assert np.concatenate(got).tobytes() == every.tobytes()
+
+
+def test_the_order_mixes_the_tables_evenly(tmp_path):
+    _, index, tables = write_tables(tmp_path, [1000] * 4)
+    first = instances.read_ranks(index, tables, range(1000))
+    counts = np.bincount(first["a_start"] // 1000, minlength=4)
+    assert abs(counts - 250).max() < 5 * (1000 * 0.25 * 0.75) ** 0.5
