@@ -20,7 +20,7 @@ from foundation import config_flags
 from modeling import models
 from modeling.config import BertConfig
 from tasks.squad import squad_job
-from weights import conversion, model_directory, task_files, weight_names
+from weights import conversion, model_directory, stored_weights, task_files
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
 
@@ -66,8 +66,8 @@ def test_tensorflow_restores_the_tf1_form_by_the_released_names(run, tmp_path):
     run(f"--input={PRETRAINED}", f"--output={tmp_path}", "--output_format=tf1")
     prefix = str(tmp_path / "bert_model.ckpt")
     config = BertConfig.from_json_file(tmp_path / "bert_config.json")
-    shapes = weight_names.shapes(
-        config, weight_names.MASKED_LM, weight_names.NEXT_SENTENCE
+    shapes = stored_weights.shapes(
+        config, stored_weights.MASKED_LM, stored_weights.NEXT_SENTENCE
     )
     listed = {n: tuple(s) for n, s in tf.train.list_variables(prefix)}
     assert listed == shapes  # Slim: neither slots nor a step.

@@ -33,7 +33,6 @@ from weights import (
     task_files,
     tensorflow_checkpoints,
     tokenizer_files,
-    weight_names,
 )
 from weights.checkpoint_sources import Source
 from weights.model_directory import Settings
@@ -43,10 +42,10 @@ UNUSED, END = "unused", "end"
 # Files of tasks. Without them a model works, but its predictions change.
 TASK_FILES = (task_files.CRF, task_files.SQUAD_SETTINGS, task_files.TRUE_CASE)
 _HEADS = {
-    "masked_lm": weight_names.MASKED_LM,
-    "next_sentence": weight_names.NEXT_SENTENCE,
-    "classifier": weight_names.CLASSIFIER,
-    "span": weight_names.SPAN,
+    "masked_lm": stored_weights.MASKED_LM,
+    "next_sentence": stored_weights.NEXT_SENTENCE,
+    "classifier": stored_weights.CLASSIFIER,
+    "span": stored_weights.SPAN,
 }
 # Class of transformers -> its heads; the default class of some heads first.
 _ARCHITECTURES = {
@@ -127,7 +126,7 @@ def load(
         if any(row.path in tensors for row in rows)
     }
     bilstm_size = 0
-    if any(row.path in tensors for row in weight_names.BILSTM):
+    if any(row.path in tensors for row in stored_weights.BILSTM):
         bilstm_size = source.settings.bilstm_size
     _check(source.path, config, tensors, heads, bilstm_size)
     tokenizer = None
@@ -222,8 +221,8 @@ def _check(
         classes = weights.shape[0] if weights and weights.shape else 0
     rows = [_HEADS[name] for name in heads]
     if bilstm_size:
-        rows.append(weight_names.BILSTM)
-    shapes = weight_names.shapes(
+        rows.append(stored_weights.BILSTM)
+    shapes = stored_weights.shapes(
         config, *rows, num_classes=classes, bilstm_size=bilstm_size
     )
     stored_weights.check_encoder(where, tensors, shapes)

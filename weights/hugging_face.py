@@ -19,7 +19,7 @@ import numpy as np
 import safetensors
 
 from foundation import errors, file_system
-from weights import weight_names
+from weights import stored_weights
 from weights.stored_weights import Matched, StoredTensor
 
 WEIGHTS = "model.safetensors"
@@ -158,9 +158,9 @@ def match(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
         known = name
         if name == "cls.predictions.decoder.bias" and _BIAS not in stored:
             known = _BIAS  # The file may hold either of the two tied tensors.
-        if weight_names.is_derived(known):
+        if stored_weights.is_derived(known):
             continue
-        row = weight_names.by_hugging_face(known)
+        row = stored_weights.by_hugging_face(known)
         if row is None:
             others[name] = tensor
             continue

@@ -23,7 +23,7 @@ from data.tokenization import wordpiece
 from foundation import errors, file_system
 from modeling import models
 from modeling.config import BertConfig
-from weights import hugging_face, tokenizer_files, weight_names
+from weights import hugging_face, stored_weights, tokenizer_files
 
 WEIGHTS = hugging_face.WEIGHTS
 RELEASED_CONFIG = "bert_config.json"
@@ -133,7 +133,7 @@ def write(
     write_configs(directory, config, settings)
     tensors = {}
     for path, value in values.items():
-        row = weight_names.by_path(path)
+        row = stored_weights.by_path(path)
         tensors[row.hugging_face] = np.ascontiguousarray(
             value.T if row.is_transposed else value
         )

@@ -1,17 +1,277 @@
-"""The tensors of a checkpoint, and their assignment to a model's variables.
+"""The weights of BERT as checkpoints store them: names, layouts and values.
 
-Each checkpoint format is read as a mapping of our paths to stored tensors.
-Names and shapes are checked first; the values are read one tensor at a time.
+One table has the names of every variable. Our paths are the names in the
+released TF1 checkpoints, so three columns are enough. `N` is the number of a
+layer:
+
+    bert/encoder/layer_N/output/dense/kernel [I, H]        TF1 and ours
+    bert.encoder.layer.N.output.dense.weight [H, I]        Hugging Face
+    _transformer_layers/N/_output_dense/kernel [I, H]      Model Garden (TF2)
+
+Hugging Face stores kernels transposed, Model Garden the weights of score heads.
+Hugging Face's decoder.weight and decoder.bias are copies of tied tensors and
+have no row.
+
+The readers of all formats use the table to return tensors under our paths and
+in our layout: `Matched`. `assign` sets the variables of a model. Names and
+shapes are checked first; the values are read one tensor at a time.
 """
 
-from collections.abc import Callable, Mapping
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import keras
 import numpy as np
 
 from foundation import errors
-from weights import weight_names
+from modeling.config import BertConfig
+
+
+class Row(NamedTuple):
+    """One kind of variable.
+
+    path: Our path, which is the TF1 name.
+    hugging_face: The name in a transformers checkpoint.
+    model_garden: The object's name below the encoder or a head.
+    shape: Letters, see `shapes`.
+    is_transposed: Whether Hugging Face stores the transposed matrix.
+    """
+
+    path: str
+    hugging_face: str
+    model_garden: str
+    shape: tuple
+    is_transposed: bool = False
+
+
+def _rows(names: tuple[str, str, str], *endings: tuple) -> list[Row]:
+    """Adds endings to a layer's names, both in the order of Row's columns."""
+    return [
+        Row(
+            *(
+                f"{name}{end}"
+                for name, end in zip(names, ending[:3], strict=True)
+            ),
+            *ending[3:],
+        )
+        for ending in endings
+    ]
+
+
+def _dense(*names: str, inputs: str = "H", outputs: str = "H") -> list[Row]:
+    return _rows(
+        names,
+        ("/kernel", ".weight", "/kernel", (inputs, outputs), True),
+        ("/bias", ".bias", "/bias", (outputs,)),
+    )
+
+
+def _norm(*names: str) -> list[Row]:
+    return _rows(
+        names,
+        ("/gamma", ".weight", "/gamma", ("H",)),
+        ("/beta", ".bias", "/beta", ("H",)),
+    )
+
+
+def _scores(*names: str, outputs: str) -> list[Row]:
+    return _rows(
+        names,
+        ("output_weights", ".weight", "/kernel", (outputs, "F")),
+        ("output_bias", ".bias", "/bias", (outputs,)),
+    )
+
+
+_TRANSFORM = "cls/predictions/transform"
+_HF_TRANSFORM = "cls.predictions.transform"
+
+EMBEDDINGS = [
+    Row(
+        f"bert/embeddings/{name}_embeddings",
+        f"bert.embeddings.{name}_embeddings.weight",
+        f"{model_garden}/embeddings",
+        (size, "H"),
+    )
+    for name, model_garden, size in (
+        ("word", "_embedding_layer", "V"),
+        ("token_type", "_type_embedding_layer", "TYPES"),
+        ("position", "_position_embedding_layer", "POSITIONS"),
+    )
+] + _norm(
+    "bert/embeddings/LayerNorm",
+    "bert.embeddings.LayerNorm",
+    "_embedding_norm_layer",
+)
+LAYER = [
+    row
+    for make, name, model_garden in (
+        (_dense, "attention/self/query", "_attention_layer/_query_dense"),
+        (_dense, "attention/self/key", "_attention_layer/_key_dense"),
+        (_dense, "attention/self/value", "_attention_layer/_value_dense"),
+        (_dense, "attention/output/dense", "_attention_layer/_output_dense"),
+        (_norm, "attention/output/LayerNorm", "_attention_layer_norm"),
+        (
+            functools.partial(_dense, outputs="I"),
+            "intermediate/dense",
+            "_intermediate_dense",
+        ),
+        (
+            functools.partial(_dense, inputs="I"),
+            "output/dense",
+            "_output_dense",
+        ),
+        (_norm, "output/LayerNorm", "_output_layer_norm"),
+    )
+    for row in make(
+        f"bert/encoder/layer_N/{name}",
+        f"bert.encoder.layer.N.{name.replace('/', '.')}",
+        f"_transformer_layers/N/{model_garden}",
+    )
+]
+POOLER = _dense("bert/pooler/dense", "bert.pooler.dense", "_pooler_layer")
+MASKED_LM = [
+    *_dense(f"{_TRANSFORM}/dense", f"{_HF_TRANSFORM}.dense", "masked_lm/dense"),
+    *_norm(
+        f"{_TRANSFORM}/LayerNorm",
+        f"{_HF_TRANSFORM}.LayerNorm",
+        "masked_lm/layer_norm",
+    ),
+    Row(
+        "cls/predictions/output_bias",
+        "cls.predictions.bias",
+        "masked_lm/bias",
+        ("V",),
+    ),
+]
+NEXT_SENTENCE = _scores(
+    "cls/seq_relationship/",
+    "cls.seq_relationship",
+    "next_sentence",
+    outputs="2",
+)
+CLASSIFIER = _scores("", "classifier", "sentence_prediction", outputs="C")
+SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", outputs="2")
+# Only this project has a BiLSTM between the encoder and the head.
+BILSTM = [
+    Row(
+        f"bilstm/{direction}/{name}",
+        f"bilstm.{direction}.{name}",
+        f"bilstm/{direction}/{name}",
+        shape,
+    )
+    for direction in ("forward", "backward")
+    for name, shape in (
+        ("kernel", ("H", "4U")),
+        ("recurrent_kernel", ("U", "4U")),
+        ("bias", ("4U",)),
+    )
+]
+
+TABLE = [
+    *EMBEDDINGS,
+    *LAYER,
+    *POOLER,
+    *MASKED_LM,
+    *NEXT_SENTENCE,
+    *CLASSIFIER,
+    *SPAN,
+    *BILSTM,
+]
+# A layer's number in any of the three columns.
+_NUMBER = re.compile(
+    r"(?<=/layer_)\d+(?=/)|(?<=\.layer\.)\d+(?=\.)"
+    r"|(?<=^_transformer_layers/)\d+(?=/)"
+)
+# Copies of tied tensors, and buffers of older transformers.
+_DERIVED = re.compile(
+    r"cls\.predictions\.decoder\.(weight|bias)|"
+    r"(bert\.)?embeddings\.(position_ids|token_type_ids)"
+)
+
+
+def by_path(path: str) -> Row | None:
+    """Returns the row of one of our paths, with the layer's number, or None."""
+    return _find("path", path)
+
+
+def by_hugging_face(name: str) -> Row | None:
+    """Returns the row of a Hugging Face name, or None if it is unknown.
+
+    Names may lack "bert." and, as in old files, end in LayerNorm.gamma or
+    LayerNorm.beta.
+    """
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    if name.startswith(("embeddings.", "encoder.", "pooler.")):
+        name = f"bert.{name}"
+    return _find("hugging_face", name)
+
+
+def by_model_garden(name: str) -> Row | None:
+    """Returns the row of a Model Garden name of the table, or None."""
+    return _find("model_garden", name)
+
+
+def is_encoder(path: str) -> bool:
+    """Returns whether every BERT has this variable; the pooler is optional."""
+    return path.startswith("bert/") and not path.startswith("bert/pooler/")
+
+
+def is_derived(hugging_face_name: str) -> bool:
+    """Returns whether a tensor is a copy of another one, or a constant."""
+    return _DERIVED.fullmatch(hugging_face_name) is not None
+
+
+def shapes(
+    config: BertConfig,
+    *heads: Sequence[Row],
+    num_classes: int = 2,
+    bilstm_size: int = 0,
+) -> dict[str, tuple]:
+    """Returns path -> shape of the encoder, the pooler and the given heads.
+
+    C is `num_classes`; U is `bilstm_size`. A score head above a BiLSTM reads
+    F = 2 U features, otherwise F = H.
+    """
+    sizes = {
+        "V": config.vocab_size,
+        "H": config.hidden_size,
+        "I": config.intermediate_size,
+        "C": num_classes,
+        "2": 2,
+        "F": 2 * bilstm_size or config.hidden_size,
+        "U": bilstm_size,
+        "4U": 4 * bilstm_size,
+        "TYPES": config.type_vocab_size,
+        "POSITIONS": config.max_position_embeddings,
+    }
+    rows = list(EMBEDDINGS)
+    for i in range(config.num_hidden_layers):
+        rows += [_with_number(row, str(i)) for row in LAYER]
+    for head in (POOLER, *heads):
+        rows += head
+    return {row.path: tuple(sizes[x] for x in row.shape) for row in rows}
+
+
+@functools.cache
+def _column(column: str) -> dict[str, Row]:
+    return {getattr(row, column): row for row in TABLE}
+
+
+def _find(column: str, name: str) -> Row | None:
+    number = _NUMBER.search(name)
+    row = _column(column).get(_NUMBER.sub("N", name))
+    return _with_number(row, number[0]) if row and number else row
+
+
+def _with_number(row: Row, number: str) -> Row:
+    return row._replace(
+        path=row.path.replace("N", number, 1),
+        hugging_face=row.hugging_face.replace("N", number, 1),
+        model_garden=row.model_garden.replace("N", number, 1),
+    )
 
 
 class StoredTensor(NamedTuple):
@@ -129,8 +389,8 @@ def assign(
 
 def check_encoder(where: str, tensors: Mapping, wanted: Mapping) -> None:
     """Raises InputError unless both have the same variables of an encoder."""
-    ours = [path for path in wanted if weight_names.is_encoder(path)]
-    theirs = [path for path in tensors if weight_names.is_encoder(path)]
+    ours = [path for path in wanted if is_encoder(path)]
+    theirs = [path for path in tensors if is_encoder(path)]
     missing = [path for path in ours if path not in tensors]
     surplus = [path for path in theirs if path not in wanted]
     if ours and len(missing) == len(ours):

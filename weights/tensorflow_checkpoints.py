@@ -11,7 +11,7 @@ shapes under valid checksums, makes TensorFlow abort the process.
 TF1 checkpoints of google-research/bert and of our own runs contain our paths,
 optimizer slots and the step. TF2 checkpoints of Model Garden name objects. The
 older, functional encoder numbers its layers in the order of the graph; the
-newer one has attributes, whose names are those of `weight_names`:
+newer one has attributes, whose names are those of `stored_weights`:
 
     encoder/layer_with_weights-4/_attention_layer/_key_dense/kernel
     encoder/_transformer_layers/0/_attention_layer/_key_dense/kernel
@@ -32,7 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from foundation import errors, file_system
-from weights import weight_names
+from weights import stored_weights
 from weights.stored_weights import Matched, StoredTensor
 
 PREFIX = "bert_model.ckpt"
@@ -149,7 +149,7 @@ def match_tf1(stored: Mapping[str, StoredTensor]) -> Matched:
     """Sorts the tensors of a TF1 checkpoint, which has our paths."""
     matched = Matched({}, {}, {})
     for name, tensor in stored.items():
-        if weight_names.by_path(name) is not None:
+        if stored_weights.by_path(name) is not None:
             matched.tensors[name] = tensor
         elif _TRAINING.fullmatch(name):
             matched.training_state[name] = tensor
@@ -179,7 +179,7 @@ def match_model_garden(
     for name, tensor in stored.items():
         known = names.get(name, "")
         spelled = numbered.get(known) or _attribute_name(known, head)
-        row = weight_names.by_model_garden(spelled) if spelled else None
+        row = stored_weights.by_model_garden(spelled) if spelled else None
         if row is not None and row.path not in matched.tensors:
             if row.path.endswith("query/bias") and len(tensor.shape) == 2:
                 num_heads = tensor.shape[0]
@@ -190,7 +190,7 @@ def match_model_garden(
             matched.training_state[name] = tensor
         else:
             matched.others[name] = tensor
-    if not any(weight_names.is_encoder(path) for path in matched.tensors):
+    if not any(stored_weights.is_encoder(path) for path in matched.tensors):
         raise errors.InputError(
             f"{where}: a TF2 checkpoint, but without the objects of Model "
             f"Garden's BERT encoder (it holds {next(iter(names), 'nothing')})"
@@ -240,7 +240,7 @@ def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def _attribute_name(name: str, head: str) -> str | None:
-    """Returns the name in `weight_names` of an object's variable, or None."""
+    """Returns the name in `stored_weights` of an object's variable, or None."""
     found = _NAMED.fullmatch(name)
     if found:
         return found[1]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from modeling import models
-from weights import weight_names
+from weights import stored_weights
 
 SEED = tf.constant([3, 5])
 MODELS = {
@@ -40,8 +40,8 @@ def _logits(outputs):
 
 def test_the_variable_tree_is_the_released_one(tiny_config):
     model = models.PretrainingModel(tiny_config)
-    expected = weight_names.shapes(
-        tiny_config, weight_names.MASKED_LM, weight_names.NEXT_SENTENCE
+    expected = stored_weights.shapes(
+        tiny_config, stored_weights.MASKED_LM, stored_weights.NEXT_SENTENCE
     )
     assert {v.path: tuple(v.shape) for v in model.weights} == expected
     assert len(model.weights) == len(expected)

@@ -18,7 +18,7 @@ import transformers
 
 from modeling.config import BertConfig
 from tests.training import golden_run
-from weights import weight_names
+from weights import stored_weights
 
 
 def build(dtype: torch.dtype):
@@ -29,9 +29,9 @@ def build(dtype: torch.dtype):
     )
     model = model.to(dtype).eval()
     parameters = dict(model.named_parameters())
-    heads = weight_names.MASKED_LM, weight_names.NEXT_SENTENCE
-    for path, shape in weight_names.shapes(config, *heads).items():
-        row = weight_names.by_path(path)
+    heads = stored_weights.MASKED_LM, stored_weights.NEXT_SENTENCE
+    for path, shape in stored_weights.shapes(config, *heads).items():
+        row = stored_weights.by_path(path)
         value = golden_run.weight(path, shape)
         value = value.T if row.is_transposed else value
         parameters[row.hugging_face].data.copy_(torch.tensor(value.copy()))

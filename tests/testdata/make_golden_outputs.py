@@ -16,13 +16,16 @@ import transformers
 
 from modeling.config import BertConfig
 from tests.modeling import formula
-from weights import weight_names
+from weights import stored_weights
 
 HEADS = {
-    "BertForPreTraining": [weight_names.MASKED_LM, weight_names.NEXT_SENTENCE],
-    "BertForSequenceClassification": [weight_names.CLASSIFIER],
-    "BertForTokenClassification": [weight_names.CLASSIFIER],
-    "BertForQuestionAnswering": [weight_names.SPAN],
+    "BertForPreTraining": [
+        stored_weights.MASKED_LM,
+        stored_weights.NEXT_SENTENCE,
+    ],
+    "BertForSequenceClassification": [stored_weights.CLASSIFIER],
+    "BertForTokenClassification": [stored_weights.CLASSIFIER],
+    "BertForQuestionAnswering": [stored_weights.SPAN],
 }
 CLASSES = 3
 
@@ -30,15 +33,15 @@ CLASSES = 3
 def build(architecture: str, config: BertConfig, **options):
     """Makes a model of transformers with the formula's weights."""
     heads = HEADS[architecture]
-    if weight_names.CLASSIFIER in heads:
+    if stored_weights.CLASSIFIER in heads:
         options["num_labels"] = CLASSES
     model = getattr(transformers, architecture)(
         transformers.BertConfig(**config.to_hugging_face(), **options)
     ).eval()
-    shapes = weight_names.shapes(config, *heads, num_classes=CLASSES)
+    shapes = stored_weights.shapes(config, *heads, num_classes=CLASSES)
     parameters = dict(model.named_parameters())
     for path, shape in shapes.items():
-        row = weight_names.by_path(path)
+        row = stored_weights.by_path(path)
         value = formula.weight(path, shape)
         if row.hugging_face in parameters:  # Some models have no pooler.
             value = np.ascontiguousarray(
@@ -80,7 +83,7 @@ def pretraining(config: BertConfig, **options) -> dict:
     (masked_lm + next_sentence).backward()
     gradients = {}
     for name, parameter in model.named_parameters():
-        row = weight_names.by_hugging_face(name)
+        row = stored_weights.by_hugging_face(name)
         gradient = parameter.grad.numpy()
         gradients[row.path] = summary(
             gradient.T if row.is_transposed else gradient

@@ -7,7 +7,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from weights import weight_names
+from weights import stored_weights
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -16,7 +16,7 @@ def _hugging_face(source) -> dict:
     """Returns the tensors under Hugging Face's names."""
     tensors = {}
     for path, tensor in source.tensors.items():
-        row = weight_names.by_path(path)
+        row = stored_weights.by_path(path)
         value = tensor.read()
         tensors[row.hugging_face] = np.ascontiguousarray(
             value.T if row.is_transposed else value
@@ -125,7 +125,7 @@ def model_garden(
                 value = value.reshape(shape)
         if path.endswith("output_weights"):
             value = value.T
-        name = weight_names.by_path(path).model_garden
+        name = stored_weights.by_path(path).model_garden
         _track(root, _placed(name, layers, numbered), value)
     root.save_counter  # noqa: B018 (is made on first use)
     prefix = root.write(str(directory / "ckpt-1"))

@@ -1,6 +1,6 @@
 """Proves that the name table is a bijection over the released variables.
 
-python -m pytest tests/weights/weight_names_test.py
+python -m pytest tests/weights/stored_weights_test.py
 """
 
 import json
@@ -11,7 +11,7 @@ import re
 import pytest
 
 from modeling.config import BertConfig
-from weights import weight_names as names
+from weights import stored_weights as names
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
 BASE = BertConfig(vocab_size=30522, type_vocab_size=2)
