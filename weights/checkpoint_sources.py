@@ -26,7 +26,6 @@ import tensorflow as tf
 from foundation import errors, file_system
 from modeling.config import BertConfig
 from weights import (
-    hugging_face,
     model_directory,
     stored_weights,
     tensorflow_checkpoints,
@@ -112,15 +111,15 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     if tf.io.gfile.isdir(path):
         path = _in_directory(snapshot(path))
     for endings, kind, read_file in (
-        ((".safetensors",), SAFETENSORS, hugging_face.read_file),
-        ((hugging_face.INDEX,), SAFETENSORS, hugging_face.read_index),
-        ((".bin", ".pt", ".pth"), TORCH, hugging_face.read_torch_file),
+        ((".safetensors",), SAFETENSORS, model_directory.read_safetensors),
+        ((model_directory.INDEX,), SAFETENSORS, model_directory.read_index),
+        ((".bin", ".pt", ".pth"), TORCH, model_directory.read_torch),
     ):
         if path.endswith(endings):
             if not file_system.exists(path):
                 raise errors.InputError(f"{path}: no such file")
             stored = read_file(path)
-            return _source(path, kind, hugging_face.match(path, stored))
+            return _source(path, kind, model_directory.match(path, stored))
     prefix = _prefix(path)
     stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
     if tensorflow_checkpoints.OBJECT_GRAPH in stored:
@@ -159,16 +158,16 @@ def _in_directory(directory: str) -> str:
         return next(filter(file_system.exists, paths), None)
 
     found = (
-        first(hugging_face.WEIGHTS, hugging_face.INDEX)
+        first(model_directory.WEIGHTS, model_directory.INDEX)
         or tensorflow_checkpoints.find(directory)
-        or first(hugging_face.TORCH_WEIGHTS)
+        or first(model_directory.TORCH_WEIGHTS)
     )
     if found is not None:
         return found
     other = first(*_UNREADABLE)
     because = f"; {os.path.basename(other)} is not supported" if other else ""
     raise errors.InputError(
-        f"{directory}: no {hugging_face.WEIGHTS} and no TensorFlow "
+        f"{directory}: no {model_directory.WEIGHTS} and no TensorFlow "
         f"checkpoint there{because}"
     )
 

@@ -25,7 +25,6 @@ from training import checkpoints
 from weights import (
     checkpoint_sources,
     conversion,
-    hugging_face,
     model_directory,
     pretrained,
     tensorflow_checkpoints,
@@ -410,7 +409,7 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
     (directory / "model.safetensors").unlink()
     (directory / "pytorch_model.bin").write_bytes(b"\x80\x02evil")
     monkeypatch.setattr(
-        hugging_face.importlib.util, "find_spec", lambda _: None
+        model_directory.importlib.util, "find_spec", lambda _: None
     )
     with pytest.raises(errors.InputError, match="weights_only=True") as caught:
         checkpoint_sources.read(str(directory))
@@ -436,7 +435,9 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
 
     fake = types.SimpleNamespace(load=load, Tensor=Tensor, float32="float32")
     monkeypatch.setitem(sys.modules, "torch", fake)
-    monkeypatch.setattr(hugging_face.importlib.util, "find_spec", lambda _: 1)
+    monkeypatch.setattr(
+        model_directory.importlib.util, "find_spec", lambda _: 1
+    )
     assert _same_as_pretrained(directory)
 
 

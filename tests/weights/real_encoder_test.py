@@ -22,7 +22,7 @@ from tests.weights import other_forms
 from weights import (
     checkpoint_sources,
     conversion,
-    hugging_face,
+    model_directory,
     stored_weights,
     tokenizer_files,
 )
@@ -171,7 +171,7 @@ def test_half_precision_is_read_without_torch(forms, packaged, tmp_path):
     name = "embeddings.word_embeddings.weight"
     table = bits[name][:100]
     path = other_forms.half_precision({name: table}, tmp_path / "h.safetensors")
-    found = hugging_face.read_file(str(path))
+    found = model_directory.read_safetensors(str(path))
     np.testing.assert_array_equal(
         found["F16." + name].read(), table.astype(np.float16)
     )
