@@ -38,13 +38,7 @@ import tensorflow as tf
 from absl import logging
 
 from data import corpus, manifest, records, workers
-from data.pretraining import (
-    instances,
-    masking,
-    packing,
-    token_store,
-    work_dir,
-)
+from data.pretraining import instances, masking, packing, work_dir
 from data.pretraining.recipe import Recipe
 from data.tokenization import vocabulary
 from foundation import errors, file_system, progress
@@ -222,7 +216,7 @@ def _tokenize(
     recipe: Recipe, pool: workers.Workers, bar: "Progress"
 ) -> dict[str, int]:
     """Completes the token store; returns its counts."""
-    writer = token_store.Writer(
+    writer = work_dir.TokenWriter(
         work_dir.join(recipe, "store"), recipe.token_dtype
     )
     if not writer.done:
@@ -254,7 +248,7 @@ def _tokenize(
     return dict(writer.counts)
 
 
-def _warn_of_prose(recipe: Recipe, encoded: token_store.EncodedBlock) -> None:
+def _warn_of_prose(recipe: Recipe, encoded: work_dir.EncodedBlock) -> None:
     """Logs a warning if the first sentences seem to be paragraphs."""
     mean = len(encoded.tokens) / max(len(encoded.lengths), 1)
     if recipe.input_format == "sentences" and mean > _LONG_SENTENCE:
@@ -267,9 +261,7 @@ def _warn_of_prose(recipe: Recipe, encoded: token_store.EncodedBlock) -> None:
         )
 
 
-def encode_block(
-    recipe: Recipe, block: corpus.Block
-) -> token_store.EncodedBlock:
+def encode_block(recipe: Recipe, block: corpus.Block) -> work_dir.EncodedBlock:
     """Tokenizes one block of text; sentences without tokens are dropped."""
     parsed = corpus.parse(block, recipe.input_format, recipe.text_column)
     texts = parsed.texts
@@ -291,7 +283,7 @@ def encode_block(
         pieces=len(tokens),
         unknown_pieces=int((tokens == recipe.vocabulary.unk_id).sum()),
     )
-    return token_store.EncodedBlock(
+    return work_dir.EncodedBlock(
         tokens.astype(recipe.token_dtype),
         lengths[is_kept],
         new_index[np.unique(np.array(parsed.starts, np.int64))],
@@ -300,12 +292,12 @@ def encode_block(
 
 
 @functools.lru_cache(maxsize=1)
-def _map_store(folder: str, dtype: np.dtype) -> token_store.Store:
+def _map_store(folder: str, dtype: np.dtype) -> work_dir.TokenStore:
     """Maps a token store, once in each process."""
-    return token_store.Store(folder, dtype)
+    return work_dir.TokenStore(folder, dtype)
 
 
-def _store(recipe: Recipe) -> token_store.Store:
+def _store(recipe: Recipe) -> work_dir.TokenStore:
     return _map_store(work_dir.join(recipe, "store"), recipe.token_dtype)
 
 

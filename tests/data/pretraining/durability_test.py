@@ -12,7 +12,7 @@ import os
 import pytest
 
 from data import records
-from data.pretraining import generation, token_store, work_dir
+from data.pretraining import generation, work_dir
 from foundation import errors
 from tests.data.pretraining.recipes import hashes, make, recipe_for
 
@@ -59,9 +59,9 @@ CASES = [
     ((generation, "_join", 0), "work/store/tokens.bin"),
     ((generation, "_join", 0), "work/store/documents.bin"),
     ((generation, "_join", 0), "work/store/journal.jsonl"),
-    ((token_store.Writer, "append", 1), "work/store/tokens.bin"),
-    ((token_store.Writer, "append", 1), "work/store/sentences.bin"),
-    ((token_store.Writer, "append", 1), "work/store/journal.jsonl"),
+    ((work_dir.TokenWriter, "append", 1), "work/store/tokens.bin"),
+    ((work_dir.TokenWriter, "append", 1), "work/store/sentences.bin"),
+    ((work_dir.TokenWriter, "append", 1), "work/store/journal.jsonl"),
     ((records.ShardWriter, "write", 5), "work/table-00000"),
 ]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data import manifest, records
-from data.pretraining import generation, token_store, work_dir
+from data.pretraining import generation, work_dir
 from foundation import file_system
 from tests.data.pretraining.recipes import (
     hashes,
@@ -110,9 +110,9 @@ def test_a_run_stopped_at_any_write_ends_with_the_same_shards(
         return call
 
     for owner, name in (
-        (token_store.Writer, "append"),
-        (token_store.Writer, "_write_journal"),
-        (token_store.Writer, "finish"),
+        (work_dir.TokenWriter, "append"),
+        (work_dir.TokenWriter, "_write_journal"),
+        (work_dir.TokenWriter, "finish"),
         (records.ShardWriter, "write"),
         (records.ShardWriter, "__exit__"),
         (file_system, "replace"),

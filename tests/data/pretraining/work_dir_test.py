@@ -1,17 +1,22 @@
 """Proves when a run continues, and which existing files it refuses.
 
+The corpus on disk is what was appended, also after a kill.
+
 pytest tests/data/pretraining/work_dir_test.py
 """
 
+import collections
 import io
 import json
+import os
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from data import records
-from data.pretraining import generation, token_store, work_dir
+from data.pretraining import generation, work_dir
 from data.tokenization import vocabulary
 from foundation import errors
 from tests.data.pretraining.recipes import hashes, make, recipe_for
@@ -155,9 +160,9 @@ def test_a_full_disk_is_named_with_the_file(text, tmp_path, monkeypatch, name):
         write, name = fail, str(tmp_path / "work/store/tokens.bin")
 
     if "store" in name:
-        append = token_store._append
+        append = work_dir._append
         monkeypatch.setattr(
-            token_store, "_append", lambda _, data: append(Full(), data)
+            work_dir, "_append", lambda _, data: append(Full(), data)
         )
     else:
         monkeypatch.setattr(records.ShardWriter, "write", fail)
@@ -261,3 +266,101 @@ def test_another_vocabulary_is_named_without_its_digest():
     with pytest.raises(errors.InputError, match="--vocab_file: other") as e:
         work_dir.refuse_changes("work", before, now)
     assert "aaaa" not in str(e.value)
+
+
+def block(lengths, starts=(), first=0):
+    lengths = np.array(lengths, np.int64)
+    return work_dir.EncodedBlock(
+        np.arange(first, first + lengths.sum(), dtype=np.uint16),
+        lengths,
+        np.array(starts, np.int64),
+        collections.Counter(sentences=len(lengths)),
+    )
+
+
+# Documents: 2+3 | 4 | 1+5 (over three blocks, one of them empty) | 2.
+BLOCKS = [
+    block([2, 3, 4], [2, 3]),
+    block([1], [0], first=9),
+    block([]),
+    block([5, 2], [1, 1], first=10),
+    block([], [0]),
+]
+
+
+def store_of(folder, blocks):
+    writer = work_dir.TokenWriter(str(folder), np.uint16)
+    for one in blocks[writer.blocks :]:
+        writer.append(one)
+    writer.finish()
+    return work_dir.TokenStore(str(folder), np.uint16).corpus
+
+
+def check(corpus):
+    assert corpus.tokens.tolist() == list(range(17))
+    assert corpus.sentence_starts.tolist() == [0, 2, 5, 9, 10, 15, 17]
+    assert corpus.document_starts.tolist() == [0, 2, 3, 5, 6]
+
+
+def test_blocks_become_documents_of_sentences(tmp_path):
+    check(store_of(tmp_path, BLOCKS))
+
+
+def test_leading_and_repeated_boundaries_make_no_empty_documents(tmp_path):
+    blocks = [block([], [0, 0]), block([1, 1], [0, 1, 2]), block([3], [0, 1])]
+    corpus = store_of(tmp_path, blocks)
+    assert corpus.document_starts.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("complete", range(len(BLOCKS) + 1))
+def test_a_killed_writer_is_continued(tmp_path, complete):
+    writer = work_dir.TokenWriter(str(tmp_path), np.uint16)
+    for one in BLOCKS[:complete]:
+        writer.append(one)
+    writer.close()
+    for name in os.listdir(tmp_path):  # What a kill in mid-write leaves.
+        with open(tmp_path / name, "ab") as file:
+            file.write(b"\x01\x02\x03")
+    check(store_of(tmp_path, BLOCKS))
+
+
+def test_a_finished_store_is_not_written_again(tmp_path):
+    store_of(tmp_path, BLOCKS)
+    writer = work_dir.TokenWriter(str(tmp_path), np.uint16)
+    assert writer.done and writer.counts["sentences"] == 6
+    writer.close()
+    check(store_of(tmp_path, BLOCKS))
+
+
+def test_documents_are_grouped_without_a_gap(tmp_path):
+    store_of(tmp_path, BLOCKS)
+    store = work_dir.TokenStore(str(tmp_path), np.uint16)
+    for tokens in (1, 3, 6, 9, 100):
+        groups = store.document_groups(tokens)
+        assert [d for group in groups for d in group] == [0, 1, 2, 3]
+        assert all(len(group) for group in groups)
+    assert len(store.document_groups(1)) == 4
+    assert len(store.document_groups(100)) == 1
+
+
+def test_a_large_store_gives_the_same_tokens(tmp_path, monkeypatch):
+    store_of(tmp_path, BLOCKS)
+    where = np.random.default_rng(0).integers(-2, 20, (50, 7))
+    small = work_dir.TokenStore(str(tmp_path), np.uint16).take(where)
+    monkeypatch.setattr(work_dir, "_RESIDENT_BYTES", 1)
+    monkeypatch.setattr(work_dir, "_ROWS_AT_ONCE", 3)
+    large = work_dir.TokenStore(str(tmp_path), np.uint16).take(where)
+    np.testing.assert_array_equal(small, np.clip(where, 0, 16))
+    np.testing.assert_array_equal(large, small)
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "sentences.bin"])
+def test_a_line_whose_data_is_lost_counts_for_nothing(tmp_path, name):
+    """As after a loss of power, which may keep the journal alone."""
+    writer = work_dir.TokenWriter(str(tmp_path), np.uint16)
+    for one in BLOCKS[:4]:
+        writer.append(one)
+    writer.close()
+    os.truncate(tmp_path / name, 7)
+    assert work_dir.TokenWriter(str(tmp_path), np.uint16).blocks == 0
+    check(store_of(tmp_path, BLOCKS))
