@@ -99,6 +99,37 @@ class Masking:
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How the paper fine-tunes on a task, and the size of the training set.
+
+    Attributes:
+      examples: of the training set, for the estimate of the cost.
+      tokens: mean length of an example, likewise.
+      rates: learning rates; "" for those of the scale, None for the default of
+        the command.
+      batch: examples per step.
+      epochs: passes over the training set.
+    """
+
+    examples: int
+    tokens: int
+    rates: str | None = ""
+    batch: int = 32
+    epochs: float = 3
+
+    def at(self, scale: Scale) -> "Recipe":
+        """Returns the recipe at a scale; a small scale has its own."""
+        found = self
+        if scale.batch is not None:
+            found = dataclasses.replace(
+                self, batch=scale.batch, epochs=scale.epochs
+            )
+        if self.rates is None or (self.rates and scale.batch is None):
+            return found
+        return dataclasses.replace(found, rates=scale.rates)
+
+
 class Experiments:
     """Makes and finds the commands of all experiments of a scale.
 
@@ -310,9 +341,11 @@ class Experiments:
             task + ("_submitted" if submission else ""),
             "run_classifier",
             flags,
+            Recipe(
+                examples=min(spec.rows, self.scale.max_rows),
+                tokens=spec.tokens,
+            ),
             seeds=seeds,
-            examples=min(spec.rows, self.scale.max_rows),
-            tokens=spec.tokens,
         )
         return Score(command=command, metric=metric)
 
@@ -358,10 +391,12 @@ class Experiments:
                 "do_eval": True,
                 "max_seq_length": min(128, self._max_length()),
             },
-            rates="2e-5",
-            batch=16,
-            examples=min(_SWAG_CHOICES, 4 * self.scale.max_rows),
-            tokens=40,
+            Recipe(
+                examples=min(_SWAG_CHOICES, 4 * self.scale.max_rows),
+                tokens=40,
+                rates="2e-5",
+                batch=16,
+            ),
         )
         return Score(command=command, metric="accuracy")
 
@@ -383,10 +418,12 @@ class Experiments:
             "triviaqa",
             "run_squad",
             {"train_file": path, **self._squad_windows()},
-            rates="5e-5",
+            Recipe(
+                examples=_SQUAD_WINDOWS["triviaqa"],
+                tokens=self.scale.squad_length,
+                rates="5e-5",
+            ),
             seeds=1,
-            examples=_SQUAD_WINDOWS["triviaqa"],
-            tokens=self.scale.squad_length,
             needs=[convert],
         )
         return dataclasses.replace(
@@ -430,12 +467,14 @@ class Experiments:
             name if seed is None else f"{name}_system{seed}",
             "run_squad",
             flags,
-            rates="5e-5",
-            batch=48 if is_second else 32,
-            epochs=2 if is_second else 3,
+            Recipe(
+                examples=min(_SQUAD_WINDOWS[version], self.scale.max_rows),
+                tokens=min(self.scale.squad_length, 170),
+                rates="5e-5",
+                batch=48 if is_second else 32,
+                epochs=2 if is_second else 3,
+            ),
             seeds=None if seed is None else 1,
-            examples=min(_SQUAD_WINDOWS[version], self.scale.max_rows),
-            tokens=min(self.scale.squad_length, 170),
         )
         return Score(command=command, metric=metric, factor=1.0)
 
@@ -469,9 +508,11 @@ class Experiments:
                 "document_context": "maximal",
                 "max_seq_length": self.scale.ner_length,
             },
+            Recipe(
+                examples=min(_NER_SENTENCES, self.scale.max_rows),
+                tokens=self.scale.ner_length,
+            ),
             seeds=self.scale.seeds,
-            examples=min(_NER_SENTENCES, self.scale.max_rows),
-            tokens=self.scale.ner_length,
         )
         return Score(
             command=command, metric="f1" if split == "dev" else "test_f1"
@@ -497,10 +538,12 @@ class Experiments:
                 "features": features if is_one else "all",
                 "lstm_size": self.scale.lstm_size,
             },
-            rates=None,
+            Recipe(
+                examples=min(_NER_SENTENCES, self.scale.max_rows),
+                tokens=self.scale.ner_length,
+                rates=None,
+            ),
             seeds=1,
-            examples=min(_NER_SENTENCES, self.scale.max_rows),
-            tokens=self.scale.ner_length,
         )
         return Score(command=command, metric=f"features/{features}")
 
@@ -547,12 +590,8 @@ class Experiments:
         name: str,
         program: str,
         flags: dict[str, Any],
+        recipe: Recipe,
         *,
-        examples: int,
-        tokens: int,
-        rates: str | None = "",
-        batch: int = 32,
-        epochs: float = 3,
         seeds: int | None = None,
         needs: Sequence[Command] = (),
     ) -> Command:
@@ -563,41 +602,35 @@ class Experiments:
           name: of the task.
           program: the command.
           flags: of the task.
-          examples: of the training set, for the estimate of the cost.
-          tokens: mean length of an example.
-          rates: the paper's learning rates for this task; "" for those of the
-            scale, None for the default of the command.
-          batch: the paper's batch size.
-          epochs: the paper's number of epochs.
+          recipe: the paper's.
           seeds: number of restarts; None for the scale's `single_seeds`.
           needs: commands that must have finished, besides the model's.
         """
         scale = self.scale
+        recipe = recipe.at(scale)
         seeds = scale.single_seeds if seeds is None else seeds
-        if scale.batch is not None:  # A small scale has its own recipe.
-            rates = None if rates is None else scale.rates
-            batch, epochs = scale.batch, scale.epochs
-        if rates == "":
-            rates = scale.rates
         name = f"finetuned/{model.name}{'_bilstm' * model.bilstm}/{name}"
         flags = {
             "init_checkpoint": model.checkpoint,
             "output_dir": self._path(name),
             "do_train": True,
-            "train_batch_size": batch,
-            "num_train_epochs": epochs,
+            "train_batch_size": recipe.batch,
+            "num_train_epochs": recipe.epochs,
             "precision": self.inputs.precision,
             **flags,
         }
-        if rates is not None:
-            flags["learning_rate"] = rates
+        if recipe.rates is not None:
+            flags["learning_rate"] = recipe.rates
         if seeds > 1:
             flags["num_seeds"] = seeds
         if model.bilstm:
             flags["bilstm_size"] = scale.lstm_size
-        num_runs = seeds * (rates or "").count(",") + seeds
+        num_runs = seeds * (recipe.rates or "").count(",") + seeds
         cost = objectives.training_flops(
-            self.bert_config(model.size), tokens, predictions=0, pairs=1
+            self.bert_config(model.size),
+            recipe.tokens,
+            predictions=0,
+            pairs=1,
         )
         return self._command(
             name,
@@ -605,7 +638,7 @@ class Experiments:
             flags,
             [*model.needs, *needs],
             num_runs=num_runs,
-            flops=cost * examples * epochs * num_runs,
+            flops=cost * recipe.examples * recipe.epochs * num_runs,
         )
 
     def _command(
