@@ -76,14 +76,14 @@ config_flags.parse_early(ExtractConfig, __name__)
 import foundation.tensorflow_setup  # noqa: F401
 from data import features, text_lines
 from jobs import assembly, run_files
-from tasks.features import feature_extraction, feature_files
+from tasks.features import feature_extraction
 from training import feed
 from weights import pretrained
 
 
 def main(config: ExtractConfig) -> None:
     """Writes the layers of every line."""
-    output = feature_files.FeatureFile(
+    output = feature_extraction.FeatureFile(
         path=config.output_file,
         form=config.output_format,
         pooled=config.pooling != "none",
