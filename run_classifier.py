@@ -173,7 +173,6 @@ from tasks.classification import (
     sentence_files,
     sentence_job,
     sentence_outputs,
-    sentence_predictions,
     sentence_tasks,
 )
 from weights import task_files
@@ -223,7 +222,7 @@ def main(config: ClassifierConfig) -> None:
         writer.evaluation(task_model.evaluate(), step)
     predicted = [*task.test_splits] if config.do_predict else []
     for split in predicted + [*task.dev_splits] * config.predict_dev:
-        sentence_predictions.predict(
+        sentence_job.predict(
             task,
             split,
             task_model,
