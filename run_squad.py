@@ -175,7 +175,6 @@ from tasks.squad import (
     decoding,
     ensemble,
     outputs,
-    prompt,
     squad_job,
     windowing,
 )
@@ -216,7 +215,7 @@ def main(config: SquadConfig) -> None:
     if config.prompts:
         if threshold is None:
             threshold = data.default_threshold(config.output_dir)
-        questions = prompt.Prompt(
+        questions = squad_job.Prompt(
             task_model=task_model, data=data, threshold=threshold
         )
         if config.question:
