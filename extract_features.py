@@ -75,7 +75,7 @@ config_flags.parse_early(ExtractConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import features, text_lines
-from jobs import assembly, run_files
+from jobs import assembly, run_directory
 from tasks.features import feature_extraction
 from training import feed
 from weights import pretrained
@@ -144,7 +144,7 @@ def main(config: ExtractConfig) -> None:
     )
     folder, name = os.path.split(config.output_file)
     what = "text" if output.pooled else "token"
-    run_files.announce(folder, {name: f"a vector for each {what}"})
+    run_directory.announce(folder, {name: f"a vector for each {what}"})
 
 
 if __name__ == "__main__":

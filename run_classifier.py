@@ -168,7 +168,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
 config_flags.parse_early(ClassifierConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, run_directory, run_files
+from jobs import finetuning, run_directory
 from tasks.classification import (
     sentence_files,
     sentence_job,
@@ -230,7 +230,7 @@ def main(config: ClassifierConfig) -> None:
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )
-    run_files.announce(config.output_dir)
+    run_directory.announce(config.output_dir)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from data import examples, features, text_tables
 from data.examples import Example
 from data.features import Features
 from foundation import errors, file_system
-from jobs import finetuning, run_config, run_files, streaming
+from jobs import finetuning, run_config, run_directory, streaming
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from training import metric_writer
@@ -120,7 +120,7 @@ def predict(
     task: sentence_tasks.SentenceTask,
     split: str,
     task_model: finetuning.TaskModel,
-    files: run_files.RunFiles,
+    files: run_directory.RunFiles,
     *,
     glue_submission: str | None = None,
     wnli_majority: bool = False,
@@ -313,10 +313,10 @@ def write(
         _PREDICTIONS: f"predictions{suffix}.tsv",
         "scores": f"scores_test{suffix}.txt",
     }
-    run_files.keep_other_sets(
+    run_directory.keep_other_sets(
         output_dir,
         list(names.values()),
-        name=run_files.set_name([texts.path]),
+        name=run_directory.set_name([texts.path]),
         digest=texts.digest,
     )
     if task.kind == examples.MULTIPLE_CHOICE:

@@ -34,7 +34,7 @@ from data import length_groups, text_lines
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
-from jobs import run_files, streaming
+from jobs import run_directory, streaming
 from modeling import encoder
 from modeling.config import BertConfig
 from training import inference
@@ -404,7 +404,7 @@ def make_predict(
             )
         )
 
-    return predict, run_files.weights_digest(model)
+    return predict, run_directory.weights_digest(model)
 
 
 def extract(

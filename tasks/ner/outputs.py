@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from data import text_lines
 from foundation import file_system
-from jobs import report, run_files, streaming
+from jobs import report, run_directory, streaming
 from modeling import crf
 from tasks.ner import conll, conlleval, ner_data, tagging
 from weights import model_directory
@@ -160,7 +160,7 @@ def _columns(split: ner_data.TaggedSet, predicted: Sequence[str]) -> str:
 class OutputWriter:
     """Writes all output files of a job."""
 
-    def __init__(self, files: run_files.RunFiles, data: ner_data.NerData):
+    def __init__(self, files: run_directory.RunFiles, data: ner_data.NerData):
         """Writes nothing yet."""
         self._files = files
         self._data = data
@@ -190,17 +190,21 @@ class OutputWriter:
         self._begin_card(weights)
         done = self._files.results.best
         if done["values"]:  # The runs of a grid are evaluated before.
-            values = run_files.eval_results(done["values"], done["step"])
+            values = run_directory.eval_results(done["values"], done["step"])
             self._add_scores(ner_data.DEV, values)
 
     def write_dev(self, evaluation: Evaluation, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
         if not self._files.is_chief:
             return
-        values = run_files.eval_results(evaluation.values, step)
-        names = (run_files.TEXT, run_files.JSON, "report.html")
+        values = run_directory.eval_results(evaluation.values, step)
+        names = (
+            run_directory.RESULTS_TEXT,
+            run_directory.RESULTS_JSON,
+            "report.html",
+        )
         self._keep_other_sets(ner_data.DEV, *names)
-        run_files.write_eval_results(self._files.output_dir, values)
+        run_directory.write_eval_results(self._files.output_dir, values)
         self.write_predictions(ner_data.DEV, evaluation.predicted)
         self._write_scores(ner_data.DEV, evaluation.text, values)
         path = os.path.basename(self._data.summary(ner_data.DEV).path)
@@ -277,10 +281,10 @@ class OutputWriter:
         self, blocks: streaming.Blocks, lines: text_lines.Lines
     ) -> None:
         """Writes the entities of each line of raw text."""
-        run_files.keep_other_sets(
+        run_directory.keep_other_sets(
             self._files.output_dir,
             [ENTITIES],
-            name=run_files.set_name([lines.name]),
+            name=run_directory.set_name([lines.name]),
             digest=lines.digest,
         )
         path = os.path.join(self._files.output_dir, ENTITIES)
@@ -307,10 +311,10 @@ class OutputWriter:
     def _keep_other_sets(self, name: str, *files: str) -> list[str]:
         """Keeps files of other sets; returns the paths to write to."""
         summary = self._data.summary(name)
-        run_files.keep_other_sets(
+        run_directory.keep_other_sets(
             self._files.output_dir,
             files,
-            name=run_files.set_name([summary.path]),
+            name=run_directory.set_name([summary.path]),
             digest=summary.digest,
         )
         return [os.path.join(self._files.output_dir, name) for name in files]
@@ -330,7 +334,7 @@ class OutputWriter:
             name,
             data={name: self._describe(name)},
             metrics=values,
-            set_name=run_files.set_name([path]),
+            set_name=run_directory.set_name([path]),
         )
 
     def _describe(self, name: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data import text_lines
-from jobs import grid, run_files, streaming
+from jobs import grid, run_directory, streaming
 from tasks.ner import conll, conlleval, ner_data, outputs
 
 # Two persons side by side, a location of one word, an organization of three.
@@ -63,7 +63,7 @@ def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
 def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     data = open_file(tmp_path, FILES[name].split())
     found = outputs.evaluate(data, "test", *perfect(data))
-    files = run_files.RunFiles(
+    files = run_directory.RunFiles(
         output_dir=str(tmp_path),
         settings={},
         given={},
@@ -122,7 +122,7 @@ def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
 
 def test_entities_of_another_text_are_kept(tmp_path):
     data = open_file(tmp_path, FILES["bio2"].split())
-    files = run_files.RunFiles(
+    files = run_directory.RunFiles(
         output_dir=str(tmp_path),
         settings={},
         given={},
