@@ -47,7 +47,7 @@ from data.features import Features
 from foundation import config_flags, errors, file_system
 from jobs import assembly, finetuning, grid, run_config
 from modeling import encoder, lstm
-from tasks.ner import conll, ner_data, outputs, tagging, windowing
+from tasks.ner import ner_data, outputs, tag_spans, tagging, windowing
 from tasks.ner.ner_data import DEV, TEST, TRAIN
 from training import inference, loop
 from weights import pretrained
@@ -424,7 +424,7 @@ class ActivationData:
             "vocab_file": features_lib.tokenizer_recipe(tokenizer),
             "do_lower_case": tokenizer.settings["do_lower_case"],
             "lstm_size": self.options.tagger.size,
-            "model_scheme": conll.scheme_of(self.data.labels),
+            "model_scheme": tag_spans.scheme_of(self.data.labels),
             "entity_types": sorted(self.data.labels),
         }
         if not self.config.do_train:

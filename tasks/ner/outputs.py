@@ -25,7 +25,7 @@ from data import text_lines
 from foundation import file_system
 from jobs import report, run_directory, streaming
 from modeling import crf
-from tasks.ner import conll, conlleval, ner_data, tagging
+from tasks.ner import ner_data, tag_spans, tagging, word_files
 from weights import model_directory
 
 SCORES = "scores_{}.txt"
@@ -60,7 +60,7 @@ class Evaluation:
 
     values: dict[str, float]
     text: str
-    sentences: conll.Sentences
+    sentences: word_files.Sentences
     predicted: Sequence[str]
     losses: np.ndarray
     is_plain: bool
@@ -69,7 +69,7 @@ class Evaluation:
         """Returns the type of each word, _OUTSIDE if it has none."""
         if self.is_plain:
             return list(tags)
-        return [conll.split_tag(tag)[1] or _OUTSIDE for tag in tags]
+        return [tag_spans.split_tag(tag)[1] or _OUTSIDE for tag in tags]
 
 
 def evaluate(
@@ -100,9 +100,9 @@ def evaluate(
 
 def _score(
     split: ner_data.TaggedSet, predicted: Sequence[str], is_plain: bool
-) -> conlleval.Scores:
+) -> tag_spans.Scores:
     sentences = split.written
-    return conlleval.score(
+    return tag_spans.score(
         sentences.split(sentences.tags),
         sentences.split(predicted),
         boundaries=0 if is_plain else sentences.num_boundaries,
@@ -111,7 +111,7 @@ def _score(
 
 
 def _results(
-    data: ner_data.NerData, scores: conlleval.Scores, loss: float
+    data: ner_data.NerData, scores: tag_spans.Scores, loss: float
 ) -> tuple[dict[str, float], str]:
     """Returns the metrics, and the text of the scores."""
     if data.is_plain:
@@ -154,7 +154,7 @@ def _columns(split: ner_data.TaggedSet, predicted: Sequence[str]) -> str:
     columns = [predicted]
     if split.written.tags is not None:
         columns.insert(0, split.written.tags)
-    return "".join(conll.write(split.written, columns))
+    return "".join(word_files.write(split.written, columns))
 
 
 class OutputWriter:
@@ -270,10 +270,10 @@ class OutputWriter:
         blocks.write(PREDICTIONS, path)
         if not test.has_tags:
             return
-        scores, loss = conlleval.Scores(), 0.0
+        scores, loss = tag_spans.Scores(), 0.0
         for part in map(json.loads, blocks.parts(SCORES)):
             loss += part.pop("loss") / test.num_words
-            scores += conlleval.Scores.from_counts(**part)
+            scores += tag_spans.Scores.from_counts(**part)
         values, text = _results(self._data, scores, loss)
         self._write_test_scores(text, values)
 
@@ -377,13 +377,13 @@ def _by_length(evaluation: Evaluation) -> Markup:
 
 def _score_some(
     evaluation: Evaluation, numbers: Iterable[int]
-) -> conlleval.Scores:
+) -> tag_spans.Scores:
     """Returns the scores of the sentences with these numbers."""
     sides = [
         list(evaluation.sentences.split(side))
         for side in (evaluation.sentences.tags, evaluation.predicted)
     ]
-    return conlleval.score(*([side[i] for i in numbers] for side in sides))
+    return tag_spans.score(*([side[i] for i in numbers] for side in sides))
 
 
 def _confusions(evaluation: Evaluation) -> Markup:
@@ -448,6 +448,6 @@ def _colored(
         report.Span(
             int(starts[x.start]), int(starts[x.end]) - 1, hues[x.type], x.type
         )
-        for x in conll.spans(tags[words], is_plain=evaluation.is_plain)
+        for x in tag_spans.spans(tags[words], is_plain=evaluation.is_plain)
     ]
     return Markup(title) + report.highlight(" ".join(text), spans)
