@@ -21,7 +21,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,6 @@ from keras import ops
 from data import features as features_lib
 from data import length_groups, text_lines
 from data.features import Features
-from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import run_directory, streaming
 from modeling import encoder
@@ -50,8 +49,6 @@ _BLOCK_BATCHES = 200
 _MIN_NORM = 1e-12  # As in PyTorch's normalize.
 _LOWEST = -1e9
 
-Predict = Callable[[Features], Iterable[dict[str, np.ndarray]]]
-
 
 class ExtractionTask:
     """Selects layers, and pools and normalizes them."""
@@ -66,7 +63,7 @@ class ExtractionTask:
         """Takes the flags' values; see parse_layers."""
         self.layers = list(layers)
         self.pooling = pooling
-        self._normalize = normalize
+        self.normalize = normalize
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns each layer by name: float32 [B, S, H], pooled [B, H]."""
@@ -76,7 +73,7 @@ class ExtractionTask:
         for layer in self.layers:
             x = ops.cast(outputs.all_encoder_layers[layer], "float32")
             x = self._pool(x, ops.cast(mask, "float32")[..., None])
-            if self._normalize:
+            if self.normalize:
                 norm = ops.sqrt(ops.sum(ops.square(x), -1, keepdims=True))
                 x = x / ops.maximum(norm, _MIN_NORM)
             found[_name(layer)] = x
@@ -348,90 +345,93 @@ def _write_npz(
     streaming.write_npz(path, arrays)
 
 
-def block_size(
-    task: ExtractionTask,
-    *,
-    batch_size: int,
-    max_seq_length: int,
-    hidden_size: int,
-) -> int:
-    """Returns the number of lines whose activations make a block."""
-    vectors = max_seq_length if task.pooling == "none" else 1
-    line_bytes = 4 * vectors * hidden_size * len(task.layers)
-    batches = max(1, _BLOCK_BYTES // (line_bytes * batch_size))
-    return batch_size * min(batches, _BLOCK_BATCHES)
+class Extractor:
+    """Predicts the activations of lines with an encoder."""
 
+    def __init__(
+        self,
+        task: ExtractionTask,
+        start: pretrained.Start,
+        strategy: Any,
+        *,
+        dtype: str,
+        jit_compile: bool,
+        batch_size: int,
+        max_seq_length: int,
+        lengths: Sequence[int],
+    ):
+        """Makes the encoder with its weights and compiles it.
 
-def make_predict(
-    task: ExtractionTask,
-    start: pretrained.Start,
-    strategy: Any,
-    *,
-    dtype: Any,
-    jit_compile: bool,
-    batch_size: int,
-    lengths: Sequence[int],
-) -> tuple[Predict, str]:
-    """Makes the encoder with its weights and compiles it.
-
-    Args:
-      task: selects the layers.
-      start: the pre-trained model.
-      strategy: the devices.
-      dtype: policy of the model's layers.
-      jit_compile: whether XLA compiles the model.
-      batch_size: over all replicas.
-      lengths: permitted sequence lengths of batches.
-
-    Returns:
-      A function from features to batches of the task's predictions.
-      The digest of the weights.
-    """
-    with strategy.scope():
-        model = encoder.make_encoder(
-            start.config, attention=start.attention, dtype=dtype
-        )
-    pretrained.assign(model, start.init_checkpoint, tokenizer=start.tokenizer)
-    predictor = inference.Predictor(
-        task, model, strategy=strategy, jit_compile=jit_compile
-    )
-
-    def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
-        start.check_segments(features)
-        return predictor.batches(
-            length_groups.OrderedBatches(
-                features, batch_size=batch_size, lengths=lengths
+        Args:
+          task: selects the layers.
+          start: the pre-trained model.
+          strategy: the devices.
+          dtype: policy of the model's layers.
+          jit_compile: whether XLA compiles the model.
+          batch_size: over all replicas.
+          max_seq_length: in tokens; longer lines are truncated.
+          lengths: permitted sequence lengths of batches.
+        """
+        self.task = task
+        self.start = start
+        self.max_seq_length = max_seq_length
+        self._dtype = dtype
+        self._batch_size = batch_size
+        self._lengths = lengths
+        with strategy.scope():
+            self._model = encoder.make_encoder(
+                start.config, attention=start.attention, dtype=dtype
             )
+        pretrained.assign(
+            self._model, start.init_checkpoint, tokenizer=start.tokenizer
+        )
+        self._predictor = inference.Predictor(
+            task, self._model, strategy=strategy, jit_compile=jit_compile
         )
 
-    return predict, run_directory.weights_digest(model)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the activations of a line depend on; see streaming.Blocks."""
+        return {
+            "the model's weights": run_directory.weights_digest(self._model),
+            "pooling": self.task.pooling,
+            "normalize": self.task.normalize,
+            "max_seq_length": self.max_seq_length,
+            **features_lib.tokenizer_recipe(self.start.tokenizer),
+            "layers": self.task.layers,
+            "batch_size": self._batch_size,
+            "lengths": self._lengths,
+            "precision": self._dtype,
+        }
+
+    @property
+    def block_lines(self) -> int:
+        """The number of lines whose activations make a block."""
+        task = self.task
+        vectors = self.max_seq_length if task.pooling == "none" else 1
+        size = self.start.config.hidden_size
+        line_bytes = 4 * vectors * size * len(task.layers)
+        batches = max(1, _BLOCK_BYTES // (line_bytes * self._batch_size))
+        return self._batch_size * min(batches, _BLOCK_BATCHES)
+
+    def predict(self, features: Features) -> list[dict[str, np.ndarray]]:
+        """Returns each line's layers, [tokens, H] or [H], in order."""
+        self.start.check_segments(features)
+        batches = length_groups.OrderedBatches(
+            features, batch_size=self._batch_size, lengths=self._lengths
+        )
+        return _in_order(self.task, features, self._predictor.batches(batches))
 
 
 def extract(
-    lines: text_lines.Lines,
-    output: FeatureFile,
-    predict: Predict,
-    *,
-    task: ExtractionTask,
-    tokenizer: wordpiece.Tokenizer,
-    max_seq_length: int,
-    hidden_size: int,
-    block_lines: int,
-    settings: Mapping[str, Any],
-) -> int:
-    """Writes the activations of lines; returns the number of lines.
+    lines: text_lines.Lines, output: FeatureFile, extractor: Extractor
+) -> None:
+    """Writes the activations of lines: of texts, and of pairs `a ||| b`.
 
-    Args:
-      lines: texts, and pairs `a ||| b`.
-      output: the file.
-      predict: of make_predict.
-      task: selects the layers.
-      tokenizer: of the model.
-      max_seq_length: in tokens; longer lines are truncated.
-      hidden_size: H.
-      block_lines: see `block_size`.
-      settings: see streaming.Blocks.
+    Raises:
+      InputError: there are no lines.
     """
+    tokenizer = extractor.start.tokenizer
     losses = features_lib.Losses()
 
     def encode(block: list[tuple[int, str]]) -> Features:
@@ -445,7 +445,7 @@ def extract(
         return features_lib.encode_blocks(
             tokenizer,
             [(first, second)],
-            max_seq_length=max_seq_length,
+            max_seq_length=extractor.max_seq_length,
             losses=losses,
         )
 
@@ -466,14 +466,17 @@ def extract(
 
     store: streaming.Store = streaming.StandardOutput(output.form)
     if output.path != _STANDARD_OUTPUT:
-        store = streaming.Blocks(f"{output.path}.incomplete", settings)
+        store = streaming.Blocks(
+            f"{output.path}.incomplete",
+            {"output_format": output.form, **extractor.settings},
+        )
     count = streaming.run(
         enumerate(line.text.strip() for line in lines.read()),
         encode=encode,
-        predict=lambda x: _in_order(task, x, predict(x)),
+        predict=extractor.predict,
         text=text,
         to=store,
-        block_items=block_lines,
+        block_items=extractor.block_lines,
         total=lines.total,
         unit="lines",
     )
@@ -481,11 +484,11 @@ def extract(
         if isinstance(store, streaming.Blocks):
             store.remove()
         raise errors.InputError(f"{lines.name}: has no lines")
-    losses.warn(lines.name, max_seq_length)
+    losses.warn(lines.name, extractor.max_seq_length)
     if isinstance(store, streaming.Blocks):
-        output.write(store, list(map(_name, task.layers)), hidden_size)
+        names = list(map(_name, extractor.task.layers))
+        output.write(store, names, extractor.start.config.hidden_size)
         store.remove()
-    return count
 
 
 def _in_order(
