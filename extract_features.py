@@ -74,16 +74,16 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
 config_flags.parse_early(ExtractConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from data import features, text_files
-from jobs import assembly, run_files
-from tasks.features import feature_extraction, feature_files
+from data import text_files
+from jobs import assembly, run_directory
+from tasks.features import feature_extraction
 from training import feed
 from weights import pretrained
 
 
 def main(config: ExtractConfig) -> None:
     """Writes the layers of every line."""
-    output = feature_files.FeatureFile(
+    output = feature_extraction.FeatureFile(
         path=config.output_file,
         form=config.output_format,
         pooled=config.pooling != "none",
@@ -106,45 +106,20 @@ def main(config: ExtractConfig) -> None:
     strategy = assembly.make_strategy(config, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
     lines = text_files.open_lines(config.input_file)
-    precision = assembly.dtype_policy(config)
-    lengths = assembly.batch_lengths(config, strategy, config.max_seq_length)
-    predict, weights = feature_extraction.make_predict(
+    extractor = feature_extraction.Extractor(
         task,
         start,
         strategy,
-        dtype=precision,
+        dtype=assembly.dtype_policy(config),
         jit_compile=assembly.uses_xla(config),
         batch_size=config.batch_size,
-        lengths=lengths,
-    )
-    names = ("output_format", "pooling", "normalize", "max_seq_length")
-    feature_extraction.extract(
-        lines,
-        output,
-        predict,
-        task=task,
-        tokenizer=start.tokenizer,
         max_seq_length=config.max_seq_length,
-        hidden_size=start.config.hidden_size,
-        block_lines=feature_extraction.block_size(
-            task,
-            batch_size=config.batch_size,
-            max_seq_length=config.max_seq_length,
-            hidden_size=start.config.hidden_size,
-        ),
-        settings={
-            "the model's weights": weights,
-            **{name: getattr(config, name) for name in names},
-            **features.tokenizer_recipe(start.tokenizer),
-            "layers": task.layers,
-            "batch_size": config.batch_size,
-            "lengths": lengths,
-            "precision": precision,
-        },
+        lengths=assembly.batch_lengths(config, strategy, config.max_seq_length),
     )
+    feature_extraction.extract(lines, output, extractor)
     folder, name = os.path.split(config.output_file)
     what = "text" if output.pooled else "token"
-    run_files.announce(folder, {name: f"a vector for each {what}"})
+    run_directory.announce(folder, {name: f"a vector for each {what}"})
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ config_flags.parse_early(FillMaskConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import text_files
-from jobs import run_files, typed
+from jobs import run_directory, typed
 from tasks.fill_mask import masked_words
 from weights import pretrained
 
@@ -76,7 +76,7 @@ def main(config: FillMaskConfig) -> int:
         )
         if config.output_file is not None:
             folder, name = os.path.split(config.output_file)
-            run_files.announce(folder, {name: "tokens for each [MASK]"})
+            run_directory.announce(folder, {name: "tokens for each [MASK]"})
         return 0
     if config.text is not None:
         try:

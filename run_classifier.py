@@ -168,12 +168,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
 config_flags.parse_early(ClassifierConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, run_directory, run_files
+from jobs import finetuning, run_directory
 from tasks.classification import (
     sentence_files,
     sentence_job,
     sentence_outputs,
-    sentence_predictions,
     sentence_tasks,
 )
 from weights import task_files
@@ -223,7 +222,7 @@ def main(config: ClassifierConfig) -> None:
         writer.evaluation(task_model.evaluate(), step)
     predicted = [*task.test_splits] if config.do_predict else []
     for split in predicted + [*task.dev_splits] * config.predict_dev:
-        sentence_predictions.predict(
+        sentence_job.predict(
             task,
             split,
             task_model,
@@ -231,7 +230,7 @@ def main(config: ClassifierConfig) -> None:
             glue_submission=config.glue_submission,
             wnli_majority=config.wnli_majority,
         )
-    run_files.announce(config.output_dir)
+    run_directory.announce(config.output_dir)
 
 
 if __name__ == "__main__":

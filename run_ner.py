@@ -248,7 +248,7 @@ class NerConfig(run_config.FinetuningConfig):
 config_flags.parse_early(NerConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, run_directory, run_files
+from jobs import finetuning, run_directory
 from tasks.ner import feature_based, ner_data, ner_job, outputs, windowing
 
 
@@ -259,7 +259,7 @@ def main(config: NerConfig) -> None:
     data, job = ner_job.open_job(config, options)
     if options.tagger is not None:
         feature_based.run(config, options, data, job)
-        run_files.announce(config.output_dir)
+        run_directory.announce(config.output_dir)
         return
     files = finetuning.open_files(config, job)
     writer = outputs.OutputWriter(files, data)
@@ -271,7 +271,7 @@ def main(config: NerConfig) -> None:
         writer.write_dev(task_model.evaluate(), step)
     if config.do_predict:
         ner_job.predict(data, options, task_model, writer)
-    run_files.announce(config.output_dir)
+    run_directory.announce(config.output_dir)
     if config.interactive:
         ner_job.prompt(data, options, task_model)
 

@@ -142,7 +142,7 @@ class PretrainingConfig(run_config.RunConfig):
 config_flags.parse_early(PretrainingConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import assembly, run_directory, run_files
+from jobs import assembly, run_directory
 from tasks.pretraining import objectives, pretraining_data, pretraining_job
 from training import strategy as strategies
 from weights import model_directory, pretrained
@@ -196,7 +196,7 @@ def main(config: PretrainingConfig) -> None:
         )
     if config.do_eval:
         job.evaluate()
-    run_files.announce(config.output_dir)
+    run_directory.announce(config.output_dir)
 
 
 if __name__ == "__main__":

@@ -169,13 +169,12 @@ class SquadConfig(run_config.FinetuningConfig):
 config_flags.parse_early(SquadConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, grid, run_files, streaming
+from jobs import finetuning, grid, run_directory, streaming
 from tasks.squad import (
     blocks,
     decoding,
     ensemble,
     outputs,
-    prompt,
     squad_job,
     windowing,
 )
@@ -212,11 +211,11 @@ def main(config: SquadConfig) -> None:
         threshold = evaluation.threshold
     elif data.trains_threshold:
         writer.write_threshold(task_model.evaluate())
-    run_files.announce(config.output_dir)
+    run_directory.announce(config.output_dir)
     if config.prompts:
         if threshold is None:
             threshold = data.default_threshold(config.output_dir)
-        questions = prompt.Prompt(
+        questions = squad_job.Prompt(
             task_model=task_model, data=data, threshold=threshold
         )
         if config.question:
@@ -251,7 +250,7 @@ def combine(config: SquadConfig) -> None:
         config, **dataclasses.asdict(members[0].sizes)
     )
     config_flags.write_run_config(resolved, config.output_dir)
-    files = run_files.RunFiles(
+    files = run_directory.RunFiles(
         output_dir=config.output_dir,
         tokenizer=members[0].tokenizer,
         settings=dataclasses.asdict(resolved),
@@ -266,7 +265,7 @@ def combine(config: SquadConfig) -> None:
         ensemble.store_threshold(
             config.output_dir, members, evaluation.threshold
         )
-    run_files.announce(config.output_dir)
+    run_directory.announce(config.output_dir)
 
 
 if __name__ == "__main__":

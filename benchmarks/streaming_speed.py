@@ -51,11 +51,7 @@ def main(config: Config) -> None:
     import run_classifier
     from data import features
     from jobs import finetuning
-    from tasks.classification import (
-        sentence_job,
-        sentence_predictions,
-        sentence_tasks,
-    )
+    from tasks.classification import sentence_job, sentence_tasks
     from training.cpu import onednn  # noqa: F401  As the commands do.
     from weights import task_files
 
@@ -92,7 +88,7 @@ def main(config: Config) -> None:
         "at once": lambda: task_model.predict(
             encoded, flags.predict_batch_size
         ),
-        "streamed": lambda: sentence_predictions.predict(
+        "streamed": lambda: sentence_job.predict(
             task, "test", task_model, files
         ),
     }

@@ -66,7 +66,7 @@ def run_peer(config: Config, seed: int, folder: str) -> None:
 
 def f1(path: str) -> float:
     """Returns the F1 of a file that ends in true and predicted tags."""
-    from tasks.ner import conlleval
+    from tasks.ner import tag_spans
 
     true: list[list[str]] = [[]]
     found: list[list[str]] = [[]]
@@ -78,7 +78,7 @@ def f1(path: str) -> float:
         else:
             true.append([])
             found.append([])
-    return 100 * conlleval.score(true, found).total.f1
+    return 100 * tag_spans.score(true, found).total.f1
 
 
 def scores(config: Config, side: str, run: Callable) -> dict[str, list[float]]:

@@ -45,17 +45,17 @@ class Config(comparison.SpeedComparison):
 
 def tokenize(data_file: str, init_checkpoint: str, folder: str) -> str:
     """Writes tokenized sentences with labels to a file; returns its path."""
-    from tasks.ner import conll, windowing
+    from tasks.ner import tag_spans, windowing, word_files
     from weights import checkpoint_sources, tokenizer_files
 
-    sentences = conll.read(data_file)
-    scheme = conll.scheme(sentences)
-    labels = conll.labels(conll.types(sentences, scheme), "bio2")
+    sentences = word_files.read(data_file)
+    scheme = word_files.scheme(sentences)
+    labels = tag_spans.labels(word_files.types(sentences, scheme), "bio2")
     source = checkpoint_sources.read(init_checkpoint)
     features = windowing.encode(
         tokenizer_files.load(source.directory),
         sentences,
-        conll.encode_tags(sentences, scheme, labels),
+        word_files.encode_tags(sentences, scheme, labels),
         windowing.WindowSettings(max_seq_length=128),
     )
     path = os.path.join(folder, "sentences.npz")

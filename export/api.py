@@ -30,7 +30,7 @@ from foundation import errors
 from tasks.classification import objective
 from tasks.fill_mask import masked_words
 from tasks.ner import ner_job, windowing
-from tasks.squad import prompt
+from tasks.squad import squad_job
 from weights import checkpoint_sources, pretrained, tokenizer_files
 
 
@@ -353,7 +353,7 @@ class QuestionAnsweringModel(Model):
         super().__init__(opened, options)
         self._task_model, data, _ = opened.answerer({})
         threshold = data.threshold if data.with_negative else None
-        self._prompt = prompt.Prompt(
+        self._prompt = squad_job.Prompt(
             task_model=self._task_model, data=data, threshold=threshold
         )
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from data.tokenization import wordpiece
 from export import model_inputs, usual_case, word_splitting
 from modeling import crf
-from tasks.ner import conll
+from tasks.ner import tag_spans
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP].
 
@@ -59,8 +59,8 @@ class TaggingGraph:
         self._forms = None
         if true_case is not None:
             self._forms = usual_case.UsualForms(true_case)
-        self._is_plain = conll.scheme_of(self.labels) == conll.PLAIN
-        self._tags = [conll.split_tag(label) for label in self.labels]
+        self._is_plain = tag_spans.scheme_of(self.labels) == tag_spans.PLAIN
+        self._tags = [tag_spans.split_tag(label) for label in self.labels]
 
     @property
     def tables(self) -> list[Any]:
@@ -158,7 +158,7 @@ class TaggingGraph:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns whether each word begins an entity, and is in one: bool [W].
 
-        See `conll.spans`.
+        See `tag_spans.spans`.
         """
         if self._is_plain:
             is_all = tf.ones_like(tags, tf.bool)
@@ -166,7 +166,7 @@ class TaggingGraph:
         prefixes, kinds = zip(*self._tags, strict=True)
         prefix = tf.gather(tf.constant(prefixes), tags)
         kind = tf.gather(tf.constant(kinds), tags)
-        is_inside = tf.not_equal(prefix, conll.OUTSIDE)
+        is_inside = tf.not_equal(prefix, tag_spans.OUTSIDE)
         continuing = tf.constant([x in "IE" for x in prefixes])
         followed = tf.constant([x not in ("E", "S") for x in prefixes])
         continues = tf.gather(continuing, tags[1:])

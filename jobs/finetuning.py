@@ -37,7 +37,6 @@ from jobs import (
     model_card,
     run_config,
     run_directory,
-    run_files,
     streaming,
 )
 from training import checkpoints, feed, inference, loop, metric_writer
@@ -267,7 +266,7 @@ class TaskModel:
         return streaming.Blocks(
             os.path.join(config.output_dir, folder),
             {
-                "the model's weights": run_files.weights_digest(self.model),
+                "the model's weights": run_directory.weights_digest(self.model),
                 "tokenizer": features_lib.tokenizer_recipe(job.start.tokenizer),
                 "precision": assembly.dtype_policy(config),
                 "predict_batch_size": config.predict_batch_size,
@@ -529,13 +528,13 @@ def records_dir(
 
 def open_files(
     config: run_config.FinetuningConfig, job: Job
-) -> run_files.RunFiles:
+) -> run_directory.RunFiles:
     """Returns the writer of those files that do not depend on the task."""
     results, trained_with = grid.Results(config.output_dir), None
     if not config.do_train:
         results.read()
         trained_with = run_directory.training_flags(config.output_dir)
-    return run_files.RunFiles(
+    return run_directory.RunFiles(
         output_dir=config.output_dir,
         tokenizer=job.start.tokenizer,
         settings=dataclasses.asdict(config),

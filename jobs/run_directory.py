@@ -1,24 +1,63 @@
-"""The directory of a run: reserved for one training, with its flags.
+"""The directory of a run: its lock, flags, metrics, model card and report.
 
-.training.lock      locked while a process trains there
-run_config.json     the flags of its training, else of the last command
+    .training.lock           locked while a process trains there
+    run_config.json          flags of its training, else of the last command
+    eval_results.txt, .json  metrics
+    predicted_sets.json      the set of each output file
+    README.md, report.html   see model_card and report
+
+`begin` reserves the directory, RunFiles writes what does not depend on the
+task, and `announce` lists the written files at the end of a command.
 """
 
 import copy
+import dataclasses
 import fcntl
+import hashlib
 import os
+import re
 import socket
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatch
 from typing import Any, TextIO
 
+import keras
 from absl import logging
+from markupsafe import Markup
 
+from data.tokenization import wordpiece
 from foundation import config_flags, errors, file_system
+from jobs import grid, model_card, report
+from training import metric_writer
+from weights import model_directory
 
 RUN_CONFIG = "run_config.json"
 LOCK = ".training.lock"
+RESULTS_TEXT = "eval_results.txt"
+RESULTS_JSON = "eval_results.json"
+# What users open first, by patterns of names.
+_CONTENTS: Mapping[str, str] = {
+    "report.html": "metrics, learning curves and examples, for a browser",
+    RESULTS_TEXT: "metrics",
+    "grid_results.txt": "metrics of all runs",
+    "feature_results.txt": "metrics of all choices of features",
+    "scores_*.txt": "metrics of each set",
+    "predictions*": "the predictions",
+    "nbest_predictions.json": "the best answers to each question",
+    "entities.jsonl": "the entities of each line",
+    "swag_submission.csv": "the predictions as the leaderboard wants them",
+    "model.safetensors": "the model; its other files are beside it",
+}
+_NUM_RUN_KEYS = 2  # Learning rate and seed, columns of a grid's table.
+_RUN_METRICS_ON_PHONES = 3
+# Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
+# "digest": "..."}, ...}
+SETS = "predicted_sets.json"
+_SCORE_NOTE = Markup(
+    "<p>eval_score selects the best run of a grid and the best checkpoint.</p>"
+)
 _LOCKS: dict[str, TextIO] = {}  # The files that this process has locked.
 
 
@@ -155,3 +194,244 @@ def lock(output_dir: str) -> None:
         f"{begun})\n"
     )
     file.flush()
+
+
+def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:
+    """Logs, as the last lines of a command, the files to open.
+
+    Args:
+      output_dir: of files that this process has written.
+      contents: pattern of names -> what the files hold.
+    """
+    written = file_system.take_written(output_dir.rstrip("/"))
+    found = {}
+    for pattern, text in contents.items():
+        names = [x for x in written if x == pattern or fnmatch(x, pattern)]
+        if names:
+            found[", ".join(sorted(names))] = text
+    if found:
+        width = max(map(len, found))
+        lines = [f"  {names:{width}}  {x}" for names, x in found.items()]
+        folder = output_dir or "."
+        logging.info("wrote into %s:\n%s", folder, "\n".join(lines))
+
+
+def eval_results(values: Mapping[str, float], step: int) -> dict[str, float]:
+    """Returns metrics under google-research/bert's names."""
+    found = {f"eval_{name}": value for name, value in values.items()}
+    return found | {"global_step": step, "loss": values["loss"]}
+
+
+def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
+    """Writes metrics as sorted `name = value` lines, and as JSON."""
+    file_system.make_folder(output_dir)
+    lines = [f"{name} = {values[name]}" for name in sorted(values)]
+    shown = {name.removeprefix("eval_"): x for name, x in values.items()}
+    logging.info("results: %s", metric_writer.in_words(shown))
+    file_system.write_text(
+        os.path.join(output_dir, RESULTS_TEXT), "\n".join(lines) + "\n"
+    )
+    path = os.path.join(output_dir, RESULTS_JSON)
+    file_system.write_json(path, dict(sorted(values.items())))
+
+
+def set_name(paths: Sequence[str]) -> str:
+    """Returns a short name of a set's files or folder: "dev-v1.1", "a+b"."""
+    ending = r"(\.(json|jsonl|txt|tsv|csv|conll|parquet))?(\.(gz|bz2|zst))?$"
+    names = [os.path.basename(path.rstrip("/")) for path in paths]
+    names = [re.sub(ending, "", name) for name in names]
+    return re.sub(r"[*?\[\]]+", "", "+".join(names)) or "set"
+
+
+def keep_other_sets(
+    output_dir: str, names: Sequence[str], *, name: str, digest: str
+) -> None:
+    """Renames the output files of other sets before they are overwritten.
+
+    predictions.json of the set "dev" becomes predictions_dev.json. Files whose
+    set is unknown get the name "earlier".
+
+    Args:
+      output_dir: the directory of the files.
+      names: the released names of the files that are about to be written.
+      name: a short name of the set that they are written for.
+      digest: identifies the content of this set.
+    """
+    path = os.path.join(output_dir, SETS)
+    sets = file_system.read_object(path)
+    for file in names:
+        before = sets.get(file, {"set": "earlier", "digest": ""})
+        old = os.path.join(output_dir, file)
+        if before["digest"] != digest and file_system.exists(old):
+            stem, ending = os.path.splitext(file)
+            kept = f"{stem}_{before['set']}{ending}"
+            if sets.get(kept, before)["digest"] != before["digest"]:
+                kept = f"{stem}_{before['set']}-{before['digest'][:8]}{ending}"
+            file_system.replace(old, os.path.join(output_dir, kept))
+            logging.warning("%s is of another set and is kept as %s", old, kept)
+            sets[kept] = before
+        sets[file] = {"set": name, "digest": digest}
+    file_system.make_folder(output_dir)
+    file_system.write_json(path, sets)
+
+
+def weights_digest(model: Any) -> str:
+    """Returns the SHA-256 of a model's weights."""
+    sha = hashlib.sha256()
+    for variable in model.weights:
+        sha.update(keras.ops.convert_to_numpy(variable).tobytes())
+    return sha.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """Writes the files of a run.
+
+    Attributes:
+      output_dir: of the job.
+      tokenizer: of the model; None if no model is written.
+      settings: all flags.
+      given: the flags that differ from their defaults.
+      trained_with: all flags of an earlier command's training, if this command
+        does not train.
+      results: of the grid's runs.
+      is_chief: whether this process writes; others' calls have no effect.
+    """
+
+    output_dir: str
+    tokenizer: wordpiece.Tokenizer | None = None
+    settings: Mapping[str, Any]
+    given: Mapping[str, Any]
+    trained_with: Mapping[str, Any] | None = None
+    results: grid.Results
+    is_chief: bool = True
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether this command trains."""
+        return self.results.seconds is not None
+
+    def new_weights(self, model: Any) -> str | None:
+        """Returns the digest of a model's weights, for `begin_card`.
+
+        Returns None on workers other than the chief, and if the card in
+        output_dir describes the same weights: that card stays.
+        """
+        if not self.is_chief:
+            return None
+        digest = weights_digest(model)
+        known = model_card.weights_of(self.output_dir)
+        return None if digest == known else digest
+
+    def begin_card(self, title: str, **fields: Any) -> None:
+        """Writes the card of a newly trained model; see model_card.begin."""
+        if self.is_chief and self.is_trained:
+            model_card.begin(
+                self.output_dir,
+                title,
+                flags=self.given,
+                seconds=self.results.seconds,
+                **fields,
+            )
+
+    def add_scores(
+        self,
+        name: str,
+        *,
+        data: Mapping[str, str],
+        metrics: Mapping,
+        set_name: str | None = None,
+    ) -> None:
+        """Adds an evaluation to the card of the model in output_dir, if any.
+
+        Args:
+          name: of the evaluation, such as "dev".
+          data: description of each set.
+          metrics: by name.
+          set_name: the name of the evaluation and the prefix of its metrics if
+            the card has an evaluation of another set under `name`.
+        """
+        is_here = self.is_trained or model_directory.has_model(self.output_dir)
+        if not (self.is_chief and is_here):
+            return
+        known = model_card.data_of(self.output_dir, name)
+        if set_name and known not in (None, data.get(name)):
+            metrics = {f"{set_name}_{key}": x for key, x in metrics.items()}
+            data = {set_name: data[name]}
+            name = f"predicted {set_name}"
+        model_card.add_scores(self.output_dir, name, data=data, metrics=metrics)
+
+    def report(
+        self,
+        title: str,
+        *,
+        values: Mapping[str, float],
+        panels: Sequence[report.Panel],
+        sections: Sequence[report.Section],
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes report.html.
+
+        Args:
+          title: the kind of the task and its data.
+          values: the metrics in eval_results.txt.
+          panels: the learning curves of the kept run.
+          sections: the task's own, shown after those of every task.
+          facts: numbers to show at the top.
+        """
+        if not self.is_chief:
+            return
+        path = os.path.join(self.results.metrics_dir, "metrics.jsonl")
+        rows = [
+            [name, values[name]]
+            for name in sorted(values)
+            if not (name == "loss" and "eval_loss" in values)
+        ]
+        results = report.table(["metric", "value"], rows)
+        if "eval_score" in values:
+            results += _SCORE_NOTE
+        shown = [report.Section("Results", results)]
+        curves_title = "Learning curves"
+        if (runs := self.results.table()) is not None:
+            curves_title = f"Learning curves of {self.results.best_run.name}"
+            shown.append(report.Section("All runs", _runs(*runs, values)))
+        curves = report.curves(report.read_metrics(path), panels)
+        shown.append(report.Section(curves_title, curves))
+        shown += sections
+        given = {"Flags": self.given}
+        if self.trained_with is not None:
+            defaults = self.settings.items() - self.given.items()
+            changed = {
+                name: value
+                for name, value in self.trained_with.items()
+                if (name, value) not in defaults
+            }
+            given = {"Training": changed, **given}
+        for heading, flags in given.items():
+            others = {
+                name: value
+                for name, value in self.settings.items()
+                if name not in flags and name not in self.given
+            }
+            shown.append(report.Section(heading, report.flags(flags, others)))
+        path = os.path.join(self.output_dir, "report.html")
+        report.write(path, report.capitalized(title), shown, facts)
+
+
+def _runs(
+    header: Sequence[str],
+    rows: Sequence[Sequence],
+    values: Mapping[str, float],
+) -> Markup:
+    """Returns the table of a grid with the metrics that are in `values`."""
+    kept = [
+        i
+        for i, name in enumerate(header)
+        if i < _NUM_RUN_KEYS or f"eval_{name}" in values
+    ]
+    header = [header[i] for i in kept]
+    return report.table(
+        header,
+        [[row[i] for i in kept] for row in rows],
+        minor=header[_NUM_RUN_KEYS + _RUN_METRICS_ON_PHONES :],
+    )

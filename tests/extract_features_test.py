@@ -25,7 +25,7 @@ from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from jobs import streaming
 from modeling import models
-from tasks.features import feature_extraction, feature_files
+from tasks.features import feature_extraction
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b d".split()
 SIZES = dict(num_hidden_layers=4, hidden_size=8, max_position_embeddings=32)
@@ -173,7 +173,7 @@ def test_several_files_are_read_in_order(root, last_layer, tmp_path):
         assert path.read_bytes() == last_layer
 
 
-@pytest.mark.parametrize("form", feature_files.FORMATS)
+@pytest.mark.parametrize("form", feature_extraction.FORMATS)
 def test_a_killed_command_continues_with_the_next_block(
     root, monkeypatch, form
 ):
@@ -250,10 +250,12 @@ def test_nothing_in_memory_grows_with_the_lines_of_an_npz(tmp_path, pooled):
     def line(number):
         values = np.full((8,) if pooled else (3, 8), number, np.float32)
         ids = np.arange(3, dtype=np.int32)
-        return feature_files.Line(number, ids, "abc", {"layer_-1": values})
+        return feature_extraction.Line(number, ids, "abc", {"layer_-1": values})
 
     path = str(tmp_path / "out.npz")
-    output = feature_files.FeatureFile(path=path, form="npz", pooled=pooled)
+    output = feature_extraction.FeatureFile(
+        path=path, form="npz", pooled=pooled
+    )
     peaks = []
     for count in (2, 200):
         blocks = streaming.Blocks(str(tmp_path / f"blocks{count}"), {})
@@ -395,7 +397,9 @@ def test_a_directory_as_output_is_refused_before_any_work(
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"--output_file={path}: {message}" in error
     with pytest.raises(errors.InputError, match=message):
-        feature_files.FeatureFile(path=path, form="jsonl", pooled=False).check()
+        feature_extraction.FeatureFile(
+            path=path, form="jsonl", pooled=False
+        ).check()
     assert [x.name for x in tmp_path.iterdir()] == ["folder"]
 
 

@@ -14,7 +14,7 @@ import tiny_runs
 from ner_runs import WORDS, run
 
 from modeling import models
-from tasks.ner import conll, conlleval
+from tasks.ner import tag_spans, word_files
 from weights import (
     checkpoint_sources,
     conversion,
@@ -98,10 +98,10 @@ def test_sentences_are_decoded_completely(root, trained):
     record["start"] = [-100.0, 100.0, 0, 0, 0]
     (root / "strange" / "crf.json").write_text(json.dumps(record))
     _, predictions = evaluate(root, "strange_eval", root / "strange")
-    tagged = conll.read(str(predictions))
+    tagged = word_files.read(str(predictions))
     for part in tagged.split(tagged.tags):
         assert part[0] in ("I-LOC", "B-LOC")
-        iob1 = conll.convert_tags(part, "iob1")
+        iob1 = tag_spans.convert_tags(part, "iob1")
         assert list(part) == iob1
     assert single["eval_f1"] > 0.5
 
@@ -152,7 +152,7 @@ def test_another_models_crf_is_not_taken(root, trained, capsys):
 def write_capitals(root):
     """Writes the development set in capitals; returns its path."""
     capitals = root / "capitals.txt"
-    source = conll.read(str(root / "eng.testa"))
+    source = word_files.read(str(root / "eng.testa"))
     rows = zip(source.words, source.tags, strict=True)
     lines = [f"{word.upper()} {tag}\n" for word, tag in rows]
     parts = [part for part in source.split(lines) if len(part) > 1]
@@ -194,11 +194,11 @@ def test_lines_in_capitals_are_read_as_elsewhere(root, cased):
             data_dir=None,
         )
         path = folder / "predictions_test.txt"
-        tagged = conll.read(str(path))
-        true = conll.read(str(path), tag_column=1)
+        tagged = word_files.read(str(path))
+        true = word_files.read(str(path), tag_column=1)
         assert all(word == word.upper() for word in tagged.words)
         sides = (side.split(side.tags) for side in (true, tagged))
-        f1[name] = conlleval.score(*sides).total.f1
+        f1[name] = tag_spans.score(*sides).total.f1
     assert f1["true"] > 0.8
     assert f1["plain"] < 0.4
 

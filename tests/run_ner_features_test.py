@@ -16,7 +16,7 @@ import tiny_runs
 from ner_runs import WORDS
 
 from modeling import lstm
-from tasks.ner import conll, feature_based
+from tasks.ner import feature_based, word_files
 
 DEEP = {"num_hidden_layers": 4}
 SHORT = {"lstm_size": 8, "num_train_epochs": 1, "train_batch_size": 32}
@@ -48,7 +48,7 @@ def results(folder):
 
 
 def words(path):
-    return list(conll.read(str(path)).words)
+    return list(word_files.read(str(path)).words)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ner_runs import CITIES, FIRST, LAST, WORDS, run
 
 from data import features, schema
 from jobs import streaming
-from tasks.ner import conll, conlleval, ner_job
+from tasks.ner import ner_job, tag_spans, word_files
 from weights import model_directory
 
 
@@ -46,15 +46,15 @@ def test_it_learns_and_writes_the_released_keys(trained):
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_the_predictions_are_what_was_scored(trained, root, split):
     path = trained / f"predictions_{split}.txt"
-    source = conll.read(
+    source = word_files.read(
         str(root / {"dev": "eng.testa", "test": "eng.testb"}[split])
     )
-    again = conll.read(str(path))
+    again = word_files.read(str(path))
     assert list(again.words) == list(source.words)
     assert list(again.row_splits) == list(source.row_splits)
-    true = conll.read(str(path), tag_column=1)
+    true = word_files.read(str(path), tag_column=1)
     assert true.tags == source.tags
-    scores = conlleval.score(
+    scores = tag_spans.score(
         true.split(true.tags),
         again.split(again.tags),
         boundaries=source.num_boundaries,
@@ -88,12 +88,12 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, root):
         test_file=root / "words.txt",
         predict_batch_size=3,
     )
-    again = conll.read(str(other / "predictions_test.txt"))
-    first = conll.read(str(trained / "predictions_test.txt"))
+    again = word_files.read(str(other / "predictions_test.txt"))
+    first = word_files.read(str(trained / "predictions_test.txt"))
     assert list(again.words) == list(first.words)
     # A file without tags gets those that begin every span by B-.
-    theirs = [list(conll.spans(t)) for t in again.split(again.tags)]
-    ours = [list(conll.spans(t)) for t in first.split(first.tags)]
+    theirs = [list(tag_spans.spans(t)) for t in again.split(again.tags)]
+    ours = [list(tag_spans.spans(t)) for t in first.split(first.tags)]
     assert list(map(sorted, theirs)) == list(map(sorted, ours))
     assert (trained / "metrics.jsonl").read_bytes() == before
 

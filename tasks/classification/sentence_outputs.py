@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from data import examples
 from data.examples import Example
-from jobs import report, run_files
+from jobs import report, run_directory
 from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from training import metric_writer
@@ -94,7 +94,7 @@ class OutputWriter:
     """Writes all files of a job; only the chief process writes."""
 
     def __init__(
-        self, files: run_files.RunFiles, task: sentence_tasks.SentenceTask
+        self, files: run_directory.RunFiles, task: sentence_tasks.SentenceTask
     ):
         """Creates a writer into the directory of `files`."""
         self._files = files
@@ -132,7 +132,7 @@ class OutputWriter:
         best = self._files.results.best
         if best["values"]:  # The runs of a grid have been evaluated.
             self._add_dev_scores(
-                run_files.eval_results(best["values"], best["step"])
+                run_directory.eval_results(best["values"], best["step"])
             )
 
     def evaluation(self, found: Evaluation, step: int) -> None:
@@ -141,14 +141,18 @@ class OutputWriter:
             return
         task = self._task
         sets = [task.read(split) for split in task.dev_splits]
-        run_files.keep_other_sets(
+        run_directory.keep_other_sets(
             self._files.output_dir,
-            (run_files.TEXT, run_files.JSON, "report.html"),
-            name=run_files.set_name([sets[0].path]),
+            (
+                run_directory.RESULTS_TEXT,
+                run_directory.RESULTS_JSON,
+                "report.html",
+            ),
+            name=run_directory.set_name([sets[0].path]),
             digest=" ".join(texts.digest for texts in sets),
         )
-        values = run_files.eval_results(found.values, step)
-        run_files.write_eval_results(self._files.output_dir, values)
+        values = run_directory.eval_results(found.values, step)
+        run_directory.write_eval_results(self._files.output_dir, values)
         self._add_dev_scores(values)
         name = os.path.basename(sets[0].path.rstrip("/"))
         self._files.report(
@@ -190,7 +194,7 @@ class OutputWriter:
 
     def _add_dev_scores(self, values: Mapping[str, float]) -> None:
         task = self._task
-        name = run_files.set_name([task.read(task.dev_splits[0]).path])
+        name = run_directory.set_name([task.read(task.dev_splits[0]).path])
         data = {split: task.describe(split) for split in task.dev_splits}
         self._files.add_scores(DEV, data=data, metrics=values, set_name=name)
 

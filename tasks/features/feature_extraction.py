@@ -1,36 +1,53 @@
-"""Extracts activations of an encoder's layers, per token or pooled per text.
+"""Extracts activations of an encoder's layers, and writes them to a file.
 
 layers    -1 is the last of L, as released; files call it "layer_-1"
 pooling   none: [S, H] per text; cls: the vector of [CLS]; mean, max: over all
           tokens, including [CLS] and [SEP]
+
+The formats of the file:
+
+    jsonl      as released: {"linex_index": 0, "features": [{"token": "[CLS]",
+               "layers": [{"index": -1, "values": [...]}]}]}
+    npz        input_ids [T], row_splits [N + 1], layer_-1 [T, H] of all lines
+    tfrecord   one tf.train.Example per line with the same names
+    parquet    one row per line with the same names; a row group per block
+
+Files of pooled texts have "layers" instead of "features", and layer_-1 [N, H].
 """
 
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
+from absl import logging
 from keras import ops
 
 from data import features as features_lib
 from data import length_groups, text_files
 from data.features import Features
-from data.tokenization import wordpiece
-from foundation import errors
-from jobs import run_files, streaming
+from foundation import errors, file_system
+from jobs import run_directory, streaming
 from modeling import encoder
 from modeling.config import BertConfig
-from tasks.features import feature_files
 from training import inference
 from weights import pretrained
 
+FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
+_STANDARD_OUTPUT = "-"
+_LENGTHS = "lengths"  # Part of a block: the tokens of each line, int64.
+_INT64 = np.dtype(np.int64)
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _BLOCK_BYTES = 1 << 27  # Of activations; three blocks are in memory.
 _BLOCK_BATCHES = 200
 _MIN_NORM = 1e-12  # As in PyTorch's normalize.
 _LOWEST = -1e9
-
-Predict = Callable[[Features], Iterable[dict[str, np.ndarray]]]
 
 
 class ExtractionTask:
@@ -46,7 +63,7 @@ class ExtractionTask:
         """Takes the flags' values; see parse_layers."""
         self.layers = list(layers)
         self.pooling = pooling
-        self._normalize = normalize
+        self.normalize = normalize
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns each layer by name: float32 [B, S, H], pooled [B, H]."""
@@ -56,7 +73,7 @@ class ExtractionTask:
         for layer in self.layers:
             x = ops.cast(outputs.all_encoder_layers[layer], "float32")
             x = self._pool(x, ops.cast(mask, "float32")[..., None])
-            if self._normalize:
+            if self.normalize:
                 norm = ops.sqrt(ops.sum(ops.square(x), -1, keepdims=True))
                 x = x / ops.maximum(norm, _MIN_NORM)
             found[_name(layer)] = x
@@ -99,90 +116,322 @@ def parse_layers(text: str, config: BertConfig) -> list[int]:
     return found
 
 
-def block_size(
-    task: ExtractionTask,
-    *,
-    batch_size: int,
-    max_seq_length: int,
-    hidden_size: int,
-) -> int:
-    """Returns the number of lines whose activations make a block."""
-    vectors = max_seq_length if task.pooling == "none" else 1
-    line_bytes = 4 * vectors * hidden_size * len(task.layers)
-    batches = max(1, _BLOCK_BYTES // (line_bytes * batch_size))
-    return batch_size * min(batches, _BLOCK_BATCHES)
+class Line(NamedTuple):
+    """One line of text and its activations.
 
-
-def make_predict(
-    task: ExtractionTask,
-    start: pretrained.Start,
-    strategy: Any,
-    *,
-    dtype: Any,
-    jit_compile: bool,
-    batch_size: int,
-    lengths: Sequence[int],
-) -> tuple[Predict, str]:
-    """Makes the encoder with its weights and compiles it.
-
-    Args:
-      task: selects the layers.
-      start: the pre-trained model.
-      strategy: the devices.
-      dtype: policy of the model's layers.
-      jit_compile: whether XLA compiles the model.
-      batch_size: over all replicas.
-      lengths: permitted sequence lengths of batches.
-
-    Returns:
-      A function from features to batches of the task's predictions.
-      The digest of the weights.
+    number: counted from 0.
+    ids: int32 [tokens].
+    tokens: the tokens.
+    layers: name -> float32 [tokens, H] or, pooled, [H].
     """
-    with strategy.scope():
-        model = encoder.make_encoder(
-            start.config, attention=start.attention, dtype=dtype
-        )
-    pretrained.assign(model, start.init_checkpoint, tokenizer=start.tokenizer)
-    predictor = inference.Predictor(
-        task, model, strategy=strategy, jit_compile=jit_compile
-    )
 
-    def predict(features: Features) -> Iterator[dict[str, np.ndarray]]:
-        start.check_segments(features)
-        return predictor.batches(
-            length_groups.OrderedBatches(
-                features, batch_size=batch_size, lengths=lengths
+    number: int
+    ids: np.ndarray
+    tokens: Sequence[str]
+    layers: Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureFile:
+    """A file in one of FORMATS.
+
+    Attributes:
+      path: _STANDARD_OUTPUT prints the lines, in jsonl only.
+      form: one of FORMATS.
+      pooled: whether a text has one vector.
+    """
+
+    path: str
+    form: str
+    pooled: bool
+
+    def check(self) -> None:
+        """Checks whether the file can be written, before any other work.
+
+        Logs a warning if the path ends in the name of another format.
+
+        Raises:
+          InputError: it cannot.
+        """
+        path = self.path
+        if path == _STANDARD_OUTPUT:
+            if self.form != "jsonl":
+                raise errors.InputError(
+                    f"--output_file=-: --output_format={self.form} cannot be "
+                    "written to standard output, only jsonl"
+                )
+            return
+        if tf.io.gfile.isdir(path):
+            raise errors.InputError(
+                f"--output_file={path}: is a directory, not a file"
             )
+        if not os.path.basename(path):
+            raise errors.InputError(f"--output_file={path}: names no file")
+        extension = os.path.splitext(path)[1].removeprefix(".")
+        if extension in FORMATS and extension != self.form:
+            logging.warning(
+                "--output_file=%s is written in the format %s; "
+                "--output_format=%s writes %s",
+                path,
+                self.form,
+                extension,
+                extension,
+            )
+
+    def parts(self, lines: Sequence[Line]) -> streaming.Parts:
+        """Returns the parts of a block of at least one line."""
+        if self.form == "jsonl":
+            text = "".join(_json(line, self.pooled) + "\n" for line in lines)
+            return {self.form: text.encode("utf-8")}
+        if self.form == "tfrecord":
+            records = [_example(line, self.pooled) for line in lines]
+            lengths = np.array(list(map(len, records)), _INT64).tobytes()
+            return {_LENGTHS: lengths, self.form: b"".join(records)}
+        if self.form == "parquet":
+            return {self.form: _table(lines, self.pooled)}
+        arrays = {
+            _LENGTHS: [np.array([len(line.ids) for line in lines], _INT64)],
+            "input_ids": [line.ids.astype(np.int32) for line in lines],
+        }
+        for name in lines[0].layers:
+            arrays[name] = [line.layers[name] for line in lines]
+        return {
+            name: b"".join(np.ascontiguousarray(x).tobytes() for x in values)
+            for name, values in arrays.items()
+        }
+
+    def write(
+        self, blocks: streaming.Blocks, layers: Sequence[str], hidden_size: int
+    ) -> None:
+        """Writes the file, which appears when it is complete.
+
+        Args:
+          blocks: of `parts`.
+          layers: the names of the layers.
+          hidden_size: H.
+        """
+        folder = os.path.dirname(self.path)
+        if folder:
+            tf.io.gfile.makedirs(folder)
+        if self.form == "jsonl":
+            blocks.write(self.form, self.path)
+            return
+        with file_system.replacing(self.path, on_disk=True) as hidden:
+            if self.form == "npz":
+                _write_npz(hidden, blocks, layers, hidden_size, self.pooled)
+            elif self.form == "tfrecord":
+                _write_tfrecord(hidden, blocks)
+            else:
+                _write_parquet(hidden, blocks)
+
+
+def _json(line: Line, pooled: bool) -> str:
+    """Returns an object with values to six decimals."""
+    columns = [
+        (name.removeprefix("layer_"), values.tolist())
+        for name, values in line.layers.items()
+    ]
+    size = next(iter(line.layers.values())).shape[-1]
+    # One format string per row is three times as fast as json.dumps.
+    template = ", ".join(["%.6f"] * size)
+
+    def layers(rows: Iterable[tuple[str, list[float]]]) -> str:
+        parts = (
+            f'{{"index": {index}, "values": [{template % tuple(row)}]}}'
+            for index, row in rows
+        )
+        return f"[{', '.join(parts)}]"
+
+    head = f'{{"linex_index": {line.number}, '
+    if pooled:
+        return f'{head}"layers": {layers(columns)}}}'
+    features = ", ".join(
+        f'{{"token": {json.dumps(token)}, "layers": '
+        + layers((index, rows[i]) for index, rows in columns)
+        + "}"
+        for i, token in enumerate(line.tokens)
+    )
+    return f'{head}"features": [{features}]}}'
+
+
+def _example(line: Line, pooled: bool) -> bytes:
+    """Returns a serialized tf.train.Example."""
+    example = tf.train.Example()
+    feature = example.features.feature
+    feature["linex_index"].int64_list.value.append(line.number)
+    if not pooled:
+        feature["input_ids"].int64_list.value.extend(line.ids.tolist())
+    for name, values in line.layers.items():
+        feature[name].float_list.value.extend(values.ravel().tolist())
+    return example.SerializeToString()
+
+
+def _write_tfrecord(path: str, blocks: streaming.Blocks) -> None:
+    parts = zip(blocks.parts(_LENGTHS), blocks.parts("tfrecord"), strict=True)
+    with tf.io.TFRecordWriter(path) as writer:
+        for lengths, records in parts:
+            ends = np.cumsum(np.frombuffer(lengths, _INT64)).tolist()
+            for start, end in itertools.pairwise([0, *ends]):
+                writer.write(records[start:end])
+
+
+def _table(lines: Sequence[Line], pooled: bool) -> bytes:
+    """Returns a table of one row per line; [tokens, H] is a flat list."""
+    import pyarrow
+
+    columns: dict[str, Any] = {
+        "linex_index": pyarrow.array([line.number for line in lines])
+    }
+    if not pooled:
+        columns["input_ids"] = _lists([line.ids for line in lines])
+        columns["tokens"] = pyarrow.array([[*x.tokens] for x in lines])
+    for name in lines[0].layers:
+        columns[name] = _lists([line.layers[name] for line in lines])
+    table = pyarrow.table(columns)
+    buffer = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(buffer, table.schema) as stream:
+        stream.write_table(table)
+    return buffer.getvalue().to_pybytes()
+
+
+def _lists(arrays: Sequence[np.ndarray]) -> Any:
+    import pyarrow
+
+    flat = [array.ravel() for array in arrays]
+    ends = np.cumsum([0, *map(len, flat)])
+    return pyarrow.LargeListArray.from_arrays(ends, np.concatenate(flat))
+
+
+def _write_parquet(path: str, blocks: streaming.Blocks) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for part in blocks.parts("parquet"):
+            table = pyarrow.ipc.open_stream(part).read_all()
+            if writer is None:
+                writer = stack.enter_context(
+                    parquet.ParquetWriter(path, table.schema)
+                )
+            writer.write_table(table)
+
+
+def _write_npz(
+    path: str,
+    blocks: streaming.Blocks,
+    layers: Sequence[str],
+    hidden_size: int,
+    pooled: bool,
+) -> None:
+    """Writes each array as a stream, after its length is known."""
+    num_lines = num_tokens = 0
+    for part in blocks.parts(_LENGTHS):
+        lengths = np.frombuffer(part, _INT64)
+        num_lines += len(lengths)
+        num_tokens += int(lengths.sum())
+
+    arrays = {}
+    if not pooled:
+        splits = streaming.row_splits(blocks.parts(_LENGTHS))
+        ids = blocks.parts("input_ids")
+        arrays["row_splits"] = streaming.NpzArray(
+            "<i8", (num_lines + 1,), splits
+        )
+        arrays["input_ids"] = streaming.NpzArray("<i4", (num_tokens,), ids)
+    shape = (num_lines if pooled else num_tokens, hidden_size)
+    for name in layers:
+        arrays[name] = streaming.NpzArray("<f4", shape, blocks.parts(name))
+    streaming.write_npz(path, arrays)
+
+
+class Extractor:
+    """Predicts the activations of lines with an encoder."""
+
+    def __init__(
+        self,
+        task: ExtractionTask,
+        start: pretrained.Start,
+        strategy: Any,
+        *,
+        dtype: str,
+        jit_compile: bool,
+        batch_size: int,
+        max_seq_length: int,
+        lengths: Sequence[int],
+    ):
+        """Makes the encoder with its weights and compiles it.
+
+        Args:
+          task: selects the layers.
+          start: the pre-trained model.
+          strategy: the devices.
+          dtype: policy of the model's layers.
+          jit_compile: whether XLA compiles the model.
+          batch_size: over all replicas.
+          max_seq_length: in tokens; longer lines are truncated.
+          lengths: permitted sequence lengths of batches.
+        """
+        self.task = task
+        self.start = start
+        self.max_seq_length = max_seq_length
+        self._dtype = dtype
+        self._batch_size = batch_size
+        self._lengths = lengths
+        with strategy.scope():
+            self._model = encoder.make_encoder(
+                start.config, attention=start.attention, dtype=dtype
+            )
+        pretrained.assign(
+            self._model, start.init_checkpoint, tokenizer=start.tokenizer
+        )
+        self._predictor = inference.Predictor(
+            task, self._model, strategy=strategy, jit_compile=jit_compile
         )
 
-    return predict, run_files.weights_digest(model)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the activations of a line depend on; see streaming.Blocks."""
+        return {
+            "the model's weights": run_directory.weights_digest(self._model),
+            "pooling": self.task.pooling,
+            "normalize": self.task.normalize,
+            "max_seq_length": self.max_seq_length,
+            **features_lib.tokenizer_recipe(self.start.tokenizer),
+            "layers": self.task.layers,
+            "batch_size": self._batch_size,
+            "lengths": self._lengths,
+            "precision": self._dtype,
+        }
+
+    @property
+    def block_lines(self) -> int:
+        """The number of lines whose activations make a block."""
+        task = self.task
+        vectors = self.max_seq_length if task.pooling == "none" else 1
+        size = self.start.config.hidden_size
+        line_bytes = 4 * vectors * size * len(task.layers)
+        batches = max(1, _BLOCK_BYTES // (line_bytes * self._batch_size))
+        return self._batch_size * min(batches, _BLOCK_BATCHES)
+
+    def predict(self, features: Features) -> list[dict[str, np.ndarray]]:
+        """Returns each line's layers, [tokens, H] or [H], in order."""
+        self.start.check_segments(features)
+        batches = length_groups.OrderedBatches(
+            features, batch_size=self._batch_size, lengths=self._lengths
+        )
+        return _in_order(self.task, features, self._predictor.batches(batches))
 
 
 def extract(
-    lines: text_files.Lines,
-    output: feature_files.FeatureFile,
-    predict: Predict,
-    *,
-    task: ExtractionTask,
-    tokenizer: wordpiece.Tokenizer,
-    max_seq_length: int,
-    hidden_size: int,
-    block_lines: int,
-    settings: Mapping[str, Any],
-) -> int:
-    """Writes the activations of lines; returns the number of lines.
+    lines: text_files.Lines, output: FeatureFile, extractor: Extractor
+) -> None:
+    """Writes the activations of lines: of texts, and of pairs `a ||| b`.
 
-    Args:
-      lines: texts, and pairs `a ||| b`.
-      output: the file.
-      predict: of make_predict.
-      task: selects the layers.
-      tokenizer: of the model.
-      max_seq_length: in tokens; longer lines are truncated.
-      hidden_size: H.
-      block_lines: see `block_size`.
-      settings: see streaming.Blocks.
+    Raises:
+      InputError: there are no lines.
     """
+    tokenizer = extractor.start.tokenizer
     losses = features_lib.Losses()
 
     def encode(block: list[tuple[int, str]]) -> Features:
@@ -196,7 +445,7 @@ def extract(
         return features_lib.encode_blocks(
             tokenizer,
             [(first, second)],
-            max_seq_length=max_seq_length,
+            max_seq_length=extractor.max_seq_length,
             losses=losses,
         )
 
@@ -210,23 +459,24 @@ def extract(
         rows = zip(block, ids, layers, strict=True)
         return output.parts(
             [
-                feature_files.Line(
-                    number, found, [tokens[i] for i in found.tolist()], values
-                )
+                Line(number, found, [tokens[i] for i in found.tolist()], values)
                 for (number, _), found, values in rows
             ]
         )
 
     store: streaming.Store = streaming.StandardOutput(output.form)
-    if output.path != feature_files.STANDARD_OUTPUT:
-        store = streaming.Blocks(f"{output.path}.incomplete", settings)
+    if output.path != _STANDARD_OUTPUT:
+        store = streaming.Blocks(
+            f"{output.path}.incomplete",
+            {"output_format": output.form, **extractor.settings},
+        )
     count = streaming.run(
         enumerate(line.text.strip() for line in lines.read()),
         encode=encode,
-        predict=lambda x: _in_order(task, x, predict(x)),
+        predict=extractor.predict,
         text=text,
         to=store,
-        block_items=block_lines,
+        block_items=extractor.block_lines,
         total=lines.total,
         unit="lines",
     )
@@ -234,11 +484,11 @@ def extract(
         if isinstance(store, streaming.Blocks):
             store.remove()
         raise errors.InputError(f"{lines.name}: has no lines")
-    losses.warn(lines.name, max_seq_length)
+    losses.warn(lines.name, extractor.max_seq_length)
     if isinstance(store, streaming.Blocks):
-        output.write(store, list(map(_name, task.layers)), hidden_size)
+        names = list(map(_name, extractor.task.layers))
+        output.write(store, names, extractor.start.config.hidden_size)
         store.remove()
-    return count
 
 
 def _in_order(

@@ -20,7 +20,7 @@ from data import text_files
 from data.tokenization import wordpiece
 from data.tokenization.vocabulary import Vocabulary
 from foundation import errors
-from jobs import run_files, streaming
+from jobs import run_directory, streaming
 
 MASK = "[MASK]"
 _BATCH_SIZE = 32
@@ -111,7 +111,7 @@ class MaskFiller:
     def settings(self) -> dict[str, Any]:
         """What determines the tokens of a text; see streaming.Blocks."""
         return {
-            "the model's weights": run_files.weights_digest(self._model),
+            "the model's weights": run_directory.weights_digest(self._model),
             **features_lib.tokenizer_recipe(self._tokenizer),
             "left_to_right": bool(self._offset),
         }

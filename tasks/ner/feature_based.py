@@ -8,29 +8,38 @@ A choice (Table 7 of the paper) is the layers whose activations a BiLSTM reads:
 
 Files:
 
-    output_dir/activations/train.float16     computed once for all choices
+    output_dir/activations/train.float16
+        [J, W, H]: layers, words, hidden units; a word has the activations of
+        its first token; computed once for all choices
+    output_dir/activations/train.float16.json
+        what they were computed from; written last
     output_dir/features/<choice>/            a run of its own, with its report
     output_dir/features/<choice>/result.json
         {"step": 8000, "seconds": 301.2, "values": {"dev": {"f1": 0.95, ...}},
          "made_from": {"train": {"lstm_size": 768, ...}, "dev": {...}}}
     output_dir/feature_results.txt, .json    the table of all choices
 
-An interrupted command continues with the choices that are not finished. The
-values of a split are used again if made_from is unchanged. A tagger that was
+An interrupted command continues with the choices that are not finished.
+Activations are used again if they are current and have all layers that are
+needed, the values of a split if made_from is unchanged. A tagger that was
 trained with other settings is refused.
 """
 
 import dataclasses
 import functools
 import gc
+import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
+from keras import ops
 
 from data import features as features_lib
 from data import length_groups
@@ -38,7 +47,7 @@ from data.features import Features
 from foundation import config_flags, errors, file_system
 from jobs import assembly, finetuning, grid, run_config
 from modeling import encoder, lstm
-from tasks.ner import activation_store, conll, ner_data, outputs, tagging
+from tasks.ner import ner_data, outputs, tag_spans, tagging, windowing
 from tasks.ner.ner_data import DEV, TEST, TRAIN
 from training import inference, loop
 from weights import pretrained
@@ -58,6 +67,9 @@ _RESULT = "result.json"
 _TABLE = "feature_results"
 _SPAN_METRICS = ("precision", "recall", "f1")
 _PLAIN_METRICS = ("accuracy", "f1_macro")
+_ACTIVATIONS_VERSION = 1
+_DTYPE = np.float16  # Of activations.
+_STACK = "activations"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,6 +225,134 @@ def write_table(
     return text
 
 
+class StackTask:
+    """Predicts the activations of layers: 0 is the embeddings, L the last."""
+
+    def __init__(self, layers: Sequence[int]):
+        """Takes J layers."""
+        self.layers = list(layers)
+
+    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+        """Returns float16 [B, S, J, H]."""
+        outputs = model(
+            features["input_ids"],
+            features["input_mask"],
+            features["segment_ids"],
+        )
+        states = [outputs.embedding_output, *outputs.all_encoder_layers]
+        chosen = [ops.cast(states[i], "float16") for i in self.layers]
+        return {_STACK: ops.stack(chosen, axis=2)}
+
+
+class Activations:
+    """The activations of a set, mapped into memory from a file."""
+
+    def __init__(self, values: np.ndarray, layers: Sequence[int]):
+        """Takes the values [J, W, H] and the J layers."""
+        self._values = values
+        self._rows = {layer: i for i, layer in enumerate(layers)}
+
+    @property
+    def hidden_size(self) -> int:
+        """H."""
+        return self._values.shape[2]
+
+    def gather(self, words: np.ndarray, layers: Sequence[int]) -> np.ndarray:
+        """Returns float16 [..., J, H] of words, int [...]."""
+        found = [self._values[self._rows[layer]][words] for layer in layers]
+        return np.stack(found, axis=-2)
+
+
+def open_activations(
+    path: str,
+    layers: Sequence[int],
+    job: Mapping[str, Any],
+    *,
+    features: Features,
+    hidden_size: int,
+    compute: Callable[[], Iterable[Mapping[str, np.ndarray]]],
+) -> Activations:
+    """Opens the activations of a set; computes them if they are not current.
+
+    Args:
+      path: the path without its ending.
+      layers: the layers that are needed.
+      job: JSON values that the activations depend on.
+      features: of windowing.encode.
+      hidden_size: H.
+      compute: returns batches of StackTask's predictions.
+    """
+    path = f"{path}.{np.dtype(_DTYPE).name}"
+    note = features_lib.read_sidecar(path)
+    words = len(windowing.word_positions(features))
+    job = _as_json(job)
+    is_current = (
+        note.get("format_version") == _ACTIVATIONS_VERSION
+        and note.get("job") == job
+        and set(layers) <= set(note.get("layers", ()))
+        and os.path.exists(path)
+        and os.path.getsize(path)
+        == _size(len(note["layers"]), words, hidden_size)
+    )
+    if is_current:
+        layers = note["layers"]
+        logging.info("%s: %d words, reused", path, words)
+    else:
+        _write(path, features, (len(layers), words, hidden_size), compute())
+        note = {
+            "format_version": _ACTIVATIONS_VERSION,
+            "layers": list(layers),
+            "words": words,
+            "hidden_size": hidden_size,
+            "job": job,
+        }
+        features_lib.write_sidecar(path, note)
+        logging.info("%s: %d words, %d layers", path, words, len(layers))
+    shape = (len(layers), words, hidden_size)
+    return Activations(np.memmap(path, _DTYPE, "r", shape=shape), layers)
+
+
+def digest_of_weights(model: Any) -> str:
+    """Returns the SHA-256 of a model's weights."""
+    sha = hashlib.sha256()
+    for variable in sorted(model.weights, key=lambda v: v.path):
+        sha.update(variable.path.encode())
+        values = keras.ops.convert_to_numpy(variable)
+        sha.update(np.ascontiguousarray(values).data)
+    return sha.hexdigest()
+
+
+def _write(
+    path: str,
+    features: Features,
+    shape: tuple[int, int, int],
+    batches: Iterable[Mapping[str, np.ndarray]],
+) -> None:
+    """Writes the activations [J, W, H] of words."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    features_lib.remove_sidecar(path)
+    with file_system.replacing(path) as hidden:
+        _reserve(hidden, _size(*shape))
+        values = np.memmap(hidden, _DTYPE, "r+", shape=shape)
+        for words, stack in tagging.of_words(features, _STACK, batches):
+            values[:, words] = stack.transpose(1, 0, 2)
+        values.flush()
+
+
+def _reserve(path: str, size: int) -> None:
+    """Allocates a file: with a full disk, writing to a map would crash."""
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+
+
+def _size(num_layers: int, words: int, hidden_size: int) -> int:
+    """Returns the bytes of activations."""
+    return num_layers * words * hidden_size * np.dtype(_DTYPE).itemsize
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ActivationData:
     """The sets of all choices as sentences of activations.
@@ -232,7 +372,7 @@ class ActivationData:
     job: finetuning.Job
     splits: Sequence[str]
     layers: Sequence[int]
-    _stores: dict[str, activation_store.Store] = dataclasses.field(
+    _opened: dict[str, Activations] = dataclasses.field(
         default_factory=dict, init=False
     )
 
@@ -247,7 +387,7 @@ class ActivationData:
                 start.config, attention=attention, dtype=dtype
             )
 
-        task = activation_store.StackTask(self.layers)
+        task = StackTask(self.layers)
         job = dataclasses.replace(self.job, task=task, make_model=make)
         task_model = job.build(self.config.random_seed)
         pretrained.assign(
@@ -258,7 +398,7 @@ class ActivationData:
     @functools.cached_property
     def _weights(self) -> str:
         """The digest of the encoder's weights."""
-        return activation_store.digest(self._encoder.model)
+        return digest_of_weights(self._encoder.model)
 
     @property
     def _network(self) -> dict[str, Any]:
@@ -284,7 +424,7 @@ class ActivationData:
             "vocab_file": features_lib.tokenizer_recipe(tokenizer),
             "do_lower_case": tokenizer.settings["do_lower_case"],
             "lstm_size": self.options.tagger.size,
-            "model_scheme": conll.scheme_of(self.data.labels),
+            "model_scheme": tag_spans.scheme_of(self.data.labels),
             "entity_types": sorted(self.data.labels),
         }
         if not self.config.do_train:
@@ -327,13 +467,13 @@ class ActivationData:
         longest = max(self.sentences(s).lengths.max() for s in self.splits)
         return self.job.lengths_up_to(int(longest))
 
-    def _store(self, split: str) -> activation_store.Store:
+    def _activations(self, split: str) -> Activations:
         """Returns the activations of a split."""
-        if split not in self._stores:
+        if split not in self._opened:
             features = self.job.features(split)
             size = self.config.predict_batch_size
             tokenizer = self.job.start.tokenizer
-            self._stores[split] = activation_store.prepare(
+            self._opened[split] = open_activations(
                 os.path.join(self.config.output_dir, "activations", split),
                 self.layers,
                 {
@@ -344,9 +484,9 @@ class ActivationData:
                 },
                 features=features,
                 hidden_size=self.job.start.config.hidden_size,
-                compute=lambda _: self._encoder.predictions(features, size),
+                compute=lambda: self._encoder.predictions(features, size),
             )
-        return self._stores[split]
+        return self._opened[split]
 
     def with_activations(
         self,
@@ -355,11 +495,11 @@ class ActivationData:
         layers: Sequence[int],
     ) -> Callable[..., tf.data.Dataset]:
         """Replaces the numbers of words with activations [B, S, J, H]."""
-        store = self._store(split)
-        shape = (len(layers), store.hidden_size)
+        activations = self._activations(split)
+        shape = (len(layers), activations.hidden_size)
 
         def look_up(words):
-            return store.gather(words, layers)
+            return activations.gather(words, layers)
 
         def replace(batch):
             batch = dict(batch)

@@ -16,7 +16,7 @@ from data import features, schema, text_files
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from tasks.ner import conll, token_tables, windowing
+from tasks.ner import tag_spans, windowing, word_files
 from weights import task_files
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -27,7 +27,7 @@ _STEMS = {
     DEV: ("dev", "valid", "validation"),
     TEST: ("test",),
 }
-_ENDINGS = (".txt", ".conll", *token_tables.FORMS)
+_ENDINGS = (".txt", ".conll", *word_files.TABLE_FORMS)
 # Prefixes in another form: b-per, B_PER, PER-B.
 _SPAN_LIKE = re.compile("^(?:[biesBIES][-_].|o$)|.[-_][BIES]$")
 _MANY_TAGS = 500
@@ -64,15 +64,15 @@ class Files:
         ]
         return next((path for path in paths if file_system.exists(path)), None)
 
-    def read(self, split: str) -> conll.Sentences:
+    def read(self, split: str) -> word_files.Sentences:
         """Reads the file of a split."""
         (found,) = self._read_file(split, self._require(split), None)
         return found
 
     def read_blocks(
         self, split: str, block_sentences: int
-    ) -> Iterator[conll.Sentences]:
-        """Reads the files of a split in blocks; see conll.blocks."""
+    ) -> Iterator[word_files.Sentences]:
+        """Reads the files of a split in blocks; see word_files.read_blocks."""
         endings = [ending[1:] for ending in _ENDINGS]
         for path in text_files.expand(self._require(split), endings):
             yield from self._read_file(split, path, block_sentences)
@@ -85,24 +85,24 @@ class Files:
 
     def _read_file(
         self, split: str, path: str, block_sentences: int | None
-    ) -> Iterator[conll.Sentences]:
+    ) -> Iterator[word_files.Sentences]:
         has_tags = split not in self.untagged
-        names = self.tag_names and token_tables.read_names(self.tag_names)
-        if token_tables.form_of(path) is None:
-            return conll.read_blocks(
+        names = self.tag_names and word_files.read_tag_names(self.tag_names)
+        if word_files.table_form(path) is None:
+            return word_files.read_blocks(
                 path,
                 word_column=self.word_column,
                 tag_column=self.tag_column if has_tags else None,
                 tag_names=names,
                 block_sentences=block_sentences,
             )
-        fields = token_tables.Fields(
+        fields = word_files.Fields(
             tokens=self.tokens_field,
             tags=self.tags_field if has_tags else None,
             is_optional=split == TEST,
             tag_names=names,
         )
-        return token_tables.read_blocks(
+        return word_files.read_table(
             path, fields, block_sentences=block_sentences
         )
 
@@ -168,7 +168,7 @@ class TaggedSet:
       true_case: see `apply_true_case`; None for the words of the file.
     """
 
-    sentences: conll.Sentences
+    sentences: word_files.Sentences
     labels: Sequence[str]
     scheme: str
     true_case: Mapping[str, str] | None = dataclasses.field(repr=False)
@@ -178,7 +178,7 @@ class TaggedSet:
         """The tags as int64 [W]; None if there are none."""
         if self.sentences.tags is None:
             return None
-        return conll.encode_tags(self.sentences, self.scheme, self.labels)
+        return word_files.encode_tags(self.sentences, self.scheme, self.labels)
 
     @property
     def written_scheme(self) -> str:
@@ -186,10 +186,10 @@ class TaggedSet:
 
         It is that of the file, but BIO2 for IOBES: conlleval ignores S-.
         """
-        return conll.BIO2 if self.scheme == conll.IOBES else self.scheme
+        return tag_spans.BIO2 if self.scheme == tag_spans.IOBES else self.scheme
 
     @functools.cached_property
-    def written(self) -> conll.Sentences:
+    def written(self) -> word_files.Sentences:
         """The sentences with their tags in written_scheme.
 
         Predictions contain only tags of that scheme: a stray I- or BILOU's L-
@@ -202,10 +202,10 @@ class TaggedSet:
 
     def convert(self, tags: Sequence[str]) -> list[str]:
         """Returns W tags in written_scheme."""
-        return conll.convert(self.sentences, tags, self.written_scheme)
+        return word_files.convert(self.sentences, tags, self.written_scheme)
 
     @functools.cached_property
-    def model_sentences(self) -> conll.Sentences:
+    def model_sentences(self) -> word_files.Sentences:
         """The sentences that the model reads."""
         if self.true_case is None:
             return self.sentences
@@ -251,7 +251,7 @@ class NerData:
     """
 
     files: Files
-    read: Callable[[str], conll.Sentences]
+    read: Callable[[str], word_files.Sentences]
     labels: Sequence[str]
     scheme: str | None
     text: text_files.Lines | None = None
@@ -267,25 +267,28 @@ class NerData:
     @functools.cached_property
     def is_plain(self) -> bool:
         """Whether tags do not mark spans."""
-        return conll.PLAIN in (self.scheme, conll.scheme_of(self.labels))
+        return tag_spans.PLAIN in (
+            self.scheme,
+            tag_spans.scheme_of(self.labels),
+        )
 
     @property
     def types(self) -> list[str]:
         """The types of entities; of plain tags the labels."""
         if self.is_plain:
             return list(self.labels)
-        kinds = {conll.split_tag(label)[1] for label in self.labels}
+        kinds = {tag_spans.split_tag(label)[1] for label in self.labels}
         return sorted(kinds - {""})
 
     def split(self, name: str) -> TaggedSet:
         """Returns a set by the name of its split."""
         if name not in self._sets:
             sentences = self.read(name)
-            scheme = conll.PLAIN if self.is_plain else self.scheme
+            scheme = tag_spans.PLAIN if self.is_plain else self.scheme
             if scheme is None:
-                scheme = conll.BIO2
+                scheme = tag_spans.BIO2
                 if sentences.tags is not None:
-                    scheme = conll.scheme(sentences)
+                    scheme = word_files.scheme(sentences)
             self._sets[name] = TaggedSet(
                 sentences, self.labels, scheme, self.true_case
             )
@@ -296,7 +299,7 @@ class NerData:
         return self.test if name == TEST else self.split(name).summary
 
     def blocks(self, block_sentences: int) -> Iterator[TaggedSet]:
-        """Reads the test set in blocks; see conll.read_blocks."""
+        """Reads the test set in blocks; see word_files.read_blocks."""
         scheme = self.test.scheme
         for sentences in self.files.read_blocks(TEST, block_sentences):
             yield TaggedSet(sentences, self.labels, scheme, self.true_case)
@@ -304,25 +307,25 @@ class NerData:
     @functools.cached_property
     def test(self) -> Summary:
         """The test set, of which all tags are checked."""
-        tags, digest = conll.TagStatistics(), hashlib.sha256()
+        tags, digest = tag_spans.TagStatistics(), hashlib.sha256()
         num_sentences = num_words = 0
         kinds = set()
-        given = conll.PLAIN if self.is_plain else self.scheme
+        given = tag_spans.PLAIN if self.is_plain else self.scheme
         for sentences in self.files.read_blocks(TEST, _CHECKED_AT_ONCE):
             columns = []
             kinds.add((sentences.tags is not None, sentences.has_documents))
             if len(kinds) > 1:
                 raise errors.InputError(
-                    f"{sentences.path}: has tags or {conll.DOCUMENT} lines "
-                    "unlike the file before"
+                    f"{sentences.path}: has tags or {word_files.DOCUMENT} "
+                    "lines unlike the file before"
                 )
             if sentences.tags is not None:
                 tags.add(sentences.split(sentences.tags))
                 # Whether tags are known depends only on their being plain.
-                scheme = given or conll.BIO2
-                conll.encode_tags(sentences, scheme, self.labels)
+                scheme = given or tag_spans.BIO2
+                word_files.encode_tags(sentences, scheme, self.labels)
                 columns.append(sentences.tags)
-            for line in conll.write(sentences, columns):
+            for line in word_files.write(sentences, columns):
                 digest.update(line.encode("utf-8"))
             num_sentences += len(sentences)
             num_words += len(sentences.words)
@@ -400,16 +403,16 @@ def open_data(
 
 
 def _find_labels(
-    sentences: conll.Sentences,
+    sentences: word_files.Sentences,
     scheme: str | None,
     model_scheme: str,
     types: Sequence[str],
 ) -> list[str]:
     """Returns the labels of a new model from its training set."""
-    found = scheme or conll.scheme(sentences)
-    kinds = conll.types(sentences, found)
-    if found == conll.PLAIN:
-        model_scheme = conll.PLAIN
+    found = scheme or word_files.scheme(sentences)
+    kinds = word_files.types(sentences, found)
+    if found == tag_spans.PLAIN:
+        model_scheme = tag_spans.PLAIN
     missing = sorted(set(kinds) - set(types)) if types else []
     if missing:
         raise errors.InputError(
@@ -419,9 +422,9 @@ def _find_labels(
     if not kinds:
         raise errors.InputError(f"{sentences.path}: all tags are O")
     logging.info("%s: %s, %s", sentences.path, found, ", ".join(kinds))
-    if found == conll.PLAIN and scheme is None:
+    if found == tag_spans.PLAIN and scheme is None:
         _warn_of_plain(sentences.path, kinds)
-    return conll.labels(types or kinds, model_scheme)
+    return tag_spans.labels(types or kinds, model_scheme)
 
 
 def _warn_of_plain(path: str, tags: Sequence[str]) -> None:
@@ -429,7 +432,9 @@ def _warn_of_plain(path: str, tags: Sequence[str]) -> None:
     if len(tags) == 1:
         logging.warning("%s: all words are %s", path, tags[0])
     odd = [
-        tag for tag in tags if tag == conll.OUTSIDE or _SPAN_LIKE.search(tag)
+        tag
+        for tag in tags
+        if tag == tag_spans.OUTSIDE or _SPAN_LIKE.search(tag)
     ]
     if odd:
         logging.warning(
@@ -502,7 +507,7 @@ def prepare(
     return features.prepare(path, kind, job, make)
 
 
-def _digest(sentences: conll.Sentences) -> str:
+def _digest(sentences: word_files.Sentences) -> str:
     """Returns the SHA-256 of words, tags, sentences and documents."""
     columns = [
         list(sentences.words),
@@ -529,7 +534,7 @@ def load_true_case(folder: str) -> dict[str, str] | None:
     return file_system.read_json(path) if file_system.exists(path) else None
 
 
-def learn_true_case(sentences: conll.Sentences) -> dict[str, str]:
+def learn_true_case(sentences: word_files.Sentences) -> dict[str, str]:
     """Returns the most frequent form of each word by its lower-case form.
 
     Sentences in capitals are not counted. The first words of sentences are only
@@ -551,8 +556,8 @@ def learn_true_case(sentences: conll.Sentences) -> dict[str, str]:
 
 
 def apply_true_case(
-    sentences: conll.Sentences, forms: Mapping[str, str]
-) -> conll.Sentences:
+    sentences: word_files.Sentences, forms: Mapping[str, str]
+) -> word_files.Sentences:
     """Returns sentences of which those in capitals have their usual case.
 
         SOCCER - JAPAN GET LUCKY WIN  ->  soccer - Japan get lucky win

@@ -14,13 +14,14 @@ from foundation import errors, file_system
 from jobs import finetuning, run_config, run_directory, streaming, typed
 from modeling import crf, models
 from tasks.ner import (
-    conll,
     feature_based,
     ner_data,
     outputs,
     raw_text,
+    tag_spans,
     tagging,
     windowing,
+    word_files,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
 from weights import pretrained, task_files
@@ -202,7 +203,9 @@ def model_parts(
             models.TaggingModel, start.config, num_classes=count
         )
         return {"make_model": make_model}
-    scheme = conll.PLAIN if data.is_plain else conll.scheme_of(data.labels)
+    scheme = (
+        tag_spans.PLAIN if data.is_plain else tag_spans.scheme_of(data.labels)
+    )
 
     def load(model: crf.CrfTaggingModel, directory: str) -> list[str]:
         return tagging.load_crf(model, data.labels, directory)
@@ -374,7 +377,9 @@ class Tagger:
         return text, self._encode(sentences, losses)
 
     def _encode(
-        self, sentences: conll.Sentences, losses: features_lib.Losses | None
+        self,
+        sentences: word_files.Sentences,
+        losses: features_lib.Losses | None,
     ) -> Features:
         tokenizer = self._task_model.job.start.tokenizer
         return windowing.encode(
@@ -391,7 +396,7 @@ class Tagger:
         return tagging.word_logits(features, num_classes, batches)
 
     def _tags(
-        self, sentences: conll.Sentences, logits: np.ndarray
+        self, sentences: word_files.Sentences, logits: np.ndarray
     ) -> list[str]:
         model, labels = self._task_model.model, self._data.labels
         return tagging.best_tags(model, logits, sentences.row_splits, labels)

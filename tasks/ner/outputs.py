@@ -23,9 +23,9 @@ from markupsafe import Markup
 
 from data import text_files
 from foundation import file_system
-from jobs import report, run_files, streaming
+from jobs import report, run_directory, streaming
 from modeling import crf
-from tasks.ner import conll, conlleval, ner_data, tagging
+from tasks.ner import ner_data, tag_spans, tagging, word_files
 from weights import model_directory
 
 SCORES = "scores_{}.txt"
@@ -60,7 +60,7 @@ class Evaluation:
 
     values: dict[str, float]
     text: str
-    sentences: conll.Sentences
+    sentences: word_files.Sentences
     predicted: Sequence[str]
     losses: np.ndarray
     is_plain: bool
@@ -69,7 +69,7 @@ class Evaluation:
         """Returns the type of each word, _OUTSIDE if it has none."""
         if self.is_plain:
             return list(tags)
-        return [conll.split_tag(tag)[1] or _OUTSIDE for tag in tags]
+        return [tag_spans.split_tag(tag)[1] or _OUTSIDE for tag in tags]
 
 
 def evaluate(
@@ -100,9 +100,9 @@ def evaluate(
 
 def _score(
     split: ner_data.TaggedSet, predicted: Sequence[str], is_plain: bool
-) -> conlleval.Scores:
+) -> tag_spans.Scores:
     sentences = split.written
-    return conlleval.score(
+    return tag_spans.score(
         sentences.split(sentences.tags),
         sentences.split(predicted),
         boundaries=0 if is_plain else sentences.num_boundaries,
@@ -111,7 +111,7 @@ def _score(
 
 
 def _results(
-    data: ner_data.NerData, scores: conlleval.Scores, loss: float
+    data: ner_data.NerData, scores: tag_spans.Scores, loss: float
 ) -> tuple[dict[str, float], str]:
     """Returns the metrics, and the text of the scores."""
     if data.is_plain:
@@ -154,13 +154,13 @@ def _columns(split: ner_data.TaggedSet, predicted: Sequence[str]) -> str:
     columns = [predicted]
     if split.written.tags is not None:
         columns.insert(0, split.written.tags)
-    return "".join(conll.write(split.written, columns))
+    return "".join(word_files.write(split.written, columns))
 
 
 class OutputWriter:
     """Writes all output files of a job."""
 
-    def __init__(self, files: run_files.RunFiles, data: ner_data.NerData):
+    def __init__(self, files: run_directory.RunFiles, data: ner_data.NerData):
         """Writes nothing yet."""
         self._files = files
         self._data = data
@@ -190,17 +190,21 @@ class OutputWriter:
         self._begin_card(weights)
         done = self._files.results.best
         if done["values"]:  # The runs of a grid are evaluated before.
-            values = run_files.eval_results(done["values"], done["step"])
+            values = run_directory.eval_results(done["values"], done["step"])
             self._add_scores(ner_data.DEV, values)
 
     def write_dev(self, evaluation: Evaluation, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
         if not self._files.is_chief:
             return
-        values = run_files.eval_results(evaluation.values, step)
-        names = (run_files.TEXT, run_files.JSON, "report.html")
+        values = run_directory.eval_results(evaluation.values, step)
+        names = (
+            run_directory.RESULTS_TEXT,
+            run_directory.RESULTS_JSON,
+            "report.html",
+        )
         self._keep_other_sets(ner_data.DEV, *names)
-        run_files.write_eval_results(self._files.output_dir, values)
+        run_directory.write_eval_results(self._files.output_dir, values)
         self.write_predictions(ner_data.DEV, evaluation.predicted)
         self._write_scores(ner_data.DEV, evaluation.text, values)
         path = os.path.basename(self._data.summary(ner_data.DEV).path)
@@ -266,10 +270,10 @@ class OutputWriter:
         blocks.write(PREDICTIONS, path)
         if not test.has_tags:
             return
-        scores, loss = conlleval.Scores(), 0.0
+        scores, loss = tag_spans.Scores(), 0.0
         for part in map(json.loads, blocks.parts(SCORES)):
             loss += part.pop("loss") / test.num_words
-            scores += conlleval.Scores.from_counts(**part)
+            scores += tag_spans.Scores.from_counts(**part)
         values, text = _results(self._data, scores, loss)
         self._write_test_scores(text, values)
 
@@ -277,10 +281,10 @@ class OutputWriter:
         self, blocks: streaming.Blocks, lines: text_files.Lines
     ) -> None:
         """Writes the entities of each line of raw text."""
-        run_files.keep_other_sets(
+        run_directory.keep_other_sets(
             self._files.output_dir,
             [ENTITIES],
-            name=run_files.set_name([lines.name]),
+            name=run_directory.set_name([lines.name]),
             digest=lines.digest,
         )
         path = os.path.join(self._files.output_dir, ENTITIES)
@@ -307,10 +311,10 @@ class OutputWriter:
     def _keep_other_sets(self, name: str, *files: str) -> list[str]:
         """Keeps files of other sets; returns the paths to write to."""
         summary = self._data.summary(name)
-        run_files.keep_other_sets(
+        run_directory.keep_other_sets(
             self._files.output_dir,
             files,
-            name=run_files.set_name([summary.path]),
+            name=run_directory.set_name([summary.path]),
             digest=summary.digest,
         )
         return [os.path.join(self._files.output_dir, name) for name in files]
@@ -330,7 +334,7 @@ class OutputWriter:
             name,
             data={name: self._describe(name)},
             metrics=values,
-            set_name=run_files.set_name([path]),
+            set_name=run_directory.set_name([path]),
         )
 
     def _describe(self, name: str) -> str:
@@ -373,13 +377,13 @@ def _by_length(evaluation: Evaluation) -> Markup:
 
 def _score_some(
     evaluation: Evaluation, numbers: Iterable[int]
-) -> conlleval.Scores:
+) -> tag_spans.Scores:
     """Returns the scores of the sentences with these numbers."""
     sides = [
         list(evaluation.sentences.split(side))
         for side in (evaluation.sentences.tags, evaluation.predicted)
     ]
-    return conlleval.score(*([side[i] for i in numbers] for side in sides))
+    return tag_spans.score(*([side[i] for i in numbers] for side in sides))
 
 
 def _confusions(evaluation: Evaluation) -> Markup:
@@ -444,6 +448,6 @@ def _colored(
         report.Span(
             int(starts[x.start]), int(starts[x.end]) - 1, hues[x.type], x.type
         )
-        for x in conll.spans(tags[words], is_plain=evaluation.is_plain)
+        for x in tag_spans.spans(tags[words], is_plain=evaluation.is_plain)
     ]
     return Markup(title) + report.highlight(" ".join(text), spans)

@@ -23,7 +23,7 @@ import numpy as np
 
 from data import corpus
 from data.tokenization import normalization
-from tasks.ner import conll
+from tasks.ner import tag_spans, word_files
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
 _ABBREVIATION = re.compile(rf"(?:\w\.)+|(?:{'|'.join(ABBREVIATIONS)})\.")
@@ -54,7 +54,7 @@ class Text(NamedTuple):
       ends: int64 [W], the character after its last.
     """
 
-    sentences: conll.Sentences
+    sentences: word_files.Sentences
     texts: Sequence[str]
     numbers: np.ndarray
     starts: np.ndarray
@@ -77,7 +77,7 @@ def split_lines(path: str, texts: Sequence[str]) -> Text:
         if documents[-1] != len(rows) - 1:
             documents.append(len(rows) - 1)
     numbers, starts, ends = np.array(spans, np.int64).reshape(-1, 3).T
-    sentences = conll.Sentences(
+    sentences = word_files.Sentences(
         path=path,
         words=words,
         lines=numbers + 1,
@@ -130,7 +130,7 @@ def find_entities(
     found: list[list[dict[str, Any]]] = [[] for _ in text.texts]
     first = 0
     for part in text.sentences.split(tags):
-        for span in conll.spans(part, is_plain=is_plain):
+        for span in tag_spans.spans(part, is_plain=is_plain):
             begin, end = first + span.start, first + span.end
             number = int(text.numbers[begin])
             start, stop = int(text.starts[begin]), int(text.ends[end - 1])

@@ -21,7 +21,7 @@ from keras import ops
 from data.features import Features
 from foundation import errors, file_system
 from modeling import crf, losses
-from tasks.ner import conll, windowing
+from tasks.ner import tag_spans, windowing, word_files
 from weights import task_files
 
 _LOSS = "tagging_loss"
@@ -57,7 +57,9 @@ class TaggingTask:
         return {"logits": model(features)}
 
 
-def with_boundaries(features: Features, sentences: conll.Sentences) -> Features:
+def with_boundaries(
+    features: Features, sentences: word_files.Sentences
+) -> Features:
     """Adds to features where sentences begin and end, for a CRF's loss."""
     positions = windowing.word_positions(features)
     rows = sentences.row_splits
@@ -172,12 +174,12 @@ def forbidden(labels: Sequence[str], scheme: str) -> crf.Scores:
       labels: C names.
       scheme: of the labels; plain and IOB1 allow any order.
     """
-    tags = [conll.split_tag(label) for label in labels]
-    if scheme in (conll.PLAIN, conll.IOB1):
-        tags = [(conll.OUTSIDE, "")] * len(labels)
+    tags = [tag_spans.split_tag(label) for label in labels]
+    if scheme in (tag_spans.PLAIN, tag_spans.IOB1):
+        tags = [(tag_spans.OUTSIDE, "")] * len(labels)
     continues = [prefix in ("I", "E") for prefix, _ in tags]
     must_continue = [
-        scheme == conll.IOBES and prefix in ("B", "I") for prefix, _ in tags
+        scheme == tag_spans.IOBES and prefix in ("B", "I") for prefix, _ in tags
     ]
     transitions = [
         [

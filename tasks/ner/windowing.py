@@ -19,7 +19,7 @@ from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
-from tasks.ner import conll
+from tasks.ner import word_files
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP].
 
@@ -42,7 +42,7 @@ class WindowSettings:
 
 def encode(
     tokenizer: wordpiece.Tokenizer,
-    sentences: conll.Sentences,
+    sentences: word_files.Sentences,
     label_ids: np.ndarray | None,
     settings: WindowSettings,
     losses: features_lib.Losses | None = None,
@@ -91,8 +91,8 @@ def check_documents(path: str, has_documents: bool) -> None:
     """Raises InputError if a file has no -DOCSTART- lines."""
     if not has_documents:
         raise errors.InputError(
-            f"{path}: --document_context needs {conll.DOCUMENT} lines where "
-            "documents begin"
+            f"{path}: --document_context needs {word_files.DOCUMENT} lines "
+            "where documents begin"
         )
 
 
@@ -103,7 +103,7 @@ def word_positions(features: Features) -> np.ndarray:
 
 def _tokens(
     tokenizer: wordpiece.Tokenizer,
-    sentences: conll.Sentences,
+    sentences: word_files.Sentences,
     most: int,
     losses: features_lib.Losses,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +133,9 @@ def _tokens(
 
 
 def find_windows(
-    sentences: conll.Sentences, splits: np.ndarray, settings: WindowSettings
+    sentences: word_files.Sentences,
+    splits: np.ndarray,
+    settings: WindowSettings,
 ) -> np.ndarray:
     """Returns the words of each window.
 
@@ -161,7 +163,7 @@ def find_windows(
 
 
 def _middles(
-    sentences: conll.Sentences,
+    sentences: word_files.Sentences,
     splits: np.ndarray,
     room: int,
     settings: WindowSettings,

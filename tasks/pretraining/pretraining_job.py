@@ -13,7 +13,7 @@ from absl import logging
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags, progress
-from jobs import assembly, model_card, run_config, run_files
+from jobs import assembly, model_card, run_config, run_directory
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import (
@@ -129,13 +129,13 @@ class PretrainingJob:
             )
         if strategies.is_chief(self.strategy):
             values["global_step"] = step or 0
-            run_files.keep_other_sets(
+            run_directory.keep_other_sets(
                 output_dir,
-                (run_files.TEXT, run_files.JSON),
-                name=run_files.set_name(held_out.paths[:1]),
+                (run_directory.RESULTS_TEXT, run_directory.RESULTS_JSON),
+                name=run_directory.set_name(held_out.paths[:1]),
                 digest=f"{held_out.fingerprint} {held_out.contents}",
             )
-            run_files.write_eval_results(output_dir, values)
+            run_directory.write_eval_results(output_dir, values)
             data = {_HELD_OUT: _described(held_out)}
             if step is not None:
                 model_card.add_scores(
@@ -151,7 +151,7 @@ class PretrainingJob:
 
     def _begin_card(self) -> None:
         """Writes the card of new weights."""
-        digest = run_files.weights_digest(self.model)
+        digest = run_directory.weights_digest(self.model)
         output_dir = self.config.output_dir
         if digest == model_card.weights_of(output_dir):
             return

@@ -24,7 +24,7 @@ from absl import logging
 from markupsafe import Markup
 
 from foundation import file_system
-from jobs import report, run_files, streaming
+from jobs import report, run_directory, streaming
 from tasks.squad import blocks, dataset, metrics, windowing
 from tasks.squad.decoding import Answer, AnswerList
 from weights import model_directory, task_files, tokenizer_files
@@ -33,7 +33,11 @@ PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 _PREDICTION_FILES = (PREDICTIONS, N_BEST, NULL_ODDS, blocks.LOGITS)
-_SCORE_FILES = (run_files.TEXT, run_files.JSON, "report.html")
+_SCORE_FILES = (
+    run_directory.RESULTS_TEXT,
+    run_directory.RESULTS_JSON,
+    "report.html",
+)
 _PANELS = (
     report.Panel("Loss", ("train/loss",)),
     report.Panel(
@@ -200,7 +204,7 @@ class OutputWriter:
 
     def __init__(
         self,
-        files: run_files.RunFiles,
+        files: run_directory.RunFiles,
         *,
         trained_on: dataset.QuestionSet | None = None,
         with_negative: bool,
@@ -293,8 +297,8 @@ class OutputWriter:
             *(_SCORE_FILES if evaluation.values else ()),
         )
         digests = evaluation.question_set.digests
-        set_name = run_files.set_name(evaluation.question_set.paths)
-        run_files.keep_other_sets(
+        set_name = run_directory.set_name(evaluation.question_set.paths)
+        run_directory.keep_other_sets(
             output_dir, names, name=set_name, digest=" ".join(digests)
         )
         write_predictions(output_dir, evaluation, store, sizes)
@@ -310,7 +314,7 @@ class OutputWriter:
             values["null_score_diff_threshold"] = evaluation.threshold
         if step is not None:
             values["global_step"] = step
-        run_files.write_eval_results(output_dir, values)
+        run_directory.write_eval_results(output_dir, values)
         data = {"dev": evaluation.question_set.description}
         self._files.add_scores(
             "dev", data=data, metrics=values, set_name=set_name

@@ -1,4 +1,4 @@
-"""Question answering as a fine-tuning job.
+"""Question answering as a fine-tuning job, and at a prompt.
 
     question sets -> windows -> model -> logits -> answers -> Evaluation
 
@@ -6,11 +6,20 @@ The model has two logits for each token of a window: the answer starts at the
 token with the highest start logit and ends at that with the highest end logit.
 Both are trained with the cross entropy over all positions of a window. If the
 answer is not in the window, both labels are 0, the position of [CLS].
+
+A prompt answers typed questions with the same model:
+
+    paragraph> The leader was John Smith (1895-1943).
+    question> When was he born?
+    1895  (probability 0.93, characters 27-31)
+      The leader was John Smith ([1895]-1943).
 """
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+import itertools
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +29,15 @@ from keras import ops
 from data import features as features_lib
 from data.features import Features
 from foundation import errors, file_system
-from jobs import finetuning, run_config, run_directory
+from jobs import finetuning, run_config, run_directory, typed
 from modeling import losses, models
 from tasks.squad import blocks, dataset, decoding, outputs, windowing
+from tasks.squad.decoding import Answer, AnswerList
 from weights import pretrained, task_files
 
 _LOSS = "span_loss"
+_PARAGRAPH, _QUESTION = "paragraph> ", "question> "
+_CONTEXT = 60  # Characters shown on each side of an answer at the prompt.
 
 
 class SpanTask:
@@ -296,6 +308,103 @@ def predict_logits(
             task_model.job.config.precision,
         )
     return logits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Prompt:
+    """Answers single questions.
+
+    Attributes:
+      task_model: the model.
+      data: gives the sizes of windows and the answer rules.
+      threshold: null odds above which there is no answer; None in 1.1.
+    """
+
+    task_model: finetuning.TaskModel
+    data: SquadData
+    threshold: float | None
+
+    def answer(self, question: str, context: str) -> Answer:
+        """Returns the answer; its text is "" if there is none."""
+        ((found, _),) = self.answers([(question, context)])
+        return found
+
+    def answers(
+        self, questions: Sequence[tuple[str, str]]
+    ) -> list[tuple[Answer, AnswerList]]:
+        """Returns the answer to each (question, paragraph) and its list."""
+        question_set = dataset.QuestionSet(
+            path="",
+            contexts=[context for _, context in questions],
+            questions=[
+                dataset.Question(id="", text=text, paragraph=number)
+                for number, (text, _) in enumerate(questions)
+            ],
+        )
+        job = self.task_model.job
+        tokenizer = job.start.tokenizer
+        windows = windowing.make_windows(
+            question_set, tokenizer, self.data.sizes
+        )
+        batch_size = job.strategy.num_replicas_in_sync
+        if len(windows) > batch_size:
+            batch_size = job.config.predict_batch_size
+        decoded = decoding.decode(
+            question_set,
+            windows,
+            predict_logits(self.task_model, windows, batch_size),
+            tokenizer=tokenizer,
+            rules=self.data.rules,
+        )
+        return [(self._chosen(answers), answers) for answers in decoded]
+
+    def _chosen(self, answers: AnswerList) -> Answer:
+        text = answers.text(self.threshold)
+        nothing = Answer("", 1.0, 0.0, 0.0, None)
+        if text == decoding.NOTHING and answers.entries[0].span is None:
+            return nothing
+        return next((e for e in answers.entries if e.text == text), nothing)
+
+    def show(self, question: str, context: str) -> None:
+        """Prints the answer and the text around it."""
+        entry = self.answer(question, context)
+        sys.stdout.write(f"{describe_answer(entry, context)}\n")
+
+    def run(self, context: str | None) -> None:
+        """Answers questions from standard input until it ends.
+
+        An empty line ends the questions about a paragraph.
+
+        Args:
+          context: the first paragraph; None reads it.
+
+        Raises:
+          InputError: a line is not UTF-8.
+        """
+        read = typed.reader(sys.stdin, sys.stdout)
+        for number in itertools.count(1):
+            line = read(_PARAGRAPH if context is None else _QUESTION)
+            if not line:
+                sys.stdout.write("\n" if sys.stdin.isatty() else "")
+                return
+            text = file_system.decode(line, "standard input", number).strip()
+            if context is None:
+                context = text or None
+            elif text:
+                self.show(text, context)
+            else:
+                context = None
+
+
+def describe_answer(entry: Answer, context: str) -> str:
+    """Returns an answer in two lines, the second with the text around it."""
+    probability = f"probability {entry.probability:.2f}"
+    if entry.span is None or not entry.text:
+        return f"(no answer)  ({probability})"
+    before, answer, after, _ = outputs.excerpt(context, entry.span, _CONTEXT)
+    shown = " ".join(f"{before}[{answer}]{after}".split())
+    start, end = entry.span
+    return f"{entry.text}  ({probability}, characters {start}-{end})\n  {shown}"
 
 
 def find_settings(

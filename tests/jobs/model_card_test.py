@@ -9,7 +9,7 @@ import re
 import keras
 import pytest
 
-from jobs import grid, model_card, run_files
+from jobs import grid, model_card, run_directory
 from jobs.report import Section
 from weights import model_directory
 
@@ -39,7 +39,7 @@ def open_files(folder, seconds=None, **others):
     if seconds is not None:
         (run,) = grid.plan([5e-5], [1], str(folder))
         results.add(run, {"step": 3, "seconds": seconds, "values": {}})
-    return run_files.RunFiles(
+    return run_directory.RunFiles(
         output_dir=str(folder),
         settings={"do_train": False, **FLAGS},
         given=FLAGS,

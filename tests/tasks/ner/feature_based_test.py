@@ -11,7 +11,7 @@ from data.features import Features
 from foundation import errors
 from modeling import encoder
 from modeling.config import BertConfig
-from tasks.ner import activation_store, feature_based
+from tasks.ner import feature_based
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -45,17 +45,17 @@ def features():
 def prepare(path, layers, features, model, job=None):
     calls = []
 
-    def compute(layers):
+    def compute():
         calls.append(list(layers))
         for row in (1, 0):
             batch = features.batch(np.array([row]), 8)
-            found = activation_store.StackTask(layers).predict(model, batch)
+            found = feature_based.StackTask(layers).predict(model, batch)
             values = {
                 k: keras.ops.convert_to_numpy(v) for k, v in found.items()
             }
             yield values | {"example_index": np.array([row])}
 
-    store = activation_store.prepare(
+    store = feature_based.open_activations(
         str(path / "set"),
         layers,
         job or {"words": "a"},
@@ -130,12 +130,12 @@ def test_they_are_computed_again_only_when_something_changed(
 
 
 def test_an_interrupted_computation_leaves_nothing(tmp_path, features, model):
-    def compute(layers):
+    def compute():
         raise KeyboardInterrupt
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        activation_store.prepare(
+        feature_based.open_activations(
             str(tmp_path / "set"),
             [1],
             {},
@@ -147,9 +147,9 @@ def test_an_interrupted_computation_leaves_nothing(tmp_path, features, model):
 
 
 def test_the_digest_tells_weights_apart(model):
-    before = activation_store.digest(model)
-    assert activation_store.digest(model) == before
+    before = feature_based.digest_of_weights(model)
+    assert feature_based.digest_of_weights(model) == before
     other = encoder.make_encoder(CONFIG)
-    assert activation_store.digest(other) == before
+    assert feature_based.digest_of_weights(other) == before
     other.weights[0].assign(other.weights[0] + 1)
-    assert activation_store.digest(other) != before
+    assert feature_based.digest_of_weights(other) != before

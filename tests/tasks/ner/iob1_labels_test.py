@@ -8,7 +8,7 @@ No two persons are neighbors in eng.train, which so has no B-PER.
 import pytest
 
 from foundation import errors
-from tasks.ner import conll, ner_data, tagging
+from tasks.ner import ner_data, tag_spans, tagging
 
 LABELS = ["O", "I-LOC", "I-PER", "B-LOC"]
 TAGS = "I-PER I-PER O I-LOC B-LOC O I-LOC".split()
@@ -42,12 +42,12 @@ def open_set(tmp_path):
     ],
 )
 def test_the_scheme_of_labels_is_recognized(labels, scheme):
-    assert conll.scheme_of(labels) == scheme
+    assert tag_spans.scheme_of(labels) == scheme
 
 
 @pytest.mark.parametrize("scheme", ["iob1", "bio2", "iobes"])
 def test_tags_become_the_labels_that_there_are(open_set, scheme):
-    data = open_set(conll.convert_tags(TAGS, scheme))
+    data = open_set(tag_spans.convert_tags(TAGS, scheme))
     assert [LABELS[i] for i in data.split("dev").label_ids] == TAGS
     assert not data.is_plain
 
@@ -78,6 +78,6 @@ def test_a_missing_inside_or_outside_is_named_too(open_set):
 
 
 def test_every_sequence_of_such_labels_is_allowed():
-    scheme = conll.scheme_of(LABELS)
+    scheme = tag_spans.scheme_of(LABELS)
     forbidden = tagging.forbidden(LABELS, scheme)
     assert not any(part.any() for part in forbidden)

@@ -8,7 +8,7 @@ import gzip
 import pytest
 
 from foundation import errors
-from tasks.ner import conll, ner_data, windowing
+from tasks.ner import ner_data, windowing, word_files
 
 SETTINGS = windowing.WindowSettings(
     max_seq_length=32, document_context=True, doc_stride=0
@@ -121,7 +121,7 @@ def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):
         data.split("train").digest,
         data.split("train").written,
     )
-    monkeypatch.setattr(conll, "encode_tags", None)
+    monkeypatch.setattr(word_files, "encode_tags", None)
     monkeypatch.setattr(ner_data, "_digest", None)
     assert data.split("train").label_ids is first[0]
     assert data.split("train").digest is first[1]

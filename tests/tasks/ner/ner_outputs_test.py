@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from data import text_files
-from jobs import grid, run_files, streaming
-from tasks.ner import conll, conlleval, ner_data, outputs
+from jobs import grid, run_directory, streaming
+from tasks.ner import ner_data, outputs, tag_spans, word_files
 
 # Two persons side by side, a location of one word, an organization of three.
 FILES = {
@@ -63,7 +63,7 @@ def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
 def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     data = open_file(tmp_path, FILES[name].split())
     found = outputs.evaluate(data, "test", *perfect(data))
-    files = run_files.RunFiles(
+    files = run_directory.RunFiles(
         output_dir=str(tmp_path),
         settings={},
         given={},
@@ -71,10 +71,10 @@ def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     )
     outputs.OutputWriter(files, data).write_test(found)
     path = str(tmp_path / "predictions_test.txt")
-    sides = [conll.read(path, tag_column=column).tags for column in (1, 2)]
+    sides = [word_files.read(path, tag_column=column).tags for column in (1, 2)]
     assert sides == [WRITTEN[name].split()] * 2
     if name != "plain":
-        scores = conlleval.score(*([side] for side in sides))
+        scores = tag_spans.score(*([side] for side in sides))
         assert scores.text() == found.text
         assert scores.total == (4, 4, 4)
 
@@ -114,7 +114,7 @@ def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
     data = open_file(tmp_path, ["S-PER", "S-PER"], "iobes")
     found = outputs.evaluate(data, "test", *perfect(data))
     assert found.text.startswith("processed 2 tokens with 2 phrases; found: 2")
-    assert conll.spans(found.predicted) == [
+    assert tag_spans.spans(found.predicted) == [
         (0, 1, "PER"),
         (1, 2, "PER"),
     ]
@@ -122,7 +122,7 @@ def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
 
 def test_entities_of_another_text_are_kept(tmp_path):
     data = open_file(tmp_path, FILES["bio2"].split())
-    files = run_files.RunFiles(
+    files = run_directory.RunFiles(
         output_dir=str(tmp_path),
         settings={},
         given={},

@@ -10,7 +10,7 @@ import pytest
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
-from tasks.ner import conll, windowing
+from tasks.ner import windowing, word_files
 
 TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b ##c \u4e00 .".split()
 UNK, CLS, SEP = 1, 2, 3
@@ -26,7 +26,7 @@ def tokenizer():
 def sentences(*documents, has_documents=True):
     """Takes documents, lists of sentences, lists of words."""
     rows = [words for document in documents for words in document]
-    return conll.Sentences(
+    return word_files.Sentences(
         path="words.txt",
         words=[word for words in rows for word in words],
         lines=np.arange(sum(map(len, rows))) + 1,

@@ -14,7 +14,7 @@ from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import crf
 from modeling.config import BertConfig
-from tasks.ner import conll, tagging, windowing
+from tasks.ner import tag_spans, tagging, windowing, word_files
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -131,7 +131,7 @@ def test_scores_learn_faster_but_their_gradient_is_their_own():
 
 @pytest.mark.parametrize("scheme", ["bio2", "iobes"])
 def test_what_a_scheme_forbids_is_never_predicted(scheme):
-    labels = conll.labels(["X", "Y"], scheme)
+    labels = tag_spans.labels(["X", "Y"], scheme)
     forbidden = tagging.forbidden(labels, scheme)
     model = crf.CrfTaggingModel(
         CONFIG, num_classes=len(labels), forbidden=forbidden
@@ -145,19 +145,19 @@ def test_what_a_scheme_forbids_is_never_predicted(scheme):
     assert found != single
     for begin, end in zip(splits, splits[1:], strict=False):
         part = found[begin:end]
-        assert conll.convert_tags(part, scheme) == part
+        assert tag_spans.convert_tags(part, scheme) == part
         best = single[begin:end]
-        if conll.convert_tags(best, scheme) == best:
+        if tag_spans.convert_tags(best, scheme) == best:
             assert part == best
 
 
 def test_everything_a_scheme_allows_may_be_predicted():
     for scheme in ("bio2", "iobes"):
-        labels = conll.labels(["X", "Y"], scheme)
+        labels = tag_spans.labels(["X", "Y"], scheme)
         transitions, start, end = tagging.forbidden(labels, scheme)
         for tags in itertools.product(range(len(labels)), repeat=3):
             names = [labels[i] for i in tags]
-            is_allowed = conll.convert_tags(names, scheme) == names
+            is_allowed = tag_spans.convert_tags(names, scheme) == names
             pairs = zip(tags, tags[1:], strict=False)
             broken = start[tags[0]] or end[tags[-1]]
             broken |= any(transitions[pair] for pair in pairs)
@@ -169,7 +169,7 @@ def test_everything_a_scheme_allows_may_be_predicted():
 def test_boundaries_are_those_of_the_sentences():
     tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] a ##b".split()
     tokenizer = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(tokens))
-    sentences = conll.Sentences(
+    sentences = word_files.Sentences(
         path="words.txt",
         words=["a", "ab", "a", "ab", "a", "a"],
         lines=np.arange(6),

@@ -6,12 +6,12 @@ python -m pytest tests/tasks/ner/true_case_test.py
 import numpy as np
 import pytest
 
-from tasks.ner import conll, ner_data
+from tasks.ner import ner_data, word_files
 
 
 def sentences(*rows):
     rows = [row.split() for row in rows]
-    return conll.Sentences(
+    return word_files.Sentences(
         path="words.txt",
         words=[word for row in rows for word in row],
         lines=np.arange(sum(map(len, rows))) + 1,

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from jobs import grid, run_files, streaming
+from jobs import grid, run_directory, streaming
 from tasks.squad import blocks, dataset, outputs
 from tasks.squad.decoding import Answer, AnswerList
 from weights import model_directory, task_files
@@ -47,7 +47,7 @@ def record(tmp_path):
     for i, name in enumerate(["model.safetensors", *SETS]):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(bytes([i]))
-    files = run_files.RunFiles(
+    files = run_directory.RunFiles(
         output_dir=str(tmp_path),
         settings={},
         given={},

@@ -1,6 +1,6 @@
 """Proves how questions about one paragraph are answered.
 
-python -m pytest tests/tasks/squad/prompt_test.py
+python -m pytest tests/tasks/squad/squad_job_test.py
 """
 
 import types
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data.tokenization import vocabulary, wordpiece
-from tasks.squad import decoding, prompt, windowing
+from tasks.squad import decoding, squad_job, windowing
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "anna", "w"]
 TOKENIZER = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
@@ -34,7 +34,7 @@ def make_prompt(score, used):
         strategy=types.SimpleNamespace(num_replicas_in_sync=1),
         config=types.SimpleNamespace(predict_batch_size=8, precision="float32"),
     )
-    return prompt.Prompt(
+    return squad_job.Prompt(
         task_model=types.SimpleNamespace(job=job, predictions=predictions),
         data=types.SimpleNamespace(
             sizes=windowing.WindowSizes(
@@ -55,7 +55,7 @@ def test_windows_of_a_long_paragraph_are_predicted_together(
     entry = make_prompt(9.0, used).answer("who", context)
     assert used == [batch_size]
     assert context[slice(*entry.span)] == entry.text == "Anna"
-    shown = prompt.describe(entry, context)
+    shown = squad_job.describe_answer(entry, context)
     assert shown.endswith("w w [Anna]")
     assert f"characters {2 * count}-{2 * count + 4}" in shown
     assert not caplog.text

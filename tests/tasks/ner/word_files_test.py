@@ -1,24 +1,37 @@
-"""Proves that CoNLL files of every kind are read as meant, or refused.
+"""Proves that files of tagged words are read as meant, or refused.
 
-python -m pytest tests/tasks/ner/conll_test.py
+python -m pytest tests/tasks/ner/word_files_test.py
 """
 
 import bz2
 import gzip
+import json
 import re
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from foundation import errors
-from tasks.ner import conll
+from tasks.ner import ner_data, tag_spans, word_files
 
 IOB1 = "I-PER I-PER O I-LOC B-LOC O I-ORG".split()
-BIO2 = "B-PER I-PER O B-LOC B-LOC O B-ORG".split()
 IOBES = "B-PER E-PER O S-LOC S-LOC O S-ORG".split()
-BILOU = "B-PER L-PER O U-LOC U-LOC O U-ORG".split()
-SPANS = [(0, 2, "PER"), (3, 4, "LOC"), (4, 5, "LOC"), (6, 7, "ORG")]
-SCHEMES = {"iob1": IOB1, "bio2": BIO2, "iobes": IOBES}
+NAMES = ["O", "B-PER", "I-PER", "B-LOC"]
+ROWS = [
+    {"id": "7", "tokens": ["Jim", "Henson"], "ner_tags": ["B-PER", "I-PER"]},
+    {
+        "id": "8",
+        "tokens": ["in", "New York", "."],
+        "ner_tags": ["O", "B-LOC", "O"],
+    },
+]
+NUMBERED = [
+    row | {"ner_tags": [NAMES.index(tag) for tag in row["ner_tags"]]}
+    for row in ROWS
+]
+FIELDS = word_files.Fields(tokens="tokens", tags="ner_tags")
 
 
 @pytest.fixture
@@ -28,54 +41,9 @@ def read(tmp_path):
         if isinstance(text, str):
             text = text.encode()
         path.write_bytes(text)
-        return conll.read(str(path), **options)
+        return word_files.read(str(path), **options)
 
     return read_text
-
-
-@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
-def test_every_scheme_means_the_same_spans(scheme):
-    tags = SCHEMES.get(scheme, BILOU)
-    assert conll.spans(tags) == SPANS
-    for other, expected in SCHEMES.items():
-        assert conll.convert_tags(tags, other) == expected
-
-
-@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
-def test_the_scheme_is_recognized(scheme):
-    tags = SCHEMES.get(scheme, BILOU)
-    expected = scheme if scheme in SCHEMES else "iobes"
-    assert conll.recognize([tags, ["O"]]) == expected
-
-
-def test_bmes_is_iobes_with_another_letter():
-    tags = "B-PER M-PER M-PER E-PER S-LOC".split()
-    assert conll.recognize([tags]) == "iobes"
-    assert conll.spans(tags) == [(0, 4, "PER"), (4, 5, "LOC")]
-    converted = conll.convert_tags(tags, "bio2")
-    assert converted == "B-PER I-PER I-PER I-PER B-LOC".split()
-
-
-def test_a_stray_tag_does_not_change_the_scheme():
-    assert conll.recognize([BIO2, ["O", "I-PER"]]) == "bio2"
-    assert conll.recognize([IOB1, ["O", "B-PER"]]) == "iob1"
-    assert conll.recognize([["I-PER"], ["O", "I-PER"]]) == "iob1"
-
-
-def test_tags_without_prefix_are_plain_and_only_o_is_none():
-    assert conll.recognize([["NNP", "O", "VBZ"]]) == "plain"
-    assert conll.recognize([["O"], ["O"]]) == "bio2"
-
-
-def test_spans_of_tags_that_no_scheme_allows_are_conllevals():
-    tags = "I-A I-B O I-A".split()
-    assert conll.spans(tags) == [(0, 1, "A"), (1, 2, "B"), (3, 4, "A")]
-    assert conll.spans(["E-A", "I-A"]) == [(0, 1, "A"), (1, 2, "A")]
-    assert conll.spans(["S-A", "E-A"]) == [(0, 1, "A"), (1, 2, "A")]
-
-
-def test_types_may_have_hyphens():
-    assert conll.spans(["B-a-b", "I-a-b"]) == [(0, 2, "a-b")]
 
 
 def test_documents_sentences_and_lines(read):
@@ -95,7 +63,7 @@ def test_documents_sentences_and_lines(read):
 
 def test_what_is_written_is_read_again(read):
     found = read("-DOCSTART- O\n\na O\nb B-X\n\nc O\n\n-DOCSTART- O\n\nd O")
-    text = "".join(conll.write(found, [found.tags, found.tags]))
+    text = "".join(word_files.write(found, [found.tags, found.tags]))
     assert text.startswith("-DOCSTART- O O\n\na O O\nb B-X B-X\n\nc O O\n\n")
     again = read(text)
     for name in ("words", "tags"):
@@ -121,11 +89,11 @@ def test_blocks_end_with_documents_and_are_the_file(tmp_path, name):
     text, most, sizes = BLOCKS[name]
     path = tmp_path / "words.txt"
     path.write_text(text)
-    blocks = list(conll.read_blocks(str(path), block_sentences=most))
+    blocks = list(word_files.read_blocks(str(path), block_sentences=most))
     assert [len(block.words) for block in blocks] == sizes
-    parts = [conll.write(block, [block.tags]) for block in blocks]
-    found = conll.read(str(path))
-    expected = "".join(conll.write(found, [found.tags]))
+    parts = [word_files.write(block, [block.tags]) for block in blocks]
+    found = word_files.read(str(path))
+    expected = "".join(word_files.write(found, [found.tags]))
     assert "".join(map("".join, parts)) == expected
     lines = [line for block in blocks for line in block.lines]
     assert lines == found.lines.tolist()
@@ -143,7 +111,7 @@ def test_tabs_comments_and_chosen_columns(read):
     assert list(found.words) == ["New York", "#"]
     assert found.tags == ["B-LOC", "O"]
     assert not found.has_documents
-    assert "".join(conll.write(found, [found.tags])) == (
+    assert "".join(word_files.write(found, [found.tags])) == (
         "New York\tB-LOC\n#\tO\n\n"
     )
 
@@ -153,7 +121,7 @@ def test_documents_of_tab_files_may_be_separated_by_spaces(read):
     found = read("-DOCSTART- (1 EU)\nEU\tB\n\n-DOCSTART- (2 Rare)\tO\nx\tI\n")
     assert list(found.words) == ["EU", "x"]
     assert found.documents.tolist() == [0, 1, 2]
-    assert "".join(conll.write(found, [found.tags])).startswith(
+    assert "".join(word_files.write(found, [found.tags])).startswith(
         "-DOCSTART-\tO\n\nEU\tB\n\n-DOCSTART-\tO\n"
     )
     assert list(read("-DOCSTART-s O\n").words) == ["-DOCSTART-s"]
@@ -164,27 +132,27 @@ def test_documents_of_tab_files_may_be_separated_by_spaces(read):
 def test_compressed_files_are_read(tmp_path, kind):
     path = tmp_path / ("words.gz" if kind is gzip else "words.bz2")
     path.write_bytes(kind.compress(b"a O\nb I-X\n"))
-    assert list(conll.read(str(path)).words) == ["a", "b"]
+    assert list(word_files.read(str(path)).words) == ["a", "b"]
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(errors.InputError, match="cut off or damaged"):
-        conll.read(str(path))
+        word_files.read(str(path))
 
 
 def test_files_are_found_as_elsewhere(tmp_path):
     (tmp_path / "train.txt.gz").write_bytes(gzip.compress(b"a O\n"))
-    found = conll.read(str(tmp_path / "train.txt"))
+    found = word_files.read(str(tmp_path / "train.txt"))
     assert found.path == str(tmp_path / "train.txt.gz")
     with pytest.raises(errors.InputError, match="is a directory, not a file"):
-        conll.read(str(tmp_path))
+        word_files.read(str(tmp_path))
     with pytest.raises(errors.InputError, match="dev.txt: no such file"):
-        conll.read(str(tmp_path / "dev.txt"))
+        word_files.read(str(tmp_path / "dev.txt"))
 
 
 def test_a_file_of_words_has_no_tags(read):
     found = read("Jim\nsings\n")
     assert found.tags is None
     with pytest.raises(errors.InputError, match="no column of tags"):
-        conll.scheme(found)
+        word_files.scheme(found)
 
 
 def test_columns_that_are_no_tags_can_be_left_out(read):
@@ -259,27 +227,27 @@ def test_tags_in_digits_may_have_names(read):
 def test_tags_that_are_none_are_named_with_their_line(read):
     found = read("a I-X\n\nb X-Y\n")
     with pytest.raises(errors.InputError, match=":3: tag 'X-Y' is neither"):
-        conll.types(found, "bio2")
+        word_files.types(found, "bio2")
     labels = ["O", "B-LOC", "I-LOC"]
     with pytest.raises(errors.InputError, match=":3: tag 'X-Y'"):
-        conll.encode_tags(found, "bio2", labels)
+        word_files.encode_tags(found, "bio2", labels)
     found = read("a O\nb I-X\n")
     with pytest.raises(errors.InputError, match=r":2: tag 'I-X' .*: LOC$"):
-        conll.encode_tags(found, "iob1", labels)
+        word_files.encode_tags(found, "iob1", labels)
 
 
 def test_tags_are_encoded_in_the_models_scheme(read):
     found = read("".join(f"w {tag}\n" for tag in IOB1))
-    labels = conll.labels(conll.types(found, "iob1"), "iobes")
-    ids = conll.encode_tags(found, "iob1", labels)
+    labels = tag_spans.labels(word_files.types(found, "iob1"), "iobes")
+    ids = word_files.encode_tags(found, "iob1", labels)
     assert [labels[i] for i in ids] == IOBES
 
 
 def test_plain_tags_may_look_like_others(read):
     found = read("a B-X\nb O\nc I-X\n")
-    labels = conll.labels(conll.types(found, "plain"), "plain")
+    labels = tag_spans.labels(word_files.types(found, "plain"), "plain")
     assert labels == ["B-X", "I-X", "O"]
-    assert conll.encode_tags(found, "plain", labels).tolist() == [0, 2, 1]
+    assert word_files.encode_tags(found, "plain", labels).tolist() == [0, 2, 1]
 
 
 def test_lines_may_end_in_a_tab_where_the_tag_is_elsewhere(read):
@@ -294,10 +262,10 @@ def test_the_real_files_have_their_known_sizes(shared_data):
         "testa": (51_362, 3_250, 216),
         "testb": (46_435, 3_453, 231),
     }.items():
-        found = conll.read(str(shared_data / f"conll2003/eng.{name}"))
+        found = word_files.read(str(shared_data / f"conll2003/eng.{name}"))
         documents = len(found.documents) - 1
         assert (len(found.words), len(found), documents) == sizes
-        assert conll.scheme(found) == "iob1"
+        assert word_files.scheme(found) == "iob1"
 
 
 def test_comments_with_tabs_are_no_words(read):
@@ -318,7 +286,7 @@ def test_comments_with_tabs_are_no_words(read):
 def test_spaces_around_tags_of_tab_files_are_no_part_of_them(read):
     found = read("a\tB-X \nb\t O\n")
     assert found.tags == ["B-X", "O"]
-    assert conll.scheme(found) == "bio2"
+    assert word_files.scheme(found) == "bio2"
 
 
 def test_marks_of_joined_files_are_no_part_of_words(read):
@@ -356,3 +324,168 @@ def test_a_file_may_have_no_other_words_than_hashes(read):
     found = read("#\tO\n#a\tB-X\n")
     assert list(found.words) == ["#", "#a"]
     assert found.tags == ["O", "B-X"]
+
+
+def zst(data):
+    return pyarrow.Codec("zstd").compress(data, asbytes=True)
+
+
+def write_rows(path, rows, compress=lambda data: data):
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(compress(text.encode()))
+    return str(path)
+
+
+def write_parquet(path, rows, names=None):
+    table = pyarrow.Table.from_pylist(rows)
+    if names:
+        kind = {"feature": {"names": names, "_type": "ClassLabel"}}
+        info = {"info": {"features": {"ner_tags": kind}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    parquet.write_table(table, path)
+    return str(path)
+
+
+def check(found):
+    assert list(found.words) == ["Jim", "Henson", "in", "New York", "."]
+    assert found.tags == ["B-PER", "I-PER", "O", "B-LOC", "O"]
+    assert found.row_splits.tolist() == [0, 2, 5]
+    assert found.lines.tolist() == [1, 1, 2, 2, 2]
+    assert found.separator == "\t" and not found.has_documents
+
+
+def read_table(path, **changes):
+    fields = word_files.Fields(**{**vars(FIELDS), **changes})
+    (found,) = word_files.read_table(path, fields)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, compress",
+    [
+        ("a.jsonl", lambda data: data),
+        ("a.json.gz", gzip.compress),
+        ("a.jsonl.bz2", bz2.compress),
+        ("A.JSONL.BZ2", bz2.compress),
+        ("a.jsonl.zst", zst),
+    ],
+)
+def test_tags_may_be_strings_or_named_integers(tmp_path, name, compress):
+    path = tmp_path / name
+    check(read_table(write_rows(path, ROWS, compress)))
+    check(read_table(write_rows(path, NUMBERED, compress), tag_names=NAMES))
+    digits = [
+        row | {"ner_tags": list(map(str, row["ner_tags"]))} for row in NUMBERED
+    ]
+    check(read_table(write_rows(path, digits, compress), tag_names=NAMES))
+    with pytest.raises(errors.InputError, match=":1: .* has 'B-PER', no integ"):
+        read_table(write_rows(path, ROWS, compress), tag_names=NAMES)
+
+
+def test_parquet_may_name_its_integers(tmp_path):
+    path = tmp_path / "a.parquet"
+    check(read_table(write_parquet(path, ROWS)))
+    check(read_table(write_parquet(path, NUMBERED, NAMES)))
+    check(read_table(write_parquet(path, NUMBERED), tag_names=NAMES))
+
+
+def test_names_are_a_list_or_a_file(tmp_path):
+    assert word_files.read_tag_names("O, B-PER") == ["O", "B-PER"]
+    (tmp_path / "names.txt").write_text("O\nB-PER\n")
+    names = word_files.read_tag_names(str(tmp_path / "names.txt"))
+    assert names == ["O", "B-PER"]
+    for bad in ("O,,B-PER", "O,O"):
+        with pytest.raises(errors.InputError, match="empty or occurs twice"):
+            word_files.read_tag_names(bad)
+
+
+def test_a_row_of_docstart_begins_a_document(tmp_path):
+    opening = {"tokens": ["-DOCSTART-"], "ner_tags": ["O"]}
+    rows = [opening, *ROWS, opening, ROWS[0]]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    found = read_table(path)
+    assert found.documents.tolist() == [0, 2, 3]
+    assert found.lines.tolist() == [2, 2, 3, 3, 3, 5, 5]
+    blocks = list(word_files.read_table(path, FIELDS, block_sentences=1))
+    assert [len(block) for block in blocks] == [2, 1]
+    with pytest.raises(errors.InputError, match=":3: begins a document, but"):
+        read_table(write_rows(tmp_path / "a.jsonl", [*ROWS, opening]))
+
+
+def test_rows_without_tokens_are_left_out_with_a_warning(tmp_path, caplog):
+    empty = {"tokens": [], "ner_tags": []}
+    found = read_table(
+        write_rows(tmp_path / "a.jsonl", [ROWS[0], empty, ROWS[1]])
+    )
+    assert found.row_splits.tolist() == [0, 2, 5]
+    assert "1 row(s) without tokens are left out" in caplog.text
+
+
+def test_a_test_set_may_lack_tags(tmp_path, caplog):
+    rows = [{"tokens": row["tokens"]} for row in ROWS]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    assert read_table(path, is_optional=True).tags is None
+    assert "no field 'ner_tags', so no tags, only 'tokens'" in caplog.text
+    assert read_table(path, tags=None).tags is None
+    with pytest.raises(errors.InputError, match="no column 'ner_tags', only"):
+        read_table(path)
+
+
+BAD = {
+    "lengths": ({"ner_tags": ["O"]}, "2 tokens, but 1 tags"),
+    "integer": ({"ner_tags": [0, 1]}, "--tag_names=NAME,NAME,... or a file"),
+    "null": ({"ner_tags": ["O", None]}, "'ner_tags' has None"),
+    "flag": ({"ner_tags": ["O", True]}, "'ner_tags' has True"),
+    "empty": ({"tokens": ["a", ""]}, "'tokens' has ''"),
+    "blank": ({"tokens": ["a", " "]}, "'tokens' has ' '"),
+    "tab": ({"tokens": ["a", "b\tc"]}, "'tokens' has 'b"),
+    "text": ({"tokens": "a b"}, "'tokens' is no list but 'a b'"),
+    "number": ({"tokens": ["a", 1]}, "'tokens' has 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_tokens_and_tags_is_refused(tmp_path, name):
+    change, message = BAD[name]
+    path = write_rows(tmp_path / "a.jsonl", [ROWS[0], ROWS[0] | change])
+    with pytest.raises(errors.InputError, match=message) as caught:
+        read_table(path)
+    assert str(caught.value).startswith(f"{path}:2: ")
+
+
+def test_an_integer_without_a_name_is_refused(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", NUMBERED)
+    with pytest.raises(errors.InputError, match=":2: .* integer 3, but there"):
+        read_table(path, tag_names=NAMES[:3])
+
+
+def test_sets_are_found_and_are_those_of_columns(tmp_path):
+    """One folder has all formats; the test set is two files."""
+    write_rows(tmp_path / "train.jsonl", ROWS)
+    write_parquet(tmp_path / "validation.parquet", NUMBERED, NAMES)
+    write_rows(tmp_path / "test0.jsonl.gz", ROWS, gzip.compress)
+    write_rows(tmp_path / "test1.jsonl", ROWS)
+    data = ner_data.open_data(
+        ner_data.Files(
+            data_dir=str(tmp_path),
+            paths={"test": str(tmp_path / "test?.jsonl*")},
+        ),
+        tag_scheme="auto",
+        model_scheme="bio2",
+        known_labels=None,
+        trains=True,
+    )
+    assert data.labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    for name in ("train", "dev"):
+        check(data.split(name).sentences)
+    assert (data.test.num_sentences, data.test.num_words) == (4, 10)
+    assert data.test.has_tags and data.test.scheme == "bio2"
+    assert [len(block.sentences) for block in data.blocks(1)] == [1] * 4
+    write_rows(tmp_path / "test1.jsonl", [{"tokens": ["a"]}])
+    with pytest.raises(errors.InputError, match="unlike the file before"):
+        _ = ner_data.NerData(
+            **{
+                name: getattr(data, name)
+                for name in ("files", "read", "labels", "scheme")
+            }
+        ).test

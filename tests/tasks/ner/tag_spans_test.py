@@ -1,6 +1,6 @@
-"""Proves that scores are those that conlleval prints.
+"""Proves that all schemes mean the same spans, and conlleval's scores.
 
-python -m pytest tests/tasks/ner/conlleval_test.py
+python -m pytest tests/tasks/ner/tag_spans_test.py
 """
 
 import gzip
@@ -8,8 +8,14 @@ import json
 
 import pytest
 
-from tasks.ner import conll, conlleval
+from tasks.ner import tag_spans
 
+IOB1 = "I-PER I-PER O I-LOC B-LOC O I-ORG".split()
+BIO2 = "B-PER I-PER O B-LOC B-LOC O B-ORG".split()
+IOBES = "B-PER E-PER O S-LOC S-LOC O S-ORG".split()
+BILOU = "B-PER L-PER O U-LOC U-LOC O U-ORG".split()
+SPANS = [(0, 2, "PER"), (3, 4, "LOC"), (4, 5, "LOC"), (6, 7, "ORG")]
+SCHEMES = {"iob1": IOB1, "bio2": BIO2, "iobes": IOBES}
 # Worked by hand with conlleval's rules: phrases LOC 2, PER 1, ORG 1; found
 # LOC 1 (right), PER 2 (one of them right), MISC 1.
 TRUE = ["I-LOC O I-PER I-PER O".split(), "B-LOC O I-ORG".split()]
@@ -24,12 +30,57 @@ accuracy:  75.00%; precision:  50.00%; recall:  50.00%; FB1:  50.00
 """
 
 
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
+def test_every_scheme_means_the_same_spans(scheme):
+    tags = SCHEMES.get(scheme, BILOU)
+    assert tag_spans.spans(tags) == SPANS
+    for other, expected in SCHEMES.items():
+        assert tag_spans.convert_tags(tags, other) == expected
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bilou"])
+def test_the_scheme_is_recognized(scheme):
+    tags = SCHEMES.get(scheme, BILOU)
+    expected = scheme if scheme in SCHEMES else "iobes"
+    assert tag_spans.recognize([tags, ["O"]]) == expected
+
+
+def test_bmes_is_iobes_with_another_letter():
+    tags = "B-PER M-PER M-PER E-PER S-LOC".split()
+    assert tag_spans.recognize([tags]) == "iobes"
+    assert tag_spans.spans(tags) == [(0, 4, "PER"), (4, 5, "LOC")]
+    converted = tag_spans.convert_tags(tags, "bio2")
+    assert converted == "B-PER I-PER I-PER I-PER B-LOC".split()
+
+
+def test_a_stray_tag_does_not_change_the_scheme():
+    assert tag_spans.recognize([BIO2, ["O", "I-PER"]]) == "bio2"
+    assert tag_spans.recognize([IOB1, ["O", "B-PER"]]) == "iob1"
+    assert tag_spans.recognize([["I-PER"], ["O", "I-PER"]]) == "iob1"
+
+
+def test_tags_without_prefix_are_plain_and_only_o_is_none():
+    assert tag_spans.recognize([["NNP", "O", "VBZ"]]) == "plain"
+    assert tag_spans.recognize([["O"], ["O"]]) == "bio2"
+
+
+def test_spans_of_tags_that_no_scheme_allows_are_conllevals():
+    tags = "I-A I-B O I-A".split()
+    assert tag_spans.spans(tags) == [(0, 1, "A"), (1, 2, "B"), (3, 4, "A")]
+    assert tag_spans.spans(["E-A", "I-A"]) == [(0, 1, "A"), (1, 2, "A")]
+    assert tag_spans.spans(["S-A", "E-A"]) == [(0, 1, "A"), (1, 2, "A")]
+
+
+def test_types_may_have_hyphens():
+    assert tag_spans.spans(["B-a-b", "I-a-b"]) == [(0, 2, "a-b")]
+
+
 def test_the_text_is_conllevals():
-    assert conlleval.score(TRUE, FOUND).text() == PRINTED
+    assert tag_spans.score(TRUE, FOUND).text() == PRINTED
 
 
 def test_a_document_counts_as_a_right_word():
-    scores = conlleval.score(TRUE, FOUND, boundaries=2)
+    scores = tag_spans.score(TRUE, FOUND, boundaries=2)
     assert scores.text().startswith("processed 10 tokens")
     assert scores.accuracy == 0.8
 
@@ -48,7 +99,7 @@ def test_real_predictions_with_planted_errors(shared_data, letter):
                 continue
             true[-1].append(cells[-2])
             found[-1].append(cells[-1])
-    scores = conlleval.score(true, found)
+    scores = tag_spans.score(true, found)
     assert scores.text().splitlines() == expected[name]
 
 
@@ -68,22 +119,22 @@ def test_real_predictions_with_planted_errors(shared_data, letter):
     ids=lambda x: x.replace(" ", "_") if isinstance(x, str) else "",
 )
 def test_phrases_begin_and_end_where_conlleval_says(tags, expected):
-    assert set(conll.spans(tags.split())) == expected
+    assert set(tag_spans.spans(tags.split())) == expected
 
 
 def test_nothing_true_and_nothing_found_is_zero():
-    scores = conlleval.score([["O"]], [["O"]])
+    scores = tag_spans.score([["O"]], [["O"]])
     assert scores.total.f1 == scores.total.precision == 0
     assert scores.accuracy == 1
 
 
 def test_lengths_must_agree():
     with pytest.raises(ValueError):
-        conlleval.score([["O", "O"]], [["O"]])
+        tag_spans.score([["O", "O"]], [["O"]])
 
 
 def test_plain_tags_have_accuracy():
-    scores = conlleval.score(
+    scores = tag_spans.score(
         [["A", "B"], ["A"]], [["A", "A"], ["A"]], is_plain=True
     )
     values = scores.plain_values()
@@ -94,8 +145,8 @@ def test_plain_tags_have_accuracy():
 def test_scores_of_parts_add_up():
     """Also of types that only one part has."""
     parts = [
-        conlleval.score([true], [found])
+        tag_spans.score([true], [found])
         for true, found in zip(TRUE, FOUND, strict=True)
     ]
-    assert parts[0] + parts[1] == conlleval.score(TRUE, FOUND)
-    assert (conlleval.Scores() + parts[0]).text() == parts[0].text()
+    assert parts[0] + parts[1] == tag_spans.score(TRUE, FOUND)
+    assert (tag_spans.Scores() + parts[0]).text() == parts[0].text()

@@ -1,6 +1,6 @@
 """Proves that files of activations are the same in a bucket as on a disk.
 
-python -m pytest tests/tasks/features/feature_files_test.py
+python -m pytest tests/tasks/features/feature_extraction_test.py
 
 TensorFlow's file system in memory, ram://, is the bucket.
 """
@@ -13,17 +13,19 @@ import pytest
 import tensorflow as tf
 
 from jobs import streaming
-from tasks.features import feature_files
+from tasks.features import feature_extraction
 
 
 def line(number):
     values = np.full((3, 8), number, np.float32)
     ids = np.arange(3, dtype=np.int32)
-    return feature_files.Line(number, ids, list("abc"), {"layer_-1": values})
+    return feature_extraction.Line(
+        number, ids, list("abc"), {"layer_-1": values}
+    )
 
 
 def write(path, form):
-    output = feature_files.FeatureFile(path=path, form=form, pooled=False)
+    output = feature_extraction.FeatureFile(path=path, form=form, pooled=False)
     blocks = streaming.Blocks(f"{path}.incomplete", {})
     for number, lines in enumerate([[line(0), line(1)], [line(2)]]):
         blocks.find(number, "")
@@ -64,7 +66,7 @@ def test_arrays_come_into_the_bucket_as_a_whole():
     assert names("ram://features/npz") == ["out.npz"]
 
 
-@pytest.mark.parametrize("form", feature_files.FORMATS)
+@pytest.mark.parametrize("form", feature_extraction.FORMATS)
 def test_an_interrupted_file_is_not_there(form, monkeypatch):
     folder = f"ram://features/interrupted_{form}"
     read = streaming.Blocks.parts

@@ -1,30 +1,33 @@
-"""Reads and writes CoNLL files, and converts their tags between schemes.
+"""Reads sentences of tagged words from files, and writes CoNLL files.
+
+A line of a CoNLL file is a word with its columns, separated by tabs if the
+first line of a word has one, else by spaces:
 
     -DOCSTART- -X- O O
 
     EU NNP I-NP I-ORG
     rejects VBZ I-VP O
 
-A line is a word with its columns, separated by tabs if the first line of a word
-has one, else by spaces. Empty lines end sentences; -DOCSTART- begins a document
-and is no word. Comments are, in files with tabs, lines that begin with # and
-have no tab, and in all files lines that begin with # and have another number of
-columns than the words. The file may end in .gz or .bz2.
+Empty lines end sentences; -DOCSTART- begins a document and is no word. Comments
+are, in files with tabs, lines that begin with # and have no tab, and in all
+files lines that begin with # and have another number of columns than the words.
 
-Tags in the four schemes:
+A row of a table, JSON lines or Parquet, is a sentence:
 
-    words   John  Smith  Paris  Rome   sees
-    iob1    I-PER I-PER  I-LOC  B-LOC  O      B- only after the same type
-    bio2    B-PER I-PER  B-LOC  B-LOC  O      B- at every first word
-    iobes   B-PER E-PER  S-LOC  S-LOC  O      E- at the last, S- for one word
-    plain   NNP   NNP    NNP    NNP    VBZ    no spans: a tag for each word
+    {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
+    {"tokens": ["EU", "rejects"], "ner_tags": [3, 0]}
 
-BILOU's L- and U- are read as E- and S-, BMES's M- as I-. A tag that the scheme
-does not allow, such as an I- after O, begins a span, as in conlleval.
+A row of the single token -DOCSTART- begins a document; if there are any, the
+first row must be one.
+
+Integers, also in quotes, are positions in a list of names, which a flag gives,
+or in Parquet the metadata that Hugging Face's datasets write. CoNLL files
+and JSON lines may be compressed.
 """
 
 import dataclasses
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,12 +37,10 @@ import numpy as np
 
 from data import text_files
 from foundation import errors, file_system
+from tasks.ner import tag_spans
 
-IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
-SCHEMES = (IOB1, BIO2, IOBES, PLAIN)
-OUTSIDE = "O"
-_ALIASES = {"L": "E", "U": "S", "M": "I"}
-_PREFIXES = frozenset("BIESLUM")
+# Ending of a table's name -> text_files' form.
+TABLE_FORMS = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 DOCUMENT = "-DOCSTART-"
 # Text may follow that is not in columns: "-DOCSTART- (1 EU)".
 _OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
@@ -50,14 +51,8 @@ _HEADER = re.compile("(words?|tokens?)[ \t](.*[ \t])?(tags?|labels?|ner)$")
 _OTHER_SEPARATOR = re.compile(r"[^\W\d][,;|\u00a0]\w")
 _LONGEST_SENTENCE = 1000
 _BYTE_ORDER_MARK = "\ufeff"  # Also within files that were joined.
-
-
-class Span(NamedTuple):
-    """Words [start, end) of one type."""
-
-    start: int
-    end: int
-    type: str
+# What would break the lines and columns of the output.
+_BREAKS = frozenset("\t\n\r")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -136,7 +131,7 @@ class _Layout(NamedTuple):
 
 
 def read(path: str, **options: Any) -> Sentences:
-    """Reads a file; see `read_blocks`."""
+    """Reads a CoNLL file; see `read_blocks`."""
     (found,) = read_blocks(path, **options)
     return found
 
@@ -149,21 +144,23 @@ def read_blocks(
     tag_names: Sequence[str] | None = None,
     block_sentences: int | None = None,
 ) -> Iterator[Sentences]:
-    """Yields the sentences of a file; see `blocks`.
+    """Yields the sentences of a CoNLL file in blocks of complete documents.
 
     Args:
       path: a UTF-8 file, which may be compressed.
       word_column: the column of words, from 0, or from the end with -1.
       tag_column: the column of tags; None if there is none.
       tag_names: names of integer tags; None if tags are no integers.
-      block_sentences: see `blocks`.
+      block_sentences: a block ends with the document in which it reaches this
+        number of sentences, or with its last sentence if the file has no
+        documents; None for a single block.
 
     Raises:
       InputError: names the line of the file.
     """
     path = file_system.find(path)
     layout = _layout(path)
-    return blocks(
+    return _blocks(
         path,
         _lines(path, layout, word_column, tag_column, tag_names),
         has_documents=layout.has_documents,
@@ -172,7 +169,76 @@ def read_blocks(
     )
 
 
-def blocks(
+def table_form(path: str) -> str | None:
+    """Returns the form of a file by its name; None for CoNLL's columns."""
+    return TABLE_FORMS.get(file_system.ending(file_system.uncompressed(path)))
+
+
+def read_tag_names(flag: str) -> list[str]:
+    """Returns the names of a file with one per line, or of a list with commas.
+
+    Raises:
+      InputError: a name is empty or occurs twice.
+    """
+    names = flag.split(",")
+    if file_system.is_file(flag):
+        names = [line for _, line in text_files.lines(flag)]
+    names = [name.strip() for name in names]
+    if not all(names) or len(set(names)) < len(names):
+        raise errors.InputError(
+            f"--tag_names={flag}: a name is empty or occurs twice"
+        )
+    return names
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The fields of a row.
+
+    Attributes:
+      tokens: contains the words.
+      tags: contains the tags; None to read none.
+      is_optional: whether a file may lack the tags.
+      tag_names: names of integer tags.
+    """
+
+    tokens: str
+    tags: str | None
+    is_optional: bool = False
+    tag_names: Sequence[str] | None = None
+
+
+def read_table(
+    path: str, fields: Fields, *, block_sentences: int | None = None
+) -> Iterator[Sentences]:
+    """Yields the sentences of a table in blocks; see read_blocks.
+
+    Raises:
+      InputError: names the file and the row.
+    """
+    path = file_system.find(path)
+    first = next(text_files.read_named([path], table_form(path)), None)
+    if first is None:
+        raise errors.InputError(f"{path}: has no rows")
+    if fields.tags is not None and fields.tag_names is None:
+        names = _stored_names(path, fields.tags)
+        fields = dataclasses.replace(fields, tag_names=names)
+    if fields.is_optional and fields.tags not in first.cells:
+        errors.warn_once(
+            f"{path}: no field {fields.tags!r}, so no tags, only "
+            + ", ".join(map(repr, first.cells))
+        )
+        fields = dataclasses.replace(fields, tags=None)
+    return _blocks(
+        path,
+        _table_lines(path, fields),
+        has_documents=first.cells.get(fields.tokens) == [DOCUMENT],
+        separator="\t",  # Tokens may contain spaces.
+        block_sentences=block_sentences,
+    )
+
+
+def _blocks(
     path: str,
     lines: Iterable[Line],
     *,
@@ -187,9 +253,7 @@ def blocks(
       lines: its words and beginnings of documents.
       has_documents: whether it has such beginnings.
       separator: see Sentences.
-      block_sentences: a block ends with the document in which it reaches this
-        number of sentences, or with its last sentence if the file has no
-        documents; None for a single block.
+      block_sentences: see read_blocks.
 
     Raises:
       InputError: there are no words.
@@ -226,7 +290,7 @@ def write(
       columns: W tags each.
     """
     separator = sentences.separator
-    opening = separator.join([DOCUMENT] + [OUTSIDE] * len(columns))
+    opening = separator.join([DOCUMENT] + [tag_spans.OUTSIDE] * len(columns))
     begins = set(sentences.documents[:-1].tolist())
     rows = list(zip(sentences.words, *columns, strict=True))
     for i, part in enumerate(sentences.split(rows)):
@@ -237,7 +301,7 @@ def write(
 
 def scheme(sentences: Sentences) -> str:
     """Returns the scheme of the tags."""
-    return recognize(sentences.split(_tags(sentences)))
+    return tag_spans.recognize(sentences.split(_tags(sentences)))
 
 
 def types(sentences: Sentences, scheme: str) -> list[str]:
@@ -252,7 +316,7 @@ def types(sentences: Sentences, scheme: str) -> list[str]:
     result = set()
     for tag, i in found.items():
         try:
-            result.add(type_of(tag, scheme))
+            result.add(tag_spans.type_of(tag, scheme))
         except errors.InputError as error:
             raise errors.InputError(f"{sentences.where(i)}: {error}") from error
     return sorted(result - {None})
@@ -263,7 +327,9 @@ def convert(
 ) -> list[str]:
     """Returns W tags of sentences in another scheme."""
     parts = sentences.split(tags)
-    return [tag for part in parts for tag in convert_tags(part, scheme)]
+    return [
+        tag for part in parts for tag in tag_spans.convert_tags(part, scheme)
+    ]
 
 
 def encode_tags(
@@ -280,17 +346,24 @@ def encode_tags(
       InputError: the model has no label for a tag; names its line.
     """
     numbers = {label: i for i, label in enumerate(labels)}
-    ours = PLAIN if scheme == PLAIN else scheme_of(labels)
+    ours = (
+        tag_spans.PLAIN
+        if scheme == tag_spans.PLAIN
+        else tag_spans.scheme_of(labels)
+    )
     types(sentences, scheme)  # Checks the tags.
     converted = convert(sentences, _tags(sentences), ours)
     for i, tag in enumerate(converted):
         if tag in numbers:
             continue
-        kinds, kind = {type_of(x, ours) for x in labels}, type_of(tag, ours)
+        kinds, kind = (
+            {tag_spans.type_of(x, ours) for x in labels},
+            tag_spans.type_of(tag, ours),
+        )
         problem = f"needs label {tag!r}, but the model has {', '.join(labels)}"
         if kind is not None and kind not in kinds:
             known = ", ".join(sorted(kind for kind in kinds if kind))
-            name = "tags" if ours == PLAIN else "types"
+            name = "tags" if ours == tag_spans.PLAIN else "types"
             problem = f"is none of the model's {name}: {known}"
         raise errors.InputError(
             f"{sentences.where(i)}: tag {_tags(sentences)[i]!r} {problem}"
@@ -444,6 +517,88 @@ def _tag_column(
     return tag
 
 
+def _table_lines(path: str, fields: Fields) -> Iterator[Line]:
+    form, num_empty, num_documents = table_form(path), 0, 0
+    for number, row in enumerate(text_files.read_named([path], form)):
+        words = text_files.require(row, fields.tokens, form, "--tokens_field")
+        _check_list(row, fields.tokens, words)
+        if list(words) == [DOCUMENT]:
+            if num_documents == 0 and number > 0:
+                raise errors.InputError(
+                    f"{row.where}: begins a document, but the first row does "
+                    "not"
+                )
+            num_documents += 1
+            yield Line(row.line, "", None, True, True)
+            continue
+        num_empty += not len(words)
+        tags: Sequence[str | None] = [None] * len(words)
+        if fields.tags is not None:
+            tags = _row_tags(row, fields, form)
+        if len(tags) != len(words):
+            raise errors.InputError(
+                f"{row.where}: {len(words)} tokens, but {len(tags)} tags"
+            )
+        for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
+            _check_cell(row, fields.tokens, word)
+            yield Line(row.line, word, tag, False, i == 0)
+    if num_empty:
+        errors.warn_once(
+            f"{path}: {num_empty} row(s) without tokens are left out"
+        )
+
+
+def _row_tags(row: text_files.Row, fields: Fields, form: str) -> list[str]:
+    """Returns the names of a row's tags."""
+    values = text_files.require(row, fields.tags, form, "--tags_field")
+    _check_list(row, fields.tags, values)
+    tags = []
+    for value in values:
+        if fields.tag_names is not None:
+            where = f"{row.where}: {fields.tags!r}"
+            value = name_of(value, fields.tag_names, where)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            raise errors.InputError(
+                f"{row.where}: {fields.tags!r} has the integer {value}; "
+                "--tag_names=NAME,NAME,... or a file says what integers mean"
+            )
+        _check_cell(row, fields.tags, value)
+        tags.append(value.strip(" "))
+    return tags
+
+
+def _check_list(row: text_files.Row, name: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise errors.InputError(
+            f"{row.where}: {name!r} is no list but {value!r:.40}"
+        )
+
+
+def _check_cell(row: text_files.Row, name: str, value: Any) -> None:
+    """Raises InputError for what cannot be written into a column."""
+    is_text = isinstance(value, str) and value.strip(" ")
+    if not is_text or not _BREAKS.isdisjoint(value):
+        raise errors.InputError(
+            f"{row.where}: {name!r} has {value!r:.40}, which is empty, no text "
+            "or has a tab or a line end"
+        )
+
+
+def _stored_names(path: str, field: str) -> list[str] | None:
+    """Returns the names of integers in the metadata of datasets, if any."""
+    if table_form(path) != "parquet":
+        return None
+    from pyarrow import parquet
+
+    with file_system.open_binary(path) as raw:
+        metadata = parquet.read_schema(raw).metadata or {}
+    try:
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        return list(features[field]["feature"]["names"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _sentences(
     path: str, lines: Sequence[Line], has_documents: bool, separator: str
 ) -> Sentences:
@@ -472,139 +627,3 @@ def _sentences(
         has_documents=has_documents,
         separator=separator,
     )
-
-
-def split_tag(tag: str) -> tuple[str, str]:
-    """Returns prefix and type: ("B", "PER"), ("O", ""), or ("", tag)."""
-    if tag == OUTSIDE:
-        return OUTSIDE, ""
-    prefix, hyphen, kind = tag.partition("-")
-    if hyphen and kind and prefix in _PREFIXES:
-        return _ALIASES.get(prefix, prefix), kind
-    return "", tag
-
-
-def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
-    """Returns the spans of a sentence in order.
-
-    Args:
-      tags: the tags of the sentence.
-      is_plain: whether each word is a span whose type is its tag.
-    """
-    if is_plain:
-        return [Span(i, i + 1, tag) for i, tag in enumerate(tags)]
-    found: list[Span] = []
-    before, kind_before, begin = OUTSIDE, "", 0
-    for i, tag in enumerate([*tags, OUTSIDE]):
-        prefix, kind = split_tag(tag)
-        continues = (
-            kind == kind_before and prefix in "IE" and before not in ("E", "S")
-        )
-        if before != OUTSIDE and not continues:
-            found.append(Span(begin, i, kind_before))
-        if before == OUTSIDE or not continues:
-            begin = i
-        before, kind_before = prefix, kind
-    return found
-
-
-def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
-    """Returns the tags of a sentence in another scheme."""
-    if scheme == PLAIN:
-        return list(tags)
-    converted = [OUTSIDE] * len(tags)
-    before = Span(0, 0, "")
-    for span in spans(tags):
-        size = span.end - span.start
-        converted[span.start : span.end] = [f"I-{span.type}"] * size
-        is_neighbor = (before.end, before.type) == (span.start, span.type)
-        if scheme != IOB1 or is_neighbor:
-            converted[span.start] = f"B-{span.type}"
-        if scheme == IOBES:
-            prefix = "E" if size > 1 else "S"
-            converted[span.end - 1] = f"{prefix}-{span.type}"
-        before = span
-    return converted
-
-
-class TagStatistics:
-    """Recognizes the scheme of the tags of any number of sentences.
-
-    Of IOB1 and BIO2, it is the one that fewer tags violate: a stray I- does not
-    make a BIO2 file IOB1. The spans are the same in either case.
-    """
-
-    def __init__(self):
-        """Counts nothing yet."""
-        self._prefixes: set[str] = set()
-        self._not_iob1 = self._not_bio2 = 0
-
-    def add(self, sentences: Iterable[Sequence[str]]) -> None:
-        """Counts the tags of sentences."""
-        for tags in sentences:
-            kind_before = ""
-            for tag in tags:
-                prefix, kind = split_tag(tag)
-                self._prefixes.add(prefix)
-                self._not_bio2 += prefix == "I" and kind != kind_before
-                self._not_iob1 += prefix == "B" and kind != kind_before
-                kind_before = kind
-
-    @property
-    def scheme(self) -> str:
-        """The scheme of the tags; BIO2 if all are O."""
-        if not self._prefixes & {"B", "I", "E", "S"}:
-            return PLAIN if "" in self._prefixes else BIO2
-        if self._prefixes & {"E", "S"}:
-            return IOBES
-        return IOB1 if self._not_iob1 < self._not_bio2 else BIO2
-
-
-def recognize(sentences: Iterable[Sequence[str]]) -> str:
-    """Returns the scheme of the tags of sentences."""
-    statistics = TagStatistics()
-    statistics.add(sentences)
-    return statistics.scheme
-
-
-def labels(types: Iterable[str], scheme: str) -> list[str]:
-    """Returns all tags of a scheme in the order of a model's outputs."""
-    if scheme == PLAIN:
-        return sorted(set(types))
-    prefixes = "BIES" if scheme == IOBES else "BI"
-    rest = [f"{p}-{kind}" for kind in sorted(set(types)) for p in prefixes]
-    return [OUTSIDE, *rest]
-
-
-def scheme_of(names: Sequence[str]) -> str:
-    """Returns the scheme of a model's labels.
-
-    Labels of IOB1 lack B- for some types, because spans of these types are
-    never neighbors in the training set.
-    """
-    parts = [split_tag(name) for name in names]
-    prefixes = {prefix for prefix, _ in parts}
-    if "" in prefixes:
-        return PLAIN
-    if prefixes & {"E", "S"}:
-        return IOBES
-    begins, inside = (
-        {kind for prefix, kind in parts if prefix == p} for p in "BI"
-    )
-    return BIO2 if inside <= begins else IOB1
-
-
-def type_of(tag: str, scheme: str) -> str | None:
-    """Returns the type of a tag; None for O; a plain tag is its own type.
-
-    Raises:
-      InputError: the tag is not of the scheme.
-    """
-    if scheme == PLAIN:
-        return tag
-    prefix, kind = split_tag(tag)
-    if prefix == "":
-        raise errors.InputError(
-            f"tag {tag!r} is neither O nor a type after B-, I-, E- or S-"
-        )
-    return kind or None

@@ -1,0 +1,331 @@
+"""Tags of words, the spans that they mark, and conlleval's scores of spans.
+
+The four schemes of tags:
+
+    words   John  Smith  Paris  Rome   sees
+    iob1    I-PER I-PER  I-LOC  B-LOC  O      B- only after the same type
+    bio2    B-PER I-PER  B-LOC  B-LOC  O      B- at every first word
+    iobes   B-PER E-PER  S-LOC  S-LOC  O      E- at the last, S- for one word
+    plain   NNP   NNP    NNP    NNP    VBZ    no spans: a tag for each word
+
+BILOU's L- and U- are read as E- and S-, BMES's M- as I-. A tag that the scheme
+does not allow, such as an I- after O, begins a span, as in conlleval, the
+script of the CoNLL shared tasks.
+
+A predicted span is correct if its first word, its last word and its type are.
+The scores are printed as by conlleval, which calls spans phrases:
+
+    processed 51578 tokens with 5942 phrases; found: 6755 phrases; correct: ...
+    accuracy:  98.21%; precision:  85.63%; recall:  97.34%; FB1:  91.11
+                  LOC: precision:  88.23%; recall:  97.93%; FB1:  92.83  2039
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from foundation import errors
+
+IOB1, BIO2, IOBES, PLAIN = "iob1", "bio2", "iobes", "plain"
+OUTSIDE = "O"
+_ALIASES = {"L": "E", "U": "S", "M": "I"}
+_PREFIXES = frozenset("BIESLUM")
+
+
+class Span(NamedTuple):
+    """Words [start, end) of one type."""
+
+    start: int
+    end: int
+    type: str
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Returns prefix and type: ("B", "PER"), ("O", ""), or ("", tag)."""
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    prefix, hyphen, kind = tag.partition("-")
+    if hyphen and kind and prefix in _PREFIXES:
+        return _ALIASES.get(prefix, prefix), kind
+    return "", tag
+
+
+def spans(tags: Sequence[str], *, is_plain: bool = False) -> list[Span]:
+    """Returns the spans of a sentence in order.
+
+    Args:
+      tags: the tags of the sentence.
+      is_plain: whether each word is a span whose type is its tag.
+    """
+    if is_plain:
+        return [Span(i, i + 1, tag) for i, tag in enumerate(tags)]
+    found: list[Span] = []
+    before, kind_before, begin = OUTSIDE, "", 0
+    for i, tag in enumerate([*tags, OUTSIDE]):
+        prefix, kind = split_tag(tag)
+        continues = (
+            kind == kind_before and prefix in "IE" and before not in ("E", "S")
+        )
+        if before != OUTSIDE and not continues:
+            found.append(Span(begin, i, kind_before))
+        if before == OUTSIDE or not continues:
+            begin = i
+        before, kind_before = prefix, kind
+    return found
+
+
+def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
+    """Returns the tags of a sentence in another scheme."""
+    if scheme == PLAIN:
+        return list(tags)
+    converted = [OUTSIDE] * len(tags)
+    before = Span(0, 0, "")
+    for span in spans(tags):
+        size = span.end - span.start
+        converted[span.start : span.end] = [f"I-{span.type}"] * size
+        is_neighbor = (before.end, before.type) == (span.start, span.type)
+        if scheme != IOB1 or is_neighbor:
+            converted[span.start] = f"B-{span.type}"
+        if scheme == IOBES:
+            prefix = "E" if size > 1 else "S"
+            converted[span.end - 1] = f"{prefix}-{span.type}"
+        before = span
+    return converted
+
+
+class TagStatistics:
+    """Recognizes the scheme of the tags of any number of sentences.
+
+    Of IOB1 and BIO2, it is the one that fewer tags violate: a stray I- does not
+    make a BIO2 file IOB1. The spans are the same in either case.
+    """
+
+    def __init__(self):
+        """Counts nothing yet."""
+        self._prefixes: set[str] = set()
+        self._not_iob1 = self._not_bio2 = 0
+
+    def add(self, sentences: Iterable[Sequence[str]]) -> None:
+        """Counts the tags of sentences."""
+        for tags in sentences:
+            kind_before = ""
+            for tag in tags:
+                prefix, kind = split_tag(tag)
+                self._prefixes.add(prefix)
+                self._not_bio2 += prefix == "I" and kind != kind_before
+                self._not_iob1 += prefix == "B" and kind != kind_before
+                kind_before = kind
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the tags; BIO2 if all are O."""
+        if not self._prefixes & {"B", "I", "E", "S"}:
+            return PLAIN if "" in self._prefixes else BIO2
+        if self._prefixes & {"E", "S"}:
+            return IOBES
+        return IOB1 if self._not_iob1 < self._not_bio2 else BIO2
+
+
+def recognize(sentences: Iterable[Sequence[str]]) -> str:
+    """Returns the scheme of the tags of sentences."""
+    statistics = TagStatistics()
+    statistics.add(sentences)
+    return statistics.scheme
+
+
+def labels(types: Iterable[str], scheme: str) -> list[str]:
+    """Returns all tags of a scheme in the order of a model's outputs."""
+    if scheme == PLAIN:
+        return sorted(set(types))
+    prefixes = "BIES" if scheme == IOBES else "BI"
+    rest = [f"{p}-{kind}" for kind in sorted(set(types)) for p in prefixes]
+    return [OUTSIDE, *rest]
+
+
+def scheme_of(names: Sequence[str]) -> str:
+    """Returns the scheme of a model's labels.
+
+    Labels of IOB1 lack B- for some types, because spans of these types are
+    never neighbors in the training set.
+    """
+    parts = [split_tag(name) for name in names]
+    prefixes = {prefix for prefix, _ in parts}
+    if "" in prefixes:
+        return PLAIN
+    if prefixes & {"E", "S"}:
+        return IOBES
+    begins, inside = (
+        {kind for prefix, kind in parts if prefix == p} for p in "BI"
+    )
+    return BIO2 if inside <= begins else IOB1
+
+
+def type_of(tag: str, scheme: str) -> str | None:
+    """Returns the type of a tag; None for O; a plain tag is its own type.
+
+    Raises:
+      InputError: the tag is not of the scheme.
+    """
+    if scheme == PLAIN:
+        return tag
+    prefix, kind = split_tag(tag)
+    if prefix == "":
+        raise errors.InputError(
+            f"tag {tag!r} is neither O nor a type after B-, I-, E- or S-"
+        )
+    return kind or None
+
+
+class Score(NamedTuple):
+    """Numbers of true, predicted and correct phrases, and their ratios."""
+
+    true: int
+    found: int
+    correct: int
+
+    @property
+    def precision(self) -> float:
+        """The fraction of the predicted phrases that are correct; 0 of none."""
+        return self.correct / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The fraction of the true phrases that are predicted; 0 of none."""
+        return self.correct / self.true if self.true else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall; 0 if both are 0."""
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The counts of conlleval.
+
+    Attributes:
+      tokens: number of words.
+      right: number of words with the correct tag.
+      by_type: of each type that is true or predicted, sorted by name.
+    """
+
+    tokens: int = 0
+    right: int = 0
+    by_type: dict[str, Score] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_counts(
+        cls, tokens: int, right: int, by_type: Mapping[str, Sequence[int]]
+    ) -> "Scores":
+        """Returns scores of the values of dataclasses.asdict, read as JSON."""
+        scores = {kind: Score(*counts) for kind, counts in by_type.items()}
+        return cls(tokens=tokens, right=right, by_type=scores)
+
+    def __add__(self, other: "Scores") -> "Scores":
+        """Returns the scores of both sets of sentences together."""
+        none = Score(0, 0, 0)
+        return Scores(
+            tokens=self.tokens + other.tokens,
+            right=self.right + other.right,
+            by_type={
+                kind: Score(
+                    *np.add(
+                        self.by_type.get(kind, none),
+                        other.by_type.get(kind, none),
+                    ).tolist()
+                )
+                for kind in sorted({*self.by_type, *other.by_type})
+            },
+        )
+
+    @property
+    def total(self) -> Score:
+        """The score of all types."""
+        counts = zip(*self.by_type.values(), strict=True)
+        return Score(*map(sum, counts)) if self.by_type else Score(0, 0, 0)
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of words with the correct tag."""
+        return self.right / self.tokens if self.tokens else 0.0
+
+    def values(self, types: Iterable[str] = ()) -> dict[str, float]:
+        """Returns the metrics of eval_results.txt.
+
+        Args:
+          types: types to report even if they are neither true nor predicted.
+        """
+        values = {"accuracy": self.accuracy}
+        scores = {"": self.total}
+        for kind in sorted({*self.by_type, *types}):
+            scores[f"_{kind}"] = self.by_type.get(kind, Score(0, 0, 0))
+        for suffix, score in scores.items():
+            for name in ("precision", "recall", "f1"):
+                values[name + suffix] = getattr(score, name)
+        return values
+
+    def plain_values(self) -> dict[str, float]:
+        """Returns the metrics of plain tags, such as NNP."""
+        f1 = [2 * s.correct / (s.true + s.found) for s in self.by_type.values()]
+        return {"accuracy": self.accuracy, "f1_macro": float(np.mean(f1))}
+
+    def text(self) -> str:
+        """Returns the output of conlleval."""
+        total = self.total
+        lines = [
+            f"processed {self.tokens} tokens with {total.true} phrases; "
+            f"found: {total.found} phrases; correct: {total.correct}.",
+            f"accuracy: {100 * self.accuracy:6.2f}%; {_line(total)}",
+        ]
+        lines += [
+            f"{kind:>17s}: {_line(score)}  {score.found}"
+            for kind, score in self.by_type.items()
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def score(
+    true: Iterable[Sequence[str]],
+    predicted: Iterable[Sequence[str]],
+    *,
+    boundaries: int = 0,
+    is_plain: bool = False,
+) -> Scores:
+    """Compares the tags of sentences.
+
+    Args:
+      true: the tags of each sentence.
+      predicted: the predicted tags of each sentence.
+      boundaries: number of -DOCSTART- lines, which conlleval counts as words
+        with the correct tag.
+      is_plain: whether each word is a phrase whose type is its tag.
+    """
+    tokens = right = boundaries
+    counts: list[Counter] = [Counter(), Counter(), Counter()]
+    for gold, guess in zip(true, predicted, strict=True):
+        if len(gold) != len(guess):
+            raise ValueError(f"{len(gold)} tags against {len(guess)}")
+        tokens += len(gold)
+        right += sum(a == b for a, b in zip(gold, guess, strict=True))
+        theirs, ours = (
+            set(spans(tags, is_plain=is_plain)) for tags in (gold, guess)
+        )
+        parts = theirs, ours, theirs & ours
+        for count, part in zip(counts, parts, strict=True):
+            count.update(span.type for span in part)
+    by_type = {
+        kind: Score(*(count[kind] for count in counts))
+        for kind in sorted({*counts[0], *counts[1]})
+    }
+    return Scores(tokens=tokens, right=right, by_type=by_type)
+
+
+def _line(score: Score) -> str:
+    return (
+        f"precision: {100 * score.precision:6.2f}%; "
+        f"recall: {100 * score.recall:6.2f}%; FB1: {100 * score.f1:6.2f}"
+    )
