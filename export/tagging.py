@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from data.tokenization import wordpiece
-from export import model_inputs, usual_case, word_splitting
+from export import model_inputs, raw_text
 from modeling import crf
 from tasks.ner import conll
 
@@ -55,10 +55,10 @@ class TaggingGraph:
         self._room = max_seq_length - _NUM_SPECIAL
         is_crf = isinstance(model, crf.CrfTaggingModel)
         self._scores = model.scores if is_crf else None
-        self._split = word_splitting.WordSplitter()
+        self._split = raw_text.WordSplitter()
         self._forms = None
         if true_case is not None:
-            self._forms = usual_case.UsualForms(true_case)
+            self._forms = raw_text.UsualForms(true_case)
         self._is_plain = conll.scheme_of(self.labels) == conll.PLAIN
         self._tags = [conll.split_tag(label) for label in self.labels]
 
@@ -122,7 +122,7 @@ class TaggingGraph:
         """Maps features of [B, S] to logits float32 [B, S, C]."""
         return {"logits": self.model(features)}
 
-    def _word_logits(self, words: word_splitting.Words) -> tf.Tensor:
+    def _word_logits(self, words: raw_text.Words) -> tf.Tensor:
         """Returns float32 [W, C], the logits of each word's first token."""
         strings = words.strings
         if self._forms is not None:
@@ -198,7 +198,7 @@ class Windows(NamedTuple):
 
 
 def find_windows(
-    words: word_splitting.Words,
+    words: raw_text.Words,
     splits: tf.Tensor,
     room: int,
     document_context: bool,
