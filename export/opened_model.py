@@ -192,10 +192,10 @@ class OpenedModel:
         task_model.assign(self.start.init_checkpoint)
         return task_model
 
-    def _known_classes(self, problem_type: str | None) -> task_files.Known:
+    def _classes(self) -> task_files.Known:
         """Returns the classes of the model, with the given names."""
         known = task_files.Known(
-            labels=self.start.labels, problem_type=problem_type
+            labels=self.start.labels, problem_type=self.start.problem_type
         )
         labels = self.options.labels
         return known.with_names(list(labels) if labels else None)
@@ -208,7 +208,7 @@ class OpenedModel:
         Raises:
           InputError: the model is none, or is of another kind.
         """
-        known = self._known_classes(self.start.problem_type)
+        known = self._classes()
         kinds = {task: kind for kind, task in SENTENCE_TASKS.items()}
         kind = task_files.kind(kinds.get(self.options.task or ""), known)
         if _SCORES not in self.source.tensors:
@@ -237,7 +237,7 @@ class OpenedModel:
 
     def tagger(self) -> tuple[finetuning.TaskModel, ner_data.NerData]:
         """Returns a tagger, with its CRF if it has one, and its labels."""
-        labels = self._known_classes(None).labels
+        labels = self._classes().labels
         if labels is None:
             raise errors.InputError(
                 f"{self.path}: its config has no labels; --label_names (in "
