@@ -115,19 +115,19 @@ class ExportConfig:
         config_flags.check_bounds(self)
 
     @property
-    def options(self) -> "task_graphs.Options":
+    def options(self) -> "opened_model.Options":
         """The flags that determine the graph."""
         names = None
         if self.label_names is not None:
             names = [name.strip() for name in self.label_names.split(",")]
-        return task_graphs.Options(
+        return opened_model.Options(
             task=self.task,
             max_seq_length=self.max_seq_length,
             precision=self.precision,
+            labels=names,
             text_pair=self.text_pair,
-            label_names=names,
             squad={name: getattr(self, name) for name in _SQUAD_FLAGS},
-            document_context=self.document_context,
+            document_context=self.document_context == "maximal",
             top_k=self.top_k,
             pooling=self.pooling,
             layer=self.layer,
@@ -138,21 +138,20 @@ class ExportConfig:
 config_flags.parse_early(ExportConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from export import saved_model, task_graphs
+from export import opened_model, saved_model, task_graphs
 
 
 def main(config: ExportConfig) -> None:
     """Loads the model, and writes it with its tokenizer."""
     saved_model.check_directory(config.output_dir)
-    opened = task_graphs.open_graph(config.model_dir, config.options)
+    opened = opened_model.OpenedModel(config.model_dir, config.options)
     saved_model.save(
-        opened.graph,
-        opened.tokenizer,
+        task_graphs.make(opened),
+        opened.start.tokenizer,
         config.output_dir,
         max_seq_length=opened.max_seq_length,
         precision=config.precision,
-        source=opened.source,
-        settings=opened.settings,
+        source=opened.description,
     )
 
 

@@ -131,7 +131,7 @@ config_flags.parse_early(ReproduceConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from foundation import errors, file_system
-from paper import execution, experiments, plans, protocol, results, tables
+from paper import execution, experiments, protocol, results, tables
 
 
 def main(config: ReproduceConfig) -> None:
@@ -146,11 +146,11 @@ def main(config: ReproduceConfig) -> None:
     lab = experiments.Experiments(scale, inputs, config.output_dir)
     chosen = [tables.TABLES[name](lab) for name in config.tables]
     if config.list:
-        print(plans.overview(chosen, scale))
+        print(execution.overview(chosen, scale))
         return
     commands = protocol.commands_of(chosen)
     if config.dry_run:
-        print(plans.plan(chosen, scale, tflops=config.tflops))
+        print(execution.plan(chosen, scale, tflops=config.tflops))
         return
     if lab.missing:
         flags = ", ".join(f"--{name}" for name in sorted(lab.missing))

@@ -59,27 +59,25 @@ def main(config: Config) -> int:
 
     import foundation.tensorflow_setup  # noqa: F401
     from data import features as features_lib
-    from export import task_graphs
+    from export import opened_model, task_graphs
 
-    options = {f.name: None for f in dataclasses.fields(task_graphs.Options)}
-    options |= {"precision": "float32", "squad": {}, "top_k": 5, "layer": -1}
-    options |= {"pooling": "none", "normalize": False, "document_context": ""}
-    opened = task_graphs.open_graph(
-        config.model_dir, task_graphs.Options(**options)
-    )
-    length, tokenizer = opened.max_seq_length, opened.tokenizer
+    # The outputs of an encoder are those of its tokens.
+    options = opened_model.Options(pooling="none")
+    opened = opened_model.OpenedModel(config.model_dir, options)
+    graph = task_graphs.make(opened)
+    length, tokenizer = opened.max_seq_length, opened.start.tokenizer
     score = None
     if config.data_dir:
         features, score = mrpc(config, tokenizer, length)
     elif config.predict_file:
-        features, score = squad(config, tokenizer, opened.settings, length)
+        features, score = squad(config, tokenizer, graph.settings, length)
     else:
         features = features_lib.encode(
             tokenizer,
             SENTENCES,
             SENTENCES[::-1],
             max_seq_length=min(length, 32),
-            num_choices=2 if opened.graph.task == "multiple_choice" else 0,
+            num_choices=2 if graph.task == "multiple_choice" else 0,
         )
     order = np.argsort(features.lengths, kind="stable")
     rows = [
@@ -96,7 +94,7 @@ def main(config: Config) -> int:
         }
         for part in rows
     ]
-    run = tf.function(lambda **x: opened.graph.logits(x), autograph=False)
+    run = tf.function(lambda **x: graph.logits(x), autograph=False)
     run = run.get_concrete_function(
         **{
             name: tf.TensorSpec([None] * x.ndim, tf.int32)
@@ -141,7 +139,7 @@ def main(config: Config) -> int:
         ],
         check=True,
     )
-    print(f"{opened.graph.task}, {len(order)} rows")
+    print(f"{graph.task}, {len(order)} rows")
     show("TensorFlow float32", seconds, score, rows, ours)
     is_far = False
     with np.load(paths[1]) as arrays:

@@ -11,7 +11,6 @@ TensorFlow's or Hugging Face's form. The results are those of the commands,
 whose code computes them; docs/python.md shows every task.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -25,13 +24,14 @@ from data import examples
 from data import features as features_lib
 from data.features import Features
 from data.tokenization import wordpiece
-from export import sentences, task_graphs
+from export import opened_model
+from export.opened_model import OpenedModel
 from foundation import errors
 from tasks.classification import objective
 from tasks.fill_mask import masked_words
 from tasks.ner import ner_job, windowing
 from tasks.squad import squad_job
-from weights import checkpoint_sources, pretrained, tokenizer_files
+from weights import checkpoint_sources, tokenizer_files
 
 
 class Token(NamedTuple):
@@ -96,60 +96,18 @@ class Word(NamedTuple):
     probability: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a model is loaded.
-
-    Attributes:
-      task: a key of MODELS; by default that of the model's head.
-      max_seq_length: in tokens; by default as the model was trained.
-      batch_size: texts that are computed together.
-      precision: "float32", "bfloat16", or "auto" for the faster one.
-      labels: of a classifier whose checkpoint does not name them.
-      top_k: words for each [MASK].
-      pooling: "mean", "cls" or "max", of embeddings.
-      layer: of embeddings; -1 is the last.
-      normalize: whether embeddings have length 1.
-      document_context: whether a tagger reads the sentences around each one, as
-        with --document_context=maximal.
-    """
-
-    task: str | None = None
-    max_seq_length: int | None = None
-    batch_size: int = 32
-    precision: str = "float32"
-    labels: Sequence[str] | None = None
-    top_k: int = 5
-    pooling: str = "mean"
-    layer: int = -1
-    normalize: bool = False
-    document_context: bool = False
-
-
 def load(path: str, **options: Any) -> "Model":
     """Loads a model.
 
     Args:
       path: a model directory, a released checkpoint, or its folder.
-      **options: the attributes of `Options`.
+      **options: the attributes of `opened_model.Options`.
 
     Raises:
       InputError: there is no model, or it was not trained for the task.
     """
-    chosen = Options(**options)
-    source = checkpoint_sources.read(path)
-    task = chosen.task or task_graphs.task_of(path, source)
-    if task not in MODELS:
-        raise errors.InputError(f"task={task!r}: none of {', '.join(MODELS)}")
-    opened = task_graphs.OpenedModel(
-        path,
-        task,
-        source,
-        max_seq_length=chosen.max_seq_length,
-        precision=chosen.precision,
-        batch_size=chosen.batch_size,
-    )
-    return MODELS[task](opened, chosen)
+    opened = opened_model.OpenedModel(path, opened_model.Options(**options))
+    return MODELS[opened.task](opened)
 
 
 def load_tokenizer(path: str) -> wordpiece.Tokenizer:
@@ -183,11 +141,9 @@ class Model:
 
     labels: list[str] | None = None
 
-    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
+    def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        self._options = options
-        self._label_names = list(options.labels) if options.labels else None
-        self._batch_size = options.batch_size
+        self._options = opened.options
         self.task = opened.task
         self.max_seq_length = opened.max_seq_length
         self.tokenizer = opened.start.tokenizer
@@ -207,6 +163,13 @@ class Model:
 
     def _predict(self, inputs: list) -> Sequence:
         raise NotImplementedError
+
+    def _task_outputs(self, inputs: list) -> np.ndarray:
+        """Returns the logits or vectors of inputs, float32 [N, ...]."""
+        (outputs,) = self._task_model.predict(
+            self._features(inputs), self._options.batch_size
+        ).values()
+        return outputs
 
     def tokenize(self, texts: Sequence[str]) -> list[list[Token]]:
         """Returns the tokens of texts, without [CLS] and [SEP]."""
@@ -279,19 +242,16 @@ class SentenceModel(Model):
     of a regression, a float.
     """
 
-    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
+    def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        super().__init__(opened, options)
-        self._task_model, self._kind, labels = opened.sentence_model(
-            options.task, self._label_names
-        )
-        self.task = sentences.TASKS[self._kind]
+        super().__init__(opened)
+        self._task_model, self._kind, labels = opened.sentence_model()
+        self.task = opened_model.SENTENCE_TASKS[self._kind]
         if self._kind != examples.REGRESSION:
             self.labels = list(labels)
 
     def _predict(self, inputs: list) -> list:
-        features = self._features(inputs)
-        logits = self._task_model.predict(features, self._batch_size)["logits"]
+        logits = self._task_outputs(inputs)
         rows = objective.probabilities(self._kind, logits).tolist()
         if self._kind == examples.REGRESSION:
             return [row[0] for row in rows]
@@ -315,14 +275,13 @@ class MultipleChoiceModel(Model):
     It predicts a Choice for each (beginning, endings); K is the same for all.
     """
 
-    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
+    def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        super().__init__(opened, options)
+        super().__init__(opened)
         self._task_model = opened.load_kind(examples.MULTIPLE_CHOICE, 1)
 
     def _predict(self, inputs: list) -> list[Choice]:
-        features = self._features(inputs)
-        logits = self._task_model.predict(features, self._batch_size)["logits"]
+        logits = self._task_outputs(inputs)
         kind = examples.MULTIPLE_CHOICE
         rows = objective.probabilities(kind, logits).tolist()
         decisions = objective.decisions(kind, logits).tolist()
@@ -348,13 +307,12 @@ class QuestionAnsweringModel(Model):
     It predicts an Answer for each (question, paragraph).
     """
 
-    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
+    def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        super().__init__(opened, options)
-        self._task_model, data, _ = opened.answerer({})
-        threshold = data.threshold if data.with_negative else None
+        super().__init__(opened)
+        self._task_model, data, _ = opened.answerer()
         self._prompt = squad_job.Prompt(
-            task_model=self._task_model, data=data, threshold=threshold
+            task_model=self._task_model, data=data, threshold=data.threshold
         )
 
     def _predict(self, inputs: list) -> list[Answer]:
@@ -378,16 +336,16 @@ class TaggingModel(Model):
     It predicts a list of Entities for each text.
     """
 
-    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
+    def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        super().__init__(opened, options)
-        self._task_model, data = opened.tagger(self._label_names)
+        super().__init__(opened)
+        self._task_model, data = opened.tagger()
         self.labels = data.labels
         self._tagger = ner_job.Tagger(
             data,
             windowing.WindowSettings(
                 max_seq_length=self.max_seq_length,
-                document_context=options.document_context,
+                document_context=opened.options.document_context,
             ),
             self._task_model,
         )
@@ -416,10 +374,10 @@ class MaskedLanguageModel(Model):
     It predicts, for each text, one list of `top_k` Words for each [MASK].
     """
 
-    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
+    def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        super().__init__(opened, options)
-        self._masked_lm, _ = pretrained.load_masked_lm(opened.path)
+        super().__init__(opened)
+        self._masked_lm = opened.masked_lm()
         self._filler = masked_words.MaskFiller(
             self._masked_lm,
             self.tokenizer,
@@ -445,21 +403,13 @@ class MaskedLanguageModel(Model):
 class EmbeddingModel(Model):
     """Maps texts, or pairs of texts, to vectors, float32 [N, H]."""
 
-    def __init__(self, opened: task_graphs.OpenedModel, options: Options):
+    def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        super().__init__(opened, options)
-        self._task_model = opened.embedder(
-            layer=options.layer,
-            pooling=options.pooling,
-            normalize=options.normalize,
-        )
+        super().__init__(opened)
+        self._task_model = opened.embedder()
 
     def _predict(self, inputs: list) -> np.ndarray:
-        features = self._features(inputs)
-        (vectors,) = self._task_model.predict(
-            features, self._batch_size
-        ).values()
-        return vectors
+        return self._task_outputs(inputs)
 
     def _outputs(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         outputs = model(
@@ -471,7 +421,7 @@ class EmbeddingModel(Model):
 
 # Task -> class of its models.
 MODELS = {
-    **dict.fromkeys(task_graphs.SENTENCE_TASKS, SentenceModel),
+    **dict.fromkeys(opened_model.SENTENCE_TASKS.values(), SentenceModel),
     "multiple_choice": MultipleChoiceModel,
     "question_answering": QuestionAnsweringModel,
     "token_classification": TaggingModel,

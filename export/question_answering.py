@@ -10,14 +10,15 @@ are not white space; a span becomes a range of letters, and thus of characters.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from data.tokenization import normalization, wordpiece
+from data.tokenization import normalization
 from data.tokenization.graph_tokenization import TokensWithOffsets
 from export import model_inputs
-from tasks.squad import dataset, decoding, windowing
+from export.opened_model import OpenedModel
+from tasks.squad import dataset, decoding
 
 _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 _STARTS_WORD = 1 << 21  # Larger than any code point.
@@ -65,29 +66,14 @@ class AnswerGraph:
         "context": tf.TensorSpec([None], tf.string),
     }
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: wordpiece.Tokenizer,
-        *,
-        sizes: windowing.WindowSizes,
-        rules: decoding.AnswerRules,
-        threshold: float,
-    ):
-        """Takes a QuestionAnsweringModel.
-
-        Args:
-          model: the model.
-          tokenizer: of the model.
-          sizes: of the windows.
-          rules: how answers are made from logits.
-          threshold: null odds above which there is no answer in SQuAD 2.0.
-        """
-        self.model = model
-        self._tokenizer = tokenizer
-        self._sizes = sizes
-        self._rules = rules
-        self._threshold = threshold
+    def __init__(self, opened: OpenedModel):
+        """Loads a model of SQuAD 1.1 or 2.0."""
+        task_model, data, self.settings = opened.answerer()
+        self.model = task_model.model
+        self._tokenizer = opened.start.tokenizer
+        self._sizes = data.sizes
+        self._rules = data.rules
+        self._threshold = data.threshold
 
     def predict(
         self, question: tf.Tensor, context: tf.Tensor

@@ -49,12 +49,14 @@ class TextGraph(Protocol):
       task: the name in export.json.
       inputs: names of the text inputs -> their specification, batch first.
       labels: names of the classes, or None.
+      settings: how the task is computed, for export.json.
       model: the Keras model.
     """
 
     task: str
     inputs: Mapping[str, tf.TensorSpec]
     labels: list[str] | None
+    settings: Mapping[str, Any]
     model: Any
 
     def predict(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -212,7 +214,6 @@ def save(
     max_seq_length: int,
     precision: str,
     source: Mapping[str, Any],
-    settings: Mapping[str, Any],
 ) -> None:
     """Writes the SavedModel; an earlier export in the directory is replaced.
 
@@ -223,7 +224,6 @@ def save(
       max_seq_length: in tokens.
       precision: "float32" or "bfloat16".
       source: describes the model that was exported, for export.json.
-      settings: of the task, for export.json.
 
     Raises:
       InputError: the directory holds something else.
@@ -236,7 +236,7 @@ def save(
         "max_seq_length": max_seq_length,
         "do_lower_case": tokenizer.settings["do_lower_case"],
         "precision": precision,
-        "settings": dict(settings),
+        "settings": dict(graph.settings),
         "source": dict(source),
         "tensorflow": tf.__version__,
     }

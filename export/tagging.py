@@ -8,13 +8,12 @@ The results are those of run_ner.py --do_predict --text_file, with
 number of all.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from data.tokenization import wordpiece
-from export import model_inputs, usual_case, word_splitting
+from export import model_inputs, raw_text
+from export.opened_model import OpenedModel
 from modeling import crf
 from tasks.ner import tag_spans
 
@@ -27,38 +26,22 @@ class TaggingGraph:
     task = "token_classification"
     inputs = {"text": tf.TensorSpec([None], tf.string)}
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: wordpiece.Tokenizer,
-        *,
-        labels: Sequence[str],
-        document_context: bool,
-        true_case: Mapping[str, str] | None,
-        max_seq_length: int,
-    ):
-        """Takes a TaggingModel or a CrfTaggingModel.
-
-        Args:
-          model: the model.
-          tokenizer: of the model.
-          labels: the tags in the order of the outputs.
-          document_context: whether windows are filled with the sentences
-            around.
-          true_case: the usual forms of words; see ner_data.apply_true_case.
-          max_seq_length: in tokens.
-        """
-        self.model = model
-        self.labels = list(labels)
-        self._tokenizer = tokenizer
-        self._document_context = document_context
-        self._room = max_seq_length - _NUM_SPECIAL
-        is_crf = isinstance(model, crf.CrfTaggingModel)
-        self._scores = model.scores if is_crf else None
-        self._split = word_splitting.WordSplitter()
+    def __init__(self, opened: OpenedModel):
+        """Loads a tagger, with its CRF if it has one."""
+        task_model, data = opened.tagger()
+        self.model = task_model.model
+        self.labels = list(data.labels)
+        self._tokenizer = opened.start.tokenizer
+        self._document_context = opened.options.document_context
+        context = "maximal" if self._document_context else "none"
+        self.settings = {"document_context": context}
+        self._room = opened.max_seq_length - _NUM_SPECIAL
+        is_crf = isinstance(self.model, crf.CrfTaggingModel)
+        self._scores = self.model.scores if is_crf else None
+        self._split = raw_text.WordSplitter()
         self._forms = None
-        if true_case is not None:
-            self._forms = usual_case.UsualForms(true_case)
+        if data.true_case is not None:
+            self._forms = raw_text.UsualForms(data.true_case)
         self._is_plain = tag_spans.scheme_of(self.labels) == tag_spans.PLAIN
         self._tags = [tag_spans.split_tag(label) for label in self.labels]
 
@@ -122,7 +105,7 @@ class TaggingGraph:
         """Maps features of [B, S] to logits float32 [B, S, C]."""
         return {"logits": self.model(features)}
 
-    def _word_logits(self, words: word_splitting.Words) -> tf.Tensor:
+    def _word_logits(self, words: raw_text.Words) -> tf.Tensor:
         """Returns float32 [W, C], the logits of each word's first token."""
         strings = words.strings
         if self._forms is not None:
@@ -198,7 +181,7 @@ class Windows(NamedTuple):
 
 
 def find_windows(
-    words: word_splitting.Words,
+    words: raw_text.Words,
     splits: tf.Tensor,
     room: int,
     document_context: bool,

@@ -1,4 +1,7 @@
-"""Runs the commands of tables, so that an interrupted run can continue.
+"""Plans the commands of tables, and runs them so that they can be interrupted.
+
+`overview` and `plan` show the commands and estimate their hours, `divide`
+divides them among processes, and an `Executor` runs them:
 
     output_dir/NAME/...                 the output of a command
     output_dir/commands/NAME.log        what it printed
@@ -14,6 +17,7 @@ numbers as an undisturbed one.
 import contextlib
 import itertools
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,11 +28,60 @@ from typing import Any
 from absl import logging
 
 from foundation import errors, file_system
-from paper.protocol import Command
+from paper.protocol import Command, Scale, Table, commands_of
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WAIT_SECONDS = 5
 _SHOWN_LINES = 15
+
+
+def overview(tables: Sequence[Table], scale: Scale) -> str:
+    """Returns one line for each table: commands, trainings, hours."""
+    lines = ["table    commands  trainings  hours  title"]
+    for table in tables:
+        commands = table.commands()
+        hours = _hours(sum(c.flops for c in commands), scale.tflops)
+        runs = sum(c.num_runs for c in commands)
+        lines.append(
+            f"{table.name:7}  {len(commands):8}  {runs:9}  {hours:5.1f}  "
+            f"{table.title}"
+        )
+    lines.append(
+        f"Hours on {scale.device}. Tables have commands in common, which run "
+        "once."
+    )
+    return "\n".join(lines)
+
+
+def plan(tables: Sequence[Table], scale: Scale, *, tflops: float | None) -> str:
+    """Returns all commands in their order, and an estimate of the time.
+
+    Args:
+      tables: to reproduce.
+      scale: of the tables.
+      tflops: that the user's device sustains; by default the scale's.
+    """
+    commands = commands_of(tables)
+    device = scale.device if tflops is None else "your device"
+    tflops = tflops or scale.tflops
+    lines = []
+    for number, command in enumerate(commands, 1):
+        hours = _hours(command.flops, tflops)
+        runs = f", {command.num_runs} trainings" if command.num_runs else ""
+        lines.append(f"# {number}: {command.name}{runs}, {hours:.2f} hours")
+        lines.append(f"python {shlex.join(command.arguments())}")
+    lines += [f"# {table.heading}. {table.protocol}" for table in tables]
+    total = sum(c.flops for c in commands)
+    lines.append(
+        f"# {len(commands)} commands, {sum(c.num_runs for c in commands)} "
+        f"trainings, {total:.3g} floating-point operations: "
+        f"{_hours(total, tflops):.1f} hours at {tflops:g} TFLOPS ({device})"
+    )
+    return "\n".join(lines)
+
+
+def _hours(flops: float, tflops: float) -> float:
+    return flops / (tflops * 1e12) / 3600
 
 
 def divide(commands: Sequence[Command], total: int) -> list[list[int]]:

@@ -18,7 +18,7 @@ import extract_features
 import run_classifier
 import run_ner
 import run_squad
-from export import api, task_graphs
+from export import api, opened_model, task_graphs
 from foundation import errors
 from modeling import crf
 from tasks.ner import tagging
@@ -277,20 +277,8 @@ def test_all_files_of_a_cached_model_are_read(in_cache, tmp_path):
     text = (tmp_path / "predicted" / "entities.jsonl").read_text()
     starts = [entity["start"] for entity in json.loads(text)["entities"]]
     assert starts == [entity.start for entity in found[0]]
-    options = task_graphs.Options(
-        task=None,
-        max_seq_length=None,
-        precision="float32",
-        text_pair=None,
-        label_names=None,
-        squad={},
-        document_context="none",
-        top_k=5,
-        pooling="mean",
-        layer=-1,
-        normalize=False,
-    )
-    opened = task_graphs.open_graph(str(in_cache), options)
+    opened = opened_model.OpenedModel(str(in_cache), opened_model.Options())
+    assert task_graphs.make(opened).settings == {"document_context": "none"}
     assert opened.max_seq_length == 20
 
 
@@ -317,6 +305,16 @@ def test_words_of_masks_are_ranked(load):
     assert best.word in exports.WORDS
     with pytest.raises(errors.InputError, match=r"no \[MASK\]"):
         load("fill_mask").predict(["the cat"])
+
+
+def test_words_have_the_given_precision(tiny_models):
+    exact, rounded = (
+        api.load(str(tiny_models / "fill_mask"), precision=precision)
+        .predict(["the [MASK]"])[0][0][0]
+        .probability
+        for precision in ("float32", "bfloat16")
+    )
+    assert rounded == pytest.approx(exact, rel=0.05) and rounded != exact
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

@@ -13,9 +13,9 @@ import tensorflow as tf
 import tiny_runs
 
 import run_ner
-from export import tagging, word_splitting
+from export import raw_text, tagging
 from modeling import crf, models
-from tasks.ner import raw_text
+from tasks.ner import raw_text as raw_text_lib
 from tasks.ner import tagging as tagging_lib
 
 LABELS = exports.TAGS
@@ -40,14 +40,14 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def splitter():
     return tf.function(
-        word_splitting.WordSplitter().__call__,
+        raw_text.WordSplitter().__call__,
         input_signature=[tf.TensorSpec([None], tf.string)],
         autograph=False,
     )
 
 
 def check_words(splitter, texts):
-    expected = raw_text.split_lines("", texts)
+    expected = raw_text_lib.split_lines("", texts)
     found = splitter(tf.constant(texts))
     assert found.texts.numpy().tolist() == expected.numbers.tolist()
     assert found.starts.numpy().tolist() == expected.starts.tolist()

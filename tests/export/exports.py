@@ -7,7 +7,7 @@ import tensorflow as tf
 import tiny_runs
 
 import export_model
-from export import model_inputs, task_graphs
+from export import model_inputs, opened_model, task_graphs
 from foundation import config_flags
 from modeling import models
 from weights import model_directory
@@ -81,10 +81,12 @@ def graph(model_dir: pathlib.Path, **flags) -> Callable:
             *(f"--{k}={v}" for k, v in flags.items() if v is not None),
         ],
     )
-    opened = task_graphs.open_graph(str(model_dir), config.options).graph
+    made = task_graphs.make(
+        opened_model.OpenedModel(str(model_dir), config.options)
+    )
     function = tf.function(
-        model_inputs.for_any_count(opened.predict), autograph=False
-    ).get_concrete_function(**opened.inputs)
+        model_inputs.for_any_count(made.predict), autograph=False
+    ).get_concrete_function(**made.inputs)
 
     def call(**texts):
         inputs = {k: tf.constant(v, tf.string) for k, v in texts.items()}

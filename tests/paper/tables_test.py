@@ -5,7 +5,7 @@ python -m pytest tests/paper/tables_test.py
 
 import pytest
 
-from paper import plans, protocol, tables
+from paper import execution, protocol, tables
 from paper.experiments import Experiments, Inputs
 from paper.protocol import PAPER, SCALES, SMALL, TINY
 
@@ -148,7 +148,7 @@ def test_missing_data_is_named_and_left_out(tmp_path):
 
 def test_a_plan_shows_every_command_and_the_hours():
     table = tables.table_4(lab())
-    text = plans.plan([table], PAPER, tflops=100.0)
+    text = execution.plan([table], PAPER, tflops=100.0)
     for command in table.commands():
         assert command.name in text
     # BERT-Base and BERT-Large, a million steps each.

@@ -1,9 +1,13 @@
-"""Splits raw text into sentences and words, inside a graph.
+"""Finds the words that a tagger reads in raw text, inside a graph.
 
-The rules are those of `data.corpus.split_sentences` and of
-`tasks.ner.raw_text`, which express them as regular expressions and read one
-text at a time. Here all texts are one array of characters, with a mark before
-and after each text, and a rule is a formula on arrays:
+    texts -> sentences and words (`WordSplitter`)
+          -> the words of sentences in capitals in their usual case, for models
+             that were trained with --true_case (`UsualForms`)
+
+The rules are those of `data.corpus.split_sentences`, `tasks.ner.raw_text` and
+`tasks.ner.ner_data.apply_true_case`, which read one text at a time. Here all
+texts are one array of characters, with a mark before and after each text, and
+each rule is a formula on arrays:
 
     texts         Hi.  No!
     characters    END H i . END N o ! END
@@ -15,7 +19,7 @@ Python's classes of characters become tables.
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +28,7 @@ import tensorflow as tf
 from data import corpus
 from data.tokenization import graph_tokenization, normalization
 from export import model_inputs
-from tasks.ner import raw_text
+from tasks.ner import raw_text as raw_text_lib
 
 _END = 0xD800  # A surrogate, which UTF-8 cannot contain.
 _LONGEST = 16  # Listed words are shorter.
@@ -35,7 +39,7 @@ _CLASSES = {
     "word": r"\w",
     "digit": r"\d",
     "chinese": _CHINESE,
-    "break": f"{raw_text.BREAKS},",
+    "break": f"{raw_text_lib.BREAKS},",
     "wide": corpus.WIDE,
     "narrow": corpus.NARROW,
     "closing": corpus.CLOSING,
@@ -55,6 +59,10 @@ _NAMES = (*_CLASSES, *_PREDICATES)
 _APOSTROPHE = ord("'")
 # After an apostrophe, at the end of a word.
 _CLITICS = ("s", "d", "m", "re", "ve", "ll")
+# Bits of the kinds of a character, for the usual case.
+_ALPHA, _UPPER, _OTHER_CASE = 1, 2, 4
+# The only character whose lower case is several characters.
+_DOTTED_I = "\u0130"
 
 
 class Words(NamedTuple):
@@ -315,7 +323,7 @@ class _Splitting:
         return starts, tf.gather(stops, starts + 1)
 
     def _part_starts(self, chunk: tf.Tensor) -> tf.Tensor:
-        """Returns bool: where a match of raw_text's regular expression begins.
+        """Returns bool: where a match of tasks.ner.raw_text's pattern begins.
 
         A part is a Chinese character, a punctuation mark, or letters with the
         marks that join them.
@@ -346,7 +354,7 @@ class _Splitting:
         dots = tf.where(is_start & self._is_char(".") & ~chunk_starts)[:, 0]
         starts = tf.gather(self._previous(is_start), dots - 1)
         is_period = self._are_in(
-            raw_text.ABBREVIATIONS, self._codes, starts, dots
+            raw_text_lib.ABBREVIATIONS, self._codes, starts, dots
         )
         # A letter, or letters with periods between them.
         is_word, is_dot = self._is("word"), self._is_char(".")
@@ -395,3 +403,92 @@ def _strings(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
     """Returns the characters [start, end) as strings."""
     ranges = model_inputs.gather_ranges(codes, starts, ends)
     return tf.strings.unicode_encode(ranges, "UTF-8")
+
+
+class UsualForms:
+    """Writes sentences in capitals in the usual case of their words.
+
+    Attributes:
+      table: lower case of a word -> its usual form.
+    """
+
+    def __init__(self, forms: Mapping[str, str]):
+        """Makes the tables; `forms` is of ner_data.learn_true_case."""
+        characters = list(map(chr, range(sys.maxunicode + 1)))
+        lower = [x if x == _DOTTED_I else x.lower() for x in characters]
+        title = [x.title() if len(x.title()) == 1 else x for x in characters]
+        kinds = [
+            _ALPHA * x.isalpha()
+            + _UPPER * x.isupper()
+            + _OTHER_CASE * (x.islower() or unicodedata.category(x) == "Lt")
+            for x in characters
+        ]
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._lower, self._title, self._kinds = (
+                graph_tokenization.PagedTable(np.array(values))
+                for values in (
+                    list(map(ord, lower)),
+                    list(map(ord, title)),
+                    kinds,
+                )
+            )
+            self.table = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    tf.constant(list(forms), tf.string),
+                    tf.constant(list(forms.values()), tf.string),
+                ),
+                default_value="",
+            )
+
+    def __call__(
+        self, words: tf.Tensor, sentence_splits: tf.Tensor
+    ) -> tf.Tensor:
+        """Maps words string [W] in sentences to those that the model reads."""
+        with tf.device("CPU:0"):
+            return self._rewrite(words, sentence_splits)
+
+    def _rewrite(self, words, sentence_splits):
+        codes = tf.strings.unicode_decode(words, "UTF-8")
+        kinds = codes.with_values(self._kinds(codes.values))
+
+        def has(kind):
+            found = tf.bitwise.bitwise_and(kinds.values, kind) > 0
+            return tf.reduce_any(kinds.with_values(found), axis=1)
+
+        has_letter = has(_ALPHA)
+        is_upper = has(_UPPER) & ~has(_OTHER_CASE)
+        sentence = graph_tokenization.row_ids(sentence_splits)
+        counts = [
+            tf.math.segment_sum(tf.cast(x, tf.int32), sentence)
+            for x in (has_letter, has_letter & ~is_upper)
+        ]
+        is_capitals = (counts[0] > 1) & tf.equal(counts[1], 0)
+        is_capitals = tf.gather(is_capitals, sentence)
+
+        lower = self._lower(codes.values)
+        ends = tf.cast(codes.row_splits[1:], tf.int64) - 1
+        starts = tf.cast(codes.row_splits[:-1], tf.int64)
+        # A sigma after a cased letter, at the end of the word.
+        is_cased = tf.gather(kinds.values, tf.maximum(ends - 1, 0)) > _ALPHA
+        is_final = tf.equal(
+            tf.gather(codes.values, ends), normalization.CAPITAL_SIGMA
+        )
+        finals = tf.boolean_mask(ends, is_final & is_cased & (ends > starts))
+        lower = tf.tensor_scatter_nd_update(
+            lower,
+            finals[:, None],
+            tf.fill(tf.shape(finals), normalization.FINAL_SIGMA),
+        )
+        first = self._title(tf.gather(codes.values, starts))
+        capitalized = tf.tensor_scatter_nd_update(lower, starts[:, None], first)
+        lower, capitalized = (
+            tf.strings.regex_replace(
+                tf.strings.unicode_encode(codes.with_values(x), "UTF-8"),
+                _DOTTED_I,
+                "i\u0307",
+            )
+            for x in (lower, capitalized)
+        )
+        forms = self.table.lookup(lower)
+        forms = tf.where(tf.equal(forms, ""), capitalized, forms)
+        return tf.where(is_capitals, forms, words)

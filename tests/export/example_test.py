@@ -1,6 +1,6 @@
-"""Runs the scripts in examples/, with tiny models.
+"""Runs examples/predict.py for each task, with tiny models.
 
-python -m pytest tests/export/example_scripts_test.py
+python -m pytest tests/export/example_test.py
 """
 
 import re
@@ -8,6 +8,8 @@ import runpy
 import sys
 
 import pytest
+
+from export import api
 
 EXAMPLES = {
     "classification": (
@@ -30,21 +32,28 @@ EXAMPLES = {
 }
 
 
+@pytest.fixture
+def path(repository):
+    return str(repository / "examples" / "predict.py")
+
+
 @pytest.mark.parametrize("task", EXAMPLES)
 def test_an_example_prints_predictions(
-    task, tiny_models, repository, monkeypatch, capsys
+    task, tiny_models, path, monkeypatch, capsys
 ):
     texts, expected = EXAMPLES[task]
-    name = "fill_mask" if task == "sentence_embedding" else task
-    path = str(repository / "examples" / f"{task}.py")
-    monkeypatch.setattr(
-        sys, "argv", [path, f"--model_dir={tiny_models / name}", *texts]
-    )
+    arguments = [f"--model_dir={tiny_models / task}"]
+    if task == "sentence_embedding":
+        arguments = [f"--model_dir={tiny_models / 'fill_mask'}"]
+        arguments.append(f"--task={task}")
+    monkeypatch.setattr(sys, "argv", [path, *arguments, *texts])
     monkeypatch.setattr(sys, "path", list(sys.path))
     runpy.run_path(path, run_name="__main__")
     assert re.search(expected, capsys.readouterr().out, re.MULTILINE)
 
 
-def test_every_task_has_an_example(repository):
-    found = {path.stem for path in (repository / "examples").glob("*.py")}
-    assert found == set(EXAMPLES)
+def test_every_task_has_an_example(path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    found = [show.__name__ for show in runpy.run_path(path)["TASKS"]]
+    assert set(found) == set(EXAMPLES)
+    assert found == list(api.MODELS)

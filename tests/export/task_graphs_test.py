@@ -1,6 +1,6 @@
-"""Exported sentence tasks give the results of the commands.
+"""Graphs of texts that are one sequence give the results of the commands.
 
-python -m pytest tests/export/exported_sentences_test.py
+python -m pytest tests/export/task_graphs_test.py
 """
 
 import csv

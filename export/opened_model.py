@@ -1,0 +1,337 @@
+"""Opens a model directory or a released checkpoint, to predict with it.
+
+What the options do not give is as the model was trained: run_config.json beside
+the weights holds the flags of its training. Without it, the defaults of the
+training commands apply.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from data import examples
+from foundation import errors
+from jobs import assembly, finetuning, run_config, run_directory
+from modeling import encoder, models
+from tasks.classification import objective
+from tasks.features import feature_extraction
+from tasks.ner import ner_data, ner_job, tagging
+from tasks.squad import decoding, squad_job, windowing
+from weights import (
+    checkpoint_sources,
+    model_directory,
+    pretrained,
+    task_files,
+)
+
+# Kinds of data.examples -> tasks of sentences.
+SENTENCE_TASKS = {
+    examples.CLASSIFICATION: "classification",
+    examples.REGRESSION: "regression",
+    examples.MULTI_LABEL: "multilabel",
+}
+TASKS = (
+    *SENTENCE_TASKS.values(),
+    "multiple_choice",
+    "question_answering",
+    "token_classification",
+    "fill_mask",
+    "sentence_embedding",
+)
+_BY_ARCHITECTURE = {
+    "BertForSequenceClassification": "classification",
+    "BertForMultipleChoice": "multiple_choice",
+    "BertForQuestionAnswering": "question_answering",
+    "BertForTokenClassification": "token_classification",
+    "BertForMaskedLM": "fill_mask",
+    "BertForPreTraining": "fill_mask",
+    "BertLMHeadModel": "fill_mask",
+}
+_MASKED_LM = "cls/predictions/transform/dense/kernel"
+_SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
+# The flags of run_squad.py and their defaults.
+_SQUAD_DEFAULTS = {
+    "doc_stride": 128,
+    "max_query_length": 64,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "exact_answers": False,
+}
+_MAX_SEQ_LENGTH = {"question_answering": 384}  # As in run_squad.py.
+_USUAL_LENGTH = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a model is opened; None for what the model itself determines.
+
+    Attributes:
+      task: one of TASKS; by default that of the model's head.
+      max_seq_length: in tokens; by default as the model was trained.
+      batch_size: texts that are computed together, except in a graph.
+      precision: "float32", "bfloat16", or "auto" for the faster one.
+      labels: of a classifier or tagger whose checkpoint does not name them, in
+        the order of the model's outputs.
+      text_pair: whether the graph of a sentence task takes pairs of texts.
+      squad: flags of run_squad.py -> value, or None if it is not given.
+      document_context: whether a tagger reads the sentences around each one, as
+        with --document_context=maximal.
+      top_k: words for each [MASK].
+      pooling: "mean", "cls" or "max", of embeddings.
+      layer: of embeddings; -1 is the last.
+      normalize: whether embeddings have length 1.
+    """
+
+    task: str | None = None
+    max_seq_length: int | None = None
+    batch_size: int = 32
+    precision: str = "float32"
+    labels: Sequence[str] | None = None
+    text_pair: bool | None = None
+    squad: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    document_context: bool = False
+    top_k: int = 5
+    pooling: str = "mean"
+    layer: int = -1
+    normalize: bool = False
+
+
+class OpenedModel:
+    """A checkpoint with all that its task needs.
+
+    Attributes:
+      path: of the checkpoint.
+      options: as given.
+      task: one of TASKS; if it is that of the head, "classification" for every
+        kind of sentence task.
+      source: the checkpoint.
+      trained: the flags of the training, if they are known.
+      max_seq_length: the given length, or that of the training, or the default.
+      start: the model and its tokenizer.
+      config: the flags of a command that predicts with it.
+    """
+
+    def __init__(self, path: str, options: Options):
+        """Finds the files of a model.
+
+        Args:
+          path: a model directory, a released checkpoint, or its folder.
+          options: what is given.
+
+        Raises:
+          InputError: there is no model, or its head is of an unknown task.
+        """
+        source = checkpoint_sources.read(path)
+        task = options.task or _task_of(path, source)
+        if task not in TASKS:
+            raise errors.InputError(
+                f"task={task!r}: none of {', '.join(TASKS)}"
+            )
+        if source.config is None:
+            raise errors.InputError(
+                f"{path}: no {model_directory.CONFIG} or "
+                f"{model_directory.RELEASED_CONFIG} beside the weights"
+            )
+        self.path, self.options = path, options
+        self.task, self.source = task, source
+        self.trained = run_directory.flags(source.folder)
+        max_seq_length = options.max_seq_length
+        if max_seq_length is None:
+            max_seq_length = source.config.max_position_embeddings
+            if task != "fill_mask":  # fill_mask.py uses all positions.
+                usual = _MAX_SEQ_LENGTH.get(task, _USUAL_LENGTH)
+                trained = self.trained.get("max_seq_length", usual)
+                max_seq_length = min(trained, max_seq_length)
+        self.max_seq_length = max_seq_length
+        self.start = pretrained.open_start(
+            output_dir=None, init_checkpoint=path, max_seq_length=max_seq_length
+        )
+        self.config = run_config.FinetuningConfig(
+            output_dir=source.directory,
+            init_checkpoint=path,
+            max_seq_length=max_seq_length,
+            predict_batch_size=options.batch_size,
+            precision=options.precision,
+            strategy="one_device",
+        )
+
+    @property
+    def description(self) -> dict[str, str]:
+        """What export.json tells of the model."""
+        return {
+            "model": os.path.basename(os.path.abspath(self.path)),
+            "weights": os.path.basename(self.source.path),
+            "vocabulary_sha256": self.start.tokenizer.vocabulary.sha256,
+        }
+
+    def _build(
+        self, task: Any, make_model: Any, **parts: Any
+    ) -> finetuning.TaskModel:
+        """Builds a model without its weights; see finetuning.Job."""
+        job = finetuning.Job(
+            config=self.config,
+            start=self.start,
+            strategy=assembly.make_strategy(self.config, None),
+            task=task,
+            make_model=make_model,
+            features=None,
+            evaluate=None,
+            data_settings={},
+            evaluation_settings=dict,
+            **parts,
+        )
+        return job.build(seed=0)
+
+    def _load(
+        self, task: Any, make_model: Any, **parts: Any
+    ) -> finetuning.TaskModel:
+        """Builds a model that was trained for the task, with its weights."""
+        task_model = self._build(task, make_model, **parts)
+        task_model.assign(self.start.init_checkpoint)
+        return task_model
+
+    def _classes(self) -> task_files.Known:
+        """Returns the classes of the model, with the given names."""
+        known = task_files.Known(
+            labels=self.start.labels, problem_type=self.start.problem_type
+        )
+        labels = self.options.labels
+        return known.with_names(list(labels) if labels else None)
+
+    def sentence_model(
+        self,
+    ) -> tuple[finetuning.TaskModel, str, Sequence[str]]:
+        """Returns a sentence model, its kind, and a label per output.
+
+        Raises:
+          InputError: the model is none, or is of another kind.
+        """
+        known = self._classes()
+        kinds = {task: kind for kind, task in SENTENCE_TASKS.items()}
+        kind = task_files.kind(kinds.get(self.options.task or ""), known)
+        if _SCORES not in self.source.tensors:
+            raise errors.InputError(
+                f"{self.path}: has not been trained for this task "
+                f"({_SCORES} is missing)"
+            )
+        count = self.source.tensors[_SCORES].shape[0]
+        labels = known.labels or examples.unnamed(count)
+        if len(labels) != count:
+            raise errors.InputError(
+                f"{self.path}: the model has {count} outputs, but "
+                f"{len(labels)} labels"
+            )
+        return self.load_kind(kind, count), kind, labels
+
+    def load_kind(self, kind: str, num_classes: int) -> finetuning.TaskModel:
+        """Returns the model of a kind of data.examples."""
+        make_model = functools.partial(
+            objective.make_model,
+            self.start.config,
+            kind=kind,
+            num_classes=num_classes,
+        )
+        return self._load(objective.ClassificationTask(kind), make_model)
+
+    def tagger(self) -> tuple[finetuning.TaskModel, ner_data.NerData]:
+        """Returns a tagger, with its CRF if it has one, and its labels."""
+        labels = self._classes().labels
+        if labels is None:
+            raise errors.InputError(
+                f"{self.path}: its config has no labels; --label_names (in "
+                "Python: labels=) names them"
+            )
+        folder = self.source.folder
+        data = ner_data.NerData(
+            files=None,
+            read=None,
+            labels=labels,
+            scheme=None,
+            true_case=ner_data.load_true_case(folder),
+        )
+        has_crf = tagging.has_crf(folder)
+        parts = ner_job.model_parts(self.start, data, has_crf=has_crf)
+        return self._load(tagging.TaggingTask(), **parts), data
+
+    def answerer(
+        self,
+    ) -> tuple[finetuning.TaskModel, squad_job.SquadData, dict[str, Any]]:
+        """Returns a model of SQuAD, how it answers, and that by flag."""
+        stored = task_files.read_settings(self.source.folder)
+        settings = dataclasses.asdict(stored or task_files.SquadSettings())
+        for name, default in _SQUAD_DEFAULTS.items():
+            settings[name] = self.trained.get(name, default)
+        given = self.options.squad
+        settings |= {k: x for k, x in given.items() if x is not None}
+        if settings["null_score_diff_threshold"] is None:
+            settings["null_score_diff_threshold"] = 0.0
+        if self.max_seq_length <= settings["max_query_length"] + 3:
+            raise errors.InputError(
+                f"max_seq_length={self.max_seq_length}: must be greater than "
+                f"max_query_length={settings['max_query_length']} + 3"
+            )
+        rules = dict(settings)
+        threshold = rules.pop("null_score_diff_threshold")
+        data = squad_job.SquadData(
+            train=None,
+            predict=None,
+            threshold=threshold if rules["version_2_with_negative"] else None,
+            sizes=windowing.WindowSizes(
+                max_seq_length=self.max_seq_length,
+                doc_stride=rules.pop("doc_stride"),
+                max_query_length=rules.pop("max_query_length"),
+            ),
+            rules=decoding.AnswerRules(**rules),
+            list_all=False,
+        )
+        make_model = functools.partial(
+            models.QuestionAnsweringModel, self.start.config
+        )
+        return self._load(squad_job.SpanTask(), make_model), data, settings
+
+    def masked_lm(self) -> models.PretrainingModel:
+        """Returns the model with its masked-LM head."""
+        dtype = assembly.dtype_policy(self.config)
+        model, _ = pretrained.load_masked_lm(self.path, dtype)
+        return model
+
+    def embedder(self) -> finetuning.TaskModel:
+        """Returns the encoder, whose predictions are vectors of texts."""
+        start, options = self.start, self.options
+        task = feature_extraction.ExtractionTask(
+            feature_extraction.parse_layers(str(options.layer), start.config),
+            pooling=options.pooling,
+            normalize=options.normalize,
+        )
+
+        def make_model(*, attention: str, dtype: Any, **_: Any) -> Any:
+            return encoder.make_encoder(
+                start.config, attention=attention, dtype=dtype
+            )
+
+        task_model = self._build(task, make_model)
+        pretrained.assign(
+            task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
+        )
+        return task_model
+
+
+def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
+    """Returns the task of a model's head.
+
+    It is "classification" for every kind of sentence task.
+    """
+    architecture = source.settings.architecture
+    if architecture in _BY_ARCHITECTURE:
+        return _BY_ARCHITECTURE[architecture]
+    if _SPANS in source.tensors:
+        return "question_answering"
+    if _SCORES in source.tensors:
+        raise errors.InputError(
+            f"--model_dir={model_dir}: has a head of an unknown task; --task "
+            "names it"
+        )
+    is_language_model = _MASKED_LM in source.tensors
+    return "fill_mask" if is_language_model else "sentence_embedding"
