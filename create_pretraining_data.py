@@ -117,7 +117,8 @@ class Config:
         "Only estimate instances, bytes and time, from a sample.", False
     )
     allow_single_document: bool = field(
-        "Accept text without blank lines: no next sentence is random.",
+        "Accept text without blank lines; random next sentences then come from "
+        "the same document.",
         False,
     )
     work_dir: str | None = field(
