@@ -48,7 +48,7 @@ def tokenize(data_file: str, init_checkpoint: str, folder: str) -> str:
     from tasks.ner import tag_spans, windowing, word_files
     from weights import checkpoint_sources, tokenizer_files
 
-    sentences = word_files.read(data_file)
+    sentences = word_files.read_columns(data_file)
     scheme = word_files.scheme(sentences)
     labels = tag_spans.labels(word_files.types(sentences, scheme), "bio2")
     source = checkpoint_sources.read(init_checkpoint)

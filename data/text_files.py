@@ -6,9 +6,10 @@
 
     for row in text_files.read_named(["train.csv"], "csv"): ...
 
-A name is that of a file, a glob, a folder, or "-" for standard input, which is
-read once. Files may be compressed, and begin with a byte-order mark. Tables are
-.csv, .tsv, .jsonl and .parquet files. Every row has the number of its first
+`open_lines` takes the name of a file, a glob, a folder, or "-", standard input,
+which is read once. `expand` gives the files of such a name; the readers of rows
+take these. Files may be compressed, and begin with a byte-order mark. Tables
+are .csv, .tsv, .jsonl and .parquet files. Every row has the number of its first
 line (in Parquet, of the row). Blank lines of a table are skipped, except in a
 table of one column, where each is an empty text. Anything else that does not
 fit is an InputError that names the file and the line.
@@ -74,6 +75,8 @@ class Lines(NamedTuple):
         """
         for path in self.paths:
             for number, text in lines(path):
+                # Files that were converted twice have "\r\r\n". In a table,
+                # the first of these may be the end of a text.
                 yield Line(path, number, text.rstrip("\r"))
 
 
@@ -186,7 +189,7 @@ def read_tsv(path: str) -> Iterator[Row]:
         yield Row(path, number, line.split("\t") if line else [])
 
 
-def read_csv(path: str, separator: str = ",") -> Iterator[Row]:
+def _read_csv(path: str, separator: str = ",") -> Iterator[Row]:
     """Yields rows in which quoted cells may contain separators and newlines."""
     first_line = line = ""
 
@@ -256,7 +259,7 @@ def read_named(paths: Iterable[str], form: str) -> Iterator[Row]:
 
 
 def _read_below_header(path: str, form: str) -> Iterator[Row]:
-    rows = (read_csv if form == "csv" else read_tsv)(path)
+    rows = (_read_csv if form == "csv" else read_tsv)(path)
     header = next(filter(None, (row.cells for row in rows)), None)
     if header is None:
         raise errors.InputError(f"{path}: is empty")
@@ -297,9 +300,9 @@ def _without_quotes(
     for row in rows:
         if not is_decided and any(map(_is_open, row.cells)):
             is_decided = True
-            if _is_table(read_csv(path, "\t"), header):
+            if _is_table(_read_csv(path, "\t"), header):
                 if not _is_table(read_tsv(path), header):
-                    for quoted in _filled(read_csv(path, "\t"), header):
+                    for quoted in _filled(_read_csv(path, "\t"), header):
                         if quoted.line >= row.line:
                             yield quoted
                     return

@@ -15,8 +15,9 @@ r"""Predicts texts with a model in Python: one function shows each task.
     python examples/predict.py --model_dir=all-MiniLM-L6-v2 \
         "A man plays a guitar." "Someone plays an instrument." "It rains."
 
-The task is that of the model's head; --task=sentence_embedding takes the
-encoder of any other model. Two texts of a pair are separated by " ||| ".
+The task is that of the model's head. --task=fill_mask or
+--task=sentence_embedding chooses another. Two texts of a pair are separated by
+" ||| ".
 """
 
 import argparse
@@ -111,17 +112,20 @@ TASKS = (
 )
 
 if __name__ == "__main__":
+    by_name = {show.__name__: show for show in TASKS}
     parser = argparse.ArgumentParser()
     parser.add_argument("--model_dir", required=True)
-    parser.add_argument("--task", choices=[show.__name__ for show in TASKS])
+    parser.add_argument("--task", choices=list(by_name))
     parser.add_argument("texts", nargs="+")
     arguments = parser.parse_args()
     model = api.load(
         arguments.model_dir,
         task=arguments.task,
-        top_k=5,  # Words for each [MASK].
-        pooling="mean",  # These are for vectors.
-        normalize=True,
+        top_k=5,  # Of fill_mask.
+        pooling="mean",  # Of sentence_embedding.
+        normalize=True,  # Of sentence_embedding.
     )
-    show = {show.__name__: show for show in TASKS}[model.task]
-    show(model, arguments.texts)
+    if model.task in ("multiple_choice", "question_answering"):
+        if len(arguments.texts) < 2:
+            parser.error("texts: this task needs two or more")
+    by_name[model.task](model, arguments.texts)

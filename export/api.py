@@ -101,11 +101,17 @@ def load(path: str, **options: Any) -> "Model":
 
     Args:
       path: a model directory, a released checkpoint, or its folder.
-      **options: the attributes of `opened_model.Options`.
+      **options: the attributes of `opened_model.Options`, except text_pair.
 
     Raises:
-      InputError: there is no model, or it was not trained for the task.
+      InputError: there is no model, it was not trained for the task, or an
+        option does not fit.
     """
+    if options.get("text_pair") is not None:
+        raise errors.InputError(
+            "text_pair: only for exported graphs; in Python, give `predict` "
+            "pairs of texts"
+        )
     opened = opened_model.OpenedModel(path, opened_model.Options(**options))
     return MODELS[opened.task](opened)
 
@@ -278,7 +284,7 @@ class MultipleChoiceModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model = opened.load_kind(examples.MULTIPLE_CHOICE, 1)
+        self._task_model = opened.multiple_choice_model()
 
     def _predict(self, inputs: list) -> list[Choice]:
         logits = self._task_outputs(inputs)

@@ -1,7 +1,7 @@
 """Opens a model directory or a released checkpoint, to predict with it.
 
-What the options do not give is as the model was trained: run_config.json beside
-the weights holds the flags of its training. Without it, the defaults of the
+Options that are not given have the values of the model's training, which
+run_config.json beside the weights holds. Without it, the defaults of the
 training commands apply.
 """
 
@@ -74,7 +74,8 @@ class Options:
       precision: "float32", "bfloat16", or "auto" for the faster one.
       labels: of a classifier or tagger whose checkpoint does not name them, in
         the order of the model's outputs.
-      text_pair: whether the graph of a sentence task takes pairs of texts.
+      text_pair: whether the graph of a sentence task takes pairs of texts;
+        `api.load` refuses it.
       squad: flags of run_squad.py -> value, or None if it is not given.
       document_context: whether a tagger reads the sentences around each one, as
         with --document_context=maximal.
@@ -104,8 +105,8 @@ class OpenedModel:
     Attributes:
       path: of the checkpoint.
       options: as given.
-      task: one of TASKS; if it is that of the head, "classification" for every
-        kind of sentence task.
+      task: one of TASKS. Without options.task, it is "classification" also for
+        regression and multi-label models; `sentence_model` returns the kind.
       source: the checkpoint.
       trained: the flags of the training, if they are known.
       max_seq_length: the given length, or that of the training, or the default.
@@ -223,9 +224,13 @@ class OpenedModel:
                 f"{self.path}: the model has {count} outputs, but "
                 f"{len(labels)} labels"
             )
-        return self.load_kind(kind, count), kind, labels
+        return self._load_kind(kind, count), kind, labels
 
-    def load_kind(self, kind: str, num_classes: int) -> finetuning.TaskModel:
+    def multiple_choice_model(self) -> finetuning.TaskModel:
+        """Returns a model that scores each of several endings."""
+        return self._load_kind(examples.MULTIPLE_CHOICE, 1)
+
+    def _load_kind(self, kind: str, num_classes: int) -> finetuning.TaskModel:
         """Returns the model of a kind of data.examples."""
         make_model = functools.partial(
             objective.make_model,
@@ -258,12 +263,22 @@ class OpenedModel:
     def answerer(
         self,
     ) -> tuple[finetuning.TaskModel, squad_job.SquadData, dict[str, Any]]:
-        """Returns a model of SQuAD, how it answers, and that by flag."""
+        """Returns a model of SQuAD, how it answers, and that by flag.
+
+        Raises:
+          InputError: options.squad has an unknown flag, or max_seq_length is
+            too small.
+        """
         stored = task_files.read_settings(self.source.folder)
         settings = dataclasses.asdict(stored or task_files.SquadSettings())
         for name, default in _SQUAD_DEFAULTS.items():
             settings[name] = self.trained.get(name, default)
         given = self.options.squad
+        for name in given:
+            if name not in settings:
+                raise errors.InputError(
+                    f"squad: {name!r} is none of {', '.join(settings)}"
+                )
         settings |= {k: x for k, x in given.items() if x is not None}
         if settings["null_score_diff_threshold"] is None:
             settings["null_score_diff_threshold"] = 0.0

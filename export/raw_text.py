@@ -4,16 +4,16 @@
           -> the words of sentences in capitals in their usual case, for models
              that were trained with --true_case (`UsualForms`)
 
-The rules are those of `data.corpus.split_sentences`, `tasks.ner.raw_text` and
-`tasks.ner.ner_data.apply_true_case`, which read one text at a time. Here all
-texts are one array of characters, with a mark before and after each text, and
-each rule is a formula on arrays:
+`WordSplitter` follows `data.corpus.split_sentences` and `tasks.ner.raw_text`,
+which read one text at a time. Here all texts are one array of characters, with
+a mark before and after each text, and each rule is a formula on arrays:
 
     texts         Hi.  No!
     characters    END H i . END N o ! END
     word_start     0  1 0 1  0  1 0 1  0
 
-Python's classes of characters become tables.
+`UsualForms` follows `tasks.ner.ner_data.apply_true_case` on the words that were
+found. Both use tables of Python's classes of characters.
 """
 
 import re

@@ -52,9 +52,10 @@ class SentenceGraph:
         """Maps texts, string [B], to the outputs of the task.
 
         Returns:
-          Of a classification label string [B] and its score float32 [B]; of a
-          regression score float32 [B]; of a multi-label classification and a
-          classification labels string [B, C] and probabilities float32 [B, C].
+          classification: label string [B], score float32 [B], labels string
+            [B, C], probabilities float32 [B, C].
+          regression: score float32 [B].
+          multilabel: labels string [B, C], probabilities float32 [B, C].
         """
         sequences = _encode(
             self._tokenizer, text, text_pair, self._max_seq_length
@@ -92,7 +93,7 @@ class MultipleChoiceGraph:
 
     def __init__(self, opened: OpenedModel):
         """Loads the model."""
-        self.model = opened.load_kind(examples.MULTIPLE_CHOICE, 1).model
+        self.model = opened.multiple_choice_model().model
         self.settings = {}
         self._tokenizer = opened.start.tokenizer
         self._max_seq_length = opened.max_seq_length
@@ -129,7 +130,7 @@ class MultipleChoiceGraph:
 class FillMaskGraph:
     """Ranks the vocabulary for every mask of a text.
 
-    A text that is too long is cut, where fill_mask.py refuses it, and its masks
+    fill_mask.py refuses a text that is too long. This graph cuts it, and masks
     beyond the cut get no words.
     """
 

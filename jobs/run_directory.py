@@ -37,6 +37,9 @@ RUN_CONFIG = "run_config.json"
 LOCK = ".training.lock"
 RESULTS_TEXT = "eval_results.txt"
 RESULTS_JSON = "eval_results.json"
+# Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
+# "digest": "..."}, ...}
+_SETS = "predicted_sets.json"
 # What users open first, by patterns of names.
 _CONTENTS: Mapping[str, str] = {
     "report.html": "metrics, learning curves and examples, for a browser",
@@ -52,9 +55,6 @@ _CONTENTS: Mapping[str, str] = {
 }
 _NUM_RUN_KEYS = 2  # Learning rate and seed, columns of a grid's table.
 _RUN_METRICS_ON_PHONES = 3
-# Names the set of each output file: {"predictions.json": {"set": "dev-v1.1",
-# "digest": "..."}, ...}
-SETS = "predicted_sets.json"
 _SCORE_NOTE = Markup(
     "<p>eval_score selects the best run of a grid and the best checkpoint.</p>"
 )
@@ -257,7 +257,7 @@ def keep_other_sets(
       name: a short name of the set that they are written for.
       digest: identifies the content of this set.
     """
-    path = os.path.join(output_dir, SETS)
+    path = os.path.join(output_dir, _SETS)
     sets = file_system.read_object(path)
     for file in names:
         before = sets.get(file, {"set": "earlier", "digest": ""})
@@ -407,13 +407,13 @@ class RunFiles:
                 if (name, value) not in defaults
             }
             given = {"Training": changed, **given}
-        for heading, flags in given.items():
+        for heading, listed in given.items():
             others = {
                 name: value
                 for name, value in self.settings.items()
-                if name not in flags and name not in self.given
+                if name not in listed and name not in self.given
             }
-            shown.append(report.Section(heading, report.flags(flags, others)))
+            shown.append(report.Section(heading, report.flags(listed, others)))
         path = os.path.join(self.output_dir, "report.html")
         report.write(path, report.capitalized(title), shown, facts)
 

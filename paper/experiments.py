@@ -100,12 +100,12 @@ class Masking:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Finetuning:
     """How the paper fine-tunes on a task, and the size of the training set.
 
     Attributes:
-      examples: of the training set, for the estimate of the cost.
-      tokens: mean length of an example, likewise.
+      examples: of the training set at this scale, for the estimate of hours.
+      tokens: mean length of an example, for the same estimate.
       rates: learning rates; "" for those of the scale, None for the default of
         the command.
       batch: examples per step.
@@ -118,16 +118,19 @@ class Recipe:
     batch: int = 32
     epochs: float = 3
 
-    def at(self, scale: Scale) -> "Recipe":
-        """Returns the recipe at a scale; a small scale has its own."""
+    def at(self, scale: Scale) -> "Finetuning":
+        """Returns the values at a scale; a small scale has its own."""
         found = self
         if scale.batch is not None:
             found = dataclasses.replace(
                 self, batch=scale.batch, epochs=scale.epochs
             )
-        if self.rates is None or (self.rates and scale.batch is None):
-            return found
-        return dataclasses.replace(found, rates=scale.rates)
+        uses_scale = self.rates == "" or (
+            self.rates is not None and scale.batch is not None
+        )
+        if uses_scale:
+            found = dataclasses.replace(found, rates=scale.rates)
+        return found
 
 
 class Experiments:
@@ -341,7 +344,7 @@ class Experiments:
             task + ("_submitted" if submission else ""),
             "run_classifier",
             flags,
-            Recipe(
+            Finetuning(
                 examples=min(spec.rows, self.scale.max_rows),
                 tokens=spec.tokens,
             ),
@@ -391,7 +394,7 @@ class Experiments:
                 "do_eval": True,
                 "max_seq_length": min(128, self._max_length()),
             },
-            Recipe(
+            Finetuning(
                 examples=min(_SWAG_CHOICES, 4 * self.scale.max_rows),
                 tokens=40,
                 rates="2e-5",
@@ -418,7 +421,7 @@ class Experiments:
             "triviaqa",
             "run_squad",
             {"train_file": path, **self._squad_windows()},
-            Recipe(
+            Finetuning(
                 examples=_SQUAD_WINDOWS["triviaqa"],
                 tokens=self.scale.squad_length,
                 rates="5e-5",
@@ -467,7 +470,7 @@ class Experiments:
             name if seed is None else f"{name}_system{seed}",
             "run_squad",
             flags,
-            Recipe(
+            Finetuning(
                 examples=min(_SQUAD_WINDOWS[version], self.scale.max_rows),
                 tokens=min(self.scale.squad_length, 170),
                 rates="5e-5",
@@ -508,7 +511,7 @@ class Experiments:
                 "document_context": "maximal",
                 "max_seq_length": self.scale.ner_length,
             },
-            Recipe(
+            Finetuning(
                 examples=min(_NER_SENTENCES, self.scale.max_rows),
                 tokens=self.scale.ner_length,
             ),
@@ -538,7 +541,7 @@ class Experiments:
                 "features": features if is_one else "all",
                 "lstm_size": self.scale.lstm_size,
             },
-            Recipe(
+            Finetuning(
                 examples=min(_NER_SENTENCES, self.scale.max_rows),
                 tokens=self.scale.ner_length,
                 rates=None,
@@ -590,7 +593,7 @@ class Experiments:
         name: str,
         program: str,
         flags: dict[str, Any],
-        recipe: Recipe,
+        finetuning: Finetuning,
         *,
         seeds: int | None = None,
         needs: Sequence[Command] = (),
@@ -602,33 +605,33 @@ class Experiments:
           name: of the task.
           program: the command.
           flags: of the task.
-          recipe: the paper's.
+          finetuning: the paper's values.
           seeds: number of restarts; None for the scale's `single_seeds`.
           needs: commands that must have finished, besides the model's.
         """
         scale = self.scale
-        recipe = recipe.at(scale)
+        finetuning = finetuning.at(scale)
         seeds = scale.single_seeds if seeds is None else seeds
         name = f"finetuned/{model.name}{'_bilstm' * model.bilstm}/{name}"
         flags = {
             "init_checkpoint": model.checkpoint,
             "output_dir": self._path(name),
             "do_train": True,
-            "train_batch_size": recipe.batch,
-            "num_train_epochs": recipe.epochs,
+            "train_batch_size": finetuning.batch,
+            "num_train_epochs": finetuning.epochs,
             "precision": self.inputs.precision,
             **flags,
         }
-        if recipe.rates is not None:
-            flags["learning_rate"] = recipe.rates
+        if finetuning.rates is not None:
+            flags["learning_rate"] = finetuning.rates
         if seeds > 1:
             flags["num_seeds"] = seeds
         if model.bilstm:
             flags["bilstm_size"] = scale.lstm_size
-        num_runs = seeds * (recipe.rates or "").count(",") + seeds
+        num_runs = seeds * (finetuning.rates or "").count(",") + seeds
         cost = objectives.training_flops(
             self.bert_config(model.size),
-            recipe.tokens,
+            finetuning.tokens,
             predictions=0,
             pairs=1,
         )
@@ -638,7 +641,7 @@ class Experiments:
             flags,
             [*model.needs, *needs],
             num_runs=num_runs,
-            flops=cost * recipe.examples * recipe.epochs * num_runs,
+            flops=cost * finetuning.examples * finetuning.epochs * num_runs,
         )
 
     def _command(

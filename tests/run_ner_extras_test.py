@@ -98,7 +98,7 @@ def test_sentences_are_decoded_completely(root, trained):
     record["start"] = [-100.0, 100.0, 0, 0, 0]
     (root / "strange" / "crf.json").write_text(json.dumps(record))
     _, predictions = evaluate(root, "strange_eval", root / "strange")
-    tagged = word_files.read(str(predictions))
+    tagged = word_files.read_columns(str(predictions))
     for part in tagged.split(tagged.tags):
         assert part[0] in ("I-LOC", "B-LOC")
         iob1 = tag_spans.convert_tags(part, "iob1")
@@ -152,7 +152,7 @@ def test_another_models_crf_is_not_taken(root, trained, capsys):
 def write_capitals(root):
     """Writes the development set in capitals; returns its path."""
     capitals = root / "capitals.txt"
-    source = word_files.read(str(root / "eng.testa"))
+    source = word_files.read_columns(str(root / "eng.testa"))
     rows = zip(source.words, source.tags, strict=True)
     lines = [f"{word.upper()} {tag}\n" for word, tag in rows]
     parts = [part for part in source.split(lines) if len(part) > 1]
@@ -194,8 +194,8 @@ def test_lines_in_capitals_are_read_as_elsewhere(root, cased):
             data_dir=None,
         )
         path = folder / "predictions_test.txt"
-        tagged = word_files.read(str(path))
-        true = word_files.read(str(path), tag_column=1)
+        tagged = word_files.read_columns(str(path))
+        true = word_files.read_columns(str(path), tag_column=1)
         assert all(word == word.upper() for word in tagged.words)
         sides = (side.split(side.tags) for side in (true, tagged))
         f1[name] = tag_spans.score(*sides).total.f1

@@ -48,7 +48,7 @@ def results(folder):
 
 
 def words(path):
-    return list(word_files.read(str(path)).words)
+    return list(word_files.read_columns(str(path)).words)
 
 
 @pytest.fixture

@@ -46,13 +46,13 @@ def test_it_learns_and_writes_the_released_keys(trained):
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_the_predictions_are_what_was_scored(trained, root, split):
     path = trained / f"predictions_{split}.txt"
-    source = word_files.read(
+    source = word_files.read_columns(
         str(root / {"dev": "eng.testa", "test": "eng.testb"}[split])
     )
-    again = word_files.read(str(path))
+    again = word_files.read_columns(str(path))
     assert list(again.words) == list(source.words)
     assert list(again.row_splits) == list(source.row_splits)
-    true = word_files.read(str(path), tag_column=1)
+    true = word_files.read_columns(str(path), tag_column=1)
     assert true.tags == source.tags
     scores = tag_spans.score(
         true.split(true.tags),
@@ -88,8 +88,8 @@ def test_a_trained_model_predicts_the_same_of_words_alone(trained, root):
         test_file=root / "words.txt",
         predict_batch_size=3,
     )
-    again = word_files.read(str(other / "predictions_test.txt"))
-    first = word_files.read(str(trained / "predictions_test.txt"))
+    again = word_files.read_columns(str(other / "predictions_test.txt"))
+    first = word_files.read_columns(str(trained / "predictions_test.txt"))
     assert list(again.words) == list(first.words)
     # A file without tags gets those that begin every span by B-.
     theirs = [list(tag_spans.spans(t)) for t in again.split(again.tags)]

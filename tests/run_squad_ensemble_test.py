@@ -1,6 +1,6 @@
-"""Proves that run_squad.py makes one prediction of several different runs'.
+"""Proves that run_squad.py predicts from the logits of several runs.
 
-python -m pytest tests/run_ensemble_test.py
+python -m pytest tests/run_squad_ensemble_test.py
 """
 
 import json

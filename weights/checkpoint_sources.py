@@ -119,7 +119,8 @@ def read(path: str, *, needs_data: bool = True) -> Source:
             if not file_system.exists(path):
                 raise errors.InputError(f"{path}: no such file")
             stored = read_file(path)
-            return _source(path, kind, model_directory.match(path, stored))
+            matched = model_directory.match_hugging_face(path, stored)
+            return _source(path, kind, matched)
     prefix = _prefix(path)
     stored = tensorflow_checkpoints.read(prefix, needs_data=needs_data)
     if tensorflow_checkpoints.OBJECT_GRAPH in stored:

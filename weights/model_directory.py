@@ -2,7 +2,8 @@
 
     model.safetensors   the weights under Hugging Face's names
     config.json         hyperparameters in transformers' form, and `Settings`
-    bert_config.json    the same in google-research/bert's form
+    bert_config.json    the hyperparameters alone, in google-research/bert's
+                        form
     vocab.txt, tokenizer_config.json    see tokenizer_files
 
 Other projects may store the weights in other files:
@@ -10,8 +11,8 @@ Other projects may store the weights in other files:
     model.safetensors.index.json        which of several files has which tensor
     pytorch_model.bin                   a pickle, read if torch is installed
 
-`save` writes a model. `match` translates the names and the layout of the
-tensors that were read to ours.
+`save` writes a model. `match_hugging_face` translates the names and the layout
+of the tensors that were read to ours.
 """
 
 import dataclasses
@@ -361,7 +362,9 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
     }
 
 
-def match(where: str, stored: Mapping[str, StoredTensor]) -> Matched:
+def match_hugging_face(
+    where: str, stored: Mapping[str, StoredTensor]
+) -> Matched:
     """Translates the tensors of a transformers checkpoint to our paths.
 
     Raises:

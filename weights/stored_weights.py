@@ -29,7 +29,7 @@ from foundation import errors
 from modeling.config import BertConfig
 
 
-class Row(NamedTuple):
+class NameRow(NamedTuple):
     """One kind of variable.
 
     path: Our path, which is the TF1 name.
@@ -46,10 +46,10 @@ class Row(NamedTuple):
     is_transposed: bool = False
 
 
-def _rows(names: tuple[str, str, str], *endings: tuple) -> list[Row]:
-    """Adds endings to a layer's names, both in the order of Row's columns."""
+def _rows(names: tuple[str, str, str], *endings: tuple) -> list[NameRow]:
+    """Adds endings to a layer's names, both in the order of the columns."""
     return [
-        Row(
+        NameRow(
             *(
                 f"{name}{end}"
                 for name, end in zip(names, ending[:3], strict=True)
@@ -60,7 +60,7 @@ def _rows(names: tuple[str, str, str], *endings: tuple) -> list[Row]:
     ]
 
 
-def _dense(*names: str, inputs: str = "H", outputs: str = "H") -> list[Row]:
+def _dense(*names: str, inputs: str = "H", outputs: str = "H") -> list[NameRow]:
     return _rows(
         names,
         ("/kernel", ".weight", "/kernel", (inputs, outputs), True),
@@ -68,7 +68,7 @@ def _dense(*names: str, inputs: str = "H", outputs: str = "H") -> list[Row]:
     )
 
 
-def _norm(*names: str) -> list[Row]:
+def _norm(*names: str) -> list[NameRow]:
     return _rows(
         names,
         ("/gamma", ".weight", "/gamma", ("H",)),
@@ -76,7 +76,7 @@ def _norm(*names: str) -> list[Row]:
     )
 
 
-def _scores(*names: str, outputs: str) -> list[Row]:
+def _scores(*names: str, outputs: str) -> list[NameRow]:
     return _rows(
         names,
         ("output_weights", ".weight", "/kernel", (outputs, "F")),
@@ -87,8 +87,8 @@ def _scores(*names: str, outputs: str) -> list[Row]:
 _TRANSFORM = "cls/predictions/transform"
 _HF_TRANSFORM = "cls.predictions.transform"
 
-EMBEDDINGS = [
-    Row(
+_EMBEDDINGS = [
+    NameRow(
         f"bert/embeddings/{name}_embeddings",
         f"bert.embeddings.{name}_embeddings.weight",
         f"{model_garden}/embeddings",
@@ -104,7 +104,7 @@ EMBEDDINGS = [
     "bert.embeddings.LayerNorm",
     "_embedding_norm_layer",
 )
-LAYER = [
+_LAYER = [
     row
     for make, name, model_garden in (
         (_dense, "attention/self/query", "_attention_layer/_query_dense"),
@@ -130,7 +130,7 @@ LAYER = [
         f"_transformer_layers/N/{model_garden}",
     )
 ]
-POOLER = _dense("bert/pooler/dense", "bert.pooler.dense", "_pooler_layer")
+_POOLER = _dense("bert/pooler/dense", "bert.pooler.dense", "_pooler_layer")
 MASKED_LM = [
     *_dense(f"{_TRANSFORM}/dense", f"{_HF_TRANSFORM}.dense", "masked_lm/dense"),
     *_norm(
@@ -138,7 +138,7 @@ MASKED_LM = [
         f"{_HF_TRANSFORM}.LayerNorm",
         "masked_lm/layer_norm",
     ),
-    Row(
+    NameRow(
         "cls/predictions/output_bias",
         "cls.predictions.bias",
         "masked_lm/bias",
@@ -155,7 +155,7 @@ CLASSIFIER = _scores("", "classifier", "sentence_prediction", outputs="C")
 SPAN = _scores("cls/squad/", "qa_outputs", "span_labeling", outputs="2")
 # Only this project has a BiLSTM between the encoder and the head.
 BILSTM = [
-    Row(
+    NameRow(
         f"bilstm/{direction}/{name}",
         f"bilstm.{direction}.{name}",
         f"bilstm/{direction}/{name}",
@@ -169,10 +169,10 @@ BILSTM = [
     )
 ]
 
-TABLE = [
-    *EMBEDDINGS,
-    *LAYER,
-    *POOLER,
+_TABLE = [
+    *_EMBEDDINGS,
+    *_LAYER,
+    *_POOLER,
     *MASKED_LM,
     *NEXT_SENTENCE,
     *CLASSIFIER,
@@ -191,12 +191,12 @@ _DERIVED = re.compile(
 )
 
 
-def by_path(path: str) -> Row | None:
+def by_path(path: str) -> NameRow | None:
     """Returns the row of one of our paths, with the layer's number, or None."""
     return _find("path", path)
 
 
-def by_hugging_face(name: str) -> Row | None:
+def by_hugging_face(name: str) -> NameRow | None:
     """Returns the row of a Hugging Face name, or None if it is unknown.
 
     Names may lack "bert." and, as in old files, end in LayerNorm.gamma or
@@ -209,7 +209,7 @@ def by_hugging_face(name: str) -> Row | None:
     return _find("hugging_face", name)
 
 
-def by_model_garden(name: str) -> Row | None:
+def by_model_garden(name: str) -> NameRow | None:
     """Returns the row of a Model Garden name of the table, or None."""
     return _find("model_garden", name)
 
@@ -226,7 +226,7 @@ def is_derived(hugging_face_name: str) -> bool:
 
 def shapes(
     config: BertConfig,
-    *heads: Sequence[Row],
+    *heads: Sequence[NameRow],
     num_classes: int = 2,
     bilstm_size: int = 0,
 ) -> dict[str, tuple]:
@@ -247,26 +247,26 @@ def shapes(
         "TYPES": config.type_vocab_size,
         "POSITIONS": config.max_position_embeddings,
     }
-    rows = list(EMBEDDINGS)
+    rows = list(_EMBEDDINGS)
     for i in range(config.num_hidden_layers):
-        rows += [_with_number(row, str(i)) for row in LAYER]
-    for head in (POOLER, *heads):
+        rows += [_with_number(row, str(i)) for row in _LAYER]
+    for head in (_POOLER, *heads):
         rows += head
     return {row.path: tuple(sizes[x] for x in row.shape) for row in rows}
 
 
 @functools.cache
-def _column(column: str) -> dict[str, Row]:
-    return {getattr(row, column): row for row in TABLE}
+def _column(column: str) -> dict[str, NameRow]:
+    return {getattr(row, column): row for row in _TABLE}
 
 
-def _find(column: str, name: str) -> Row | None:
+def _find(column: str, name: str) -> NameRow | None:
     number = _NUMBER.search(name)
     row = _column(column).get(_NUMBER.sub("N", name))
     return _with_number(row, number[0]) if row and number else row
 
 
-def _with_number(row: Row, number: str) -> Row:
+def _with_number(row: NameRow, number: str) -> NameRow:
     return row._replace(
         path=row.path.replace("N", number, 1),
         hugging_face=row.hugging_face.replace("N", number, 1),

@@ -24,7 +24,6 @@ working directory may divide the shards among them (`ShardGroup`).
 
 import collections
 import contextlib
-import functools
 import itertools
 import os
 import shutil
@@ -111,7 +110,7 @@ def make(
       InputError: the text cannot be used, or the files that exist belong to
         another recipe.
     """
-    _map_store.cache_clear()  # An earlier call may have mapped another text.
+    work_dir.unmap()  # An earlier call may have mapped another text.
     prefix = manifest_path.removesuffix(manifest.SUFFIX)
     words_path = prefix + manifest.VOCABULARY_SUFFIX
     made = _find_complete(recipe, manifest_path, words_path)
@@ -139,8 +138,6 @@ def make(
             made = _manifest(recipe, counts, receipts, words_path)
             recipe.vocabulary.to_file(words_path)
             manifest.write(manifest_path, made)
-    # The disk space of removed files is freed only when they are not mapped.
-    _map_store.cache_clear()
     work_dir.remove(recipe)
     return made
 
@@ -216,9 +213,7 @@ def _tokenize(
     recipe: Recipe, pool: workers.Workers, bar: "Progress"
 ) -> dict[str, int]:
     """Completes the token store; returns its counts."""
-    writer = work_dir.TokenWriter(
-        work_dir.join(recipe, "store"), recipe.token_dtype
-    )
+    writer = work_dir.token_writer(recipe)
     if not writer.done:
         num_complete = writer.blocks  # An earlier run may have been killed.
         sizes = collections.deque()  # Of the blocks that are being tokenized.
@@ -291,16 +286,6 @@ def encode_block(recipe: Recipe, block: corpus.Block) -> work_dir.EncodedBlock:
     )
 
 
-@functools.lru_cache(maxsize=1)
-def _map_store(folder: str, dtype: np.dtype) -> work_dir.TokenStore:
-    """Maps a token store, once in each process."""
-    return work_dir.TokenStore(folder, dtype)
-
-
-def _store(recipe: Recipe) -> work_dir.TokenStore:
-    return _map_store(work_dir.join(recipe, "store"), recipe.token_dtype)
-
-
 def _check_documents(
     recipe: Recipe, counts: dict[str, int], allow_single_document: bool
 ) -> None:
@@ -308,7 +293,7 @@ def _check_documents(
     name = f"--input_file={','.join(recipe.input_files)}"
     if not counts.get("pieces"):
         raise errors.InputError(f"{name}: holds no text")
-    documents = len(_store(recipe).corpus.document_starts) - 1
+    documents = len(work_dir.token_store(recipe).corpus.document_starts) - 1
     counts["documents"] = documents
     if documents == 1 and not allow_single_document:
         raise errors.InputError(
@@ -337,7 +322,7 @@ def _pair(
     bar: "Progress",
 ) -> tuple[int, PairCounts]:
     """Writes all tables and their index; returns their number and counts."""
-    store = _store(recipe)
+    store = work_dir.token_store(recipe)
     least, most = _TABLE_TOKENS
     size = -(-len(store.corpus.tokens) // _TABLES)
     documents_of_tables = store.document_groups(min(max(size, least), most))
@@ -386,10 +371,10 @@ def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
     The task is the table's number and the numbers of its documents.
     """
     number, documents = task
-    path = work_dir.table(recipe, number)
+    path = work_dir.table_path(recipe, number)
     receipt = work_dir.receipt(recipe, path)
     if receipt is None:
-        store = _store(recipe)
+        store = work_dir.token_store(recipe)
         pairs = instances.pair_segments(
             store.corpus,
             documents,
@@ -404,7 +389,7 @@ def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
             lost_pieces=pairs.lost_tokens,
             kept_pieces=int(_lengths(found).sum()),
         )
-        table = instances.table(found)
+        table = instances.table_bytes(found)
         file_system.write_bytes(path, table)
         crc32 = zlib.crc32(table)
         work_dir.finish(recipe, path, crc32=crc32, **counts._asdict())
@@ -418,7 +403,7 @@ def _lengths(found: np.ndarray) -> np.ndarray:
 
 
 def _tables(recipe: Recipe, count: int) -> list[str]:
-    return [work_dir.table(recipe, number) for number in range(count)]
+    return [work_dir.table_path(recipe, number) for number in range(count)]
 
 
 # Masking and writing.
@@ -549,7 +534,7 @@ def _features(
 ) -> dict[str, np.ndarray]:
     """Builds the features of a batch of instances, INSTANCE [N]."""
     assembled = instances.assemble(
-        _store(recipe).take,
+        work_dir.token_store(recipe).take,
         found,
         max_seq_length=recipe.pairing.max_seq_length,
         vocabulary=recipe.vocabulary,

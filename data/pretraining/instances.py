@@ -13,9 +13,9 @@ returns the positions of each instance's A and B in the token store, already
 truncated: a few numbers instead of the tokens. A random next sentence comes
 from any other document of the corpus with equal probability.
 
-The order of all instances of the corpus is that of their random keys. `table`
-sorts the instances of some documents, and `read_ranks` reads a range of the
-global order from all tables:
+The order of all instances of the corpus is that of their random keys.
+`table_bytes` sorts the instances of some documents, and `read_ranks` reads a
+range of the global order from all tables:
 
     table 0   index | instances of some documents, sorted by key
     table 1   index | instances of other documents, sorted by key
@@ -37,8 +37,10 @@ import numpy as np
 
 from foundation import file_system
 
-_BITS = 16  # The first bits of a key, of which an index counts all values.
-_INDEX_BYTES = 8 * ((1 << _BITS) + 1)
+_INDEX_BITS = (
+    16  # The first bits of a key, of which an index counts all values.
+)
+_INDEX_BYTES = 8 * ((1 << _INDEX_BITS) + 1)
 
 # An instance, unmasked: its key in the global shuffle, the positions of A and B
 # in the token store, their numbers of tokens, and the next-sentence label.
@@ -209,11 +211,13 @@ def _truncate(a_start, a_end, b_start, b_end, limit, rng):
     return result, cuts["a"], cuts["b"]
 
 
-def table(unsorted: np.ndarray) -> bytes:
+def table_bytes(unsorted: np.ndarray) -> bytes:
     """Returns the contents of a table file, of instances INSTANCE [N]."""
     order = np.argsort(unsorted["key"], kind="stable")
     found = unsorted[order]
-    marks = np.arange(1, 1 << _BITS, dtype=np.uint64) << np.uint64(64 - _BITS)
+    marks = np.arange(1, 1 << _INDEX_BITS, dtype=np.uint64) << np.uint64(
+        64 - _INDEX_BITS
+    )
     below = np.searchsorted(found["key"], marks)
     index = np.concatenate([[0], below, [len(found)]]).astype("<i8")
     return index.tobytes() + found.tobytes()
@@ -221,7 +225,7 @@ def table(unsorted: np.ndarray) -> bytes:
 
 def merge_indexes(path: str, tables: Sequence[str]) -> None:
     """Writes the global index of all tables."""
-    total = np.zeros((1 << _BITS) + 1, np.int64)
+    total = np.zeros((1 << _INDEX_BITS) + 1, np.int64)
     for name in tables:
         total += np.fromfile(name, "<i8", count=len(total))
     file_system.write_bytes(path, total.tobytes())
@@ -238,13 +242,13 @@ def read_ranks(path: str, tables: Sequence[str], ranks: range) -> np.ndarray:
     below = np.fromfile(path, "<i8")
     first = int(np.searchsorted(below, ranks.start, "right")) - 1
     last = int(np.searchsorted(below, ranks.stop, "left"))
-    found = np.concatenate([_read(name, first, last) for name in tables])
+    found = np.concatenate([_read_slice(name, first, last) for name in tables])
     found = found[np.argsort(found["key"], kind="stable")]
     begin = ranks.start - int(below[first])
     return found[begin : begin + len(ranks)]
 
 
-def _read(name: str, first: int, last: int) -> np.ndarray:
+def _read_slice(name: str, first: int, last: int) -> np.ndarray:
     """Returns a table's instances between two marks."""
     with open(name, "rb") as file:
         file.seek(8 * first)

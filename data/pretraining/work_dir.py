@@ -2,8 +2,8 @@
 
     recipe.json           the recipe; a run with another one is refused
     lock, lock-1, ...     held by the processes that work here
-    store/                the tokenized corpus: written once, in order, then
-                          mapped by workers
+    store/                the token store, the tokenized corpus: written once,
+                          in order, then mapped by workers
         tokens.bin        uint16 or int32, the token ids of all sentences, end
                           to end
         sentences.bin     int64, where each sentence starts in tokens.bin, and
@@ -32,6 +32,7 @@ are compared by their number of records.
 import collections
 import contextlib
 import fcntl
+import functools
 import json
 import mmap
 import os
@@ -51,7 +52,7 @@ from data.pretraining import instances
 from data.pretraining.recipe import Recipe
 from foundation import errors, file_system, progress
 
-_RECIPE, _FINISHED = "recipe.json", "finished"
+_RECIPE, _FINISHED, _STORE = "recipe.json", "finished", "store"
 _SLICE = re.compile(r"slice-\d+-of-")
 _KINDS = ("tokens", "sentences", "documents")
 _JOURNAL = "journal.jsonl"
@@ -68,7 +69,7 @@ def join(recipe: Recipe, *names: str) -> str:
     return os.path.join(recipe.work_dir, *names)
 
 
-def table(recipe: Recipe, number: int) -> str:
+def table_path(recipe: Recipe, number: int) -> str:
     """Returns the path of a table of instances."""
     return join(recipe, f"table-{number:05d}")
 
@@ -156,6 +157,8 @@ def discard(recipe: Recipe, path: str) -> None:
 
 def remove(recipe: Recipe) -> None:
     """Removes the working directory, unless it belongs to another recipe."""
+    # The disk space of removed files is freed only when they are not mapped.
+    unmap()
     if _begun(recipe) == recipe.describe():
         # The recipe last: a killed run's directory must remain recognizable.
         names = set(os.listdir(recipe.work_dir)) - {_RECIPE}
@@ -313,7 +316,9 @@ class TokenWriter:
         self._begins = True  # Whether the next sentence begins a document.
         self._stack = contextlib.ExitStack()
         self._files = {
-            kind: self._stack.enter_context(open(_path(folder, kind), "a+b"))
+            kind: self._stack.enter_context(
+                open(_store_path(folder, kind), "a+b")
+            )
             for kind in _KINDS
         }
         journal = os.path.join(folder, _JOURNAL)
@@ -403,6 +408,11 @@ class TokenWriter:
         self._stack.close()
 
 
+def token_writer(recipe: Recipe) -> TokenWriter:
+    """Opens the token store to write it, or to continue."""
+    return TokenWriter(join(recipe, _STORE), recipe.token_dtype)
+
+
 class TokenStore:
     """A complete corpus, mapped into memory as it is accessed."""
 
@@ -410,7 +420,7 @@ class TokenStore:
         """Maps the files of `folder`."""
         self._maps, arrays = [], []
         for kind in _KINDS:
-            with open(_path(folder, kind), "rb") as file:
+            with open(_store_path(folder, kind), "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._maps.append(mapped)
             arrays.append(
@@ -451,6 +461,21 @@ class TokenStore:
         return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
+def token_store(recipe: Recipe) -> TokenStore:
+    """Opens the complete token store; it is mapped once in each process."""
+    return _map_store(join(recipe, _STORE), recipe.token_dtype)
+
+
+@functools.lru_cache(maxsize=1)
+def _map_store(folder: str, dtype: np.dtype) -> TokenStore:
+    return TokenStore(folder, dtype)
+
+
+def unmap() -> None:
+    """Makes the next `token_store` map its files again."""
+    _map_store.cache_clear()
+
+
 def _append(file: BinaryIO, data: bytes) -> None:
     try:
         file.write(data)
@@ -459,5 +484,5 @@ def _append(file: BinaryIO, data: bytes) -> None:
         raise OSError(error.errno, error.strerror, file.name) from None
 
 
-def _path(folder: str, kind: str) -> str:
+def _store_path(folder: str, kind: str) -> str:
     return os.path.join(folder, f"{kind}.bin")

@@ -1,29 +1,49 @@
-"""Evaluates a sentence task; writes its metrics, model and report.
+"""The outputs of a sentence task: model, metrics, report and predictions.
 
-eval_results.txt    metrics of the development sets, also as JSON
-report.html         confusions, metrics by length, largest errors
+    eval_results.txt    metrics of the development sets, also as JSON
+    report.html         confusions, metrics by length, largest errors
+    test_results.tsv    probabilities [N, C], tab-separated, no header
+    predictions.tsv     id, predicted label, probability of each label, with a
+                        header; cells with tabs or line ends are quoted
+    scores_test.txt     metrics of a test set that has labels
+    swag_submission.csv number of the predicted ending
+    <task>.tsv          index and prediction for GLUE's server;
+                        submission.zip once all eleven files exist
+
+Files of a second set end in its name, as in predictions_mismatched.tsv.
 """
 
+import csv
 import dataclasses
+import io
 import itertools
 import os
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import sklearn.metrics
+from absl import logging
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from data import examples
 from data.examples import Example
-from jobs import report, run_directory
+from foundation import file_system
+from jobs import report, run_directory, streaming
 from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from training import metric_writer
 from weights import model_directory, task_files
 
+# The parts of a block of predictions.
+PREDICTIONS, LOGITS = "predictions", "logits"
+_RESULTS, _SWAG, _GLUE = "test_results", "swag_submission", "glue"
+_ARCHIVE = "submission.zip"
+_MNLI_MISMATCHED = "MNLI-mm.tsv"
+_MAX_STSB_SCORE = 5.0  # The scale of STS-B begins at 0.
 _KINDS = {
     examples.CLASSIFICATION: "sentence classification",
     examples.MULTIPLE_CHOICE: "multiple choice",
@@ -209,6 +229,168 @@ def _on_the_hub(name: str) -> list[str]:
         "boolq": "google/boolq",
     }
     return [others[name]] if name in others else []
+
+
+# Predictions.
+
+
+def prediction_parts(
+    task: sentence_tasks.SentenceTask,
+    block: Sequence[Example],
+    logits: np.ndarray,
+    *,
+    majority: str | None = None,
+) -> dict[str, bytes]:
+    """Returns the lines of consecutive examples in each predicted file.
+
+    Args:
+      task: gives the kind and the labels.
+      block: the N examples.
+      logits: float [N, C].
+      majority: label for GLUE's server, instead of the predicted ones.
+    """
+    probabilities = [
+        [repr(float(x)) for x in row]
+        for row in objective.probabilities(task.kind, logits)
+    ]
+    names = objective.label_names(task.kind, task.labels, logits)
+    guids = [example.guid for example in block]
+    predictions = [
+        _tsv_line([guid, name, *(row if task.labels else [])])
+        for guid, name, row in zip(guids, names, probabilities, strict=True)
+    ]
+    lines = {
+        _RESULTS: ["\t".join(row) + "\n" for row in probabilities],
+        PREDICTIONS: predictions,
+    }
+    if task.kind == examples.MULTIPLE_CHOICE:
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows(zip(guids, logits.argmax(axis=1), strict=True))
+        lines[_SWAG] = [file.getvalue()]
+    if sentence_tasks.TASKS[task.name].submission:
+        if majority is not None:
+            names = [majority] * len(names)
+        elif task.kind == examples.REGRESSION:
+            values = objective.decisions(task.kind, logits)
+            values = np.clip(values, 0.0, _MAX_STSB_SCORE)
+            names = [f"{value:.3f}" for value in values]
+        pairs = zip(guids, names, strict=True)
+        lines[_GLUE] = [f"{guid}\t{name}\n" for guid, name in pairs]
+    found = {name: "".join(x).encode() for name, x in lines.items()}
+    return found | {LOGITS: logits.astype(np.float32).tobytes()}
+
+
+def write_predictions(
+    blocks: streaming.Blocks,
+    task: sentence_tasks.SentenceTask,
+    split: str,
+    output_dir: str,
+    glue_submission: str | None = None,
+) -> dict[str, str]:
+    """Writes the files of a predicted set; returns their paths.
+
+    Args:
+      blocks: of `prediction_parts`.
+      task: has the set.
+      split: the set.
+      output_dir: of the run.
+      glue_submission: directory of the files for GLUE's server, if any.
+
+    Returns:
+      Part -> path, and that of the "scores", which are not written.
+    """
+    texts = task.read(split)
+    suffix = split if split.startswith(DEV) else split.partition("_")[2]
+    if task.name == "ax":  # Predicted in the directory of MNLI's model.
+        suffix = task.name
+    suffix = f"_{suffix}" if suffix else ""
+    names = {
+        _RESULTS: f"test_results{suffix}.tsv",
+        PREDICTIONS: f"predictions{suffix}.tsv",
+        "scores": f"scores_test{suffix}.txt",
+    }
+    run_directory.keep_other_sets(
+        output_dir,
+        list(names.values()),
+        name=run_directory.set_name([texts.path]),
+        digest=texts.digest,
+    )
+    if task.kind == examples.MULTIPLE_CHOICE:
+        names[_SWAG] = "swag_submission.csv"
+    paths = {x: os.path.join(output_dir, name) for x, name in names.items()}
+    heads = {
+        PREDICTIONS: predictions_head(task),
+        _SWAG: b"id,pred\n",
+        _GLUE: b"index\tprediction\n",
+    }
+    if glue_submission and (name := _glue_file(task, split)):
+        file_system.make_folder(glue_submission)
+        paths[_GLUE] = os.path.join(glue_submission, name)
+    for part in {*paths} - {"scores"}:
+        blocks.write(part, paths[part], head=heads.get(part, b""))
+    if _GLUE in paths:
+        _archive(glue_submission)
+    return paths
+
+
+def predictions_head(task: sentence_tasks.SentenceTask) -> bytes:
+    """Returns the header of predictions.tsv."""
+    return _tsv_line(["id", "label", *task.labels]).encode()
+
+
+def _tsv_line(cells: Sequence[str]) -> str:
+    """Returns a line that csv reads back as the same cells."""
+    end = "\r\n"  # Before Python 3.13, csv quotes "\r" only if the end has it.
+    file = io.StringIO()
+    csv.writer(file, delimiter="\t", lineterminator=end).writerow(cells)
+    return file.getvalue().removesuffix(end) + "\n"
+
+
+def _glue_file(task: sentence_tasks.SentenceTask, split: str) -> str | None:
+    """Returns the name of a set's file for GLUE's server."""
+    name = sentence_tasks.TASKS[task.name].submission
+    if name is None:
+        logging.warning("GLUE has no task %s", task.name)
+    # --test_file may name the mismatched set.
+    set_name = f"{split} {os.path.basename(task.read(split).path)}"
+    if task.name == "mnli" and "mismatched" in set_name:
+        return _MNLI_MISMATCHED
+    return name
+
+
+def _archive(directory: str) -> None:
+    """Writes submission.zip if all files of GLUE exist."""
+    paths = [os.path.join(directory, name) for name in submission_files()]
+    missing = [
+        os.path.basename(path) for path in paths if not file_system.exists(path)
+    ]
+    if missing:
+        logging.info("%s: missing %s", directory, ", ".join(missing))
+        return
+    archive = os.path.join(directory, _ARCHIVE)
+    with (
+        file_system.replacing(archive, on_disk=True) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file,
+    ):
+        for path in paths:
+            file.write(file_system.local(path), os.path.basename(path))
+    logging.info("%s: complete", archive)
+
+
+def submission_files() -> list[str]:
+    """Returns the names of all files that GLUE's server expects."""
+    names = [task.submission for task in sentence_tasks.TASKS.values()]
+    return sorted([*filter(None, names), _MNLI_MISMATCHED])
+
+
+def majority_label(texts: Iterable[Example]) -> str:
+    """Returns the most frequent label; of equally frequent ones the first."""
+    counts = Counter(example.label for example in texts)
+    return min(counts, key=lambda label: (-counts[label], label))
+
+
+# The report.
 
 
 def sections(evaluated: Evaluation) -> list[report.Section]:

@@ -41,7 +41,8 @@ from weights import pretrained
 
 FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
 _STANDARD_OUTPUT = "-"
-_LENGTHS = "lengths"  # Part of a block: the tokens of each line, int64.
+# Part of a block: the tokens of each line, or the bytes of each record; int64.
+_LENGTHS = "lengths"
 _INT64 = np.dtype(np.int64)
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _BLOCK_BYTES = 1 << 27  # Of activations; three blocks are in memory.
@@ -114,6 +115,170 @@ def parse_layers(text: str, config: BertConfig) -> list[int]:
     if len(set(found)) < len(found):
         raise errors.InputError(f"--layers={text}: one occurs twice")
     return found
+
+
+class Extractor:
+    """Predicts the activations of lines with an encoder."""
+
+    def __init__(
+        self,
+        task: ExtractionTask,
+        start: pretrained.Start,
+        strategy: Any,
+        *,
+        dtype: str,
+        jit_compile: bool,
+        batch_size: int,
+        max_seq_length: int,
+        lengths: Sequence[int],
+    ):
+        """Makes the encoder with its weights and compiles it.
+
+        Args:
+          task: selects the layers.
+          start: the pre-trained model.
+          strategy: the devices.
+          dtype: policy of the model's layers.
+          jit_compile: whether XLA compiles the model.
+          batch_size: over all replicas.
+          max_seq_length: in tokens; longer lines are truncated.
+          lengths: permitted sequence lengths of batches.
+        """
+        self.task = task
+        self.start = start
+        self.max_seq_length = max_seq_length
+        self._dtype = dtype
+        self._batch_size = batch_size
+        self._lengths = lengths
+        with strategy.scope():
+            self._model = encoder.make_encoder(
+                start.config, attention=start.attention, dtype=dtype
+            )
+        pretrained.assign(
+            self._model, start.init_checkpoint, tokenizer=start.tokenizer
+        )
+        self._predictor = inference.Predictor(
+            task, self._model, strategy=strategy, jit_compile=jit_compile
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the activations of a line depend on; see streaming.Blocks."""
+        return {
+            "the model's weights": run_directory.weights_digest(self._model),
+            "pooling": self.task.pooling,
+            "normalize": self.task.normalize,
+            "max_seq_length": self.max_seq_length,
+            **features_lib.tokenizer_recipe(self.start.tokenizer),
+            "layers": self.task.layers,
+            "batch_size": self._batch_size,
+            "lengths": self._lengths,
+            "precision": self._dtype,
+        }
+
+    @property
+    def block_lines(self) -> int:
+        """The number of lines whose activations make a block."""
+        task = self.task
+        vectors = self.max_seq_length if task.pooling == "none" else 1
+        size = self.start.config.hidden_size
+        line_bytes = 4 * vectors * size * len(task.layers)
+        batches = max(1, _BLOCK_BYTES // (line_bytes * self._batch_size))
+        return self._batch_size * min(batches, _BLOCK_BATCHES)
+
+    def predict(self, features: Features) -> list[dict[str, np.ndarray]]:
+        """Returns each line's layers, [tokens, H] or [H], in order."""
+        self.start.check_segments(features)
+        batches = length_groups.OrderedBatches(
+            features, batch_size=self._batch_size, lengths=self._lengths
+        )
+        return _in_order(self.task, features, self._predictor.batches(batches))
+
+
+def _in_order(
+    task: ExtractionTask,
+    features: Features,
+    batches: Iterable[dict[str, np.ndarray]],
+) -> list[dict[str, np.ndarray]]:
+    """Returns each line's layers, [tokens, H] or [H], in the lines' order."""
+    lengths = features.lengths
+    found: list[dict[str, np.ndarray]] = [{} for _ in lengths]
+    for batch in batches:
+        for number, row in enumerate(batch["example_index"].tolist()):
+            for name in map(_name, task.layers):
+                values = batch[name][number]
+                if task.pooling == "none":
+                    values = values[: lengths[row]].copy()
+                found[row][name] = values
+    return found
+
+
+def extract(
+    lines: text_files.Lines, output: "FeatureFile", extractor: Extractor
+) -> None:
+    """Writes the activations of lines: of texts, and of pairs `a ||| b`.
+
+    Raises:
+      InputError: there are no lines.
+    """
+    tokenizer = extractor.start.tokenizer
+    losses = features_lib.Losses()
+
+    def encode(block: list[tuple[int, str]]) -> Features:
+        texts = [text for _, text in block]
+        matches = [_PAIR.match(text) for text in texts]
+        first = [
+            match[1] if match else text
+            for match, text in zip(matches, texts, strict=True)
+        ]
+        second = [match[2] if match else "" for match in matches]
+        return features_lib.encode_blocks(
+            tokenizer,
+            [(first, second)],
+            max_seq_length=extractor.max_seq_length,
+            losses=losses,
+        )
+
+    def text(
+        block: list[tuple[int, str]],
+        features: Features,
+        layers: list[dict[str, np.ndarray]],
+    ) -> streaming.Parts:
+        tokens = tokenizer.vocabulary.tokens
+        ids = np.split(features.ragged["input_ids"], features.row_splits[1:-1])
+        rows = zip(block, ids, layers, strict=True)
+        return output.parts(
+            [
+                Line(number, found, [tokens[i] for i in found.tolist()], values)
+                for (number, _), found, values in rows
+            ]
+        )
+
+    store: streaming.Store = streaming.StandardOutput(output.form)
+    if output.path != _STANDARD_OUTPUT:
+        store = streaming.Blocks(
+            f"{output.path}.incomplete",
+            {"output_format": output.form, **extractor.settings},
+        )
+    count = streaming.run(
+        enumerate(line.text.strip() for line in lines.read()),
+        encode=encode,
+        predict=extractor.predict,
+        text=text,
+        to=store,
+        block_items=extractor.block_lines,
+        total=lines.total,
+        unit="lines",
+    )
+    if not count:
+        if isinstance(store, streaming.Blocks):
+            store.remove()
+        raise errors.InputError(f"{lines.name}: has no lines")
+    losses.warn(lines.name, extractor.max_seq_length)
+    if isinstance(store, streaming.Blocks):
+        names = list(map(_name, extractor.task.layers))
+        output.write(store, names, extractor.start.config.hidden_size)
+        store.remove()
 
 
 class Line(NamedTuple):
@@ -343,167 +508,3 @@ def _write_npz(
     for name in layers:
         arrays[name] = streaming.NpzArray("<f4", shape, blocks.parts(name))
     streaming.write_npz(path, arrays)
-
-
-class Extractor:
-    """Predicts the activations of lines with an encoder."""
-
-    def __init__(
-        self,
-        task: ExtractionTask,
-        start: pretrained.Start,
-        strategy: Any,
-        *,
-        dtype: str,
-        jit_compile: bool,
-        batch_size: int,
-        max_seq_length: int,
-        lengths: Sequence[int],
-    ):
-        """Makes the encoder with its weights and compiles it.
-
-        Args:
-          task: selects the layers.
-          start: the pre-trained model.
-          strategy: the devices.
-          dtype: policy of the model's layers.
-          jit_compile: whether XLA compiles the model.
-          batch_size: over all replicas.
-          max_seq_length: in tokens; longer lines are truncated.
-          lengths: permitted sequence lengths of batches.
-        """
-        self.task = task
-        self.start = start
-        self.max_seq_length = max_seq_length
-        self._dtype = dtype
-        self._batch_size = batch_size
-        self._lengths = lengths
-        with strategy.scope():
-            self._model = encoder.make_encoder(
-                start.config, attention=start.attention, dtype=dtype
-            )
-        pretrained.assign(
-            self._model, start.init_checkpoint, tokenizer=start.tokenizer
-        )
-        self._predictor = inference.Predictor(
-            task, self._model, strategy=strategy, jit_compile=jit_compile
-        )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the activations of a line depend on; see streaming.Blocks."""
-        return {
-            "the model's weights": run_directory.weights_digest(self._model),
-            "pooling": self.task.pooling,
-            "normalize": self.task.normalize,
-            "max_seq_length": self.max_seq_length,
-            **features_lib.tokenizer_recipe(self.start.tokenizer),
-            "layers": self.task.layers,
-            "batch_size": self._batch_size,
-            "lengths": self._lengths,
-            "precision": self._dtype,
-        }
-
-    @property
-    def block_lines(self) -> int:
-        """The number of lines whose activations make a block."""
-        task = self.task
-        vectors = self.max_seq_length if task.pooling == "none" else 1
-        size = self.start.config.hidden_size
-        line_bytes = 4 * vectors * size * len(task.layers)
-        batches = max(1, _BLOCK_BYTES // (line_bytes * self._batch_size))
-        return self._batch_size * min(batches, _BLOCK_BATCHES)
-
-    def predict(self, features: Features) -> list[dict[str, np.ndarray]]:
-        """Returns each line's layers, [tokens, H] or [H], in order."""
-        self.start.check_segments(features)
-        batches = length_groups.OrderedBatches(
-            features, batch_size=self._batch_size, lengths=self._lengths
-        )
-        return _in_order(self.task, features, self._predictor.batches(batches))
-
-
-def extract(
-    lines: text_files.Lines, output: FeatureFile, extractor: Extractor
-) -> None:
-    """Writes the activations of lines: of texts, and of pairs `a ||| b`.
-
-    Raises:
-      InputError: there are no lines.
-    """
-    tokenizer = extractor.start.tokenizer
-    losses = features_lib.Losses()
-
-    def encode(block: list[tuple[int, str]]) -> Features:
-        texts = [text for _, text in block]
-        matches = [_PAIR.match(text) for text in texts]
-        first = [
-            match[1] if match else text
-            for match, text in zip(matches, texts, strict=True)
-        ]
-        second = [match[2] if match else "" for match in matches]
-        return features_lib.encode_blocks(
-            tokenizer,
-            [(first, second)],
-            max_seq_length=extractor.max_seq_length,
-            losses=losses,
-        )
-
-    def text(
-        block: list[tuple[int, str]],
-        features: Features,
-        layers: list[dict[str, np.ndarray]],
-    ) -> streaming.Parts:
-        tokens = tokenizer.vocabulary.tokens
-        ids = np.split(features.ragged["input_ids"], features.row_splits[1:-1])
-        rows = zip(block, ids, layers, strict=True)
-        return output.parts(
-            [
-                Line(number, found, [tokens[i] for i in found.tolist()], values)
-                for (number, _), found, values in rows
-            ]
-        )
-
-    store: streaming.Store = streaming.StandardOutput(output.form)
-    if output.path != _STANDARD_OUTPUT:
-        store = streaming.Blocks(
-            f"{output.path}.incomplete",
-            {"output_format": output.form, **extractor.settings},
-        )
-    count = streaming.run(
-        enumerate(line.text.strip() for line in lines.read()),
-        encode=encode,
-        predict=extractor.predict,
-        text=text,
-        to=store,
-        block_items=extractor.block_lines,
-        total=lines.total,
-        unit="lines",
-    )
-    if not count:
-        if isinstance(store, streaming.Blocks):
-            store.remove()
-        raise errors.InputError(f"{lines.name}: has no lines")
-    losses.warn(lines.name, extractor.max_seq_length)
-    if isinstance(store, streaming.Blocks):
-        names = list(map(_name, extractor.task.layers))
-        output.write(store, names, extractor.start.config.hidden_size)
-        store.remove()
-
-
-def _in_order(
-    task: ExtractionTask,
-    features: Features,
-    batches: Iterable[dict[str, np.ndarray]],
-) -> list[dict[str, np.ndarray]]:
-    """Returns each line's layers, [tokens, H] or [H], in the lines' order."""
-    lengths = features.lengths
-    found: list[dict[str, np.ndarray]] = [{} for _ in lengths]
-    for batch in batches:
-        for number, row in enumerate(batch["example_index"].tolist()):
-            for name in map(_name, task.layers):
-                values = batch[name][number]
-                if task.pooling == "none":
-                    values = values[: lengths[row]].copy()
-                found[row][name] = values
-    return found

@@ -21,8 +21,8 @@ Files:
 
 An interrupted command continues with the choices that are not finished.
 Activations are used again if they are current and have all layers that are
-needed, the values of a split if made_from is unchanged. A tagger that was
-trained with other settings is refused.
+needed. The values of a split are used again if made_from is unchanged. A tagger
+that was trained with other settings is refused.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ _TABLE = "feature_results"
 _SPAN_METRICS = ("precision", "recall", "f1")
 _PLAIN_METRICS = ("accuracy", "f1_macro")
 _ACTIVATIONS_VERSION = 1
-_DTYPE = np.float16  # Of activations.
+_ACTIVATION_DTYPE = np.float16
 _STACK = "activations"
 
 
@@ -244,7 +244,7 @@ class StackTask:
         return {_STACK: ops.stack(chosen, axis=2)}
 
 
-class Activations:
+class ActivationFile:
     """The activations of a set, mapped into memory from a file."""
 
     def __init__(self, values: np.ndarray, layers: Sequence[int]):
@@ -263,57 +263,63 @@ class Activations:
         return np.stack(found, axis=-2)
 
 
-def open_activations(
+def open_activation_file(
     path: str,
     layers: Sequence[int],
-    job: Mapping[str, Any],
+    made_from: Mapping[str, Any],
     *,
     features: Features,
     hidden_size: int,
     compute: Callable[[], Iterable[Mapping[str, np.ndarray]]],
-) -> Activations:
+) -> ActivationFile:
     """Opens the activations of a set; computes them if they are not current.
 
     Args:
       path: the path without its ending.
       layers: the layers that are needed.
-      job: JSON values that the activations depend on.
+      made_from: JSON values that the activations depend on.
       features: of windowing.encode.
       hidden_size: H.
       compute: returns batches of StackTask's predictions.
     """
-    path = f"{path}.{np.dtype(_DTYPE).name}"
+    path = f"{path}.{np.dtype(_ACTIVATION_DTYPE).name}"
     note = features_lib.read_sidecar(path)
     words = len(windowing.word_positions(features))
-    job = _as_json(job)
+    made_from = _as_json(made_from)
     is_current = (
         note.get("format_version") == _ACTIVATIONS_VERSION
-        and note.get("job") == job
+        and note.get("job") == made_from
         and set(layers) <= set(note.get("layers", ()))
         and os.path.exists(path)
         and os.path.getsize(path)
-        == _size(len(note["layers"]), words, hidden_size)
+        == _activation_bytes(len(note["layers"]), words, hidden_size)
     )
     if is_current:
         layers = note["layers"]
         logging.info("%s: %d words, reused", path, words)
-    else:
-        _write(path, features, (len(layers), words, hidden_size), compute())
+    shape = (len(layers), words, hidden_size)
+    if not is_current:
+        _write_activations(path, features, shape, compute())
         note = {
             "format_version": _ACTIVATIONS_VERSION,
             "layers": list(layers),
             "words": words,
             "hidden_size": hidden_size,
-            "job": job,
+            "job": made_from,
         }
         features_lib.write_sidecar(path, note)
         logging.info("%s: %d words, %d layers", path, words, len(layers))
-    shape = (len(layers), words, hidden_size)
-    return Activations(np.memmap(path, _DTYPE, "r", shape=shape), layers)
+    values = np.memmap(path, _ACTIVATION_DTYPE, "r", shape=shape)
+    return ActivationFile(values, layers)
 
 
-def digest_of_weights(model: Any) -> str:
-    """Returns the SHA-256 of a model's weights."""
+def _digest_with_paths(model: Any) -> str:
+    """Returns the SHA-256 of the paths and values of a model's weights.
+
+    run_directory.weights_digest has the values alone. It cannot replace this
+    digest, which activations and finished taggers of earlier commands have
+    stored: they would be computed again or refused.
+    """
     sha = hashlib.sha256()
     for variable in sorted(model.weights, key=lambda v: v.path):
         sha.update(variable.path.encode())
@@ -322,7 +328,7 @@ def digest_of_weights(model: Any) -> str:
     return sha.hexdigest()
 
 
-def _write(
+def _write_activations(
     path: str,
     features: Features,
     shape: tuple[int, int, int],
@@ -332,14 +338,14 @@ def _write(
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     features_lib.remove_sidecar(path)
     with file_system.replacing(path) as hidden:
-        _reserve(hidden, _size(*shape))
-        values = np.memmap(hidden, _DTYPE, "r+", shape=shape)
+        _allocate(hidden, _activation_bytes(*shape))
+        values = np.memmap(hidden, _ACTIVATION_DTYPE, "r+", shape=shape)
         for words, stack in tagging.of_words(features, _STACK, batches):
             values[:, words] = stack.transpose(1, 0, 2)
         values.flush()
 
 
-def _reserve(path: str, size: int) -> None:
+def _allocate(path: str, size: int) -> None:
     """Allocates a file: with a full disk, writing to a map would crash."""
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate"):
@@ -348,9 +354,10 @@ def _reserve(path: str, size: int) -> None:
             file.truncate(size)
 
 
-def _size(num_layers: int, words: int, hidden_size: int) -> int:
-    """Returns the bytes of activations."""
-    return num_layers * words * hidden_size * np.dtype(_DTYPE).itemsize
+def _activation_bytes(num_layers: int, words: int, hidden_size: int) -> int:
+    """Returns the size of the activations [J, W, H] in bytes."""
+    itemsize = np.dtype(_ACTIVATION_DTYPE).itemsize
+    return num_layers * words * hidden_size * itemsize
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -372,7 +379,7 @@ class ActivationData:
     job: finetuning.Job
     splits: Sequence[str]
     layers: Sequence[int]
-    _opened: dict[str, Activations] = dataclasses.field(
+    _files: dict[str, ActivationFile] = dataclasses.field(
         default_factory=dict, init=False
     )
 
@@ -398,7 +405,7 @@ class ActivationData:
     @functools.cached_property
     def _weights(self) -> str:
         """The digest of the encoder's weights."""
-        return digest_of_weights(self._encoder.model)
+        return _digest_with_paths(self._encoder.model)
 
     @property
     def _network(self) -> dict[str, Any]:
@@ -467,13 +474,13 @@ class ActivationData:
         longest = max(self.sentences(s).lengths.max() for s in self.splits)
         return self.job.lengths_up_to(int(longest))
 
-    def _activations(self, split: str) -> Activations:
+    def _file(self, split: str) -> ActivationFile:
         """Returns the activations of a split."""
-        if split not in self._opened:
+        if split not in self._files:
             features = self.job.features(split)
             size = self.config.predict_batch_size
             tokenizer = self.job.start.tokenizer
-            self._opened[split] = open_activations(
+            self._files[split] = open_activation_file(
                 os.path.join(self.config.output_dir, "activations", split),
                 self.layers,
                 {
@@ -486,7 +493,7 @@ class ActivationData:
                 hidden_size=self.job.start.config.hidden_size,
                 compute=lambda: self._encoder.predictions(features, size),
             )
-        return self._opened[split]
+        return self._files[split]
 
     def with_activations(
         self,
@@ -495,11 +502,11 @@ class ActivationData:
         layers: Sequence[int],
     ) -> Callable[..., tf.data.Dataset]:
         """Replaces the numbers of words with activations [B, S, J, H]."""
-        activations = self._activations(split)
-        shape = (len(layers), activations.hidden_size)
+        file = self._file(split)
+        shape = (len(layers), file.hidden_size)
 
         def look_up(words):
-            return activations.gather(words, layers)
+            return file.gather(words, layers)
 
         def replace(batch):
             batch = dict(batch)

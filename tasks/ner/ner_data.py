@@ -72,7 +72,7 @@ class Files:
     def read_blocks(
         self, split: str, block_sentences: int
     ) -> Iterator[word_files.Sentences]:
-        """Reads the files of a split in blocks; see word_files.read_blocks."""
+        """Reads the files of a split in blocks, as read_column_blocks does."""
         endings = [ending[1:] for ending in _ENDINGS]
         for path in text_files.expand(self._require(split), endings):
             yield from self._read_file(split, path, block_sentences)
@@ -89,7 +89,7 @@ class Files:
         has_tags = split not in self.untagged
         names = self.tag_names and word_files.read_tag_names(self.tag_names)
         if word_files.table_form(path) is None:
-            return word_files.read_blocks(
+            return word_files.read_column_blocks(
                 path,
                 word_column=self.word_column,
                 tag_column=self.tag_column if has_tags else None,
@@ -102,7 +102,7 @@ class Files:
             is_optional=split == TEST,
             tag_names=names,
         )
-        return word_files.read_table(
+        return word_files.read_table_blocks(
             path, fields, block_sentences=block_sentences
         )
 
@@ -299,7 +299,7 @@ class NerData:
         return self.test if name == TEST else self.split(name).summary
 
     def blocks(self, block_sentences: int) -> Iterator[TaggedSet]:
-        """Reads the test set in blocks; see word_files.read_blocks."""
+        """Yields the test set in blocks; see Files.read_blocks."""
         scheme = self.test.scheme
         for sentences in self.files.read_blocks(TEST, block_sentences):
             yield TaggedSet(sentences, self.labels, scheme, self.true_case)

@@ -180,7 +180,7 @@ def type_of(tag: str, scheme: str) -> str | None:
 
 
 class Score(NamedTuple):
-    """Numbers of true, predicted and correct phrases, and their ratios."""
+    """Numbers of true, predicted and correct spans, and their ratios."""
 
     true: int
     found: int
@@ -188,12 +188,12 @@ class Score(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """The fraction of the predicted phrases that are correct; 0 of none."""
+        """The fraction of the predicted spans that are correct; 0 of none."""
         return self.correct / self.found if self.found else 0.0
 
     @property
     def recall(self) -> float:
-        """The fraction of the true phrases that are predicted; 0 of none."""
+        """The fraction of the true spans that are predicted; 0 of none."""
         return self.correct / self.true if self.true else 0.0
 
     @property
@@ -295,14 +295,14 @@ def score(
     boundaries: int = 0,
     is_plain: bool = False,
 ) -> Scores:
-    """Compares the tags of sentences.
+    """Returns the scores of predicted tags against the true ones.
 
     Args:
       true: the tags of each sentence.
       predicted: the predicted tags of each sentence.
       boundaries: number of -DOCSTART- lines, which conlleval counts as words
         with the correct tag.
-      is_plain: whether each word is a phrase whose type is its tag.
+      is_plain: whether each word is a span whose type is its tag.
     """
     tokens = right = boundaries
     counts: list[Counter] = [Counter(), Counter(), Counter()]

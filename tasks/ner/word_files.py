@@ -17,12 +17,12 @@ A row of a table, JSON lines or Parquet, is a sentence:
     {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
     {"tokens": ["EU", "rejects"], "ner_tags": [3, 0]}
 
-A row of the single token -DOCSTART- begins a document; if there are any, the
-first row must be one.
+Tags may be integers, also in quotes. They are positions in a list of names. A
+flag gives this list, or the metadata that Hugging Face's datasets write into
+Parquet.
 
-Integers, also in quotes, are positions in a list of names, which a flag gives,
-or in Parquet the metadata that Hugging Face's datasets write. CoNLL files
-and JSON lines may be compressed.
+A row of the single token -DOCSTART- begins a document; if there are any, the
+first row must be one. CoNLL files and JSON lines may be compressed.
 """
 
 import dataclasses
@@ -105,7 +105,7 @@ class Sentences:
             yield values[start:end]
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """A word, or the beginning of a document.
 
     number: of the line in the file, counted from 1.
@@ -122,6 +122,9 @@ class Line(NamedTuple):
     begins_sentence: bool
 
 
+# CoNLL files.
+
+
 class _Layout(NamedTuple):
     """The form of a file's lines; a separator of None is spaces."""
 
@@ -130,13 +133,13 @@ class _Layout(NamedTuple):
     has_documents: bool
 
 
-def read(path: str, **options: Any) -> Sentences:
-    """Reads a CoNLL file; see `read_blocks`."""
-    (found,) = read_blocks(path, **options)
+def read_columns(path: str, **options: Any) -> Sentences:
+    """Reads a CoNLL file; see `read_column_blocks`."""
+    (found,) = read_column_blocks(path, **options)
     return found
 
 
-def read_blocks(
+def read_column_blocks(
     path: str,
     *,
     word_column: int = 0,
@@ -169,26 +172,123 @@ def read_blocks(
     )
 
 
-def table_form(path: str) -> str | None:
-    """Returns the form of a file by its name; None for CoNLL's columns."""
-    return TABLE_FORMS.get(file_system.ending(file_system.uncompressed(path)))
+def _layout(path: str) -> _Layout:
+    """Finds the layout by the first line of a word, and all documents."""
+    first = comment = ""  # A line that begins with # may be a comment.
+    has_documents = False
+    for _, line in text_files.lines(path):
+        line = line.removeprefix(_BYTE_ORDER_MARK)
+        if _OPENING.match(line):
+            has_documents = True
+        elif line.startswith("#"):
+            comment = comment or line
+        elif line.strip(" \t\r"):
+            first = first or line.rstrip("\r")
+        if has_documents and first:
+            break
+    separator = "\t" if "\t" in (first or comment) else None
+    width = len(_cells(first, separator)) if first else 0
+    return _Layout(separator, width, has_documents)
 
 
-def read_tag_names(flag: str) -> list[str]:
-    """Returns the names of a file with one per line, or of a list with commas.
-
-    Raises:
-      InputError: a name is empty or occurs twice.
-    """
-    names = flag.split(",")
-    if file_system.is_file(flag):
-        names = [line for _, line in text_files.lines(flag)]
-    names = [name.strip() for name in names]
-    if not all(names) or len(set(names)) < len(names):
-        raise errors.InputError(
-            f"--tag_names={flag}: a name is empty or occurs twice"
+def _lines(
+    path: str,
+    layout: _Layout,
+    word: int,
+    tag: int | None,
+    names: Sequence[str] | None,
+) -> Iterator[_Line]:
+    """Yields the lines that are neither empty nor comments."""
+    begins, first, width, other = True, 0, 0, ""
+    for number, line in text_files.lines(path):
+        line = line.rstrip("\r").removeprefix(_BYTE_ORDER_MARK)
+        if not line.strip(" \t"):
+            begins = True
+            continue
+        if "\r" in line:
+            raise errors.InputError(
+                f"{path}:{number}: a carriage return within the line; lines "
+                "must end in a line feed"
+            )
+        cells = _cells(line, layout.separator)
+        if layout.separator and line.startswith("#") and len(cells) == 1:
+            continue
+        if line.startswith(("# ", "#\t")):
+            if layout.width not in (0, len(cells)):
+                continue
+        if _OPENING.match(line):
+            yield _Line(number, "", None, True, True)
+            begins = True
+            continue
+        if layout.separator is None and "\t" in line:
+            raise errors.InputError(
+                f"{path}:{number}: a tab within the line, but none in the "
+                "first line of a word; give all lines the same columns"
+            )
+        if not first:
+            first, width = number, len(cells)
+            tag = _tag_column(f"{path}:{number}", width, word, tag)
+            _warn_of_first(f"{path}:{number}", line, width)
+        if len(cells) != width:
+            raise errors.InputError(
+                f"{path}:{number}: {len(cells)} column(s), but line {first} "
+                f"has {width}"
+            )
+        for flag, column in (("word_column", word), ("tag_column", tag)):
+            if column is not None and not cells[column].strip(" "):
+                raise errors.InputError(
+                    f"{path}:{number}: column --{flag}={column} is empty"
+                )
+        if _OTHER_OPENING.match(cells[word]) and not other:
+            other = f"{number}: {cells[word]!r}"
+        found = None if tag is None else cells[tag].strip(" ")
+        if found is not None and names is not None:
+            found = _name_of(found, names, f"{path}:{number}: the column")
+        yield _Line(number, cells[word], found, False, begins)
+        begins = False
+    if other:
+        errors.warn_once(
+            f"{path}:{other} is read as a word; documents begin with {DOCUMENT}"
         )
-    return names
+
+
+def _cells(line: str, separator: str | None) -> list[str]:
+    if separator:
+        return line.split(separator)
+    # Not str.split(): words may consist of other spaces of Unicode.
+    return [cell for cell in line.split(" ") if cell]
+
+
+def _warn_of_first(where: str, line: str, width: int) -> None:
+    """Warns if the first line of a word seems to be something else."""
+    if _HEADER.match(line.lower()):
+        errors.warn_once(f"{where}: a header? It is read as a word")
+    if width == 1 and _OTHER_SEPARATOR.search(line):
+        errors.warn_once(
+            f"{where}: one column, {line[:40]!r}; columns are separated by "
+            "tabs or spaces"
+        )
+
+
+def _tag_column(
+    where: str, count: int, word: int, tag: int | None
+) -> int | None:
+    """Returns the column of tags after checking both on the first word."""
+    if count == 1 and tag == -1:
+        tag = None
+    for flag, column in (("word_column", word), ("tag_column", tag)):
+        if column is not None and not -count <= column < count:
+            raise errors.InputError(
+                f"{where}: has {count} column(s), but --{flag}={column}"
+            )
+    if tag is not None and word % count == tag % count:
+        raise errors.InputError(
+            f"{where}: --word_column={word} and --tag_column={tag} are the same"
+        )
+    return tag
+
+
+# Tables.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,10 +308,15 @@ class Fields:
     tag_names: Sequence[str] | None = None
 
 
-def read_table(
+def table_form(path: str) -> str | None:
+    """Returns the form of a file by its name; None for CoNLL's columns."""
+    return TABLE_FORMS.get(file_system.ending(file_system.uncompressed(path)))
+
+
+def read_table_blocks(
     path: str, fields: Fields, *, block_sentences: int | None = None
 ) -> Iterator[Sentences]:
-    """Yields the sentences of a table in blocks; see read_blocks.
+    """Yields the sentences of a table in blocks, as read_column_blocks does.
 
     Raises:
       InputError: names the file and the row.
@@ -238,9 +343,94 @@ def read_table(
     )
 
 
+def _stored_names(path: str, field: str) -> list[str] | None:
+    """Returns the names of integers in the metadata of datasets, if any."""
+    if table_form(path) != "parquet":
+        return None
+    from pyarrow import parquet
+
+    with file_system.open_binary(path) as raw:
+        metadata = parquet.read_schema(raw).metadata or {}
+    try:
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        return list(features[field]["feature"]["names"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _table_lines(path: str, fields: Fields) -> Iterator[_Line]:
+    form, num_empty, num_documents = table_form(path), 0, 0
+    for number, row in enumerate(text_files.read_named([path], form)):
+        words = text_files.require(row, fields.tokens, form, "--tokens_field")
+        _check_list(row, fields.tokens, words)
+        if list(words) == [DOCUMENT]:
+            if num_documents == 0 and number > 0:
+                raise errors.InputError(
+                    f"{row.where}: begins a document, but the first row does "
+                    "not"
+                )
+            num_documents += 1
+            yield _Line(row.line, "", None, True, True)
+            continue
+        num_empty += not len(words)
+        tags: Sequence[str | None] = [None] * len(words)
+        if fields.tags is not None:
+            tags = _row_tags(row, fields, form)
+        if len(tags) != len(words):
+            raise errors.InputError(
+                f"{row.where}: {len(words)} tokens, but {len(tags)} tags"
+            )
+        for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
+            _check_cell(row, fields.tokens, word)
+            yield _Line(row.line, word, tag, False, i == 0)
+    if num_empty:
+        errors.warn_once(
+            f"{path}: {num_empty} row(s) without tokens are left out"
+        )
+
+
+def _row_tags(row: text_files.Row, fields: Fields, form: str) -> list[str]:
+    """Returns the names of a row's tags."""
+    values = text_files.require(row, fields.tags, form, "--tags_field")
+    _check_list(row, fields.tags, values)
+    tags = []
+    for value in values:
+        if fields.tag_names is not None:
+            where = f"{row.where}: {fields.tags!r}"
+            value = _name_of(value, fields.tag_names, where)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            raise errors.InputError(
+                f"{row.where}: {fields.tags!r} has the integer {value}; "
+                "--tag_names=NAME,NAME,... or a file says what integers mean"
+            )
+        _check_cell(row, fields.tags, value)
+        tags.append(value.strip(" "))
+    return tags
+
+
+def _check_list(row: text_files.Row, name: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise errors.InputError(
+            f"{row.where}: {name!r} is no list but {value!r:.40}"
+        )
+
+
+def _check_cell(row: text_files.Row, name: str, value: Any) -> None:
+    """Raises InputError for what cannot be written into a column."""
+    is_text = isinstance(value, str) and value.strip(" ")
+    if not is_text or not _BREAKS.isdisjoint(value):
+        raise errors.InputError(
+            f"{row.where}: {name!r} has {value!r:.40}, which is empty, no text "
+            "or has a tab or a line end"
+        )
+
+
+# Both forms.
+
+
 def _blocks(
     path: str,
-    lines: Iterable[Line],
+    lines: Iterable[_Line],
     *,
     has_documents: bool,
     separator: str,
@@ -253,13 +443,13 @@ def _blocks(
       lines: its words and beginnings of documents.
       has_documents: whether it has such beginnings.
       separator: see Sentences.
-      block_sentences: see read_blocks.
+      block_sentences: see read_column_blocks.
 
     Raises:
       InputError: there are no words.
     """
     most = block_sentences or math.inf
-    block: list[Line] = []
+    block: list[_Line] = []
     sentences, has_words = 0, False
     for line in lines:
         ends = line.begins_document or (
@@ -275,6 +465,36 @@ def _blocks(
         raise errors.InputError(f"{path}: holds no words")
     if sentences:
         yield _sentences(path, block, has_documents, separator)
+
+
+def _sentences(
+    path: str, lines: Sequence[_Line], has_documents: bool, separator: str
+) -> Sentences:
+    """Returns the words of lines; leaves out empty sentences and documents."""
+    words, row_splits, documents = 0, [0], [0]
+    for line in [*lines, _Line(0, "", None, True, True)]:
+        if line.begins_sentence and row_splits[-1] != words:
+            row_splits.append(words)
+        if line.begins_document and documents[-1] != len(row_splits) - 1:
+            documents.append(len(row_splits) - 1)
+        words += not line.begins_document
+    rows = [line for line in lines if not line.begins_document]
+    longest = max(np.diff(row_splits))
+    if longest > _LONGEST_SENTENCE:
+        errors.warn_once(
+            f"{path}: a sentence has {longest} words: are the empty lines "
+            "between sentences missing?"
+        )
+    return Sentences(
+        path=path,
+        words=[line.word for line in rows],
+        lines=np.array([line.number for line in rows]),
+        tags=None if rows[0].tag is None else [line.tag for line in rows],
+        row_splits=np.array(row_splits),
+        documents=np.array(documents),
+        has_documents=has_documents,
+        separator=separator,
+    )
 
 
 def write(
@@ -297,6 +517,50 @@ def write(
         if sentences.has_documents and i in begins:
             yield f"{opening}\n\n"
         yield "".join(f"{separator.join(row)}\n" for row in part) + "\n"
+
+
+# Tags.
+
+
+def read_tag_names(flag: str) -> list[str]:
+    """Returns the names of a file with one per line, or of a list with commas.
+
+    Raises:
+      InputError: a name is empty or occurs twice.
+    """
+    names = flag.split(",")
+    if file_system.is_file(flag):
+        names = [line for _, line in text_files.lines(flag)]
+    names = [name.strip() for name in names]
+    if not all(names) or len(set(names)) < len(names):
+        raise errors.InputError(
+            f"--tag_names={flag}: a name is empty or occurs twice"
+        )
+    return names
+
+
+def _name_of(tag: Any, names: Sequence[str], where: str) -> str:
+    """Returns the name of a tag that is an integer, or the digits of one.
+
+    Args:
+      tag: from a file.
+      names: from 0.
+      where: the file, the line and the column, for messages.
+
+    Raises:
+      InputError: the tag is no integer, or has no name.
+    """
+    is_integer = isinstance(tag, int) and not isinstance(tag, bool)
+    if not (is_integer or isinstance(tag, str) and tag.strip(" ").isdecimal()):
+        raise errors.InputError(
+            f"{where} has {tag!r:.40}, no integer, so --tag_names has no "
+            "effect on it"
+        )
+    if not 0 <= int(tag) < len(names):
+        raise errors.InputError(
+            f"{where} has the integer {tag}, but there are {len(names)} names"
+        )
+    return names[int(tag)]
 
 
 def scheme(sentences: Sentences) -> str:
@@ -346,20 +610,16 @@ def encode_tags(
       InputError: the model has no label for a tag; names its line.
     """
     numbers = {label: i for i, label in enumerate(labels)}
-    ours = (
-        tag_spans.PLAIN
-        if scheme == tag_spans.PLAIN
-        else tag_spans.scheme_of(labels)
-    )
+    ours = tag_spans.scheme_of(labels)
+    if scheme == tag_spans.PLAIN:
+        ours = scheme
     types(sentences, scheme)  # Checks the tags.
     converted = convert(sentences, _tags(sentences), ours)
     for i, tag in enumerate(converted):
         if tag in numbers:
             continue
-        kinds, kind = (
-            {tag_spans.type_of(x, ours) for x in labels},
-            tag_spans.type_of(tag, ours),
-        )
+        kinds = {tag_spans.type_of(x, ours) for x in labels}
+        kind = tag_spans.type_of(tag, ours)
         problem = f"needs label {tag!r}, but the model has {', '.join(labels)}"
         if kind is not None and kind not in kinds:
             known = ", ".join(sorted(kind for kind in kinds if kind))
@@ -375,255 +635,3 @@ def _tags(sentences: Sentences) -> Sequence[str]:
     if sentences.tags is None:
         raise errors.InputError(f"{sentences.path}: has no column of tags")
     return sentences.tags
-
-
-def name_of(tag: Any, names: Sequence[str], where: str) -> str:
-    """Returns the name of a tag that is an integer, or the digits of one.
-
-    Args:
-      tag: from a file.
-      names: from 0.
-      where: the file, the line and the column, for messages.
-
-    Raises:
-      InputError: the tag is no integer, or has no name.
-    """
-    is_integer = isinstance(tag, int) and not isinstance(tag, bool)
-    if not (is_integer or isinstance(tag, str) and tag.strip(" ").isdecimal()):
-        raise errors.InputError(
-            f"{where} has {tag!r:.40}, no integer, so --tag_names has no "
-            "effect on it"
-        )
-    if not 0 <= int(tag) < len(names):
-        raise errors.InputError(
-            f"{where} has the integer {tag}, but there are {len(names)} names"
-        )
-    return names[int(tag)]
-
-
-def _layout(path: str) -> _Layout:
-    """Finds the layout by the first line of a word, and all documents."""
-    first = comment = ""  # A line that begins with # may be a comment.
-    has_documents = False
-    for _, line in text_files.lines(path):
-        line = line.removeprefix(_BYTE_ORDER_MARK)
-        if _OPENING.match(line):
-            has_documents = True
-        elif line.startswith("#"):
-            comment = comment or line
-        elif line.strip(" \t\r"):
-            first = first or line.rstrip("\r")
-        if has_documents and first:
-            break
-    separator = "\t" if "\t" in (first or comment) else None
-    width = len(_cells(first, separator)) if first else 0
-    return _Layout(separator, width, has_documents)
-
-
-def _lines(
-    path: str,
-    layout: _Layout,
-    word: int,
-    tag: int | None,
-    names: Sequence[str] | None,
-) -> Iterator[Line]:
-    """Yields the lines that are neither empty nor comments."""
-    begins, first, width, other = True, 0, 0, ""
-    for number, line in text_files.lines(path):
-        line = line.rstrip("\r").removeprefix(_BYTE_ORDER_MARK)
-        if not line.strip(" \t"):
-            begins = True
-            continue
-        if "\r" in line:
-            raise errors.InputError(
-                f"{path}:{number}: a carriage return within the line; lines "
-                "must end in a line feed"
-            )
-        cells = _cells(line, layout.separator)
-        if layout.separator and line.startswith("#") and len(cells) == 1:
-            continue
-        if line.startswith(("# ", "#\t")):
-            if layout.width not in (0, len(cells)):
-                continue
-        if _OPENING.match(line):
-            yield Line(number, "", None, True, True)
-            begins = True
-            continue
-        if layout.separator is None and "\t" in line:
-            raise errors.InputError(
-                f"{path}:{number}: a tab within the line, but none in the "
-                "first line of a word; give all lines the same columns"
-            )
-        if not first:
-            first, width = number, len(cells)
-            tag = _tag_column(f"{path}:{number}", width, word, tag)
-            _warn_of_first(f"{path}:{number}", line, width)
-        if len(cells) != width:
-            raise errors.InputError(
-                f"{path}:{number}: {len(cells)} column(s), but line {first} "
-                f"has {width}"
-            )
-        for flag, column in (("word_column", word), ("tag_column", tag)):
-            if column is not None and not cells[column].strip(" "):
-                raise errors.InputError(
-                    f"{path}:{number}: column --{flag}={column} is empty"
-                )
-        if _OTHER_OPENING.match(cells[word]) and not other:
-            other = f"{number}: {cells[word]!r}"
-        found = None if tag is None else cells[tag].strip(" ")
-        if found is not None and names is not None:
-            found = name_of(found, names, f"{path}:{number}: the column")
-        yield Line(number, cells[word], found, False, begins)
-        begins = False
-    if other:
-        errors.warn_once(
-            f"{path}:{other} is read as a word; documents begin with {DOCUMENT}"
-        )
-
-
-def _cells(line: str, separator: str | None) -> list[str]:
-    if separator:
-        return line.split(separator)
-    # Not str.split(): words may consist of other spaces of Unicode.
-    return [cell for cell in line.split(" ") if cell]
-
-
-def _warn_of_first(where: str, line: str, width: int) -> None:
-    """Warns if the first line of a word seems to be something else."""
-    if _HEADER.match(line.lower()):
-        errors.warn_once(f"{where}: a header? It is read as a word")
-    if width == 1 and _OTHER_SEPARATOR.search(line):
-        errors.warn_once(
-            f"{where}: one column, {line[:40]!r}; columns are separated by "
-            "tabs or spaces"
-        )
-
-
-def _tag_column(
-    where: str, count: int, word: int, tag: int | None
-) -> int | None:
-    """Returns the column of tags after checking both on the first word."""
-    if count == 1 and tag == -1:
-        tag = None
-    for flag, column in (("word_column", word), ("tag_column", tag)):
-        if column is not None and not -count <= column < count:
-            raise errors.InputError(
-                f"{where}: has {count} column(s), but --{flag}={column}"
-            )
-    if tag is not None and word % count == tag % count:
-        raise errors.InputError(
-            f"{where}: --word_column={word} and --tag_column={tag} are the same"
-        )
-    return tag
-
-
-def _table_lines(path: str, fields: Fields) -> Iterator[Line]:
-    form, num_empty, num_documents = table_form(path), 0, 0
-    for number, row in enumerate(text_files.read_named([path], form)):
-        words = text_files.require(row, fields.tokens, form, "--tokens_field")
-        _check_list(row, fields.tokens, words)
-        if list(words) == [DOCUMENT]:
-            if num_documents == 0 and number > 0:
-                raise errors.InputError(
-                    f"{row.where}: begins a document, but the first row does "
-                    "not"
-                )
-            num_documents += 1
-            yield Line(row.line, "", None, True, True)
-            continue
-        num_empty += not len(words)
-        tags: Sequence[str | None] = [None] * len(words)
-        if fields.tags is not None:
-            tags = _row_tags(row, fields, form)
-        if len(tags) != len(words):
-            raise errors.InputError(
-                f"{row.where}: {len(words)} tokens, but {len(tags)} tags"
-            )
-        for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
-            _check_cell(row, fields.tokens, word)
-            yield Line(row.line, word, tag, False, i == 0)
-    if num_empty:
-        errors.warn_once(
-            f"{path}: {num_empty} row(s) without tokens are left out"
-        )
-
-
-def _row_tags(row: text_files.Row, fields: Fields, form: str) -> list[str]:
-    """Returns the names of a row's tags."""
-    values = text_files.require(row, fields.tags, form, "--tags_field")
-    _check_list(row, fields.tags, values)
-    tags = []
-    for value in values:
-        if fields.tag_names is not None:
-            where = f"{row.where}: {fields.tags!r}"
-            value = name_of(value, fields.tag_names, where)
-        elif isinstance(value, int) and not isinstance(value, bool):
-            raise errors.InputError(
-                f"{row.where}: {fields.tags!r} has the integer {value}; "
-                "--tag_names=NAME,NAME,... or a file says what integers mean"
-            )
-        _check_cell(row, fields.tags, value)
-        tags.append(value.strip(" "))
-    return tags
-
-
-def _check_list(row: text_files.Row, name: str, value: Any) -> None:
-    if not isinstance(value, list):
-        raise errors.InputError(
-            f"{row.where}: {name!r} is no list but {value!r:.40}"
-        )
-
-
-def _check_cell(row: text_files.Row, name: str, value: Any) -> None:
-    """Raises InputError for what cannot be written into a column."""
-    is_text = isinstance(value, str) and value.strip(" ")
-    if not is_text or not _BREAKS.isdisjoint(value):
-        raise errors.InputError(
-            f"{row.where}: {name!r} has {value!r:.40}, which is empty, no text "
-            "or has a tab or a line end"
-        )
-
-
-def _stored_names(path: str, field: str) -> list[str] | None:
-    """Returns the names of integers in the metadata of datasets, if any."""
-    if table_form(path) != "parquet":
-        return None
-    from pyarrow import parquet
-
-    with file_system.open_binary(path) as raw:
-        metadata = parquet.read_schema(raw).metadata or {}
-    try:
-        features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        return list(features[field]["feature"]["names"])
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _sentences(
-    path: str, lines: Sequence[Line], has_documents: bool, separator: str
-) -> Sentences:
-    """Returns the words of lines; leaves out empty sentences and documents."""
-    words, row_splits, documents = 0, [0], [0]
-    for line in [*lines, Line(0, "", None, True, True)]:
-        if line.begins_sentence and row_splits[-1] != words:
-            row_splits.append(words)
-        if line.begins_document and documents[-1] != len(row_splits) - 1:
-            documents.append(len(row_splits) - 1)
-        words += not line.begins_document
-    rows = [line for line in lines if not line.begins_document]
-    longest = max(np.diff(row_splits))
-    if longest > _LONGEST_SENTENCE:
-        errors.warn_once(
-            f"{path}: a sentence has {longest} words: are the empty lines "
-            "between sentences missing?"
-        )
-    return Sentences(
-        path=path,
-        words=[line.word for line in rows],
-        lines=np.array([line.number for line in rows]),
-        tags=None if rows[0].tag is None else [line.tag for line in rows],
-        row_splits=np.array(row_splits),
-        documents=np.array(documents),
-        has_documents=has_documents,
-        separator=separator,
-    )

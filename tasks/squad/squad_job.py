@@ -134,6 +134,53 @@ class SquadData:
         return 0.0 if known is None else known
 
 
+def find_settings(
+    output_dir: str,
+    init_checkpoint: str | None,
+    unfinished: Mapping[str, Any] | None = None,
+) -> task_files.SquadSettings | None:
+    """Returns the settings that are stored with the model to start from.
+
+    Args:
+      output_dir: its model comes before init_checkpoint. A prediction there
+        without a model stores its settings, which come last.
+      init_checkpoint: a model directory, or a file or checkpoint in one.
+      unfinished: what the checkpoint of an unfinished training in output_dir
+        stores, if its weights are used. A prediction with them may have found
+        their threshold since.
+    """
+    earlier = _of_last_prediction(output_dir, init_checkpoint)
+    if unfinished and "version_2_with_negative" in unfinished:
+        found = task_files.SquadSettings(**unfinished)
+        if earlier and (
+            earlier.version_2_with_negative == found.version_2_with_negative
+        ):
+            found = earlier
+    else:
+        found = task_files.settings_of_model(output_dir)
+        if found is None and init_checkpoint is not None:
+            folder = file_system.folder_of(init_checkpoint)
+            found = task_files.read_settings(folder)
+        found = found or earlier
+    if found and found is earlier:
+        logging.info("as in the last prediction with this model: %s", found)
+    return found
+
+
+def _of_last_prediction(
+    output_dir: str, init_checkpoint: str | None
+) -> task_files.SquadSettings | None:
+    """Returns the settings in output_dir if they are of the same model."""
+    earlier = run_directory.flags(output_dir).get("init_checkpoint")
+    if None in (earlier, init_checkpoint):
+        return None
+    # The flag may have named the folder of the weights.
+    path, before = map(file_system.real, (init_checkpoint, earlier))
+    if not f"{path}/".startswith(f"{before}/"):
+        return None
+    return task_files.read_settings(output_dir)
+
+
 def open_data(
     options: SquadOptions, stored: task_files.SquadSettings | None
 ) -> SquadData:
@@ -277,7 +324,7 @@ def predict(
         task_model.job.start.tokenizer,
         data.sizes,
         data.rules,
-        logits_of=lambda windows: predict_logits(
+        logits_of=lambda windows: _predict_logits(
             task_model, windows, config.predict_batch_size
         ),
         to=to,
@@ -291,7 +338,7 @@ def predict(
     )
 
 
-def predict_logits(
+def _predict_logits(
     task_model: finetuning.TaskModel,
     windows: windowing.Windows,
     batch_size: int,
@@ -352,7 +399,7 @@ class Prompt:
         decoded = decoding.decode(
             question_set,
             windows,
-            predict_logits(self.task_model, windows, batch_size),
+            _predict_logits(self.task_model, windows, batch_size),
             tokenizer=tokenizer,
             rules=self.data.rules,
         )
@@ -405,50 +452,3 @@ def describe_answer(entry: Answer, context: str) -> str:
     shown = " ".join(f"{before}[{answer}]{after}".split())
     start, end = entry.span
     return f"{entry.text}  ({probability}, characters {start}-{end})\n  {shown}"
-
-
-def find_settings(
-    output_dir: str,
-    init_checkpoint: str | None,
-    unfinished: Mapping[str, Any] | None = None,
-) -> task_files.SquadSettings | None:
-    """Returns the settings that are stored with the model to start from.
-
-    Args:
-      output_dir: its model comes before init_checkpoint. A prediction there
-        without a model stores its settings, which come last.
-      init_checkpoint: a model directory, or a file or checkpoint in one.
-      unfinished: what the checkpoint of an unfinished training in output_dir
-        stores, if its weights are used. A prediction with them may have found
-        their threshold since.
-    """
-    earlier = _of_last_prediction(output_dir, init_checkpoint)
-    if unfinished and "version_2_with_negative" in unfinished:
-        found = task_files.SquadSettings(**unfinished)
-        if earlier and (
-            earlier.version_2_with_negative == found.version_2_with_negative
-        ):
-            found = earlier
-    else:
-        found = task_files.settings_of_model(output_dir)
-        if found is None and init_checkpoint is not None:
-            folder = file_system.folder_of(init_checkpoint)
-            found = task_files.read_settings(folder)
-        found = found or earlier
-    if found and found is earlier:
-        logging.info("as in the last prediction with this model: %s", found)
-    return found
-
-
-def _of_last_prediction(
-    output_dir: str, init_checkpoint: str | None
-) -> task_files.SquadSettings | None:
-    """Returns the settings in output_dir if they are of the same model."""
-    earlier = run_directory.flags(output_dir).get("init_checkpoint")
-    if None in (earlier, init_checkpoint):
-        return None
-    # The flag may have named the folder of the weights.
-    path, before = map(file_system.real, (init_checkpoint, earlier))
-    if not f"{path}/".startswith(f"{before}/"):
-        return None
-    return task_files.read_settings(output_dir)

@@ -431,6 +431,7 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
         (None, {"task": "token_classification"}, "another task"),
         (None, {"labels": ["a", "b"]}, "3 classes"),
         (None, {"max_seq_length": 1000}, "positions"),
+        (None, {"text_pair": True}, "only for exported graphs"),
         (["a", ("a", "b", "c")], {}, "a text or a pair"),
         ([1], {}, "a text or a pair"),
     ],
@@ -439,6 +440,14 @@ def test_what_cannot_be_done_is_one_line(tiny_models, inputs, options, message):
     with pytest.raises(errors.InputError, match=message) as caught:
         api.load(str(tiny_models / "classification"), **options).predict(inputs)
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_answers_are_flags_of_the_command(tiny_models):
+    path = str(tiny_models / "question_answering")
+    model = api.load(path, max_seq_length=24, squad={"max_query_length": 8})
+    assert len(model.predict(QUESTIONS)) == len(QUESTIONS)
+    with pytest.raises(errors.InputError, match="'stride' is none of .*doc_"):
+        api.load(path, squad={"stride": 8})
 
 
 def test_an_empty_list_has_no_results(load):

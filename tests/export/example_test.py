@@ -37,19 +37,32 @@ def path(repository):
     return str(repository / "examples" / "predict.py")
 
 
+@pytest.fixture
+def run(path, monkeypatch):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", [path, *arguments])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        runpy.run_path(path, run_name="__main__")
+
+    return run
+
+
 @pytest.mark.parametrize("task", EXAMPLES)
-def test_an_example_prints_predictions(
-    task, tiny_models, path, monkeypatch, capsys
-):
+def test_an_example_prints_predictions(task, tiny_models, run, capsys):
     texts, expected = EXAMPLES[task]
     arguments = [f"--model_dir={tiny_models / task}"]
     if task == "sentence_embedding":
         arguments = [f"--model_dir={tiny_models / 'fill_mask'}"]
         arguments.append(f"--task={task}")
-    monkeypatch.setattr(sys, "argv", [path, *arguments, *texts])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    runpy.run_path(path, run_name="__main__")
+    run(*arguments, *texts)
     assert re.search(expected, capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("task", ["multiple_choice", "question_answering"])
+def test_a_single_text_is_refused(task, tiny_models, run, capsys):
+    with pytest.raises(SystemExit):
+        run(f"--model_dir={tiny_models / task}", "the cat")
+    assert "texts: this task needs two or more" in capsys.readouterr().err
 
 
 def test_every_task_has_an_example(path, monkeypatch):

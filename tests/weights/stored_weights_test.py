@@ -1,4 +1,4 @@
-"""Proves that the name table is a bijection over the released variables.
+"""Proves that stored_weights' table of names is a bijection, as released.
 
 python -m pytest tests/weights/stored_weights_test.py
 """
@@ -11,13 +11,13 @@ import re
 import pytest
 
 from modeling.config import BertConfig
-from weights import stored_weights as names
+from weights import stored_weights
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
 BASE = BertConfig(vocab_size=30522, type_vocab_size=2)
 CHINESE = BertConfig(vocab_size=21128, type_vocab_size=2)
-PRETRAINING = (names.MASKED_LM, names.NEXT_SENTENCE)
-ALL_HEADS = (*PRETRAINING, names.CLASSIFIER, names.SPAN)
+PRETRAINING = (stored_weights.MASKED_LM, stored_weights.NEXT_SENTENCE)
+ALL_HEADS = (*PRETRAINING, stored_weights.CLASSIFIER, stored_weights.SPAN)
 
 
 def _released_shapes() -> dict:
@@ -33,7 +33,7 @@ def _released_shapes() -> dict:
 def test_names_and_shapes_are_those_of_a_release():
     released = _released_shapes()
     assert len(released) == 206
-    assert names.shapes(CHINESE, *PRETRAINING) == released
+    assert stored_weights.shapes(CHINESE, *PRETRAINING) == released
 
 
 def test_the_golden_shapes_are_those_of_the_release(shared_data):
@@ -49,27 +49,27 @@ def test_the_golden_shapes_are_those_of_the_release(shared_data):
 
 
 def test_base_with_both_heads_has_the_published_size():
-    shapes = names.shapes(BASE, *PRETRAINING)
+    shapes = stored_weights.shapes(BASE, *PRETRAINING)
     assert sum(math.prod(s) for s in shapes.values()) == 110_106_428
 
 
 def test_the_table_is_a_bijection_over_base_with_all_heads():
-    paths = names.shapes(BASE, *ALL_HEADS)
+    paths = stored_weights.shapes(BASE, *ALL_HEADS)
     assert len(paths) == 206 + 2 + 2
-    there = {path: names.by_path(path) for path in paths}
+    there = {path: stored_weights.by_path(path) for path in paths}
     assert len({row.hugging_face for row in there.values()}) == len(paths)
     for path, row in there.items():
         assert row.path == path
-        assert names.by_hugging_face(row.hugging_face) == row
+        assert stored_weights.by_hugging_face(row.hugging_face) == row
         assert row.is_transposed == path.endswith("/kernel")
 
 
 def test_the_model_garden_column_is_a_bijection_too():
-    paths = names.shapes(BASE, *ALL_HEADS)
-    there = {path: names.by_path(path).model_garden for path in paths}
+    paths = stored_weights.shapes(BASE, *ALL_HEADS)
+    there = {path: stored_weights.by_path(path).model_garden for path in paths}
     assert len(set(there.values())) == len(paths)
     for path, name in there.items():
-        assert names.by_model_garden(name).path == path
+        assert stored_weights.by_model_garden(name).path == path
     assert (
         there["bert/encoder/layer_3/output/dense/kernel"]
         == "_transformer_layers/3/_output_dense/kernel"
@@ -101,24 +101,24 @@ def test_the_model_garden_column_is_a_bijection_too():
     ],
 )
 def test_known_names_correspond(ours, theirs):
-    assert names.by_path(ours).hugging_face == theirs
-    assert names.by_hugging_face(theirs).path == ours
+    assert stored_weights.by_path(ours).hugging_face == theirs
+    assert stored_weights.by_hugging_face(theirs).path == ours
 
 
 def test_older_spellings_are_understood():
     gamma = "bert.encoder.layer.3.output.LayerNorm.gamma"
-    row = names.by_hugging_face(gamma)
+    row = stored_weights.by_hugging_face(gamma)
     assert row.path == "bert/encoder/layer_3/output/LayerNorm/gamma"
     assert not row.is_transposed
-    row = names.by_hugging_face("pooler.dense.weight")
+    row = stored_weights.by_hugging_face("pooler.dense.weight")
     assert row.path == "bert/pooler/dense/kernel"
     assert row.is_transposed
     for name in ("cls.predictions.decoder.weight", "embeddings.position_ids"):
-        assert names.is_derived(name)
+        assert stored_weights.is_derived(name)
 
 
 def test_unknown_names_stay_unknown():
     for name in ("lm_head.weight", "bert.encoder.layer.x.output.dense.bias"):
-        assert names.by_hugging_face(name) is None
-    assert names.by_path("global_step") is None
-    assert not names.is_derived("bert.pooler.dense.weight")
+        assert stored_weights.by_hugging_face(name) is None
+    assert stored_weights.by_path("global_step") is None
+    assert not stored_weights.is_derived("bert.pooler.dense.weight")

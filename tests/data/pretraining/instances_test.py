@@ -248,7 +248,7 @@ def write_tables(folder, sizes):
         found["key"] = rng.integers(0, 1 << 64, size, np.uint64)
         found["a_start"] = number * 1000 + np.arange(size)
         tables.append(folder / str(number))
-        tables[-1].write_bytes(instances.table(found))
+        tables[-1].write_bytes(instances.table_bytes(found))
         every.append(found)
     instances.merge_indexes(str(folder / "index"), tables)
     return np.concatenate(every), str(folder / "index"), tables

@@ -1,8 +1,9 @@
-"""Proves that files of activations are the same in a bucket as on a disk.
+"""Proves that files of activations are complete or absent, also in a bucket.
 
 python -m pytest tests/tasks/features/feature_extraction_test.py
 
-TensorFlow's file system in memory, ram://, is the bucket.
+TensorFlow's file system in memory, ram://, is the bucket. Files there are the
+same as on a disk.
 """
 
 import itertools

@@ -42,7 +42,7 @@ def features():
     )
 
 
-def prepare(path, layers, features, model, job=None):
+def prepare(path, layers, features, model, made_from=None):
     calls = []
 
     def compute():
@@ -55,10 +55,10 @@ def prepare(path, layers, features, model, job=None):
             }
             yield values | {"example_index": np.array([row])}
 
-    store = feature_based.open_activations(
+    store = feature_based.open_activation_file(
         str(path / "set"),
         layers,
-        job or {"words": "a"},
+        made_from or {"words": "a"},
         features=features,
         hidden_size=8,
         compute=compute,
@@ -135,7 +135,7 @@ def test_an_interrupted_computation_leaves_nothing(tmp_path, features, model):
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        feature_based.open_activations(
+        feature_based.open_activation_file(
             str(tmp_path / "set"),
             [1],
             {},
@@ -147,9 +147,9 @@ def test_an_interrupted_computation_leaves_nothing(tmp_path, features, model):
 
 
 def test_the_digest_tells_weights_apart(model):
-    before = feature_based.digest_of_weights(model)
-    assert feature_based.digest_of_weights(model) == before
+    before = feature_based._digest_with_paths(model)
+    assert feature_based._digest_with_paths(model) == before
     other = encoder.make_encoder(CONFIG)
-    assert feature_based.digest_of_weights(other) == before
+    assert feature_based._digest_with_paths(other) == before
     other.weights[0].assign(other.weights[0] + 1)
-    assert feature_based.digest_of_weights(other) != before
+    assert feature_based._digest_with_paths(other) != before

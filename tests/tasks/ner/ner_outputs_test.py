@@ -71,7 +71,10 @@ def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     )
     outputs.OutputWriter(files, data).write_test(found)
     path = str(tmp_path / "predictions_test.txt")
-    sides = [word_files.read(path, tag_column=column).tags for column in (1, 2)]
+    sides = [
+        word_files.read_columns(path, tag_column=column).tags
+        for column in (1, 2)
+    ]
     assert sides == [WRITTEN[name].split()] * 2
     if name != "plain":
         scores = tag_spans.score(*([side] for side in sides))

@@ -41,7 +41,7 @@ def read(tmp_path):
         if isinstance(text, str):
             text = text.encode()
         path.write_bytes(text)
-        return word_files.read(str(path), **options)
+        return word_files.read_columns(str(path), **options)
 
     return read_text
 
@@ -89,10 +89,12 @@ def test_blocks_end_with_documents_and_are_the_file(tmp_path, name):
     text, most, sizes = BLOCKS[name]
     path = tmp_path / "words.txt"
     path.write_text(text)
-    blocks = list(word_files.read_blocks(str(path), block_sentences=most))
+    blocks = list(
+        word_files.read_column_blocks(str(path), block_sentences=most)
+    )
     assert [len(block.words) for block in blocks] == sizes
     parts = [word_files.write(block, [block.tags]) for block in blocks]
-    found = word_files.read(str(path))
+    found = word_files.read_columns(str(path))
     expected = "".join(word_files.write(found, [found.tags]))
     assert "".join(map("".join, parts)) == expected
     lines = [line for block in blocks for line in block.lines]
@@ -132,20 +134,20 @@ def test_documents_of_tab_files_may_be_separated_by_spaces(read):
 def test_compressed_files_are_read(tmp_path, kind):
     path = tmp_path / ("words.gz" if kind is gzip else "words.bz2")
     path.write_bytes(kind.compress(b"a O\nb I-X\n"))
-    assert list(word_files.read(str(path)).words) == ["a", "b"]
+    assert list(word_files.read_columns(str(path)).words) == ["a", "b"]
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(errors.InputError, match="cut off or damaged"):
-        word_files.read(str(path))
+        word_files.read_columns(str(path))
 
 
 def test_files_are_found_as_elsewhere(tmp_path):
     (tmp_path / "train.txt.gz").write_bytes(gzip.compress(b"a O\n"))
-    found = word_files.read(str(tmp_path / "train.txt"))
+    found = word_files.read_columns(str(tmp_path / "train.txt"))
     assert found.path == str(tmp_path / "train.txt.gz")
     with pytest.raises(errors.InputError, match="is a directory, not a file"):
-        word_files.read(str(tmp_path))
+        word_files.read_columns(str(tmp_path))
     with pytest.raises(errors.InputError, match="dev.txt: no such file"):
-        word_files.read(str(tmp_path / "dev.txt"))
+        word_files.read_columns(str(tmp_path / "dev.txt"))
 
 
 def test_a_file_of_words_has_no_tags(read):
@@ -262,7 +264,9 @@ def test_the_real_files_have_their_known_sizes(shared_data):
         "testa": (51_362, 3_250, 216),
         "testb": (46_435, 3_453, 231),
     }.items():
-        found = word_files.read(str(shared_data / f"conll2003/eng.{name}"))
+        found = word_files.read_columns(
+            str(shared_data / f"conll2003/eng.{name}")
+        )
         documents = len(found.documents) - 1
         assert (len(found.words), len(found), documents) == sizes
         assert word_files.scheme(found) == "iob1"
@@ -356,7 +360,7 @@ def check(found):
 
 def read_table(path, **changes):
     fields = word_files.Fields(**{**vars(FIELDS), **changes})
-    (found,) = word_files.read_table(path, fields)
+    (found,) = word_files.read_table_blocks(path, fields)
     return found
 
 
@@ -406,7 +410,7 @@ def test_a_row_of_docstart_begins_a_document(tmp_path):
     found = read_table(path)
     assert found.documents.tolist() == [0, 2, 3]
     assert found.lines.tolist() == [2, 2, 3, 3, 3, 5, 5]
-    blocks = list(word_files.read_table(path, FIELDS, block_sentences=1))
+    blocks = list(word_files.read_table_blocks(path, FIELDS, block_sentences=1))
     assert [len(block) for block in blocks] == [2, 1]
     with pytest.raises(errors.InputError, match=":3: begins a document, but"):
         read_table(write_rows(tmp_path / "a.jsonl", [*ROWS, opening]))
