@@ -120,17 +120,12 @@ class Finetuning:
 
     def at(self, scale: Scale) -> "Finetuning":
         """Returns the values at a scale; a small scale has its own."""
-        found = self
+        changes: dict[str, Any] = {}
         if scale.batch is not None:
-            found = dataclasses.replace(
-                self, batch=scale.batch, epochs=scale.epochs
-            )
-        uses_scale = self.rates == "" or (
-            self.rates is not None and scale.batch is not None
-        )
-        if uses_scale:
-            found = dataclasses.replace(found, rates=scale.rates)
-        return found
+            changes = {"batch": scale.batch, "epochs": scale.epochs}
+        if self.rates == "" or (self.rates and changes):
+            changes["rates"] = scale.rates
+        return dataclasses.replace(self, **changes)
 
 
 class Experiments:
