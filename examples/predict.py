@@ -26,6 +26,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from export import api
+from foundation import errors
 
 
 def classification(model, texts):
@@ -118,14 +119,17 @@ if __name__ == "__main__":
     parser.add_argument("--task", choices=list(by_name))
     parser.add_argument("texts", nargs="+")
     arguments = parser.parse_args()
-    model = api.load(
-        arguments.model_dir,
-        task=arguments.task,
-        top_k=5,  # Of fill_mask.
-        pooling="mean",  # Of sentence_embedding.
-        normalize=True,  # Of sentence_embedding.
-    )
-    if model.task in ("multiple_choice", "question_answering"):
-        if len(arguments.texts) < 2:
-            parser.error("texts: this task needs two or more")
-    by_name[model.task](model, arguments.texts)
+    try:
+        model = api.load(
+            arguments.model_dir,
+            task=arguments.task,
+            top_k=5,  # Of fill_mask.
+            pooling="mean",  # Of sentence_embedding.
+            normalize=True,  # Of sentence_embedding.
+        )
+        if model.task in ("multiple_choice", "question_answering"):
+            if len(arguments.texts) < 2:
+                parser.error("texts: this task needs two or more")
+        by_name[model.task](model, arguments.texts)
+    except errors.InputError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")

@@ -16,10 +16,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+# Before Keras, which imports TensorFlow.
+import foundation.tensorflow_setup  # noqa: F401
+
+# isort: split
 import keras
 import numpy as np
 
-import foundation.tensorflow_setup  # noqa: F401
 from data import examples
 from data import features as features_lib
 from data.features import Features

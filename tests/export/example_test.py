@@ -65,6 +65,15 @@ def test_a_single_text_is_refused(task, tiny_models, run, capsys):
     assert "texts: this task needs two or more" in capsys.readouterr().err
 
 
+def test_a_directory_without_a_model_is_refused_in_one_line(run, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("--model_dir=none", "the cat")
+    assert ended.value.code == 2
+    found = capsys.readouterr().err
+    assert "none: no such checkpoint or directory" in found
+    assert found.count("\n") == 1
+
+
 def test_every_task_has_an_example(path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     found = [show.__name__ for show in runpy.run_path(path)["TASKS"]]
