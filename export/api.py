@@ -26,7 +26,6 @@ import numpy as np
 from data import examples
 from data import features as features_lib
 from data.features import Features
-from data.tokenization import wordpiece
 from export import opened_model
 from export.opened_model import OpenedModel
 from foundation import errors
@@ -34,7 +33,6 @@ from tasks.classification import objective
 from tasks.fill_mask import masked_words
 from tasks.ner import ner_job, windowing
 from tasks.squad import squad_job
-from weights import checkpoint_sources, tokenizer_files
 
 
 class Token(NamedTuple):
@@ -117,11 +115,6 @@ def load(path: str, **options: Any) -> "Model":
         )
     opened = opened_model.OpenedModel(path, opened_model.Options(**options))
     return MODELS[opened.task](opened)
-
-
-def load_tokenizer(path: str) -> wordpiece.Tokenizer:
-    """Loads the tokenizer of a model directory or checkpoint."""
-    return tokenizer_files.load(checkpoint_sources.read(path).directory)
 
 
 class _Outputs(keras.layers.Layer):

@@ -238,6 +238,10 @@ TEXT = {"do_predict": True}
 BAD = {
     "no_mode": ({}, "at least one of --do_train"),
     "no_train": (TRAIN | {"data_dir": None}, "--train_file is required"),
+    "no_such_names": (
+        TRAIN | {"data_dir": "nofiles"},
+        "nofiles has no eng.train, and no train ending in .txt",
+    ),
     "unknown_label": (
         TRAIN | {"do_eval": True, "dev_file": "odd.txt"},
         "odd.txt:2: tag 'I-ORG' is none of",
@@ -293,8 +297,9 @@ def test_bad_input_is_one_line_and_exit_code_2(
     (root / "nodoc.txt").write_text("a x I-LOC\nb x O\n\n")
     (root / "latin.txt").write_bytes(b"a\n\xe9\n")
     (root / "empty.txt").write_text("")
-    files = ("train_file", "dev_file", "test_file", "text_file")
-    flags = {k: root / v if k in files else v for k, v in flags.items()}
+    (root / "nofiles").mkdir(exist_ok=True)
+    files = ("data_dir", "train_file", "dev_file", "test_file", "text_file")
+    flags = {k: root / v if v and k in files else v for k, v in flags.items()}
     if flags.get("init_checkpoint") == "trained":
         flags["init_checkpoint"] = trained
     capsys.readouterr()

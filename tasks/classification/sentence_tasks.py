@@ -543,7 +543,9 @@ def _read(
         )
         return Examples(read, path)
     if not path and not spec.files:
-        raise errors.InputError(f"--{split}_file is required")
+        raise errors.InputError(
+            f"--task_name={name}: --{split}_file is required"
+        )
     if not path and data.data_dir is None:
         raise errors.InputError(f"--data_dir is required, or --{split}_file")
     paths = text_files.expand(

@@ -79,9 +79,16 @@ class Files:
 
     def _require(self, split: str) -> str:
         path = self.find(split)
-        if path is None:
+        if path is not None:
+            return path
+        if self.data_dir is None:
             raise errors.InputError(f"--{split}_file is required")
-        return path
+        stems = " or ".join(_STEMS[split])
+        raise errors.InputError(
+            f"{self.data_dir} has no {_CONLL_2003[split]}, and no {stems} "
+            f"ending in {', '.join(_ENDINGS)}; name the file with "
+            f"--{split}_file"
+        )
 
     def _read_file(
         self, split: str, path: str, block_sentences: int | None
