@@ -64,6 +64,13 @@ class PretrainingConfig(run_config.RunConfig):
         "masked_lm_and_next_sentence",
         affects="result",
     )
+    next_sentence_loss_weight: float = field(
+        "Factor of the next-sentence loss in the sum with the masked-LM loss. "
+        "A short run of a small model learns faster with 0.1.",
+        1.0,
+        affects="result",
+        above=0,
+    )
     do_train: bool = field("Whether to train.", False)
     do_eval: bool = field("Whether to evaluate.", False)
     max_seq_length: int = field(
@@ -122,6 +129,14 @@ class PretrainingConfig(run_config.RunConfig):
         super().__post_init__()
         if not (self.do_train or self.do_eval):
             raise ValueError("--do_train or --do_eval must be given")
+        if (
+            self.next_sentence_loss_weight != 1.0
+            and self.objective != "masked_lm_and_next_sentence"
+        ):
+            raise ValueError(
+                f"--next_sentence_loss_weight: --objective={self.objective} "
+                "has no next-sentence loss"
+            )
         if self.phases and self.max_train_hours:
             raise ValueError("--max_train_hours: not together with --phases")
 
@@ -177,7 +192,9 @@ def main(config: PretrainingConfig) -> None:
         eval_batch_size=config.eval_batch_size,
     )
     run_directory.begin(config, is_chief=strategies.is_chief(strategy))
-    task = objectives.PretrainingTask(config.objective)
+    task = objectives.PretrainingTask(
+        config.objective, config.next_sentence_loss_weight
+    )
     job = pretraining_job.PretrainingJob(
         config=config,
         strategy=strategy,

@@ -15,11 +15,15 @@ MASKED_LM_EPSILON = 1e-5
 
 
 class Weighted(NamedTuple):
-    """A mean before the division: sum / (weight + epsilon)."""
+    """A mean before the division: sum / (weight + epsilon).
+
+    The total loss of a model adds `factor` times each of its losses.
+    """
 
     sum: Any
     weight: Any
     epsilon: float = 0.0
+    factor: float = 1.0
 
     @property
     def value(self):

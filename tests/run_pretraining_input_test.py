@@ -258,6 +258,10 @@ def test_the_model_fills_masks(root, capfd):
         ({"gradient_accumulation_steps": 3}, "--train_batch_size=8"),
         ({"learning_rate": -1}, "--learning_rate=-1"),
         ({"objective": "mlm"}, "objective"),
+        (
+            {"objective": "masked_lm", "next_sentence_loss_weight": 0.1},
+            "--objective=masked_lm has no next-sentence loss",
+        ),
         ({"num_train_step": 9}, "num_train_steps"),
         ({"train_batch_size": "many"}, "train_batch_size"),
         ({"init_checkpoint": "/nowhere"}, "/nowhere"),

@@ -193,7 +193,7 @@ class Evaluator:
         self._model = model
         self._strategy = strategy
         self._names: list[str] = []
-        self._losses: list[str] = []
+        self._factors: dict[str, float] = {}
         self._make_batches: feed.MakeBatches | None = None
         self._batches: Any = None
         self._run = tf.function(self._batch, autograph=False)
@@ -205,7 +205,7 @@ class Evaluator:
         max_steps: int | None = None,
         num_batches: int | None = None,
     ) -> dict[str, float]:
-        """Returns the losses, their sum "loss", and the metrics.
+        """Returns the losses, their total "loss", and the metrics.
 
         Args:
             make_batches: all real examples once; padding has weight 0.
@@ -232,7 +232,8 @@ class Evaluator:
             name: float(total[0, i] / total[1, i]) if total[1, i] else 0.0
             for i, name in enumerate(self._names)
         }
-        return {"loss": sum(values[n] for n in self._losses), **values}
+        total = sum(factor * values[k] for k, factor in self._factors.items())
+        return {"loss": total, **values}
 
     def _batch(self, features):
         row = self._strategy.run(self._replica_batch, args=(features,))
@@ -242,7 +243,7 @@ class Evaluator:
         features = {k: v[0] for k, v in features.items()}
         losses, metrics = self._task.forward(self._model, features, None)
         self._names = [*losses, *metrics]
-        self._losses = list(losses)
+        self._factors = {k: v.factor for k, v in losses.items()}
         row = step.sums_and_weights([*losses.values(), *metrics.values()])
         return tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, row

@@ -24,11 +24,15 @@ _SUM = tf.distribute.ReduceOp.SUM
 
 
 class Weighted(Protocol):
-    """A loss or a metric: its value is sum / (weight + epsilon)."""
+    """A loss or a metric: its value is sum / (weight + epsilon).
+
+    The total loss is the sum of factor times value over all losses.
+    """
 
     sum: tf.Tensor
     weight: tf.Tensor
     epsilon: float
+    factor: float
 
 
 class Task(Protocol):
@@ -283,13 +287,15 @@ class TrainStep:
                 if set(losses) != set(weights):
                     raise ValueError(f"losses {set(losses)} != {set(weights)}")
                 terms = [
-                    _divide(loss.sum, weights[name] + loss.epsilon)
+                    loss.factor
+                    * _divide(loss.sum, weights[name] + loss.epsilon)
                     for name, loss in losses.items()
                 ]
                 scaled = tf.add_n(terms) * scale
             gradients = tape.gradient(scaled, [v.value for v in variables])
         self._names = ["loss", *losses, *metrics]
         self._epsilons = {k: float(v.epsilon) for k, v in losses.items()}
+        self._factors = {k: float(v.factor) for k, v in losses.items()}
         row = sums_and_weights([*losses.values(), *metrics.values()])
         return _dense(gradients, variables), row
 
@@ -297,7 +303,8 @@ class TrainStep:
         """Puts the total loss of the global batch in front."""
         names = self._names[1:]
         values = [
-            _divide(row[0, names.index(k)], weights[k] + epsilon)
+            self._factors[k]
+            * _divide(row[0, names.index(k)], weights[k] + epsilon)
             for k, epsilon in self._epsilons.items()
         ]
         total = tf.stack([tf.add_n(values), 1.0])

@@ -70,13 +70,25 @@ def next_token_targets(features: dict) -> LanguageModelTargets:
 class PretrainingTask:
     """Computes losses and metrics of a `PretrainingModel` on records."""
 
-    def __init__(self, objective: str = OBJECTIVES[0]):
-        """`objective` is one of OBJECTIVES."""
+    def __init__(
+        self,
+        objective: str = OBJECTIVES[0],
+        next_sentence_loss_weight: float = 1.0,
+    ):
+        """Stores the arguments.
+
+        Args:
+          objective: one of OBJECTIVES.
+          next_sentence_loss_weight: the total loss is the masked-LM loss plus
+            this weight times the next-sentence loss; the paper adds them
+            (section A.2), so its weight is 1.
+        """
         if objective not in OBJECTIVES:
             raise ValueError(
                 f"--objective={objective}: one of {', '.join(OBJECTIVES)}"
             )
         self.objective = objective
+        self._next_sentence_loss_weight = next_sentence_loss_weight
 
     @property
     def attention(self) -> str:
@@ -130,7 +142,7 @@ class PretrainingTask:
             logits = outputs.next_sentence_logits
             terms["next_sentence_loss"] = losses.next_sentence(
                 logits, labels, weights
-            )
+            )._replace(factor=self._next_sentence_loss_weight)
             metrics["next_sentence_accuracy"] = losses.next_sentence_accuracy(
                 logits, labels, weights
             )

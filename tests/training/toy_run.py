@@ -70,6 +70,7 @@ class Weighted(NamedTuple):
     sum: tf.Tensor
     weight: tf.Tensor
     epsilon: float = 0.0
+    factor: float = 1.0
 
 
 class Model(keras.Model):

@@ -3,6 +3,7 @@
 python -m pytest tests/tasks/pretraining/pretraining_test.py
 """
 
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -10,12 +11,14 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from foundation import errors
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import objectives, pretraining_data
+from training import feed, inference, optimizers, step
 
 CONFIG = BertConfig(
     vocab_size=30,
@@ -103,6 +106,56 @@ def test_losses_are_the_papers_means():
     expected = -(pair[0, 0] + pair[1, 1]) / 2
     assert values["next_sentence_loss"] == pytest.approx(expected, rel=1e-5)
     assert set(metrics) == {"masked_lm_accuracy", "next_sentence_accuracy"}
+
+
+def _first_step(task):
+    """Evaluates, then takes a step; returns values of both, and the norm."""
+    config = dataclasses.replace(
+        CONFIG,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.5,
+    )
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        model = models.PretrainingModel(
+            config, next_sentence=task.predicts_next_sentence, seed=3
+        )
+        optimizer = optimizers.Optimizer(
+            optimizers.AdamW(),
+            model.trainable_variables,
+            optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
+        )
+
+    def make_batches(**unused):
+        return tf.data.Dataset.from_tensors(FEATURES)
+
+    evaluated = inference.Evaluator(task, model, strategy=strategy)(
+        make_batches
+    )
+    run = step.TrainStep(
+        step.Learner(task, model, optimizer), strategy=strategy, seed=1
+    )
+    results = run(iter(feed.distribute(strategy, make_batches)), 0, 1)
+    means = results.sums[0] / results.weights[0]
+    trained = dict(zip(results.names, means.tolist(), strict=True))
+    return (trained, evaluated), float(results.gradient_norms[0])
+
+
+def test_the_weight_of_the_next_sentence_loss_is_a_factor_of_its_gradient():
+    without, norm = _first_step(objectives.PretrainingTask("masked_lm"))
+    squares = []
+    for weight in (1.0, 2.0, 3.0):
+        task = objectives.PretrainingTask(objectives.OBJECTIVES[0], weight)
+        found, norm_of_both = _first_step(task)
+        for values, masked_lm in zip(found, without, strict=True):
+            total = masked_lm["loss"] + weight * values["next_sentence_loss"]
+            assert values["loss"] == pytest.approx(total, rel=1e-5)
+        squares.append(norm_of_both**2)
+    # |a + w b|^2 is quadratic in w; at 0 only the masked-LM gradient is left.
+    at_zero = 3 * squares[0] - 3 * squares[1] + squares[2]
+    assert at_zero == pytest.approx(norm**2, rel=1e-4)
+    assert squares[0] != pytest.approx(norm**2, rel=1e-2)
 
 
 @pytest.mark.parametrize("objective", objectives.OBJECTIVES)
