@@ -65,8 +65,7 @@ class PretrainingConfig(run_config.RunConfig):
         affects="result",
     )
     next_sentence_loss_weight: float = field(
-        "Factor of the next-sentence loss in the sum with the masked-LM loss. "
-        "A short run of a small model learns faster with 0.1.",
+        "Factor of the next-sentence loss in its sum with the masked-LM loss.",
         1.0,
         affects="result",
         above=0,

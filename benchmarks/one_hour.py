@@ -70,7 +70,8 @@ class Config:
     peer_learning_rate: float = field("In the peer's pre-training.", 1e-3)
     objective: Literal[
         "masked_lm_and_next_sentence", "masked_lm", "left_to_right"
-    ] = field("Of run_pretraining.py.", "masked_lm")
+    ] = field("Of our side.", "masked_lm_and_next_sentence")
+    next_sentence_loss_weight: float = field("Of our side.", 0.1)
     masked_lm_prob: float = field("Fraction of predicted tokens.", 0.15)
     mask_token_prob: float = field("Of these, [MASK] on our side.", 0.8)
     random_token_prob: float = field("Of these, random on our side.", 0.1)
@@ -154,6 +155,9 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
         json.dump(_bert_config(config), file)
     pretrained = os.path.join(folder, "pretrained")
     seconds = clock.left() - 60 * config.finetuning_minutes
+    pairs = {}
+    if config.objective == "masked_lm_and_next_sentence":
+        pairs["next_sentence_loss_weight"] = config.next_sentence_loss_weight
     clock.run(
         "pre-training",
         _command(
@@ -173,6 +177,7 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
             max_train_hours=seconds / 3600,
             random_seed=seed,
             precision=config.precision,
+            **pairs,
         ),
     )
     with open(os.path.join(pretrained, "metrics.jsonl")) as file:
