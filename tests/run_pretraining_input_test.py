@@ -496,4 +496,8 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(repository, tmp_path):
     assert 0 < peak < len(rates) / 2
     assert max(rates) == pytest.approx(1e-3, rel=0.2)
     assert rates[-1] < 0.2 * max(rates)
-    assert "train/next_sentence_accuracy" not in lines[-1]
+    last = lines[-1]
+    pairs = 0.1 * last["train/next_sentence_loss"]
+    assert last["train/loss"] == pytest.approx(
+        last["train/masked_lm_loss"] + pairs, rel=1e-5
+    )
