@@ -219,27 +219,28 @@ def compare_scores(title: str, scores: Mapping[str, Sequence[float]]) -> bool:
       scores: "ours" and, if it was run, "peer": one score per seed.
 
     Returns:
-      Whether the means differ by more than three standard errors.
+      Whether the means differ by more than three standard errors; with one
+      seed of a side they are not known, and this is False.
     """
-    shown = [
-        f"{side} {statistics.fmean(x):.4f} +- {_deviation(x):.4f} ({len(x)})"
-        for side, x in scores.items()
-    ]
+    shown = []
+    for side, values in scores.items():
+        found = f"{side} {statistics.fmean(values):.4f}"
+        if len(values) > 1:
+            found += f" +- {statistics.stdev(values):.4f}"
+        shown.append(f"{found} ({len(values)})")
     apart = 0.0
     if "peer" in scores:
-        ours, peer = scores["ours"], scores["peer"]
-        error = math.hypot(
-            *(_deviation(x) / math.sqrt(len(x)) for x in (ours, peer))
-        )
-        difference = statistics.fmean(ours) - statistics.fmean(peer)
-        apart = difference / error if error else 0.0
-        shown.append(f"{apart:+.1f} standard errors apart")
+        both = scores["ours"], scores["peer"]
+        difference = statistics.fmean(both[0]) - statistics.fmean(both[1])
+        shown.append(f"difference {difference:+.4f}")
+        if min(map(len, both)) > 1:
+            error = math.hypot(
+                *(statistics.stdev(x) / math.sqrt(len(x)) for x in both)
+            )
+            apart = difference / error if error else 0.0
+            shown.append(f"{apart:+.1f} standard errors")
     print(f"{title}: {'; '.join(shown)}", flush=True)
     return abs(apart) > 3
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def _measure(
