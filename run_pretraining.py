@@ -65,7 +65,8 @@ class PretrainingConfig(run_config.RunConfig):
         affects="result",
     )
     next_sentence_loss_weight: float = field(
-        "Factor of the next-sentence loss in its sum with the masked-LM loss.",
+        "Weight of the next-sentence loss in its sum with the masked-LM loss; "
+        "the paper's is 1.",
         1.0,
         affects="result",
         above=0,

@@ -219,8 +219,8 @@ def compare_scores(title: str, scores: Mapping[str, Sequence[float]]) -> bool:
       scores: "ours" and, if it was run, "peer": one score per seed.
 
     Returns:
-      Whether the means differ by more than three standard errors; with one
-      seed of a side they are not known, and this is False.
+      Whether the means differ by more than three standard errors. False if a
+      side has only one seed: its standard error is not known.
     """
     shown = []
     for side, values in scores.items():

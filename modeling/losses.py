@@ -17,7 +17,7 @@ MASKED_LM_EPSILON = 1e-5
 class Weighted(NamedTuple):
     """A mean before the division: sum / (weight + epsilon).
 
-    The total loss of a model adds `factor` times each of its losses.
+    The total loss is the sum of factor times value over all losses.
     """
 
     sum: Any

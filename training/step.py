@@ -294,8 +294,9 @@ class TrainStep:
                 scaled = tf.add_n(terms) * scale
             gradients = tape.gradient(scaled, [v.value for v in variables])
         self._names = ["loss", *losses, *metrics]
-        self._epsilons = {k: float(v.epsilon) for k, v in losses.items()}
-        self._factors = {k: float(v.factor) for k, v in losses.items()}
+        self._loss_constants = {
+            k: (float(v.epsilon), float(v.factor)) for k, v in losses.items()
+        }
         row = sums_and_weights([*losses.values(), *metrics.values()])
         return _dense(gradients, variables), row
 
@@ -303,12 +304,11 @@ class TrainStep:
         """Puts the total loss of the global batch in front."""
         names = self._names[1:]
         values = [
-            self._factors[k]
-            * _divide(row[0, names.index(k)], weights[k] + epsilon)
-            for k, epsilon in self._epsilons.items()
+            factor * _divide(row[0, names.index(k)], weights[k] + epsilon)
+            for k, (epsilon, factor) in self._loss_constants.items()
         ]
         total = tf.stack([tf.add_n(values), 1.0])
-        epsilons = [self._epsilons.get(k, 0.0) for k in names]
+        epsilons = [self._loss_constants.get(k, (0.0,))[0] for k in names]
         padded = row + tf.constant([[0.0] * len(names), epsilons])
         return tf.concat([total[:, None], padded], axis=1)
 

@@ -109,7 +109,7 @@ def test_losses_are_the_papers_means():
 
 
 def _first_step(task):
-    """Evaluates, then takes a step; returns values of both, and the norm."""
+    """Returns values of a step and of an evaluation before it, and the norm."""
     config = dataclasses.replace(
         CONFIG,
         hidden_dropout_prob=0.0,
