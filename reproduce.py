@@ -7,7 +7,8 @@ The fine-tuning tables start from released checkpoints:
 
     python reproduce.py --table=1,2 --output_dir=paper \
         --base_checkpoint=bert-base-uncased --glue_dir=glue \
-        --squad_dir=squad --large_checkpoint=bert-large-uncased
+        --squad_dir=squad --triviaqa_dir=triviaqa-rc \
+        --large_checkpoint=bert-large-uncased
 
 The ablations pre-train their models. This is the complete paper at the size of
 two CPU cores:
@@ -39,7 +40,9 @@ class ReproduceConfig:
     table: str = field(
         "Tables to reproduce, comma-separated: 1 to 8, figure5 or all.", "all"
     )
-    list: bool = field("Print what each table shows and needs.", False)
+    list: bool = field(
+        "Print each table's title, commands, trainings and hours.", False
+    )
     dry_run: bool = field(
         "Print the commands, and an estimate of the hours.", False
     )
@@ -166,7 +169,7 @@ def main(config: ReproduceConfig) -> None:
     part = execution.divide(commands, total)[number - 1]
     executor.run(commands, part, on_success=write)
     print(write())
-    for path in results.write_submissions(chosen, executor, config.output_dir):
+    for path in results.submissions(chosen, executor):
         print(path)
 
 

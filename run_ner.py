@@ -15,6 +15,7 @@ Your own file with a word and its tag in each line, minutes on a laptop:
 The paper's feature-based approach, all six rows of its Table 7:
 
     python run_ner.py --data_dir=conll2003 --features=all --do_train --do_eval \
+        --document_context=maximal --max_seq_length=512 \
         --init_checkpoint=cased_L-12_H-768_A-12 --output_dir=frozen
 
 Entities of raw text, as one JSON object per line or at a prompt:

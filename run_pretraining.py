@@ -16,8 +16,8 @@ The paper's recipe, 90 % of the steps at length 128 and the rest at 512, is
         --output_dir=pretrained --do_train
 
 A run that was killed continues from its last checkpoint when the same command
-is started again. On held-out text, BERT-Base ends at a masked-LM accuracy of
-0.60-0.64 and a next-sentence accuracy of 0.97-0.98.
+is started again. Others report a masked-LM accuracy of 0.60 to 0.64 for
+BERT-Base, and a next-sentence accuracy of 0.97 to 0.98.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 r"""Answers questions from a paragraph: trains, predicts, scores, or prompts.
 
-As in google-research/bert's README (F1 88.5 and exact match 81.2 on SQuAD 1.1):
+As in google-research/bert's README (F1 88.4 and exact match 81.2 on SQuAD 1.1):
 
     python run_squad.py --init_checkpoint=uncased_L-12_H-768_A-12 \
         --do_train --train_file=train-v1.1.json \

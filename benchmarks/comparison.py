@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from foundation import config_flags
+from foundation import config_flags, errors, file_system
 
 field = config_flags.field
 PEER_PYTHON = "Python with absl-py, torch and transformers; None: ours only."
@@ -76,6 +76,28 @@ class ScoreComparison:
         "bias_correction",
         "precision",
     )
+
+    def check_recipe(self) -> None:
+        """Stores the flags beside the runs, which are not repeated.
+
+        Raises:
+          InputError: the runs in output_dir were made with other flags.
+        """
+        recipe = dataclasses.asdict(self)
+        for name in ("output_dir", "peer_python", "num_seeds"):
+            del recipe[name]
+        recipe.pop("num_peer_seeds", None)
+        path = os.path.join(self.output_dir, "recipe.json")
+        found = file_system.read_object(path) or recipe
+        if found != recipe:
+            changed = sorted(k for k, v in recipe.items() if found.get(k) != v)
+            raise errors.InputError(
+                f"{', '.join(f'--{name}' for name in changed)}: "
+                f"{self.output_dir} was made with other values; take another "
+                "--output_dir"
+            )
+        os.makedirs(self.output_dir, exist_ok=True)
+        file_system.write_json(path, recipe)
 
     def our_flags(self, *names: str, **others: object) -> list[str]:
         """Returns --name=value for OUR_FLAGS, the named fields, and others."""

@@ -118,7 +118,6 @@ def run_ours(config: Config, folder: str) -> None:
 
 def run_peer(config: Config) -> None:
     """Trains transformers' tagger on the same rows and writes its losses."""
-    import torch
     import torch_peer
     import transformers
 
@@ -128,18 +127,7 @@ def run_peer(config: Config) -> None:
         os.path.join(folder, "start")
     )
     model = model.float().train()
-    decayed, others = [], []
-    for name, weight in model.named_parameters():
-        is_exempt = "LayerNorm" in name or name.endswith("bias")
-        (others if is_exempt else decayed).append(weight)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decayed, "weight_decay": 0.01},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=config.learning_rate,
-        eps=1e-6,
-    )
+    optimizer = torch_peer.adamw(model, config.learning_rate)
     schedule = torch_peer.schedule(
         config.peer_schedule,
         optimizer,

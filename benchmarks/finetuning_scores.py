@@ -155,6 +155,7 @@ def main(config: Config) -> None:
     """Prints mean, standard deviation and difference of every metric."""
     if config.peer_seed:
         return train_peer(config)
+    config.check_recipe()
     sides = {"ours": ours(config)}
     if config.peer_python:
         sides["peer"] = peer(config)

@@ -58,7 +58,8 @@ class Config:
     output_dir: str = field("Directory of all runs.")
     peer_python: str | None = field(comparison.PEER_PYTHON, None)
     minutes: float = field("The time for everything.", 60.0)
-    finetuning_minutes: float = field("Of these, kept for fine-tuning.", 15.0)
+    finetuning_minutes: float = field("Of these, for our fine-tuning.", 12.0)
+    peer_finetuning_minutes: float = field("For the peer's.", 14.5)
     num_seeds: int = field("Turns of each side.", 2)
     vocab_size: int = field("Of both sides.", 8192)
     num_layers: int = field("Of both sides.", 4)
@@ -78,9 +79,11 @@ class Config:
     initializer_range: float = field("Of both sides.", 0.036)
     dropout: float = field("Of both sides.", 0.0)
     warmup_fraction: float = field("Of the time of pre-training.", 0.1)
+    peer_warmup_fraction: float = field("In the peer's pre-training.", 0.3)
     finetuning_learning_rate: float = field("Of our side.", 1e-4)
     peer_finetuning_learning_rate: float = field("Of the peer.", 3e-4)
     num_train_epochs: float = field("Of fine-tuning, both sides.", 3.0)
+    sst2_epochs: float = field("Of SST-2, which has most examples.", 1.0)
     finetuning_flags: str = field(
         "More flags of run_classifier.py, separated by spaces.", ""
     )
@@ -195,7 +198,7 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
             do_eval=True,
             max_seq_length=config.max_seq_length,
             learning_rate=config.finetuning_learning_rate,
-            num_train_epochs=config.num_train_epochs,
+            num_train_epochs=_epochs(config)[task],
             eval_batch_size=32,
             random_seed=seed,
             precision=config.precision,
@@ -227,6 +230,7 @@ def peer(config: Config, folder: str, seed: int) -> dict[str, float]:
         "data": data,
         "folder": folder,
         "precision": comparison.resolve_precision(config.peer_precision),
+        "epochs": _epochs(config),
         "classes": {name: task.num_classes for name, task in tasks.items()},
         "dev": {name: task.dev_splits[0] for name, task in tasks.items()},
     }
@@ -243,6 +247,12 @@ def peer(config: Config, folder: str, seed: int) -> dict[str, float]:
         is_late = found["seconds"] > 60 * config.minutes
         scores[name] = 0.0 if is_late else values[metric]
     return scores
+
+
+def _epochs(config: Config) -> dict[str, float]:
+    """Returns task -> epochs of fine-tuning."""
+    others = dict.fromkeys(TASKS, config.num_train_epochs)
+    return others | {"SST-2": config.sst2_epochs}
 
 
 def _print_steps(config: Config, steps: int) -> None:

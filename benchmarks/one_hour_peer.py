@@ -137,7 +137,7 @@ def pretrain(flags) -> str:
             attention_probs_dropout_prob=flags["dropout"],
         )
     )
-    end = BEGAN + 60 * (flags["minutes"] - flags["finetuning_minutes"])
+    end = BEGAN + 60 * (flags["minutes"] - flags["peer_finetuning_minutes"])
     trainer = TimedTrainer(
         model=model,
         args=arguments(
@@ -154,7 +154,7 @@ def pretrain(flags) -> str:
         callbacks=[StopAt(end)],
     )
     trainer.seconds = end - time.monotonic()
-    trainer.warmup_fraction = flags["warmup_fraction"]
+    trainer.warmup_fraction = flags["peer_warmup_fraction"]
     trainer.train()
     with open(os.path.join(flags["folder"], "steps.json"), "w") as file:
         json.dump(trainer.state.global_step, file)
@@ -194,7 +194,7 @@ def finetune(flags, pretrained: str, task: str) -> None:
             per_device_train_batch_size=32,
             per_device_eval_batch_size=32,
             learning_rate=flags["peer_finetuning_learning_rate"],
-            num_train_epochs=flags["num_train_epochs"],
+            num_train_epochs=flags["epochs"][task],
             warmup_steps=0.1,
             train_sampling_strategy="group_by_length",
             logging_strategy="no",

@@ -60,7 +60,6 @@ def split_data(config: Config) -> tuple[str, str]:
 
     values = file_system.read_json(file_system.find(config.train_file))
     paths = [os.path.join(config.output_dir, f"{n}.json") for n in ("a", "b")]
-    os.makedirs(config.output_dir, exist_ok=True)
     if config.halves:
         for i, path in enumerate(paths):
             write(path, {"data": values["data"][i::2]})
@@ -169,6 +168,7 @@ def evaluate(found, folder: str) -> dict[str, float]:
 
 def main(config: Config) -> None:
     """Runs all seeds and prints mean and standard deviation of both sides."""
+    config.check_recipe()
     train, predict = split_data(config)
     sides = {"ours": scores(config, "ours", run_ours, train, predict)}
     if config.peer_python:

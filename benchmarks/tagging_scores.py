@@ -98,6 +98,7 @@ def scores(config: Config, side: str, run: Callable) -> dict[str, list[float]]:
 
 def main(config: Config) -> None:
     """Prints mean, standard deviation and difference for both splits."""
+    config.check_recipe()
     sides = {"ours": scores(config, "ours", run_ours)}
     if config.peer_python:
         sides["peer"] = scores(config, "peer", run_peer)

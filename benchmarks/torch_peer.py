@@ -38,6 +38,23 @@ def step(model, loss: torch.Tensor, optimizer) -> float:
     return norm.item()
 
 
+def adamw(model, learning_rate: float) -> torch.optim.AdamW:
+    """Returns AdamW with google-research/bert's weight decay and epsilon.
+
+    Biases and LayerNorm are exempt, as in the Trainer. PyTorch's default
+    epsilon is 1e-8.
+    """
+    decayed, others = [], []
+    for name, weight in model.named_parameters():
+        is_exempt = "LayerNorm" in name or name.endswith("bias")
+        (others if is_exempt else decayed).append(weight)
+    groups = [
+        {"params": decayed, "weight_decay": 0.01},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=learning_rate, eps=1e-6)
+
+
 def batches(
     lengths: Sequence[int],
     *,
@@ -132,10 +149,9 @@ def fit(
     schedule_name: str = "transformers",
     precision: str = "float32",
 ) -> None:
-    """Fine-tunes with AdamW, warm-up over 10 % of the steps and linear decay.
+    """Fine-tunes with `adamw`, warm-up over 10 % of the steps, linear decay.
 
-    Weight decay and epsilon are those of google-research/bert; PyTorch's
-    default epsilon is 1e-8. Batches contain rows of similar length.
+    Batches contain rows of similar length.
 
     Args:
       model: a model of transformers, which computes its loss.
@@ -149,9 +165,7 @@ def fit(
       precision: see `autocast`; bfloat16 equals the Trainer's --bf16.
     """
     steps = int(len(lengths) / batch_size * epochs)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=learning_rate, weight_decay=0.01, eps=1e-6
-    )
+    optimizer = adamw(model, learning_rate)
     rates = schedule(
         schedule_name, optimizer, steps=steps, warmup=int(0.1 * steps)
     )

@@ -7,28 +7,27 @@ divides them among processes, and an `Executor` runs them:
     output_dir/commands/NAME.log        what it printed
     output_dir/commands/NAME.json       written when it has ended:
                                         {"arguments": [...], "seconds": 61.5,
-                                        "succeeded": true}
+                                        "succeeded": true, "stopped": false}
 
 A command that has succeeded is not run again. All commands of this project
 continue where they were killed, so that a killed table ends with the same
 numbers as an undisturbed one.
 """
 
-import contextlib
-import itertools
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from absl import logging
 
 from foundation import errors, file_system
 from paper.protocol import Command, Scale, Table, commands_of
+from training import preemption
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WAIT_SECONDS = 5
@@ -156,11 +155,14 @@ class Executor:
           on_success: called after each command.
 
         Raises:
-          InputError: a command failed, here or in a part that this one waits
-            for.
+          InputError: a command failed here, or in another part while this one
+            waited.
+          SystemExit: with preemption.EXIT_CODE, after SIGTERM.
         """
         began = time.time()
-        pending = [i for i in part if self.record(commands[i]) is None]
+        own = list(part)
+        pending = [i for i in own if self.record(commands[i]) is None]
+        of_others = [x for i, x in enumerate(commands) if i not in own]
         is_waiting = False
         while pending:
             unfinished = [self._unfinished(commands[i]) for i in pending]
@@ -169,7 +171,7 @@ class Executor:
                     name = unfinished[0][0].name
                     logging.info("waiting for %s of another part", name)
                 is_waiting = True
-                for command in itertools.chain(*unfinished):
+                for command in of_others:
                     self._check_other_part(command, began)
                 time.sleep(_WAIT_SECONDS)
                 continue
@@ -192,7 +194,8 @@ class Executor:
         """Raises InputError if a command has failed since a time."""
         path = self._path(command, "json")
         has_ended = file_system.exists(path) and os.path.getmtime(path) > began
-        if has_ended and not self._read(command)["succeeded"]:
+        record = self._read(command)
+        if has_ended and not record["succeeded"] and not record["stopped"]:
             raise errors.InputError(
                 f"{command.name} failed in another part: start this part again "
                 "together with that one"
@@ -208,15 +211,8 @@ class Executor:
         file_system.make_folder(os.path.dirname(log))
         file_system.make_folder(os.path.join(self._output_dir, command.name))
         began = time.monotonic()
-        with open(log, "ab") as file:
-            process = subprocess.Popen(
-                [sys.executable, os.path.join(_ROOT, program), *flags],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-            with _forwarding_sigterm(process):
-                code = process.wait()
+        path = os.path.join(_ROOT, program)
+        code, is_stopped = _run_program([sys.executable, path, *flags], log)
         seconds = time.monotonic() - began + self._read(command)["seconds"]
         file_system.write_json(
             self._path(command, "json"),
@@ -224,8 +220,15 @@ class Executor:
                 "arguments": command.arguments(),
                 "seconds": seconds,
                 "succeeded": code == 0,
+                "stopped": is_stopped,
             },
         )
+        if is_stopped:
+            logging.info(
+                "%s: stopped by SIGTERM; the same command continues",
+                command.name,
+            )
+            raise SystemExit(preemption.EXIT_CODE)
         if code:
             with open(log, encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()[-_SHOWN_LINES:]
@@ -239,7 +242,7 @@ class Executor:
     def _read(self, command: Command) -> dict[str, Any]:
         """Returns the record of a command's attempts."""
         found = file_system.read_object(self._path(command, "json"))
-        return found or {"seconds": 0.0, "succeeded": False}
+        return {"seconds": 0.0, "succeeded": False, "stopped": False} | found
 
     def _path(self, command: Command, ending: str) -> str:
         return os.path.join(
@@ -247,15 +250,37 @@ class Executor:
         )
 
 
-@contextlib.contextmanager
-def _forwarding_sigterm(process: subprocess.Popen) -> Iterator[None]:
-    """Passes SIGTERM on, so that the running command saves a checkpoint."""
+def _run_program(arguments: Sequence[str], log: str) -> tuple[int, bool]:
+    """Runs a program; passes SIGTERM on, so that it saves a checkpoint.
 
-    def forward(number: int, frame: Any) -> None:
-        process.send_signal(number)
+    Args:
+      arguments: its command line.
+      log: path of the file that its output is appended to.
 
-    before = signal.signal(signal.SIGTERM, forward)
+    Returns:
+      Its exit code, and whether SIGTERM came, here or only there.
+    """
+    received: list[int] = []
+    started: list[subprocess.Popen] = []
+
+    def stop(number: int, frame: Any) -> None:
+        received.append(number)
+        for process in started:
+            process.terminate()
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        with open(log, "ab") as file:
+            process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        started.append(process)
+        if received:  # While it was started.
+            process.terminate()
+        code = process.wait()
     finally:
         signal.signal(signal.SIGTERM, before)
+    return code, bool(received) or code == preemption.EXIT_CODE

@@ -14,9 +14,10 @@ from data.tokenization import vocabulary
 from foundation import file_system
 from modeling.config import BertConfig
 from paper.protocol import Command, Scale, Score, Size
+from tasks.classification import sentence_files, sentence_tasks
 from tasks.pretraining import objectives
 
-_COMPRESSED = ("", ".gz", ".bz2", ".zst")
+_PLOTTED = ("masked_lm_and_next_sentence", "left_to_right")  # In Figure 5.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,23 +62,22 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class SentenceTask:
-    """A sentence task: its folder, and what its training costs."""
+    """What the training on a sentence task costs."""
 
-    folder: str
     rows: int  # of the complete training set
     tokens: int  # mean length of an example
 
 
 SENTENCE_TASKS = {
-    "mnli": SentenceTask("MNLI", 392_702, 39),
-    "qqp": SentenceTask("QQP", 363_849, 30),
-    "qnli": SentenceTask("QNLI", 104_743, 50),
-    "sst-2": SentenceTask("SST-2", 67_349, 13),
-    "cola": SentenceTask("CoLA", 8_551, 11),
-    "sts-b": SentenceTask("STS-B", 5_749, 31),
-    "mrpc": SentenceTask("MRPC", 3_668, 53),
-    "rte": SentenceTask("RTE", 2_490, 70),
-    "wnli": SentenceTask("WNLI", 635, 37),
+    "mnli": SentenceTask(392_702, 39),
+    "qqp": SentenceTask(363_849, 30),
+    "qnli": SentenceTask(104_743, 50),
+    "sst-2": SentenceTask(67_349, 13),
+    "cola": SentenceTask(8_551, 11),
+    "sts-b": SentenceTask(5_749, 31),
+    "mrpc": SentenceTask(3_668, 53),
+    "rte": SentenceTask(2_490, 70),
+    "wnli": SentenceTask(635, 37),
 }
 _SQUAD_WINDOWS = {"v1.1": 88_600, "v2.0": 132_000, "triviaqa": 110_000}
 _NER_SENTENCES = 14_041
@@ -93,10 +93,8 @@ class Masking:
 
     def __str__(self) -> str:
         """Returns the percentages of mask, same and random: "80-10-10"."""
-        same = 1 - self.mask - self.random
-        return "-".join(
-            f"{100 * x:.0f}" for x in (self.mask, same, self.random)
-        )
+        mask, random = round(100 * self.mask), round(100 * self.random)
+        return f"{mask}-{100 - mask - random}-{random}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -214,7 +212,11 @@ class Experiments:
         name = f"pretrained/{str(size).replace('/', '-')}_{objective}_{masking}"
         directory = self._path(name)
         save_every = scale.checkpoints[0] // 4
-        num_steps = sum(phase.steps for phase in scale.phases)
+        is_plotted = (
+            size == scale.base
+            and masking == Masking()
+            and objective in _PLOTTED
+        )
         config = self.bert_config(size)
         pairs = int(objective == "masked_lm_and_next_sentence")
         command = self._command(
@@ -235,9 +237,11 @@ class Experiments:
                 "eval_batch_size": scale.batch_size,
                 "learning_rate": scale.learning_rate,
                 "num_warmup_steps": scale.warmup,
-                # Figure 5 starts from checkpoints of the run.
                 "save_checkpoints_steps": save_every,
-                "keep_checkpoint_max": num_steps // save_every + 1,
+                # Figure 5 starts from checkpoints of the run.
+                "keep_checkpoint_max": self.num_steps // save_every + 1
+                if is_plotted
+                else 2,
                 "precision": self.inputs.precision,
             },
             [*shards, *held_out],
@@ -264,8 +268,15 @@ class Experiments:
             needs=[command],
         )
 
+    @property
+    def num_steps(self) -> int:
+        """The steps of pre-training."""
+        return sum(phase.steps for phase in self.scale.phases)
+
     def at_step(self, model: Model, step: int) -> Model:
         """Returns a pre-trained model as it was after a number of steps."""
+        if step == self.num_steps:
+            return model
         return dataclasses.replace(
             model,
             name=f"{model.name}_step{step}",
@@ -323,7 +334,7 @@ class Experiments:
         spec = SENTENCE_TASKS[task]
         flags = {
             "task_name": task,
-            "data_dir": os.path.join(self._input("glue_dir"), spec.folder),
+            "data_dir": self._glue_folder(task),
             "do_eval": True,
             "max_seq_length": min(128, self._max_length()),
         }
@@ -342,21 +353,33 @@ class Experiments:
             Finetuning(
                 examples=min(spec.rows, self.scale.max_rows),
                 tokens=spec.tokens,
+                # WNLI's submission is its majority class.
+                rates="2e-5" if task == "wnli" else "",
             ),
             seeds=seeds,
         )
         return Score(command=command, metric=metric)
 
-    def has_glue(self, task: str, *, test: bool = False) -> bool:
-        """Returns whether --glue_dir has a task's training (or test) set."""
+    def has_glue(self, task: str, split: str = "train") -> bool:
+        """Returns whether --glue_dir has a set of a task.
+
+        Args:
+          task: of tasks.classification.sentence_tasks.
+          split: of the task; "test" stands for all its test sets.
+        """
         if self.inputs.glue_dir is None:  # A plan for all tasks.
             return True
-        suffix = "_matched" if task == "mnli" else ""
-        name = f"test{suffix}.tsv" if test else "train.tsv"
-        folder = SENTENCE_TASKS[task].folder
-        return file_system.exists(
-            os.path.join(self.inputs.glue_dir, folder, name)
+        files = sentence_tasks.TASKS[task].files
+        splits = [x for x in files if x.startswith("test")]
+        folder = self._glue_folder(task)
+        return all(
+            sentence_files.find_released(files[x], folder, ())
+            for x in (splits if split == "test" else [split])
         )
+
+    def _glue_folder(self, task: str) -> str:
+        (folder,) = sentence_tasks.TASKS[task].folders
+        return os.path.join(self._input("glue_dir"), folder)
 
     def glue_diagnostics(self, mnli: Score, submission: str) -> Command:
         """Predicts GLUE's diagnostic set with the model of MNLI."""
@@ -367,7 +390,7 @@ class Experiments:
             "run_classifier",
             {
                 "task_name": "ax",
-                "data_dir": os.path.join(self._input("glue_dir"), "diagnostic"),
+                "data_dir": self._glue_folder("ax"),
                 "init_checkpoint": directory,
                 "output_dir": self._path(name),
                 "do_predict": True,
@@ -437,6 +460,7 @@ class Experiments:
         metric: str = "f1",
         *,
         version: str = "v1.1",
+        seeds: int | None = None,
         seed: int | None = None,
     ) -> Score:
         """Returns a score on SQuAD's development set.
@@ -445,13 +469,14 @@ class Experiments:
           model: to start from.
           metric: "exact_match" or "f1"; "exact" or "f1" for version 2.0.
           version: "v1.1" or "v2.0".
-          seed: of a single run, a system of an ensemble; by default there are
-            the scale's `single_seeds` restarts.
+          seeds: number of restarts; by default the scale's `single_seeds`.
+          seed: of a single run, a system of an ensemble.
         """
         is_second = version == "v2.0"
+        folder = self._input("squad_dir")
         flags: dict[str, Any] = {
-            "train_file": self._squad_file(f"train-{version}.json"),
-            "predict_file": self._squad_file(f"dev-{version}.json"),
+            "train_file": os.path.join(folder, f"train-{version}.json"),
+            "predict_file": os.path.join(folder, f"dev-{version}.json"),
             "do_predict": True,
             **self._squad_windows(),
         }
@@ -472,7 +497,7 @@ class Experiments:
                 batch=48 if is_second else 32,
                 epochs=2 if is_second else 3,
             ),
-            seeds=None if seed is None else 1,
+            seeds=seeds if seed is None else 1,
         )
         return Score(command=command, metric=metric, factor=1.0)
 
@@ -537,7 +562,9 @@ class Experiments:
                 "lstm_size": self.scale.lstm_size,
             },
             Finetuning(
-                examples=min(_NER_SENTENCES, self.scale.max_rows),
+                # The encoder only computes activations, and only once: a ninth
+                # of the work of three epochs of training.
+                examples=min(_NER_SENTENCES, self.scale.max_rows) // 9,
                 tokens=self.scale.ner_length,
                 rates=None,
             ),
@@ -608,6 +635,8 @@ class Experiments:
         finetuning = finetuning.at(scale)
         seeds = scale.single_seeds if seeds is None else seeds
         name = f"finetuned/{model.name}{'_bilstm' * model.bilstm}/{name}"
+        if seeds > 1:
+            name += f"_{seeds}_seeds"
         flags = {
             "init_checkpoint": model.checkpoint,
             "output_dir": self._path(name),
@@ -647,11 +676,12 @@ class Experiments:
         needs: Sequence[Command] = (),
         **cost: Any,
     ) -> Command:
-        if name not in self._commands:
-            self._commands[name] = Command(
-                name=name, program=program, flags=flags, needs=needs, **cost
-            )
-        return self._commands[name]
+        command = Command(
+            name=name, program=program, flags=flags, needs=needs, **cost
+        )
+        known = self._commands.setdefault(name, command)
+        assert known.flags == flags, f"two commands {name}"
+        return known
 
     def _max_length(self) -> int:
         return max(phase.length for phase in self.scale.phases)
@@ -667,14 +697,6 @@ class Experiments:
             "doc_stride": length // 3,
             "max_query_length": max(length // 6, 16),
         }
-
-    def _squad_file(self, name: str) -> str:
-        """Returns the path of a file, with the compression that it has."""
-        path = os.path.join(self._input("squad_dir"), name)
-        for ending in _COMPRESSED:
-            if file_system.exists(path + ending):
-                return path + ending
-        return path
 
     def _vocab_size(self) -> int:
         path = self.inputs.vocab_file

@@ -70,8 +70,7 @@ class Row:
     Attributes:
       label: as in the paper.
       paper: column -> the paper's value.
-      scores: column -> our score. Columns without one cannot be measured, as
-        the test sets of GLUE, whose labels are not public.
+      scores: column -> our score; columns whose data is missing have none.
     """
 
     label: str
@@ -189,7 +188,8 @@ class Scale:
       ner_length: maximum length of NER's windows.
       lstm_size: units of each direction of the BiLSTMs.
       ensemble: number of systems of an ensemble.
-      checkpoints: steps of pre-training in Figure 5.
+      checkpoints: steps of pre-training in Figure 5, half and all of them
+        included.
       maskings: rows of Table 8, as "mask-same-random" in percent; all if empty.
       tflops: what a device sustains in training, to estimate hours.
       device: the device that `tflops` was measured on.
@@ -251,10 +251,10 @@ PAPER = Scale(
     ner_length=512,
     lstm_size=768,
     ensemble=7,
-    checkpoints=(200_000, 400_000, 600_000, 800_000, 1_000_000),
+    checkpoints=(200_000, 400_000, 500_000, 600_000, 800_000, 1_000_000),
     maskings=(),
     tflops=250.0,
-    device="one H100, 25 % of its peak in bfloat16 (docs/results.md)",
+    device="one H100, a quarter of its peak in bfloat16",
 )
 
 SMALL = Scale(
@@ -282,7 +282,7 @@ SMALL = Scale(
     ner_length=64,
     lstm_size=128,
     ensemble=3,
-    checkpoints=(1_200, 2_400, 3_600, 4_800, 6_000),
+    checkpoints=(1_200, 2_400, 3_000, 3_600, 4_800, 6_000),
     maskings=("80-10-10", "100-0-0", "0-0-100"),
     tflops=0.2,
     device="one CPU core with bfloat16",

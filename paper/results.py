@@ -10,7 +10,6 @@ import html
 import os
 import shlex
 import statistics
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from foundation import errors, file_system
 from jobs import grid, model_card, report
 from paper.execution import Executor
 from paper.protocol import Command, Finding, Score, Table, commands_of
+from tasks.classification import sentence_outputs
 
 _SIGNIFICANT = 0.05
 _FEATURES = "features/"
@@ -27,14 +27,18 @@ _FEATURES = "features/"
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The values of one score, of the runs with the best learning rate.
+    """The values of one score.
 
     Attributes:
-      values: one for each seed, in the units of the table.
-      learning_rate: of these runs; None for a command without a grid.
+      values: one for each seed, of the runs with the learning rate whose mean
+        development score is best; in the units of the table.
+      best: of the run with the best development score at any learning rate,
+        whose model is kept.
+      learning_rate: of `values`; None for a command without a grid.
     """
 
     values: Sequence[float]
+    best: float
     learning_rate: float | None = None
 
     @property
@@ -49,7 +53,7 @@ class Measured:
 
     def value(self, statistic: str) -> float:
         """Returns the number to compare with the paper's."""
-        return self.mean if statistic == "mean" else max(self.values)
+        return self.mean if statistic == "mean" else self.best
 
     def text(self) -> str:
         """Returns "84.1 +- 0.3 (5)", or "84.1" for a single run."""
@@ -61,9 +65,6 @@ class Measured:
 def read(score: Score) -> Measured:
     """Reads a score from the output directory of its command.
 
-    Of a grid, the runs of the learning rate with the best mean development
-    score are used.
-
     Raises:
       InputError: the command did not write the metric.
     """
@@ -71,10 +72,11 @@ def read(score: Score) -> Measured:
     if score.metric.startswith(_FEATURES):
         name = score.metric.removeprefix(_FEATURES)
         found = file_system.read_json(f"{folder}/feature_results.json")
-        return Measured([score.factor * found[name]["values"]["dev"]["f1"]])
+        return _single(score.factor * found[name]["values"]["dev"]["f1"])
     path = os.path.join(folder, "grid_results.json")
     if file_system.exists(path):
         runs = file_system.read_json(path)["runs"]
+        best = max(runs, key=lambda run: run[grid.SCORE])
         by_rate: dict[float, list[Mapping[str, Any]]] = {}
         for run in runs:
             by_rate.setdefault(run["learning_rate"], []).append(run)
@@ -84,7 +86,9 @@ def read(score: Score) -> Measured:
         )
         if score.metric in runs[0]:
             return Measured(
-                [score.factor * r[score.metric] for r in runs], rate
+                [score.factor * r[score.metric] for r in runs],
+                best=score.factor * best[score.metric],
+                learning_rate=rate,
             )
     found = file_system.read_object(os.path.join(folder, "eval_results.json"))
     card = file_system.read_object(os.path.join(folder, model_card.JSON))
@@ -92,8 +96,13 @@ def read(score: Score) -> Measured:
         found |= evaluation["metrics"]
     for key in (score.metric, f"eval_{score.metric}"):
         if key in found:
-            return Measured([score.factor * found[key]])
+            return _single(score.factor * found[key])
     raise errors.InputError(f"{folder} has no metric {score.metric}")
+
+
+def _single(value: float) -> Measured:
+    """Returns the measurement of a single run."""
+    return Measured([value], best=value)
 
 
 def verdict(larger: Measured, smaller: Measured) -> str:
@@ -183,9 +192,11 @@ class TableResults:
 
     @property
     def _summary(self) -> str:
+        is_best = self.table.statistic == "best"
+        compared = "best run at any learning rate" if is_best else "mean"
         return (
             f"{self.table.protocol} Ours: mean +- standard deviation (number "
-            f"of seeds). The difference is that of the {self.table.statistic}. "
+            f"of seeds). The difference is that of the {compared}. "
             f"{len(self._records)} of {len(self._commands)} commands have "
             f"finished, in {self._seconds / 3600:.2f} hours."
         )
@@ -277,27 +288,17 @@ def write(
     return "\n".join(shown)
 
 
-def write_submissions(
-    tables: Sequence[Table], executor: Executor, output_dir: str
-) -> list[str]:
-    """Zips the complete directories of GLUE's files; returns the paths."""
-    made = []
+def submissions(tables: Sequence[Table], executor: Executor) -> list[str]:
+    """Returns the paths of GLUE's zip files that are complete."""
     by_folder: dict[str, list[Command]] = {}
     for command in commands_of(tables):
         if folder := command.flags.get("glue_submission"):
             by_folder.setdefault(folder, []).append(command)
-    for folder, commands in by_folder.items():
-        if all(map(executor.record, commands)):
-            suffix = os.path.basename(folder).removeprefix("glue_submission")
-            path = f"{output_dir}/submission{suffix}.zip"
-            with (
-                file_system.replacing(path) as beside,
-                zipfile.ZipFile(beside, "w") as archive,
-            ):
-                for name in sorted(os.listdir(folder)):
-                    archive.write(os.path.join(folder, name), name)
-            made.append(path)
-    return made
+    return [
+        os.path.join(folder, sentence_outputs.ARCHIVE)
+        for folder, commands in by_folder.items()
+        if all(map(executor.record, commands))
+    ]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

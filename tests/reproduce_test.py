@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 
 import pytest
 
 from tests import tiny_runs
 from tests.paper import toy_data
+from training import preemption
 
 
 def start(repository, output_dir, **flags):
@@ -121,7 +123,21 @@ def test_every_table_runs_in_two_parts(repository, tmp_path, data):
     assert code == 0 and "not run" not in output
     assert len(numbers(out)) == 9
     for name in ("base", "large"):
-        assert (out / f"submission_{name}.zip").exists()
+        path = out / f"glue_submission_{name}" / "submission.zip"
+        assert len(zipfile.ZipFile(path).namelist()) == 11
+
+
+def test_sigterm_ends_it_with_the_code_for_again(repository, tmp_path, data):
+    flags = dict(table="5", **data)
+    process = start(repository, tmp_path / "out", **flags)
+    log = tmp_path / "out/commands/vocabulary.log"
+    while not log.exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.terminate()
+    output, _ = process.communicate()
+    assert process.returncode == preemption.EXIT_CODE, output
+    assert "the same command continues" in output
 
 
 @pytest.mark.all

@@ -41,7 +41,7 @@ from weights import model_directory, task_files
 # The parts of a block of predictions.
 PREDICTIONS, LOGITS = "predictions", "logits"
 _RESULTS, _SWAG, _GLUE = "test_results", "swag_submission", "glue"
-_ARCHIVE = "submission.zip"
+ARCHIVE = "submission.zip"
 _MNLI_MISMATCHED = "MNLI-mm.tsv"
 _MAX_STSB_SCORE = 5.0  # The scale of STS-B begins at 0.
 _KINDS = {
@@ -368,7 +368,7 @@ def _archive(directory: str) -> None:
     if missing:
         logging.info("%s: missing %s", directory, ", ".join(missing))
         return
-    archive = os.path.join(directory, _ARCHIVE)
+    archive = os.path.join(directory, ARCHIVE)
     with (
         file_system.replacing(archive, on_disk=True) as temporary,
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file,

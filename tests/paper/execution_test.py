@@ -84,10 +84,13 @@ def test_short_commands_come_first(tmp_path, monkeypatch):
     assert started == ["records", "training", "training"]
 
 
-def test_a_part_does_not_wait_for_one_that_has_failed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["of another part", "unrelated"])
+def test_a_part_does_not_wait_for_one_that_has_failed(
+    tmp_path, monkeypatch, name
+):
     executor = execution.Executor(str(tmp_path))
-    other = command("of another part")
-    path = tmp_path / "commands" / "of another part.json"
+    other, unrelated = command("of another part"), command("unrelated")
+    path = tmp_path / "commands" / f"{name}.json"
     path.parent.mkdir()
     values = {"arguments": other.arguments(), "seconds": 1, "succeeded": False}
     path.write_text(json.dumps(values))
@@ -95,14 +98,15 @@ def test_a_part_does_not_wait_for_one_that_has_failed(tmp_path, monkeypatch):
     waits = []
 
     def fail(_):
-        waits.append(1)
-        path.write_text(json.dumps(values))
+        waits.append(1)  # First SIGTERM, which is no failure.
+        stopped = {"stopped": len(waits) == 1}
+        path.write_text(json.dumps(values | stopped))
         os.utime(path, (2**32, 2**32))
 
     monkeypatch.setattr(execution.time, "sleep", fail)
     with pytest.raises(errors.InputError, match="failed in another part"):
-        executor.run([other, command("first", other)], range(1, 2))
-    assert len(waits) == 1
+        executor.run([unrelated, other, command("first", other)], range(2, 3))
+    assert len(waits) == 2
 
 
 def test_the_time_of_an_attempt_that_failed_counts(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ python -m pytest tests/paper/results_test.py
 """
 
 import json
-import zipfile
 
 import pytest
 
@@ -36,34 +35,34 @@ def finish(root, *commands):
         write(path, values | {"succeeded": True})
 
 
-def test_a_grid_gives_the_runs_of_its_best_learning_rate(tmp_path):
+def test_a_grid_gives_its_best_learning_rate_and_its_best_run(tmp_path):
     runs = [
-        {"learning_rate": rate, "random_seed": seed, "score": x, "f1": x / 2}
-        for rate, seed, x in (
-            (1, 1, 0.5),
-            (1, 2, 0.7),
-            (2, 1, 0.9),
-            (2, 2, 0.1),
+        {"learning_rate": rate, "random_seed": seed, "score": x, "f1": f1}
+        for rate, seed, x, f1 in (
+            (1, 1, 0.5, 0.25),
+            (1, 2, 0.7, 0.35),
+            (2, 1, 0.9, 0.3),
+            (2, 2, 0.1, 0.45),
         )
     ]
     write(tmp_path / "grid_results.json", {"runs": runs})
     found = results.read(Score(command=command(tmp_path), metric="f1"))
-    assert found == Measured([25.0, 35.0], 1)
-    assert found.mean == 30.0
-    assert found.value("mean") == 30.0
-    assert found.value("best") == 35.0
+    assert found == Measured([25.0, 35.0], best=30.0, learning_rate=1)
+    assert found.value("mean") == found.mean == 30.0
+    # The run with the best score, not the one with the best F1.
+    assert found.value("best") == 30.0
 
 
 def test_a_single_run_is_read_from_its_evaluation(tmp_path):
     write(tmp_path / "eval_results.json", {"eval_f1": 88.5})
     score = Score(command=command(tmp_path), metric="f1", factor=1.0)
-    assert results.read(score) == Measured([88.5])
+    assert results.read(score) == Measured([88.5], best=88.5)
     model_card.begin(str(tmp_path), "a tagger", data={}, flags={}, seconds=1)
     model_card.add_scores(
         str(tmp_path), "test", data={"test": "x"}, metrics={"test_f1": 0.91}
     )
     score = Score(command=command(tmp_path), metric="test_f1")
-    assert results.read(score) == Measured([91.0])
+    assert results.read(score) == Measured([91.0], best=91.0)
 
 
 def test_a_metric_that_was_not_written_is_an_error(tmp_path):
@@ -81,7 +80,8 @@ def test_a_metric_that_was_not_written_is_an_error(tmp_path):
     ],
 )
 def test_only_differences_beyond_the_noise_count(larger, smaller, text):
-    found = results.verdict(Measured(larger), Measured(smaller))
+    larger, smaller = (Measured(x, best=max(x)) for x in (larger, smaller))
+    found = results.verdict(larger, smaller)
     assert found.startswith(text)
 
 
@@ -121,10 +121,8 @@ def test_a_table_shows_the_paper_ours_and_what_was_not_run(tmp_path):
     assert saved["rows"][1]["ours"] == {}
     page = (tmp_path / "results.html").read_text()
     assert "<h2>Table 4: Toy</h2>" in page and "statement" in page
-    (tmp_path / "g").mkdir()
-    (tmp_path / "g" / "CoLA.tsv").write_text("index\tprediction\n")
-    (path,) = results.write_submissions([table], executor, str(tmp_path))
-    assert zipfile.ZipFile(path).namelist() == ["CoLA.tsv"]
+    (path,) = results.submissions([table], executor)
+    assert path == str(tmp_path / "g" / "submission.zip")
 
 
 def test_a_row_that_the_paper_does_not_have_shows_ours_only(tmp_path):

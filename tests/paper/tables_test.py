@@ -44,7 +44,7 @@ def test_two_commands_never_write_one_directory(name):
 @pytest.mark.parametrize(
     "name, rows, cells",
     [
-        ("1", 2, 16),
+        ("1", 2, 18),
         ("2", 5, 10),
         ("3", 1, 2),
         ("4", 2, 2),
@@ -52,7 +52,7 @@ def test_two_commands_never_write_one_directory(name):
         ("6", 6, 24),
         ("7", 8, 10),
         ("8", 6, 18),
-        ("figure5", 2, 10),
+        ("figure5", 2, 12),
     ],
 )
 def test_the_papers_rows_and_cells_are_complete(name, rows, cells):
@@ -136,10 +136,55 @@ def test_tables_have_their_commands_in_common():
     assert len({c.name for c in total}) == len(total)
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_all_tables_together_have_the_runs_of_each_alone(scale):
+    together = lab(SCALES[scale])
+    for make in tables.TABLES.values():
+        alone = make(lab(SCALES[scale])).commands()
+        assert [c.arguments() for c in make(together).commands()] == [
+            c.arguments() for c in alone
+        ]
+
+
+@pytest.mark.parametrize("scale", [PAPER, SMALL])
+def test_findings_compare_at_least_three_seeds(scale):
+    for make in tables.TABLES.values():
+        for finding in make(lab(scale)).findings:
+            for score in (finding.larger, finding.smaller):
+                if not score.metric.startswith("features/"):
+                    assert score.command.flags["num_seeds"] >= 3
+
+
+def test_figure_5_compares_half_of_the_steps_with_all():
+    finding = tables.figure_5(lab()).findings[0]
+    starts = [
+        score.command.flags["init_checkpoint"]
+        for score in (finding.smaller, finding.larger)
+    ]
+    assert starts[0] == f"{starts[1]}/model.ckpt-500000"
+    kept = [
+        flags["keep_checkpoint_max"]
+        for flags in flags_of(tables.table_5(lab()), "run_pretraining")
+    ]
+    assert kept == [21, 2, 21]  # Masked LM alone is not plotted.
+
+
+def test_masking_procedures_have_the_papers_names():
+    labels = [row.label for row in tables.table_8(lab()).rows]
+    assert [label.split()[0] for label in labels] == [
+        "80-10-10",
+        "100-0-0",
+        "80-0-20",
+        "80-20-0",
+        "0-20-80",
+        "0-0-100",
+    ]
+
+
 def test_missing_data_is_named_and_left_out(tmp_path):
-    for folder in ("MNLI", "MRPC"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "train.tsv").write_text("")
+    for path in ("MNLI/train.tsv.gz", "MRPC/msr_paraphrase_train.txt"):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text("")
     table = tables.table_1(lab(SMALL, glue_dir=str(tmp_path)))
     assert set(table.rows[0].scores) == {"MNLI-m", "MRPC"}
     assert "CoLA is not run: --glue_dir has no data." in table.notes
