@@ -34,19 +34,10 @@ from typing import Literal
 
 from absl import logging
 
-from foundation import config_flags, errors
+from foundation import config_flags, errors, file_system
 from foundation.config_flags import field
 
 _PATIENCE = 4  # Seconds of work before worker processes start.
-_LEAST = {
-    "max_seq_length": 5,
-    "max_predictions_per_seq": 1,
-    "dupe_factor": 1,
-    "num_shards": 1,
-    "num_workers": 1,
-    "num_shard_groups": 1,
-    "instances_per_row": 2,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +54,9 @@ class Config:
     output_prefix: str | None = field(
         "Instead of output_file: PREFIX-00000-of-00008.tfrecord, ...", None
     )
-    num_shards: int = field("Number of shards of --output_prefix.", 8)
+    num_shards: int = field(
+        "Number of shards of --output_prefix.", 8, at_least=1
+    )
     gzip_compress: bool = field(
         "Compress the shards of --output_prefix.", False
     )
@@ -78,32 +71,52 @@ class Config:
         "text",
     )
     do_lower_case: bool = field("False for cased models.", True)
-    strip_accents: bool | None = field("None: as do_lower_case.", None)
+    strip_accents: bool | None = field("Default: as --do_lower_case.", None)
     tokenize_chinese_chars: bool = field(
         "Make each Chinese character a word.", True
     )
-    max_seq_length: int = field("Maximum number of tokens of an instance.", 128)
-    max_predictions_per_seq: int = field("Maximum number of masked tokens.", 20)
-    masked_lm_prob: float = field("Fraction of the tokens to predict.", 0.15)
-    mask_token_prob: float = field("Fraction of those that become [MASK].", 0.8)
+    max_seq_length: int = field(
+        "Maximum number of tokens of an instance.", 128, at_least=5
+    )
+    max_predictions_per_seq: int = field(
+        "Maximum number of masked tokens.", 20, at_least=1
+    )
+    masked_lm_prob: float = field(
+        "Fraction of the tokens to predict.", 0.15, above=0, at_most=1
+    )
+    mask_token_prob: float = field(
+        "Fraction of those that become [MASK].", 0.8, at_least=0, at_most=1
+    )
     random_token_prob: float = field(
-        "Fraction of those that become a random token; the rest is kept.", 0.1
+        "Fraction of those that become a random token; the rest is kept.",
+        0.1,
+        at_least=0,
+        at_most=1,
     )
     do_whole_word_mask: bool = field("Mask all tokens of a word.", False)
-    dupe_factor: int = field("Passes over the text, each with other masks.", 10)
-    short_seq_prob: float = field("Fraction of shorter sequences.", 0.1)
+    dupe_factor: int = field(
+        "Passes over the text, each with other masks.", 10, at_least=1
+    )
+    short_seq_prob: float = field(
+        "Fraction of shorter sequences.", 0.1, at_least=0, at_most=1
+    )
     random_seed: int = field("Another seed gives other shards.", 12345)
     pack_sequences: bool = field(
         "Put several instances into a record, with the same losses.", False
     )
-    instances_per_row: int = field("Maximum, with --pack_sequences.", 8)
+    instances_per_row: int = field(
+        "Maximum, with --pack_sequences.", 8, at_least=2
+    )
     num_workers: int | None = field(
-        "Processes; default: all cores, after some seconds of work.", None
+        "Processes; default: all cores, after some seconds of work.",
+        None,
+        at_least=1,
     )
     num_shard_groups: int = field(
         "Number of runs that divide the shards, on machines that share "
         "--work_dir.",
         1,
+        at_least=1,
     )
     shard_index: int = field("Which of these runs this one is, from 0.", 0)
     beam_runner: str | None = field(
@@ -133,19 +146,17 @@ class Config:
             raise errors.InputError(
                 "--output_file or --output_prefix: give one of them"
             )
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise errors.InputError(f"--{name}={value}: less than {least}")
-        for name, value in dataclasses.asdict(self).items():
-            if name.endswith("_prob") and not 0 <= value <= 1:
-                raise errors.InputError(f"--{name}={value}: not within 0 and 1")
+        config_flags.check_bounds(self)
+        unused = {"num_shards", "gzip_compress"} & {*config_flags.given(self)}
+        if self.output_file is not None and unused:
+            raise errors.InputError(
+                f"--{', --'.join(sorted(unused))}: not with --output_file, "
+                "which names every shard; give --output_prefix"
+            )
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
             raise errors.InputError(
                 "--mask_token_prob and --random_token_prob: together over 1"
             )
-        if self.masked_lm_prob == 0:
-            raise errors.InputError("--masked_lm_prob=0.0: nothing to predict")
         _check_groups(self)
 
 
@@ -160,8 +171,13 @@ def _check_groups(config: Config) -> None:
         raise errors.InputError(
             f"--num_shard_groups={groups}: only {len(paths)} shards"
         )
+    if config.work_dir is not None:
+        file_system.refuse_remote(
+            config.work_dir, "work_dir", "its files are mapped and locked"
+        )
     is_shared = groups > 1 or config.beam_runner not in (None, "DirectRunner")
-    if is_shared and "://" in stem and config.work_dir is None:
+    is_remote = file_system.is_remote(stem)
+    if is_shared and is_remote and config.work_dir is None:
         raise errors.InputError(
             "--work_dir: name a directory that all machines share"
         )
@@ -172,6 +188,11 @@ def _check_groups(config: Config) -> None:
 def output_files(config: Config) -> tuple[tuple[str, ...], str]:
     """Returns the paths of the shards, and their manifest's without suffix."""
     if config.output_prefix is not None:
+        if not os.path.basename(config.output_prefix):
+            raise errors.InputError(
+                f"--output_prefix={config.output_prefix}: is a directory; add "
+                "the beginning of the names, as in shards/books"
+            )
         suffix = ".tfrecord.gz" if config.gzip_compress else ".tfrecord"
         count = config.num_shards
         return tuple(
@@ -194,7 +215,7 @@ def output_files(config: Config) -> tuple[tuple[str, ...], str]:
 def _work_dir(config: Config, stem: str) -> str:
     if config.work_dir is not None:
         return os.path.join(config.work_dir, f"{os.path.basename(stem)}.work")
-    if "://" in stem:
+    if file_system.is_remote(stem):
         name = f"pretraining-data-{zlib.crc32(stem.encode()):08x}"
         return os.path.join(tempfile.gettempdir(), name)
     return f"{stem}.work"
@@ -224,6 +245,11 @@ def make_recipe(config: Config) -> Recipe:
     texts, text_column = corpus.find_text(
         config.input_file, config.input_format, config.text_column
     )
+    for path in texts:
+        if not file_system.is_remote(path) and not os.path.isfile(path):
+            raise errors.InputError(
+                f"--input_file={path}: not a regular file; it is read twice"
+            )
     rule = None
     if config.pack_sequences:
         rule = packing.rule_for(
@@ -319,6 +345,8 @@ def main(config: Config) -> None:
         for line in dry_run.estimate(recipe).lines(count):
             print(line)
         return
+    flag = "output_prefix" if config.output_prefix else "output_file"
+    file_system.check_output(recipe.output_files[0], flag)
     with _workers(config, recipe) as pool:
         made = generation.make(
             recipe,

@@ -49,10 +49,13 @@ class VocabularyConfig:
         "Number of characters to keep, the most frequent; 0 keeps as many as "
         "cover --character_coverage of the text.",
         0,
+        at_least=0,
     )
     character_coverage: float = field(
-        "Keep the most frequent ones.",
+        "Fraction of the text's characters that the kept ones cover.",
         0.99995,
+        above=0,
+        at_most=1,
     )
     num_unused: int | None = field(
         "Number of [unusedN] tokens. Default: 994 as released, or 99 if "
@@ -60,17 +63,12 @@ class VocabularyConfig:
         None,
     )
     min_frequency: int = field(
-        "Least count of a pair of tokens that is merged.", 2
+        "Least count of a pair of tokens that is merged.", 2, at_least=1
     )
 
     def __post_init__(self):
         """Refuses invalid numbers."""
-        if not 0 < self.character_coverage <= 1:
-            raise ValueError("--character_coverage must be in (0, 1]")
-        if self.limit_alphabet < 0:
-            raise ValueError("--limit_alphabet must not be negative")
-        if self.min_frequency < 1:
-            raise ValueError("--min_frequency must be at least 1")
+        config_flags.check_bounds(self)
 
 
 config_flags.parse_early(VocabularyConfig, __name__)
@@ -88,6 +86,11 @@ def main(config: VocabularyConfig) -> None:
     """Counts words, learns tokens, writes them and logs how they fit."""
     file_system.check_output(config.output_file, "output_file")
     reserved = vocabulary.reserved_tokens(config.vocab_size, config.num_unused)
+    if config.vocab_size <= len(reserved):
+        raise errors.InputError(
+            f"--vocab_size={config.vocab_size} is too small: there are "
+            f"{len(reserved)} reserved tokens"
+        )
     paths, text_column = corpus.find_text(
         config.input_file, config.input_format, config.text_column
     )

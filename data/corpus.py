@@ -47,8 +47,9 @@ _PARQUET = ".parquet"
 # Rows and bytes of a table that are read at once.
 _PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 18
 _TEXT = "text"  # The usual field of JSON lines.
-# Hard-wrapped text: the beginning of a file, from 20 lines within paragraphs.
-# Most are nearly as long as the longest but a few, and do not end a sentence.
+# Hard-wrapped text: in the beginning of a file with at least 20 lines within
+# paragraphs, most of these are about as long as the longest ones and do not end
+# a sentence.
 _HEAD_BYTES, _INNER_LINES, _WIDTHS = 1 << 16, 20, range(40, 91)
 _BYTE_ORDER_MARKS = {
     b"\xff\xfe": "UTF-16 or UTF-32",
@@ -140,7 +141,7 @@ class Parsed(NamedTuple):
 
     texts: list[str]
     starts: list[int]
-    counts: collections.Counter  # lines, invalid_bytes
+    counts: collections.Counter  # lines, blank_lines, invalid_bytes
 
 
 def expand(patterns: str, flag: str = "input_file") -> list[str]:
@@ -153,6 +154,7 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     """
     paths = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
+        pattern = _without_double_slashes(pattern)
         # A name may contain brackets, which are special in a pattern.
         is_name = tf.io.gfile.exists(pattern)
         matched = [pattern] if is_name else matches(pattern)
@@ -187,11 +189,15 @@ def expand(patterns: str, flag: str = "input_file") -> list[str]:
     return list(found_at.values())
 
 
+def _without_double_slashes(path: str) -> str:
+    """Returns a path as the manifest and TensorFlow's globs need it."""
+    is_remote = file_system.is_remote(path)
+    return path if is_remote else re.sub("/{2,}", "/", path)
+
+
 def matches(pattern: str) -> list[str]:
     """Returns the sorted paths that match a glob, without hidden files."""
-    if "://" not in pattern:
-        # After a directory's own slash, TensorFlow finds nothing.
-        pattern = re.sub("/{2,}", "/", pattern)
+    pattern = _without_double_slashes(pattern)
     shows_hidden = os.path.basename(pattern).startswith(".")
     return [
         path
@@ -378,7 +384,7 @@ def _file_blocks(path, raw, reader, block_bytes):
     line, before, rest = 1, 0, b""
     while True:
         data = reader.read(max(block_bytes, 16))
-        if line == 1 and not before:
+        if line == 1 and not before and not rest:
             for mark, name in _BYTE_ORDER_MARKS.items():
                 if data.startswith(mark):
                     raise errors.InputError(
@@ -394,11 +400,11 @@ def _file_blocks(path, raw, reader, block_bytes):
             complete, rest = rest, b""
         if len(rest) > _LONGEST_LINE:
             raise errors.InputError(
-                f"{path}: the line after line {line} is longer than "
-                f"{_LONGEST_LINE >> 20} MiB"
+                f"{path}: line {line} is longer than {_LONGEST_LINE >> 20} MiB"
             )
         if complete:
-            position = raw.tell()
+            is_file = raw.seekable()  # Not a pipe.
+            position = raw.tell() if is_file else before + len(complete)
             yield Block(path, line, complete, position - before)
             line, before = line + complete.count(b"\n"), position
         if not data:
@@ -467,7 +473,7 @@ def _json_text(path, number, line, field) -> str:
         raise errors.InputError(
             f"{path}: line {number}: not a JSON object"
         ) from None
-    except (KeyError, TypeError, IndexError):
+    except (KeyError, TypeError):
         text = None
     if not isinstance(text, str):
         raise errors.InputError(

@@ -355,11 +355,9 @@ def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
 def read_sidecar(path: str) -> dict[str, Any]:
     """Returns what a file was made from; {} if its sidecar is missing."""
     try:
-        with tf.io.gfile.GFile(path + SUFFIX) as file:
-            sidecar = json.loads(file.read())
-    except (tf.errors.NotFoundError, ValueError):
+        return file_system.read_object(path + SUFFIX)
+    except errors.InputError:  # An interrupted writer's; made again.
         return {}
-    return sidecar if isinstance(sidecar, dict) else {}
 
 
 def write_sidecar(path: str, sidecar: Mapping[str, Any]) -> None:

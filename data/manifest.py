@@ -115,7 +115,10 @@ def _parse(path: str, data: bytes) -> Manifest:
 
 
 def find(paths: list[str]) -> dict[str, Manifest]:
-    """Returns the manifest of every shard that one in its directory names."""
+    """Maps each shard to the manifest in its directory that lists it.
+
+    Shards that no manifest lists are left out.
+    """
     return {path: manifest for path, (manifest, _) in _entries(paths).items()}
 
 

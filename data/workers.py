@@ -11,9 +11,9 @@ machines must share the working directory.
 
 import concurrent.futures
 import contextlib
+import errno
 import functools
 import itertools
-import logging
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -26,6 +26,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from absl import logging
 
 from foundation import errors
 
@@ -112,11 +114,11 @@ class Workers:
     def _map_in_processes(self, function, tasks):
         if self._pool is None:
             self._pool = self._start()
-        waiting = [
-            self._pool.submit(_call, function, task)
-            for task in itertools.islice(tasks, 2 * self._count)
-        ]
         try:
+            waiting = [
+                self._pool.submit(_call, function, task)
+                for task in itertools.islice(tasks, 2 * self._count)
+            ]
             while waiting:
                 result = waiting.pop(0).result()
                 for task in itertools.islice(tasks, 1):
@@ -124,8 +126,9 @@ class Workers:
                 yield result
         except concurrent.futures.process.BrokenProcessPool:
             raise OSError(
+                errno.ENOMEM,
                 "a worker process was killed (out of memory?): the same "
-                "command continues the run; --num_workers=1 needs least memory"
+                "command continues the run; --num_workers=1 needs least memory",
             ) from None
 
     def __enter__(self) -> "Workers":
@@ -189,12 +192,10 @@ class BeamWorkers(Workers):
             ) from None
         flags = [f"--runner={runner}", *shlex.split(options)]
         self._options = pipeline_options.PipelineOptions(flags)
-        unknown = self._options.get_all_options(
-            drop_default=True, retain_unknown_options=False
-        )
-        given = {flag.lstrip("-").split("=")[0] for flag in flags}
-        for name in sorted(given - set(unknown)):
-            logging.info("Beam may not know its option --%s.", name)
+        known = self._options.get_all_options(retain_unknown_options=False)
+        names = [x[2:].split("=")[0] for x in flags if x.startswith("--")]
+        for name in sorted(set(names) - set(known)):
+            logging.warning("Beam may not know its option --%s", name)
 
     def map_on_disk(
         self, function: Callable[[Any, Any], Any], tasks: Iterable

@@ -59,9 +59,9 @@ _DEFINE = {
 #   execution   devices, saving, logging: named in a warning
 #   nothing     not compared
 Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
-# Errors of the system that a file or a disk of the user causes; those in
+# Errors of the system that a file, a disk or the memory causes; those in
 # _WITHOUT_PATH also where the error names no file.
-_WITHOUT_PATH = "EDQUOT EFBIG EIO ENOSPC EPIPE EROFS ESTALE".split()
+_WITHOUT_PATH = "EDQUOT EFBIG EIO ENOMEM ENOSPC EPIPE EROFS ESTALE".split()
 _WITH_PATH = (
     "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOENT ENOTDIR ENOTEMPTY ENXIO "
     "EPERM"
@@ -79,6 +79,7 @@ _TENSORFLOW_FILE_TEXTS = (
     "No space left on device",
     "Is a directory",
     "is not a directory",
+    "File system scheme",  # ... 's3' not implemented
 )
 
 
@@ -392,6 +393,7 @@ def _exit(code: int, message: str) -> NoReturn:
     sys.stdout.flush()
     program = os.path.basename(sys.argv[0]) or "error"
     line = re.sub(r"\s*\n\s*", " ", message.strip())
+    line = re.sub(r"^\[Errno \d+\] ", "", line)
     # TensorFlow names the operation, and its temporary file beside the path.
     line = re.sub(r"^\{\{function_node .*?\}\}\s*|\s*\[Op:\w+\].*$", "", line)
     line = re.sub(r"\.tempstate\d+; ", ": ", line)

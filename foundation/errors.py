@@ -1,7 +1,7 @@
-"""The exception for errors that the user can correct, and warnings.
+"""InputError, for errors that the user can correct, and warnings.
 
-`config_flags.run` prints its message as one line and exits with code 2. Other
-exceptions are defects of this project and keep their traceback.
+`config_flags.run` prints the error's message as one line and exits with code 2.
+Other exceptions are defects of this project and keep their traceback.
 """
 
 import functools

@@ -21,7 +21,6 @@ import gzip
 import hashlib
 import io
 import json
-import lzma
 import os
 import tempfile
 import time
@@ -214,7 +213,7 @@ def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
             yield pa.CompressedInputStream(raw, "zstd")
         else:
             yield raw
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
+    except (EOFError, zlib.error, gzip.BadGzipFile):
         raise errors.InputError(
             f"{path}: the compressed file is cut off or damaged"
         ) from None
@@ -445,7 +444,7 @@ def local(path: str) -> str:
 
 
 def local_folder(folder: str, names: Sequence[str]) -> str:
-    """Returns a folder on this disk that holds the existing ones of the files.
+    """Returns a folder on this disk with copies of those files that exist.
 
     Args:
       folder: is returned as it is if it is on this disk.

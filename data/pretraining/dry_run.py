@@ -1,7 +1,8 @@
 """Estimates what making pre-training shards takes, from a sample of the text.
 
-The sample is one block of each of up to eight evenly chosen files. Shards are
-made of it in this process, in a temporary directory.
+The sample is eight blocks, one of each of eight evenly chosen files, or several
+from the beginning of each of fewer files. Shards are made of it in this
+process, in a temporary directory.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import tensorflow as tf
 from data import corpus, workers
 from data.pretraining import generation, instances
 from data.pretraining.recipe import Recipe, digest_files
-from foundation import errors
+from foundation import errors, progress
 
 _FILES, _BLOCK_BYTES = 8, 1 << 19
 
@@ -44,7 +45,8 @@ class Estimate(NamedTuple):
         yield f"{'bytes of shards':22}{_bytes(self.shard_bytes * times)}"
         yield f"{'bytes while working':22}{_bytes(self.work_dir_bytes * times)}"
         seconds = self.seconds * times / num_workers
-        yield f"{'time':22}{_duration(seconds)}, {num_workers} worker(s)"
+        duration = progress.duration(seconds)
+        yield f"{'time':22}{duration}, {num_workers} worker(s)"
 
 
 def estimate(recipe: Recipe) -> Estimate:
@@ -56,6 +58,8 @@ def estimate(recipe: Recipe) -> Estimate:
         taken = 0
         with open(sample, "wb") as file:
             for block in _sample(recipe):
+                # Names the user's file and line if it cannot be read.
+                corpus.parse(block, recipe.input_format, recipe.text_column)
                 file.write(block.data + b"\n\n")
                 taken += block.file_bytes
         if not taken:
@@ -89,8 +93,8 @@ def estimate(recipe: Recipe) -> Estimate:
 
 def _sample(recipe: Recipe) -> Iterator[corpus.Block]:
     paths = recipe.input_files
-    step = max(1, len(paths) // _FILES)
-    chosen = paths[::step][:_FILES]
+    count = min(_FILES, len(paths))
+    chosen = [paths[len(paths) * n // count] for n in range(count)]
     for path in chosen:
         blocks = corpus.read_blocks([path], _BLOCK_BYTES, recipe.text_column)
         for block, _ in zip(blocks, range(_FILES // len(chosen)), strict=False):
@@ -112,11 +116,3 @@ def _bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

@@ -51,9 +51,9 @@ _TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
 _EXAMPLES_SHOWN = 3
 # Sentences of English, German, Russian and Chinese have 20 to 40 tokens.
 _LONG_SENTENCE = 70
-# Usual are 0.5 to 0.6, and less than 0.1. Sentences of 33 tokens in sequences
-# of 32, as in the demo, give 0.77 and 0.58; Wikipedia's paragraphs in sequences
-# of 128 give 0.88 and 0.62.
+# Usual values are 0.5 to 0.6 (random) and below 0.1 (lost). Sentences of 33
+# tokens in sequences of 32, as in the demo, give 0.77 and 0.58; Wikipedia's
+# paragraphs in sequences of 128 give 0.88 and 0.62.
 _MOST_RANDOM, _MOST_LOST = 0.85, 0.6
 # Measured costs, for the progress bar: seconds of one core per MB of text; the
 # last two also per pass over the text.
@@ -193,8 +193,8 @@ def _make_shards(
             _check_documents(recipe, counts, allow_single_document)
             tables, pairs = _pair(recipe, pool, group, bar)
         except errors.InputError:
-            # The user must change the text or the number of shards, after which
-            # these files are useless. Other groups may still use them.
+            # The user must change the text, with which these files would be
+            # refused, or a flag. Other groups may still use them.
             if group.count == 1:
                 shutil.rmtree(recipe.work_dir)
             raise

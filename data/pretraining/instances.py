@@ -37,9 +37,8 @@ import numpy as np
 
 from foundation import file_system
 
-_INDEX_BITS = (
-    16  # The first bits of a key, of which an index counts all values.
-)
+# An index counts the values that the first bits of the keys have.
+_INDEX_BITS = 16
 _INDEX_BYTES = 8 * ((1 << _INDEX_BITS) + 1)
 
 # An instance, unmasked: its key in the global shuffle, the positions of A and B

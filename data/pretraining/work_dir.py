@@ -80,7 +80,7 @@ def locked(
 ) -> Iterator[None]:
     """Holds the working directory's lock; makes or continues the directory.
 
-    Runs that make different shards of a recipe, their `own`, have other roles.
+    Runs of one recipe that make different shards (`own`) need different roles.
 
     Raises:
       InputError: another run holds the lock, or the directory or a shard
@@ -161,13 +161,16 @@ def remove(recipe: Recipe) -> None:
     unmap()
     if _begun(recipe) == recipe.describe():
         # The recipe last: a killed run's directory must remain recognizable.
-        names = set(os.listdir(recipe.work_dir)) - {_RECIPE}
-        for name in [*names, _RECIPE]:
-            path = join(recipe, name)
-            if os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                file_system.discard(path)
+        # Another group that finishes now removes the same files.
+        with contextlib.suppress(FileNotFoundError):
+            names = set(os.listdir(recipe.work_dir)) - {_RECIPE}
+            for name in [*names, _RECIPE]:
+                path = join(recipe, name)
+                if os.path.isdir(path):
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(path)
     with contextlib.suppress(OSError):  # There is none, or it is not empty.
         os.rmdir(recipe.work_dir)
 
@@ -181,6 +184,10 @@ def refuse_changes(path: str, before: dict, now: dict) -> None:
                 change = "--output_file, --output_prefix or --num_shards"
             elif name == "vocabulary":
                 change = "--vocab_file: other contents"
+            elif name == "format_version":
+                change = "another version of this program"
+            elif name == "input_files":
+                change = "--input_file: other files or other contents"
             elif isinstance(then or given, list):
                 change = f"--{name}: other files or other contents"
             else:
@@ -384,7 +391,6 @@ class TokenWriter:
                 os.fsync(file.fileno())
             self.done = True
             self._write_journal()
-        self.close()
 
     def _write(self, kind: str, array: np.ndarray) -> None:
         data = array.astype(self._dtypes[kind]).tobytes()

@@ -95,7 +95,7 @@ class Vocabulary:
         # TensorFlow's reader, which the released code uses, skips every \r.
         text = file_system.decode(
             content.replace(b"\r", b""), f"vocabulary {path}"
-        )
+        ).removeprefix("\ufeff")
         if not text:
             raise errors.InputError(f"vocabulary {path} is empty")
         return cls.from_tokens(text.removesuffix("\n").split("\n"), path)

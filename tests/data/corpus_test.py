@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import textwrap
+import threading
 
 import pyarrow as pa
 import pytest
@@ -191,6 +192,30 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path, monkeypatch, caplog):
     assert corpus.expand(names) == ["b.txt", "./a.txt"]
     assert "names 4 file(s) again, e.g. ./b.txt; each" in caplog.text
     assert len(caplog.records) == 1
+
+
+def test_double_slashes_are_joined(tmp_path):
+    (tmp_path / "a").write_text("x")
+    for name in ("a", "a*"):
+        assert corpus.expand(f"{tmp_path}//{name}") == [f"{tmp_path}/a"]
+
+
+def test_a_pipe_is_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / "pipe"
+    writer = threading.Thread(target=path.write_bytes, args=(b"a\nb\n\nc\n",))
+    writer.start()
+    (block,) = corpus.read_blocks([str(path)])
+    writer.join()
+    assert (block.data, block.file_bytes) == (b"a\nb\n\nc\n", 7)
+
+
+def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "_LONGEST_LINE", 1000)
+    path = tmp_path / "a.txt"
+    path.write_text("short\n" + 2000 * "long ")
+    with pytest.raises(errors.InputError, match="a.txt: line 2 is longer"):
+        list(corpus.read_blocks([str(path)], 100))
 
 
 def test_a_pipe_is_not_read_in_advance(tmp_path):

@@ -64,8 +64,9 @@ def test_classes_can_be_named(caplog):
     for message, labels in cases.items():
         with pytest.raises(errors.InputError, match=message):
             known(labels).with_names(order)
-    with pytest.raises(errors.InputError, match="a name occurs twice"):
-        known(None).with_names(["a", "a"])
+    for names in (["a", "a"], ["a", "b", ""]):
+        with pytest.raises(errors.InputError, match="empty or occurs twice"):
+            known(None).with_names(names)
 
 
 def test_labels_of_another_task_are_refused():

@@ -52,7 +52,26 @@ def test_the_estimate_is_shown_in_units_for_people(recipe):
     shown = {line[:22].strip(): line[22:] for line in lines}
     assert shown["instances"] == "40,000"
     assert shown["bytes of shards"] == "31.2 MB"
-    assert shown["time"] == "1 h 15 min, 2 worker(s)"
+    assert shown["time"] == "75 minutes, 2 worker(s)"
+
+
+def test_the_sample_is_taken_from_all_files(recipe, tmp_path):
+    paths = []
+    for n in range(15):
+        paths.append(str(tmp_path / f"{n}.txt"))
+        pathlib.Path(paths[-1]).write_text(f"{n}\n")
+    many = dataclasses.replace(recipe, input_files=tuple(paths))
+    sampled = [int(block.data) for block in dry_run._sample(many)]
+    assert sampled == [0, 1, 3, 5, 7, 9, 11, 13]
+
+
+def test_an_error_names_the_users_file(recipe):
+    path = pathlib.Path(recipe.input_files[0])
+    path.write_bytes(b"Good.\n" + bytes(range(128, 256)) + b"\n")
+    with pytest.raises(
+        errors.InputError, match=f"{path.name}: line 2: not UTF"
+    ):
+        dry_run.estimate(recipe)
 
 
 def test_empty_text_is_refused(recipe):

@@ -3,7 +3,9 @@
 pytest tests/data/pretraining/progress_test.py
 """
 
+import errno
 import os
+import signal
 import sys
 import time
 
@@ -61,6 +63,20 @@ def test_a_patient_pool_does_short_work_in_this_process():
     with workers.Workers(2, None, "errors", patience=60) as pool:
         found = list(pool.map(whoami, range(10)))
     assert {process for _, process in found} == {os.getpid()}
+
+
+def die(_, task):
+    if task == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def test_a_killed_worker_is_a_lack_of_memory():
+    with workers.Workers(2, None, "errors") as pool:
+        for _ in range(2):  # The second time no task can be submitted.
+            with pytest.raises(OSError, match="--num_workers=1") as caught:
+                list(pool.map(die, range(100)))
+            assert caught.value.errno == errno.ENOMEM
 
 
 def test_workers_join_work_that_lasts_and_keep_its_order():

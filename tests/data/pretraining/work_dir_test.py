@@ -56,7 +56,7 @@ def test_changed_text_is_refused(text, tmp_path):
     (tmp_path / "out").mkdir()
     make(recipe_for(str(copy), tmp_path / "out"))
     copy.write_text(pathlib.Path(text).read_text()[:-2])
-    with pytest.raises(errors.InputError, match="--input_files: other files"):
+    with pytest.raises(errors.InputError, match="--input_file: other files"):
         make(recipe_for(str(copy), tmp_path / "out"))
 
 
@@ -293,6 +293,7 @@ def store_of(folder, blocks):
     for one in blocks[writer.blocks :]:
         writer.append(one)
     writer.finish()
+    writer.close()
     return work_dir.TokenStore(str(folder), np.uint16).corpus
 
 

@@ -31,6 +31,11 @@ def test_ids_are_line_numbers_and_a_later_duplicate_wins(tmp_path):
     assert found.replacement_ids.dtype == "int32"
 
 
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    path = write(tmp_path / "vocab.txt", ["\ufeff[PAD]", *SPECIAL[1:], "a"])
+    assert vocabulary.Vocabulary.from_file(path).ids["[PAD]"] == 0
+
+
 def test_special_ids_and_continuations():
     found = vocabulary.Vocabulary.from_tokens([*SPECIAL, "##a", "a#"])
     special = (
