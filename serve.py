@@ -34,54 +34,53 @@ class ServeConfig:
         "Address to listen on; 0.0.0.0 is reached from other machines.",
         "127.0.0.1",
     )
-    port: int = field("Port to listen on; 0 for any free one.", 8501)
+    port: int = field(
+        "Port to listen on; 0 for any free one.",
+        8501,
+        at_least=0,
+        at_most=65535,
+    )
     max_batch_size: int = field(
         "Texts that are computed together; 0 computes each request by itself.",
         32,
+        at_least=0,
     )
     batch_timeout_ms: float = field(
-        "Time that a request waits for others while the model is idle.", 0.0
+        "Time that a request waits for others while the model is idle.",
+        0.0,
+        at_least=0,
     )
     threads_per_batch: int = field(
         "Threads that compute a batch; 0 for all cores. With 1, up to 4 "
         "batches are computed at the same time: short texts take less "
         "processor time, a long text by itself takes longer.",
         0,
+        at_least=0,
     )
-    max_request_bytes: int = field("Longer requests get status 413.", 1 << 20)
+    max_request_bytes: int = field(
+        "Longer requests get status 413.", 1 << 20, at_least=1
+    )
+    max_request_rows: int = field(
+        "Requests with more rows get status 400.", 4096, at_least=1
+    )
     max_pending_requests: int = field(
         "Requests that are answered at the same time; further ones get status "
         "503.",
         256,
+        at_least=1,
     )
     request_timeout: float = field(
-        "Seconds after which a request gets status 504.", 60.0
+        "Seconds after which a request gets status 504.", 60.0, above=0
     )
     shutdown_timeout: float = field(
-        "Seconds in which accepted requests are answered after SIGTERM.", 30.0
+        "Seconds in which accepted requests are answered after SIGTERM.",
+        30.0,
+        at_least=0,
     )
 
     def __post_init__(self):
         """Checks the numbers."""
-        for name, low in (
-            ("port", 0),
-            ("max_batch_size", 0),
-            ("batch_timeout_ms", 0),
-            ("threads_per_batch", 0),
-            ("max_request_bytes", 1),
-            ("max_pending_requests", 1),
-            ("shutdown_timeout", 0),
-        ):
-            if not getattr(self, name) >= low:
-                raise ValueError(
-                    f"--{name}={getattr(self, name)}: must be at least {low}"
-                )
-        if self.port > 65535:
-            raise ValueError(f"--port={self.port}: must be at most 65535")
-        if not self.request_timeout > 0:
-            raise ValueError(
-                f"--request_timeout={self.request_timeout}: must be above 0"
-            )
+        config_flags.check_bounds(self)
 
 
 config_flags.parse_early(ServeConfig, __name__)
@@ -106,6 +105,7 @@ def main(config: ServeConfig) -> None:
         model.warm_up()
     limits = server.Limits(
         max_request_bytes=config.max_request_bytes,
+        max_request_rows=config.max_request_rows,
         timeout_seconds=config.request_timeout,
         max_pending_requests=config.max_pending_requests,
         shutdown_seconds=config.shutdown_timeout,

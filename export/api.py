@@ -194,7 +194,12 @@ class Model:
         Returns:
           input_ids, input_mask, segment_ids: int32 [B, S], or [B, K, S] of
           multiple choice.
+
+        Raises:
+          InputError: there are no inputs, or one cannot be read.
         """
+        if not len(inputs):
+            raise errors.InputError("encode: no inputs")
         features = self._features(list(inputs))
         length = int(features.lengths.max(initial=0))
         return features.batch(np.arange(len(features)), length)
@@ -384,6 +389,7 @@ class MaskedLanguageModel(Model):
             self._masked_lm,
             self.tokenizer,
             left_to_right=opened.start.attention == "left_to_right",
+            max_length=opened.max_seq_length,
         )
 
     def _predict(self, inputs: list) -> list[list[list[Word]]]:

@@ -61,6 +61,7 @@ _SQUAD_DEFAULTS = {
 }
 _MAX_SEQ_LENGTH = {"question_answering": 384}  # As in run_squad.py.
 _USUAL_LENGTH = 128
+_POOLINGS = ("mean", "cls", "max")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,27 @@ class Options:
     pooling: str = "mean"
     layer: int = -1
     normalize: bool = False
+
+    def __post_init__(self):
+        """Checks the values.
+
+        Raises:
+          InputError: one is out of bounds.
+        """
+        for name, least in (
+            ("batch_size", 1),
+            ("max_seq_length", 3),
+            ("top_k", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise errors.InputError(
+                    f"{name}={value}: must be at least {least}"
+                )
+        if self.pooling not in _POOLINGS:
+            raise errors.InputError(
+                f"pooling={self.pooling!r}: none of {', '.join(_POOLINGS)}"
+            )
 
 
 class OpenedModel:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from google.protobuf import json_format
 from tensorflow.python.saved_model import loader_impl
 
@@ -123,6 +124,13 @@ class Servable:
             raise errors.InputError(
                 f"{self._directory}: has no signature {DEFAULT_SIGNATURE}"
             )
+        for key, signature in self.signatures.items():
+            for name, spec in signature.inputs.items():
+                if not spec.shape.rank:
+                    raise errors.InputError(
+                        f"{self._directory}: input {name} of signature {key} "
+                        "has no rows"
+                    )
         # Longer texts are cut, or split into windows of this length.
         longest = self.description.get("max_seq_length", _LENGTH_CLASSES[-1])
         self._bounds = [
@@ -161,8 +169,10 @@ class Servable:
     def warm_up(self) -> None:
         """Predicts a row with every graph, which takes longer the first time.
 
+        A SavedModel of another program may refuse the row, with a warning.
+
         Raises:
-          InputError: the model cannot predict it.
+          InputError: a model of this project cannot predict it.
         """
         signature = self.signatures[DEFAULT_SIGNATURE]
         inputs = {
@@ -175,9 +185,14 @@ class Servable:
         }
         (part,) = self.split(inputs)
         for length_class in range(len(self._bounds) + 1):
-            self.run(
-                DEFAULT_SIGNATURE, part._replace(length_class=length_class)
-            )
+            part = part._replace(length_class=length_class)
+            try:
+                self.run(DEFAULT_SIGNATURE, part)
+            except errors.InputError as error:
+                if self.description:
+                    raise
+                logging.warning("%s: not prepared: %s", self.name, error)
+                return
 
     def split(self, inputs: Mapping[str, np.ndarray]) -> list[Part]:
         """Cuts the rows of a request into parts of similar length.
@@ -350,8 +365,10 @@ def open_all(
     """
     found: dict[str, str] = {}
     for item in models.split(","):
-        name, _, directory = item.strip().rpartition("=")
-        name = name or os.path.basename(directory.rstrip("/"))
+        name, is_named, directory = item.strip().partition("=")
+        if not is_named:
+            directory = name
+            name = os.path.basename(directory.rstrip("/"))
         if not _NAME.fullmatch(name):
             raise errors.InputError(
                 f"--models={models}: {name!r} is no name of a model; write "

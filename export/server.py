@@ -42,6 +42,7 @@ _PAGE_POLICY = (
 )
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _PARTS_AT_ONCE = 4  # Of one request.
+_LONG_REQUEST_BYTES = 1 << 14
 _LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -52,6 +53,7 @@ class Limits:
 
     Attributes:
       max_request_bytes: of a request's body.
+      max_request_rows: of a request's inputs.
       timeout_seconds: for the body of a request, and for its answer.
       max_pending_requests: requests that are answered at the same time; a
         further one gets status 503.
@@ -59,6 +61,7 @@ class Limits:
     """
 
     max_request_bytes: int = 1 << 20
+    max_request_rows: int = 4096
     timeout_seconds: float = 60.0
     max_pending_requests: int = 256
     shutdown_seconds: float = 30.0
@@ -117,7 +120,14 @@ class Server:
             loop.add_signal_handler(number, ends.set)
         logger = std_logging.getLogger("aiohttp.server")
         logger.addFilter(_is_no_bad_message)
-        runner = web.AppRunner(self.app, access_log=None, logger=logger)
+        runner = web.AppRunner(
+            self.app,
+            access_log=None,
+            logger=logger,
+            # Of cleanup(), after _answer_last_requests has waited; 0 would
+            # wait without end.
+            shutdown_timeout=1.0,
+        )
         await runner.setup()
         site = web.TCPSite(runner, host, port, backlog=1024)
         try:
@@ -190,7 +200,7 @@ class Server:
         name = request.match_info["name"]
         found = self._servables.get(name)
         version = request.match_info["version"].rpartition("/")[2]
-        if found is None or (version and int(version) != found.version):
+        if found is None or version not in ("", str(found.version)):
             wanted = f"{name}, version {version}" if version else name
             raise _http_error(web.HTTPNotFound, f"there is no model {wanted}")
         return found
@@ -219,10 +229,18 @@ class Server:
                 max_size=self._limits.max_request_bytes,
                 actual_size=self._limits.max_request_bytes + 1,
             ) from error
-        parsed = rest_format.parse(body, model.signatures)
-        parts = model.split(parsed.inputs)
-        run = functools.partial(model.run, parsed.signature_name)
+        except (web.RequestPayloadError, ConnectionResetError) as error:
+            raise _http_error(
+                web.HTTPBadRequest, "the body of the request cannot be read"
+            ) from error
         loop, results = asyncio.get_running_loop(), []
+        # Long work in a thread: meanwhile, other requests are answered.
+        if len(body) > _LONG_REQUEST_BYTES:
+            read = functools.partial(self._read, body, model)
+            parsed, parts = await loop.run_in_executor(self._pool, read)
+        else:
+            parsed, parts = self._read(body, model)
+        run = functools.partial(model.run, parsed.signature_name)
         # Few at a time, so that a long request leaves threads to others.
         for first in range(0, len(parts), _PARTS_AT_ONCE):
             calls = [
@@ -233,9 +251,37 @@ class Server:
         self._metrics.rows.labels(model.name).inc(
             sum(len(part.rows) for part in parts)
         )
-        rows = servable.join(parts, results)
-        body = rest_format.response(rows, by_row=parsed.by_row, task=model.task)
+
+        def write() -> bytes:
+            rows = servable.join(parts, results)
+            return rest_format.response(
+                rows, by_row=parsed.by_row, task=model.task
+            )
+
+        is_long = len(parts) > _PARTS_AT_ONCE
+        body = (
+            await loop.run_in_executor(self._pool, write)
+            if is_long
+            else write()
+        )
         return web.Response(body=body, content_type="application/json")
+
+    def _read(
+        self, body: bytes, model: servable.Servable
+    ) -> tuple[rest_format.Request, list[servable.Part]]:
+        """Parses a request and cuts it into parts.
+
+        Raises:
+          InputError: it does not fit the signature, or has too many rows.
+        """
+        parsed = rest_format.parse(body, model.signatures)
+        count = len(next(iter(parsed.inputs.values())))
+        if count > self._limits.max_request_rows:
+            raise errors.InputError(
+                f"the request has {count} rows, more than "
+                f"{self._limits.max_request_rows}"
+            )
+        return parsed, model.split(parsed.inputs)
 
     async def _get_status(self, request: web.Request) -> web.Response:
         status = {

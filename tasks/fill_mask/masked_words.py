@@ -71,8 +71,8 @@ def encode_texts(
             problem = f"no {MASK} in {text[:60]!r}"
         elif len(ids) > max_length:
             problem = (
-                f"{len(ids)} tokens are more than the model's {max_length} "
-                f"positions: {text[:60]!r}"
+                f"{len(ids)} tokens are more than {max_length} positions: "
+                f"{text[:60]!r}"
             )
         masked = MaskedText(ids, positions)
         found.append(errors.InputError(problem) if problem else masked)
@@ -88,6 +88,7 @@ class MaskFiller:
         tokenizer: wordpiece.Tokenizer,
         *,
         left_to_right: bool = False,
+        max_length: int | None = None,
     ):
         """Creates a filler.
 
@@ -96,11 +97,13 @@ class MaskFiller:
           tokenizer: of the model.
           left_to_right: whether the model predicts each token at the position
             before it.
+          max_length: most tokens of a text; by default all positions.
         """
         self._model = model
         self._tokenizer = tokenizer
         self._offset = 1 if left_to_right else 0
-        self._max_length = model.config.max_position_embeddings
+        positions = model.config.max_position_embeddings
+        self._max_length = max_length or positions
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -432,6 +432,10 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
         (None, {"labels": ["a", "b"]}, "3 classes"),
         (None, {"max_seq_length": 1000}, "positions"),
         (None, {"text_pair": True}, "only for exported graphs"),
+        (None, {"pooling": "avg"}, "pooling='avg': none of mean, cls, max"),
+        (None, {"batch_size": 0}, "batch_size=0: must be at least 1"),
+        (None, {"max_seq_length": 2}, "max_seq_length=2: must be at least 3"),
+        (None, {"top_k": -1}, "top_k=-1: must be at least 1"),
         (["a", ("a", "b", "c")], {}, "a text or a pair"),
         ([1], {}, "a text or a pair"),
     ],
@@ -452,3 +456,5 @@ def test_options_of_answers_are_flags_of_the_command(tiny_models):
 
 def test_an_empty_list_has_no_results(load):
     assert load("classification").predict([]) == []
+    with pytest.raises(errors.InputError, match="no inputs"):
+        load("classification").encode([])

@@ -128,6 +128,13 @@ def test_one_output_has_no_name():
     assert answer(rows, by_row=False) == {"outputs": [0.5, 2]}
 
 
+@pytest.mark.parametrize("task", ["token_classification", "fill_mask"])
+def test_other_signatures_have_no_padding(task):
+    rows = {"logits": [np.ones([3, 2])]}
+    found = answer(rows, by_row=True, task=task)
+    assert found == {"predictions": [[[1, 1]] * 3]}
+
+
 def test_padding_depends_only_on_the_request():
     rows = {
         "entity": [objects(b"Jim", b""), objects(b"", b"")],

@@ -9,9 +9,11 @@ from concurrent import futures
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from export import servable
 from foundation import errors
+from tests.export import toy_models
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
@@ -146,8 +148,9 @@ def test_the_highest_version_is_served(toys, tmp_path):
     assert inputs["a"]["dtype"] == "DT_INT32"
 
 
-def test_models_are_named_by_their_directories_or_by_the_flag(toys):
-    given = f"{toys}/numbers/, sums={toys}/numbers"
+def test_models_are_named_by_their_directories_or_by_the_flag(toys, tmp_path):
+    (tmp_path / "lr=1").symlink_to(toys)
+    given = f"{toys}/numbers/, sums={tmp_path}/lr=1/numbers"
     assert list(servable.open_all(given)) == ["numbers", "sums"]
 
 
@@ -171,6 +174,29 @@ def test_what_cannot_be_served_is_refused(toys, tmp_path, models, message):
     with pytest.raises(errors.InputError, match=message) as caught:
         servable.open_all(models.format(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_savedmodel_of_another_program_may_refuse_the_first_row(
+    tmp_path, caplog
+):
+    spec = tf.TensorSpec([None], tf.string)
+    columns = {"x": tf.io.FixedLenFeature([], tf.int64)}
+    toy_models.save(
+        tmp_path / "examples",
+        None,
+        lambda x: {"y": tf.io.parse_example(x, columns)["x"]},
+        x=spec,
+    )
+    model = servable.Servable("m", str(tmp_path / "examples"))
+    model.warm_up()
+    assert "m: not prepared: " in caplog.text
+
+
+def test_an_input_without_rows_is_refused(tmp_path):
+    spec = tf.TensorSpec([], tf.float32)
+    toy_models.save(tmp_path / "m", None, lambda x: {"y": x}, x=spec)
+    with pytest.raises(errors.InputError, match="input x of .* has no rows"):
+        servable.Servable("m", str(tmp_path / "m"))
 
 
 def test_texts_that_the_model_cuts_have_one_class(toys, tmp_path):

@@ -20,7 +20,10 @@ from export import servable, server
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
 LIMITS = server.Limits(
-    max_request_bytes=2000, timeout_seconds=60, max_pending_requests=3
+    max_request_bytes=2000,
+    max_request_rows=4,
+    timeout_seconds=60,
+    max_pending_requests=3,
 )
 SHORT = dataclasses.replace(LIMITS, timeout_seconds=2)
 NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
@@ -98,6 +101,14 @@ def test_predictions_are_returned_by_row_and_by_column(servables):
         ("/v1/models/embedding:classify", "POST", b"{}", 404, "Not Found"),
         ("/v2", "GET", None, 404, "Not Found"),
         ("/v1/models/embedding:predict", "POST", b" " * 2001, 413, "2000"),
+        (f"/v1/models/embedding/versions/{'1' * 4400}", "GET", None, 404, "11"),
+        (
+            "/v1/models/embedding:predict",
+            "POST",
+            b'{"instances": ["a", "b", "c", "d", "e"]}',
+            400,
+            "5 rows, more than 4",
+        ),
     ],
 )
 def test_errors_are_one_line(servables, path, method, body, status, message):
@@ -107,6 +118,22 @@ def test_errors_are_one_line(servables, path, method, body, status, message):
     assert found == status
     assert text.startswith('{"error": "') and message in text
     assert "\\n" not in text
+
+
+def test_a_body_that_is_not_compressed_as_announced_is_refused(servables):
+    path = "/v1/models/embedding:predict"
+    body, headers = b'{"instances": ["a"]}', {"Content-Encoding": "gzip"}
+    options = {"data": body, "headers": headers}
+    status, text = get(servables, path, "POST", **options)
+    assert status == 400 and "cannot be read" in text
+
+
+def test_a_long_request_is_answered_in_threads(servables, monkeypatch):
+    monkeypatch.setattr(server, "_LONG_REQUEST_BYTES", 10)
+    monkeypatch.setattr(server, "_PARTS_AT_ONCE", 1)
+    request = {"instances": ["a", "b" * 100]}
+    _, found = predict(servables, "embedding", request)
+    assert found == {"predictions": [[1, 1], [100, 100]]}
 
 
 def test_status_and_metadata_are_those_of_tensorflow_serving(servables):
