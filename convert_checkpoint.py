@@ -27,7 +27,14 @@ from foundation import config_flags, file_system
 
 field = config_flags.field
 # Flags that only make sense with --output.
-_OPERATIONS = ("drop_heads", "new_words_file", "max_position_embeddings")
+_OPERATIONS = (
+    "output_format",
+    "do_lower_case",
+    "drop_heads",
+    "slim",
+    "new_words_file",
+    "max_position_embeddings",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,12 +83,20 @@ class ConversionConfig:
         """Refuses flags that contradict each other or have no effect."""
         if self.output is None and self.check is None and not self.list:
             raise ValueError("--output, --check or --list must be given")
-        needed = {"tolerance": "check"} | dict.fromkeys(_OPERATIONS, "output")
-        for name in config_flags.given(self):
+        needed = {"tolerance": "check", "new_words_at": "new_words_file"}
+        needed |= dict.fromkeys(_OPERATIONS, "output")
+        given = config_flags.given(self)
+        for name in given:
             if name in needed and getattr(self, needed[name]) is None:
-                raise ValueError(f"--{name} needs --{needed[name]}")
+                flag = "noslim" if name == "slim" else name
+                raise ValueError(f"--{flag} needs --{needed[name]}")
         if not self.slim and self.output_format != "tf1":
             raise ValueError("--noslim needs --output_format=tf1")
+        for name in ("new_words_file", "max_position_embeddings"):
+            if not self.slim and name in given:
+                raise ValueError(
+                    f"--noslim: optimizer slots do not fit --{name}"
+                )
         if not self.tolerance >= 0:
             raise ValueError(f"--tolerance={self.tolerance}: must be 0 or more")
 

@@ -210,6 +210,28 @@ def test_optimizer_slots_are_left_out_without_noslim(run, tmp_path):
     assert reader.get_tensor("global_step") == 5
 
 
+def test_the_averages_of_a_run_are_its_weights(run, tmp_path):
+    """A checkpoint of a run with --ema_decay has both."""
+    checkpoint = conversion.load(
+        convert_checkpoint.checkpoint_sources.read(str(PRETRAINED))
+    )
+    name = "bert/pooler/dense/bias"
+    average = np.arange(16, dtype=np.float32)
+    checkpoint.training_state = {
+        f"{name}/average": average,
+        "cls/seq_relationship/output_bias/adam_m": np.ones(2, np.float32),
+    }
+    source = conversion.write(checkpoint, str(tmp_path / "run"), "tf1")
+    flags = ["--output_format=tf1", "--noslim", "--drop_heads"]
+    output = tmp_path / "out"
+    run(f"--input={source}", f"--output={output}", *flags)
+    reader = tf.train.load_checkpoint(str(output / "bert_model.ckpt"))
+    np.testing.assert_array_equal(reader.get_tensor(name), average)
+    names = set(reader.get_variable_to_shape_map())
+    assert f"{name}/average" in names
+    assert not any(name.startswith("cls/") for name in names)
+
+
 def test_heads_can_be_left_out(run, tmp_path):
     run(f"--input={PRETRAINED}", f"--output={tmp_path}", "--drop_heads")
     values = json.loads((tmp_path / "config.json").read_text())
@@ -322,6 +344,14 @@ def test_words_are_decoded_like_all_text(run, tmp_path):
         (["--list", "--drop_heads"], "--drop_heads needs --output"),
         (["--list", "--tolerance=1"], "--tolerance needs --check"),
         (["--output=x", "--noslim"], "--noslim needs --output_format=tf1"),
+        (["--list", "--output_format=tf1"], "--output_format needs --output"),
+        (["--list", "--noslim"], "--noslim needs --output"),
+        (["--output=x", "--new_words_at=end"], "needs --new_words_file"),
+        (
+            ["--output=x", "--output_format=tf1", "--noslim"]
+            + ["--max_position_embeddings=99"],
+            "do not fit --max_position_embeddings",
+        ),
         (["--check=x", "--tolerance=-1"], "--tolerance=-1.0"),
         ([f"--output={PRETRAINED}"], "model.safetensors is there already"),
         (["--check=/nowhere/x"], "/nowhere/x: no such checkpoint"),

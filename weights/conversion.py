@@ -59,6 +59,7 @@ _ARCHITECTURES = {
     "BertForQuestionAnswering": {"span"},
     "BertModel": set(),
 }
+_STEP = "global_step"
 _UNUSED = re.compile(r"\[unused\d+\]")
 _WORDS = "bert/embeddings/word_embeddings"
 _BIAS = "cls/predictions/output_bias"
@@ -103,7 +104,8 @@ def load(
       config: replaces the one beside it.
       do_lower_case: replaces the setting beside it.
       drop_heads: reads the encoder and the pooler only, and no TASK_FILES.
-      keep_training_state: also reads optimizer slots and the step.
+      keep_training_state: also reads the step and the optimizer slots of the
+        tensors that are read, under google-research/bert's names.
 
     Raises:
       InputError: the config is missing or another model's, or a weight is.
@@ -140,7 +142,17 @@ def load(
         for name, path in files.items()
         if file_system.exists(path)
     }
-    state = source.matched.training_state if keep_training_state else {}
+    state = {
+        name: tensor
+        for name, tensor in source.matched.training_state.items()
+        if name == _STEP or name.rpartition("/")[0] in tensors
+    }
+    if keep_training_state and not state:
+        logging.warning(
+            "--noslim: %s has no step and no optimizer slots with the names of "
+            "google-research/bert",
+            source.path,
+        )
     return Checkpoint(
         config=config,
         values={
@@ -149,7 +161,9 @@ def load(
         },
         settings=_settings(source, heads, bilstm_size, tensors),
         tokenizer=tokenizer,
-        training_state={name: t.read() for name, t in state.items()},
+        training_state={name: t.read() for name, t in state.items()}
+        if keep_training_state
+        else {},
         task_files={} if drop_heads else found,
         left_out=list(found) if drop_heads else [],
     )
@@ -175,6 +189,12 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
     # Before the weights, so that weights never exist without them.
     for name, data in checkpoint.task_files.items():
         file_system.write_bytes(os.path.join(directory, name), data)
+    if checkpoint.tokenizer is not None:
+        tokenizer_files.save(
+            checkpoint.tokenizer,
+            directory,
+            max_length=checkpoint.config.max_position_embeddings,
+        )
     written = directory
     if output_format == TF1:
         written = os.path.join(directory, tensorflow_checkpoints.PREFIX)
@@ -197,12 +217,6 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
             checkpoint.config,
             checkpoint.values,
             checkpoint.settings,
-        )
-    if checkpoint.tokenizer is not None:
-        tokenizer_files.save(
-            checkpoint.tokenizer,
-            directory,
-            max_length=checkpoint.config.max_position_embeddings,
         )
     return written
 

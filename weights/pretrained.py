@@ -99,7 +99,7 @@ def open_start(
     elif source is not None and source.config is not None:
         config = source.config
     else:
-        raise _no_config(init_checkpoint, output_dir)
+        raise _no_config(source, output_dir)
     if max_seq_length > config.max_position_embeddings:
         raise errors.InputError(
             f"--max_seq_length={max_seq_length}: the model has only "
@@ -120,10 +120,14 @@ def open_start(
     ):
         where = source.directory
         tokenizer = tokenizer_files.load(where, do_lower_case=do_lower_case)
+    elif source is not None:
+        raise errors.InputError(
+            "--vocab_file is required: there is no vocabulary in "
+            f"{source.directory}"
+        )
     else:
         raise errors.InputError(
-            "--vocab_file is required: there is no vocabulary beside "
-            f"--init_checkpoint={init_checkpoint}"
+            "--vocab_file is required without --init_checkpoint"
         )
     check_vocabulary(config.vocab_size, len(tokenizer.vocabulary), where)
     settings = source.settings if source else model_directory.Settings()
@@ -158,12 +162,12 @@ def _read_flag(flag: str, path: str) -> Source:
 
 
 def _no_config(
-    init_checkpoint: str | None, output_dir: str | None
+    source: Source | None, output_dir: str | None
 ) -> errors.InputError:
-    if init_checkpoint is not None:
+    if source is not None:
         return errors.InputError(
-            "--bert_config_file is required: there is no config beside "
-            f"--init_checkpoint={init_checkpoint}"
+            "--bert_config_file is required: there is no config in "
+            f"{source.directory}"
         )
     if output_dir and model_directory.has_checkpoints(output_dir):
         return errors.InputError(

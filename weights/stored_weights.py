@@ -399,14 +399,18 @@ def check_encoder(where: str, tensors: Mapping, wanted: Mapping) -> None:
         )
     if missing:
         raise errors.InputError(
-            f"{where}: {missing[0]} is missing, as are {len(missing) - 1} more "
-            f"of the encoder's {len(ours)} variables"
+            f"{where}: lacks {missing[0]}{_and_more(missing)}, of the "
+            f"encoder's {len(ours)} variables"
         )
     if surplus:
         raise errors.InputError(
-            f"{where}: {tensors[surplus[0]].name} is not part of this model, "
-            f"and neither are {len(surplus) - 1} more variables of the encoder"
+            f"{where}: has {tensors[surplus[0]].name}{_and_more(surplus)}, "
+            "which are not part of this model's encoder"
         )
+
+
+def _and_more(paths: Sequence[str]) -> str:
+    return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
 
 
 def check_shape(

@@ -68,8 +68,8 @@ class Known:
         if names is None:
             return self
         given = f"--label_names={','.join(names)}"
-        if len(set(names)) < len(names):
-            raise errors.InputError(f"{given}: a name occurs twice")
+        if not all(names) or len(set(names)) < len(names):
+            raise errors.InputError(f"{given}: a name is empty or occurs twice")
         if self.labels is not None and len(self.labels) != len(names):
             raise errors.InputError(
                 f"{given}: the model has {len(self.labels)} classes"

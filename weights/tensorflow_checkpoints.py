@@ -39,11 +39,13 @@ PREFIX = "bert_model.ckpt"
 _DATA = ".data-00000-of-00001"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # In every TF2 checkpoint.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_AVERAGE = "average"  # As training.optimizers names the slot.
 # Optimizer slots and steps in TF1 checkpoints.
 _TRAINING = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|lamb_[mv]|LAMB(_1)?|AdamWeightDecayOptimizer"
     r"(_1)?|Momentum|beta[12]_power|global_step|save_counter|training_state"
-    r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*)"
+    r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*"
+    rf"|{_AVERAGE})"
 )
 _EMBEDDINGS = (
     "_embedding_layer/embeddings",
@@ -146,11 +148,16 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
 
 
 def match_tf1(stored: Mapping[str, StoredTensor]) -> Matched:
-    """Sorts the tensors of a TF1 checkpoint, which has our paths."""
+    """Sorts the tensors of a TF1 checkpoint, which has our paths.
+
+    The checkpoints of a run with --ema_decay have the moving averages of the
+    weights, which are its model.
+    """
     matched = Matched({}, {}, {})
     for name, tensor in stored.items():
+        average = f"{name}/{_AVERAGE}"
         if stored_weights.by_path(name) is not None:
-            matched.tensors[name] = tensor
+            matched.tensors[name] = stored.get(average, tensor)
         elif _TRAINING.fullmatch(name):
             matched.training_state[name] = tensor
         else:
