@@ -19,7 +19,7 @@ import sys
 
 from absl import logging
 
-from foundation import config_flags, errors
+from foundation import config_flags, errors, file_system
 
 field = config_flags.field
 
@@ -64,6 +64,8 @@ from weights import pretrained
 def main(config: FillMaskConfig) -> int:
     """Prints the most probable tokens of every mask; returns the exit code."""
     lines = None
+    if config.output_file is not None:
+        file_system.check_output(config.output_file, "output_file")
     if config.input_file is not None:
         lines = text_files.open_lines(config.input_file)
     model, tokenizer = pretrained.load_masked_lm(config.model_dir)
@@ -95,7 +97,7 @@ def main(config: FillMaskConfig) -> int:
     for block in blocks:
         texts = []
         for number, line in enumerate(block, read + 1):
-            text = line.decode("utf-8-sig", "surrogateescape").strip()
+            text = line.decode("utf-8", "surrogateescape").strip()
             if text:
                 texts.append((f"standard input:{number}", text))
         read += len(block)

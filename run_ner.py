@@ -68,7 +68,9 @@ class NerConfig(run_config.FinetuningConfig):
         affects="evaluation",
     )
     test_file: str | None = field(
-        "The test set; by default, the file in --data_dir.", None
+        "The test set: a file, a glob or a folder, with --features a file; by "
+        "default, the file in --data_dir.",
+        None,
     )
     text_file: str | None = field(
         "Raw text whose entities are written to entities.jsonl: a file, a "
@@ -119,8 +121,9 @@ class NerConfig(run_config.FinetuningConfig):
         affects="records",
     )
     doc_stride: int = field(
-        "With --document_context, sentences of about so many tokens have a "
-        "window in common, which saves time; 0: one window per sentence.",
+        "With --document_context=maximal, consecutive sentences of about this "
+        "many tokens in total share a window, which saves time; 0: one window "
+        "per sentence.",
         0,
         affects="records",
         at_least=0,

@@ -27,6 +27,7 @@ from foundation import config_flags
 from jobs import run_config
 
 field = config_flags.field
+_OF_ONE_PHASE = ("max_seq_length", "max_predictions_per_seq", "num_train_steps")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class PretrainingConfig(run_config.RunConfig):
     )
     phases: str | None = field(
         "Phases of different sequence lengths, LENGTH:STEPS,..., instead of "
-        "--max_seq_length, --max_predictions_per_seq and --num_train_steps; "
+        f"--{', --'.join(_OF_ONE_PHASE)}; "
         "each reads the shards of --input_file that have its length.",
         None,
         affects="records",
@@ -137,8 +138,11 @@ class PretrainingConfig(run_config.RunConfig):
                 f"--next_sentence_loss_weight: --objective={self.objective} "
                 "has no next-sentence loss"
             )
-        if self.phases and self.max_train_hours:
-            raise ValueError("--max_train_hours: not together with --phases")
+        if self.phases:
+            given = config_flags.given(self)
+            for name in (*_OF_ONE_PHASE, "max_train_hours"):
+                if name in given:
+                    raise ValueError(f"--{name}: not together with --phases")
 
     @property
     def phase_specs(self) -> list["pretraining_data.PhaseSpec"]:

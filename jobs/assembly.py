@@ -49,7 +49,8 @@ def make_strategy(
         command runs on one machine, whatever TF_CONFIG names.
 
     Raises:
-      InputError: a device is missing, or the directory is not shared.
+      InputError: a device is missing, the directory is not shared, or workers
+        compute in different precisions.
     """
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -66,6 +67,12 @@ def make_strategy(
     )
     if output_dir is not None:
         strategy_lib.check_shared_folder(strategy, output_dir)
+        strategy_lib.check_same_number(
+            strategy,
+            precision.NAMES.index(precision.choose(config.precision)),
+            "--precision: some workers compute in another precision than "
+            "others; give all the same, such as --precision=float32",
+        )
     logging.info("%s", describe(config, strategy))
     return strategy
 
@@ -184,7 +191,7 @@ def batch_lengths(
       longest: of all sequences.
     """
     step = "coarse" if uses_xla(config) else "fine"
-    if "TPU" in type(strategy).__name__ or not config.group_by_length:
+    if strategy_lib.is_tpu(strategy) or not config.group_by_length:
         step = "one"
     return length_groups.permitted_lengths(longest, step)
 

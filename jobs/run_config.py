@@ -151,7 +151,8 @@ class RunConfig(DeviceConfig):
         "Keep the embeddings as they are.", False, affects="result"
     )
     freeze_layers: int = field(
-        "Number of lowest layers to keep as they are, like the embeddings.",
+        "Number of lowest layers to keep as they are; --freeze_embeddings does "
+        "the same with the embeddings.",
         0,
         affects="result",
         at_least=0,
@@ -354,7 +355,8 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         at_most=1,
     )
     reinit_layers: int = field(
-        "Number of top layers that start with random weights, like the pooler.",
+        "Number of top layers that start with random weights; the pooler then "
+        "does, too.",
         0,
         affects="result",
         at_least=0,

@@ -225,14 +225,17 @@ def eval_results(values: Mapping[str, float], step: int) -> dict[str, float]:
 def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
     """Writes metrics as sorted `name = value` lines, and as JSON."""
     file_system.make_folder(output_dir)
-    lines = [f"{name} = {values[name]}" for name in sorted(values)]
     shown = {name.removeprefix("eval_"): x for name, x in values.items()}
     logging.info("results: %s", metric_writer.in_words(shown))
-    file_system.write_text(
-        os.path.join(output_dir, RESULTS_TEXT), "\n".join(lines) + "\n"
-    )
+    write_values(os.path.join(output_dir, RESULTS_TEXT), values)
     path = os.path.join(output_dir, RESULTS_JSON)
     file_system.write_json(path, dict(sorted(values.items())))
+
+
+def write_values(path: str, values: Mapping[str, float]) -> None:
+    """Writes metrics as sorted `name = value` lines."""
+    lines = [f"{name} = {values[name]}\n" for name in sorted(values)]
+    file_system.write_text(path, "".join(lines))
 
 
 def set_name(paths: Sequence[str]) -> str:

@@ -3,12 +3,14 @@ r"""Reads lines from a terminal or a pipe.
     read = typed.reader(sys.stdin, sys.stdout)
     read("question> ")  -> b"Who?\n", at the end b""
 
-A prompt is shown only if somebody types, not for a pipe.
+A prompt is shown only if somebody types, not for a pipe. A byte order mark at
+the beginning of a pipe is skipped.
 
 At a terminal, lines can be edited, and can be longer than the terminal's own
 limit of 4,095 bytes.
 """
 
+import codecs
 import importlib
 from collections.abc import Callable, Iterator
 from typing import TextIO
@@ -23,10 +25,17 @@ def reader(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:
         importlib.import_module("readline")  # Then input() uses it.
         return _edit
 
+    is_first = True
+
     def read(prompt: str) -> bytes:
+        nonlocal is_first
         output.write(prompt if is_typed else "")
         output.flush()
-        return lines.buffer.readline()
+        line = lines.buffer.readline()
+        if is_first:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        is_first = False
+        return line
 
     return read
 
@@ -39,13 +48,16 @@ def lines(stream: TextIO, output: TextIO) -> Iterator[bytes]:
 
 def available(stream: TextIO) -> Iterator[list[bytes]]:
     """Yields all lines of a pipe, each list as soon as there are lines."""
-    rest = b""
+    rest, is_first = b"", True
     while data := stream.buffer.read1(_PIPE_BYTES):
         *complete, rest = (rest + data).split(b"\n")
         if complete:
+            if is_first:
+                complete[0] = complete[0].removeprefix(codecs.BOM_UTF8)
+            is_first = False
             yield complete
     if rest:
-        yield [rest]
+        yield [rest.removeprefix(codecs.BOM_UTF8) if is_first else rest]
 
 
 def _edit(prompt: str) -> bytes:

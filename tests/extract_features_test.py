@@ -383,7 +383,7 @@ def test_pairs_for_a_model_of_single_texts_are_refused(root, capsys):
     "name, message",
     [
         pytest.param("folder", "is a directory, not a file", id="directory"),
-        pytest.param("new/", "names no file", id="new_directory"),
+        pytest.param("new/", "is a directory", id="new_directory"),
     ],
 )
 def test_a_directory_as_output_is_refused_before_any_work(

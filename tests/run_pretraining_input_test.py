@@ -491,6 +491,8 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(repository, tmp_path):
     )
     path = tmp_path / "hour" / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
+    report = (tmp_path / "hour" / "report.html").read_text()
+    assert "1,000,000" not in report.split("Flags")[0]
     rates = [line["train/learning_rate"] for line in lines]
     peak = rates.index(max(rates))
     assert 0 < peak < len(rates) / 2

@@ -40,7 +40,12 @@ def flags(folder, name):
 
 def run(folder, name, **changed):
     """Runs in this process; returns the lines of metrics."""
-    given = {**flags(folder, name), **changed}
+    given = flags(folder, name)
+    if "phases" in changed:
+        for flag in ("max_seq_length", "max_predictions_per_seq"):
+            del given[flag]
+        del given["num_train_steps"]
+    given |= changed
     argv = [f"--{flag}={value}" for flag, value in given.items()]
     config_flags.run(
         run_pretraining.PretrainingConfig,
@@ -99,13 +104,16 @@ def test_a_phase_may_be_added_but_not_changed(folder, capfd):
     given = {
         "input_file": folder / "*.tfrecord",
         "do_eval": False,
-        "num_train_steps": 1,
         "num_warmup_steps": 0,
     }
     run(folder, "phases", phases="16:3", **given)
     lines = run(folder, "phases", phases="16:3,32:2", **given)
     steps = [line["step"] for line in lines]
     assert steps == [1, 2, 3, 4, 5]
+    with pytest.raises(SystemExit):
+        run(folder, "phases", phases="16:3", num_train_steps=9, **given)
+    message = "--num_train_steps: not together with --phases"
+    assert message in capfd.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         run(folder, "phases", phases="16:2,32:4", **given)
     assert stopped.value.code == 2

@@ -11,24 +11,39 @@ import tensorflow as tf
 from training import strategy as strategy_lib
 
 
-@pytest.mark.slow
-def test_workers_with_folders_of_their_own_are_refused(tmp_path, monkeypatch):
+def start_two(tmp_path, monkeypatch, *changes):
     pretraining_runs.write_inputs(tmp_path)
     processes = []
-    for index, text in enumerate(clusters.tf_configs(2)):
+    for text, changed in zip(clusters.tf_configs(2), changes, strict=True):
         monkeypatch.setenv("TF_CONFIG", text)
         process = pretraining_runs.start(
             tmp_path,
             bert_config_file="config.json",
             input_file="16-*.tfrecord",
-            output_dir=f"out{index}",
             max_seq_length=16,
             max_predictions_per_seq=3,
             do_train=True,
+            **changed,
         )
         processes.append(process)
-    for index, process in enumerate(processes):
-        code, err = pretraining_runs.finish(process)
+    return [pretraining_runs.finish(process) for process in processes]
+
+
+@pytest.mark.slow
+def test_workers_with_different_precisions_are_refused(tmp_path, monkeypatch):
+    """As "auto" gives machines of different kinds."""
+    out = {"output_dir": "out"}
+    changes = [out | {"precision": x} for x in ("bfloat16", "float32")]
+    for code, err in start_two(tmp_path, monkeypatch, *changes):
+        assert code == 2, err[-3000:]
+        assert "--precision: some workers compute in another" in err
+
+
+@pytest.mark.slow
+def test_workers_with_folders_of_their_own_are_refused(tmp_path, monkeypatch):
+    changes = [{"output_dir": f"out{index}"} for index in range(2)]
+    found = start_two(tmp_path, monkeypatch, *changes)
+    for index, (code, err) in enumerate(found):
         assert code == 2, err[-3000:]
         assert (
             f"run_pretraining.py: --output_dir=out{index}: not every worker "

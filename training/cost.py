@@ -285,7 +285,7 @@ def estimate(
     replicas: int,
     accumulation: int,
 ) -> Estimate:
-    """Estimates the cost of a phase without a step; reads some batches.
+    """Estimates the cost of a phase without running a step.
 
     Args:
         learner: the model and its optimizer.

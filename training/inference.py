@@ -178,7 +178,7 @@ def _in_flight(
 class Evaluator:
     """Compiles the forward pass once and serves every evaluation of a run.
 
-    So it does the pipeline of the batches, as long as they are the same.
+    It also keeps the pipeline of the batches until `make_batches` changes.
     """
 
     def __init__(

@@ -873,4 +873,7 @@ def last_state(directory: str) -> dict[str, Any]:
     """
     saver = checkpoints.Checkpoints(directory)
     latest = saver.latest()
-    return {} if latest is None else saver.restore(latest, {})[1]
+    if latest is None:
+        return {}
+    step, state = saver.restore(latest, {})
+    return {**state, "step": step}

@@ -51,7 +51,7 @@ def policy(compute_dtype: str) -> str:
 
 
 class TooManySkipped(errors.InputError):
-    """Reports that hardly a step has had finite gradients for a while.
+    """Reports that the last steps had no finite gradients.
 
     Attributes:
         found: what was found.

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -102,6 +103,11 @@ def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether other processes take part."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the replicas are the cores of a TPU."""
+    return "TPU" in type(strategy).__name__
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
@@ -288,6 +294,21 @@ def _tpu_strategy(tpu: Tpu) -> tf.distribute.Strategy:
     return strategy
 
 
+def check_same_number(
+    strategy: tf.distribute.Strategy, number: int, refusal: str
+) -> None:
+    """Refuses workers with different numbers; every worker must call this.
+
+    Raises:
+        InputError: with the text `refusal`, on every worker.
+    """
+    if not is_multi_worker(strategy):
+        return
+    differs = _mean_over_workers(strategy, number, True) != number
+    if _mean_over_workers(strategy, differs, True) > 0:
+        raise errors.InputError(refusal)
+
+
 def check_shared_folder(
     strategy: tf.distribute.Strategy, output_dir: str
 ) -> None:
@@ -348,6 +369,6 @@ def _mean_over_workers(
     strategy: tf.distribute.Strategy, value: float, weight: float
 ) -> float:
     """Returns the weighted mean of the workers' values."""
-    row = tf.constant([value * weight, weight], tf.float64)
+    row = tf.constant(np.array([value * weight, weight], np.float64))
     total, weights = sum_over_replicas(strategy, row).numpy()
     return total / weights

@@ -180,7 +180,7 @@ class NumberedColumns:
 
     def read(self, files: DataFiles) -> Iterator[Example]:
         """Yields the examples of some files."""
-        number = 0
+        number, languages = 0, set()
         for path in files.paths:
             rows = (row for row in text_files.read_tsv(path) if row.cells)
             head = next(rows, None)
@@ -190,7 +190,9 @@ class NumberedColumns:
             skip_cut = self.has_cut_rows and files.set_name != TEST
             rows = _complete_rows(head, rows, layout, skip_cut=skip_cut)
             if layout.language is not None:
-                rows = _rows_of_language(files, rows, layout.language)
+                rows = _rows_of_language(
+                    files.language, rows, layout.language, languages
+                )
             is_corpus = os.path.basename(path).startswith(
                 f"{PARAPHRASE_CORPUS}_{TRAIN}"
             )
@@ -210,6 +212,11 @@ class NumberedColumns:
                     self.aliases.get(label, label),
                 )
                 number += 1
+        if languages and files.language not in languages:
+            raise errors.InputError(
+                f"--language={files.language}: {', '.join(files.paths)} has "
+                f"none of it, only: {', '.join(sorted(languages))}"
+            )
 
     def _layout_of(self, files: DataFiles, head: Row) -> Layout:
         """Returns the layout of a file by its first row."""
@@ -305,18 +312,13 @@ def _complete_rows(
 
 
 def _rows_of_language(
-    files: DataFiles, rows: Iterator[Row], column: int
+    language: str, rows: Iterator[Row], column: int, found: set[str]
 ) -> Iterator[Row]:
-    languages = set()
+    """Yields the rows of a language; adds the languages of all rows."""
     for row in rows:
-        languages.add(row.cells[column])
-        if row.cells[column] == files.language:
+        found.add(row.cells[column])
+        if row.cells[column] == language:
             yield row
-    if files.language not in languages:
-        raise errors.InputError(
-            f"--language={files.language}: {', '.join(files.paths)} has none "
-            f"of it, only: {', '.join(sorted(languages))}"
-        )
 
 
 def _rows_of_corpus(

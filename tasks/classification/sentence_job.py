@@ -14,7 +14,7 @@ from absl import logging
 from data import examples, features, text_files
 from data.examples import Example
 from data.features import Features
-from foundation import errors, file_system
+from foundation import errors
 from jobs import finetuning, run_config, run_directory, streaming
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
@@ -151,8 +151,7 @@ def predict(
         found = task.metrics_of(logits, label_ids)
         logging.info("results on %s: %s", split, metric_writer.in_words(found))
         values = {f"{split}_{name}": value for name, value in found.items()}
-        lines = [f"{name} = {values[name]}" for name in sorted(values)]
-        file_system.write_text(written["scores"], "\n".join(lines) + "\n")
+        run_directory.write_values(written["scores"], values)
         data = {split: task.describe(split)}
         files.add_scores(split, data=data, metrics=values)
     blocks.remove()

@@ -298,7 +298,8 @@ def write_predictions(
       glue_submission: directory of the files for GLUE's server, if any.
 
     Returns:
-      Part -> path, and that of the "scores", which are not written.
+      Part -> path; for a test set also that of the "scores", which are not
+      written here.
     """
     texts = task.read(split)
     suffix = split if split.startswith(DEV) else split.partition("_")[2]
@@ -308,16 +309,17 @@ def write_predictions(
     names = {
         _RESULTS: f"test_results{suffix}.tsv",
         PREDICTIONS: f"predictions{suffix}.tsv",
-        "scores": f"scores_test{suffix}.txt",
     }
+    if not split.startswith(DEV):
+        names["scores"] = f"scores_test{suffix}.txt"
+    if task.kind == examples.MULTIPLE_CHOICE:
+        names[_SWAG] = f"swag_submission{suffix}.csv"
     run_directory.keep_other_sets(
         output_dir,
         list(names.values()),
         name=run_directory.set_name([texts.path]),
         digest=texts.digest,
     )
-    if task.kind == examples.MULTIPLE_CHOICE:
-        names[_SWAG] = "swag_submission.csv"
     paths = {x: os.path.join(output_dir, name) for x, name in names.items()}
     heads = {
         PREDICTIONS: predictions_head(task),
@@ -350,8 +352,6 @@ def _tsv_line(cells: Sequence[str]) -> str:
 def _glue_file(task: sentence_tasks.SentenceTask, split: str) -> str | None:
     """Returns the name of a set's file for GLUE's server."""
     name = sentence_tasks.TASKS[task.name].submission
-    if name is None:
-        logging.warning("GLUE has no task %s", task.name)
     # --test_file may name the mismatched set.
     set_name = f"{split} {os.path.basename(task.read(split).path)}"
     if task.name == "mnli" and "mismatched" in set_name:

@@ -7,7 +7,7 @@
     )
 
 A task's life: `open_task` finds its files, labels and metrics, `check` reads
-what a command needs, `features` tokenizes a split.
+what a command needs, `tokenize` makes the features of a split.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ _OWN_TABLE_FLAGS = (
     "problem_type",
 )
 # Record files have google-research/bert's names.
-_RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
+_RECORDS = {TRAIN: "train", DEV: "eval"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,8 @@ class TaskSpec:
       kind: one of data.examples, None if --problem_type decides.
       metrics: of tasks.classification.objective; by default those of the kind.
       selected_by: the metrics whose mean is the score of a run; by default all.
-      submission: name of the file for GLUE's server; "{}" is the split.
+      submission: name of the file for GLUE's server; None if GLUE has no such
+        task.
       flags: flags of run_classifier.py that only such tasks have.
     """
 
@@ -234,7 +235,6 @@ TASKS = {
         folders=("diagnostic",),
         format=NumberedColumns(test=_pair_layouts("sentence1", "sentence2")[1]),
         labels=_NLI,
-        metrics=("accuracy",),
         submission="AX.tsv",
     ),
     "xnli": TaskSpec(
@@ -394,9 +394,9 @@ class SentenceTask:
       metrics: of tasks.classification.objective.
       selected_by: the metrics whose mean is the score of a run; None for all.
       labels: names of the classes, in the order of the model's outputs.
-      read: maps a split to its examples, which have been read once. With
-        is_labeled, they have not, and labels are required or left out; by
-        default they are required of all splits but test sets.
+      read: read(split) returns the examples after checking that they can be
+        read; labels are required except in test sets. read(split,
+        is_labeled=True or False) requires or ignores labels and does not check.
       dev_splits: the splits to evaluate, the most important first.
       test_splits: the splits to predict.
     """
@@ -682,12 +682,12 @@ def tokenize(
 ) -> Features:
     """Returns the features of a split in memory.
 
-    Test sets get dummy labels, as released. If the records of an earlier run
-    are reused, nothing is logged about truncated texts.
+    If the records of an earlier run are reused, nothing is logged about
+    truncated texts.
 
     Args:
       task: has the split.
-      split: which one.
+      split: a training or development set.
       tokenizer: of the model.
       max_seq_length: in tokens; longer texts are truncated.
       records_dir: directory where records are kept for later runs, if any.
@@ -704,11 +704,7 @@ def tokenize(
             texts, tokenizer, max_seq_length=max_seq_length, losses=losses
         )
         losses.warn(f"{split} set", max_seq_length)
-        if split.startswith(TEST):
-            dtype = np.float32 if label.dtype == schema.FLOAT else np.int64
-            label_ids = np.zeros((texts.count, *label.shape), dtype)
-        else:
-            label_ids = task.label_ids(split)
+        label_ids = task.label_ids(split)
         return dataclasses.replace(encoded, dense={"label_ids": label_ids})
 
     if records_dir is None:

@@ -326,12 +326,7 @@ class FeatureFile:
                     "written to standard output, only jsonl"
                 )
             return
-        if tf.io.gfile.isdir(path):
-            raise errors.InputError(
-                f"--output_file={path}: is a directory, not a file"
-            )
-        if not os.path.basename(path):
-            raise errors.InputError(f"--output_file={path}: names no file")
+        file_system.check_output(path, "output_file")
         extension = os.path.splitext(path)[1].removeprefix(".")
         if extension in FORMATS and extension != self.form:
             logging.warning(

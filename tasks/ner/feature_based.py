@@ -4,7 +4,8 @@ A choice (Table 7 of the paper) is the layers whose activations a BiLSTM reads:
 
     embeddings, second_to_last, last   one layer
     concat_last_four                   four layers, concatenated
-    weighted_sum_last_four, _all       their learned mean
+    weighted_sum_last_four             their learned mean
+    weighted_sum_all                   the same of all layers
 
 Files:
 

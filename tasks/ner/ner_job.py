@@ -24,6 +24,7 @@ from tasks.ner import (
     word_files,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
+from training import strategy as strategies
 from weights import pretrained, task_files
 
 _STDIN = "standard input"
@@ -328,6 +329,10 @@ class Tagger:
             return {outputs.ENTITIES: raw_text.json_lines(encoded[0], found)}
 
         if lines.total is None:
+            if strategies.is_multi_worker(self._task_model.job.strategy):
+                raise errors.InputError(
+                    "--text_file=-: several workers cannot read the same input"
+                )
             blocks = streaming.StandardOutput(outputs.ENTITIES)
         else:
             blocks = self._open_blocks("entities")

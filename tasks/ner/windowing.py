@@ -145,7 +145,8 @@ def find_windows(
       settings: how words are arranged in windows.
 
     Returns:
-      int64 [windows, 4]: the words [0, 1), of which [2, 3) have their labels.
+      int64 [windows, 4]: the numbers (first, end) of the window's words, and
+      (first, end) of those whose labels are predicted there.
     """
     room = settings.max_seq_length - _NUM_SPECIAL
     middles = np.array(list(_middles(sentences, splits, room, settings)))
@@ -168,7 +169,11 @@ def _middles(
     room: int,
     settings: WindowSettings,
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the words [0, 1) in the middle of a window within [2, 3)."""
+    """Yields (begin, end, low, high) for each window.
+
+    The words from begin to end are in its middle; its context is within the
+    words from low to high.
+    """
     rows = sentences.row_splits
     bounds = np.arange(len(rows))
     if settings.document_context:

@@ -21,7 +21,7 @@ from tasks.pretraining import (
     pretraining_data,
     pretraining_report,
 )
-from training import inference, loop
+from training import feed, inference, loop
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -175,8 +175,14 @@ class PretrainingJob:
         config, last = self.config, self.phases[-1]
         architecture = self.model.config
         data, sections = [], []
+        planned = sum(phase.num_steps for phase in self.phases)
+        # A run of given time ends before.
+        done = loop.last_state(config.output_dir).get("step", planned)
+        left = done
         for phase in self.phases:
-            read = phase.num_steps * self.train_batch_size
+            steps = min(phase.num_steps, left)
+            left -= steps
+            read = steps * self.train_batch_size
             sets = {"training": phase.train, "held out": phase.held_out}
             if phase.held_out is phase.train:
                 del sets["held out"]
@@ -211,7 +217,7 @@ class PretrainingJob:
                 "layers": architecture.num_hidden_layers,
                 "hidden units": architecture.hidden_size,
                 "parameters": self.model.count_params(),
-                "training steps": sum(x.num_steps for x in self.phases),
+                "training steps": done,
                 "training records": sum(
                     sum(x.train.counts) for x in self.phases
                 ),
@@ -238,7 +244,7 @@ class PretrainingJob:
         return (
             self.task.objective != "left_to_right"
             and not strategies.is_multi_worker(self.strategy)
-            and "TPU" not in type(self.strategy).__name__
+            and not strategies.is_tpu(self.strategy)
         )
 
     @functools.cached_property
@@ -258,7 +264,11 @@ class PretrainingJob:
         return loop.Phase(
             phase.num_steps,
             train.train_batches(*order),
-            evaluate=functools.partial(self._evaluate, phase),
+            evaluate=functools.partial(
+                self._evaluate,
+                phase,
+                phase.held_out.eval_batches(self.eval_batch_size),
+            ),
             describe_batch=train.describe_batch(*order),
             diagnose=train.check_records,
             throughput=assembly.make_throughput(
@@ -278,11 +288,23 @@ class PretrainingJob:
             self.task, self.model, strategy=self.strategy
         )
 
-    def _evaluate(self, phase: pretraining_data.Phase) -> dict[str, float]:
+    def _evaluate(
+        self,
+        phase: pretraining_data.Phase,
+        make_batches: feed.MakeBatches | None = None,
+    ) -> dict[str, float]:
+        """Evaluates on the held-out data of a phase.
+
+        Args:
+          phase: the phase.
+          make_batches: its held-out batches; evaluations with the same function
+            have one pipeline.
+        """
         total = -(-sum(phase.held_out.counts) // self.eval_batch_size)
         try:
             values = self._evaluator(
-                phase.held_out.eval_batches(self.eval_batch_size),
+                make_batches
+                or phase.held_out.eval_batches(self.eval_batch_size),
                 max_steps=self.max_eval_steps,
                 num_batches=min(self.max_eval_steps, total),
             )

@@ -308,7 +308,7 @@ def write(
     ]
     if evaluations:
         names = [x for x in _METRICS if x in evaluations[-1]]
-        header = ["step", *map(_shown_name, names)]
+        header = ["step", *map(metric_writer.name_in_words, names)]
         rows = [
             [line["step"], *(line.get(name, "") for name in names)]
             for line in evaluations
@@ -328,12 +328,6 @@ def write(
     report.write(os.path.join(output_dir, "report.html"), title, shown, facts)
 
 
-def _shown_name(metric: str) -> str:
-    if metric == "loss":
-        return "loss (sum of both)"
-    return metric_writer.name_in_words(metric)
-
-
 def _results(
     values: Mapping[str, float], guessing: Mapping[str, float], where: str
 ) -> Markup:
@@ -344,7 +338,7 @@ def _results(
             "</p>"
         )
     rows = [
-        [_shown_name(x), values[x], guessing.get(x, "")]
+        [metric_writer.name_in_words(x), values[x], guessing.get(x, "")]
         for x in _METRICS
         if x in values
     ]

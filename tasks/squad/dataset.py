@@ -337,7 +337,7 @@ def _other_form(context: str, answer: Answer) -> str:
 
 
 def warn_of_other_answers(question_set: QuestionSet) -> None:
-    """Warns of answers that no prediction can equal."""
+    """Warns of questions none of whose answers occurs in the paragraph."""
     rows = []
     for question in question_set.questions:
         context = question_set.contexts[question.paragraph]
@@ -345,7 +345,11 @@ def warn_of_other_answers(question_set: QuestionSet) -> None:
         if answers and not any(answer.text in context for answer in answers):
             reason = repr(answers[0].text) + _other_form(context, answers[0])
             rows.append((question.id, reason))
-    warn(question_set, "%d questions' paragraphs contain no answer", rows)
+    warn(
+        question_set,
+        "%d questions have no answer that occurs in their paragraph",
+        rows,
+    )
 
 
 def words(context: str) -> list[str]:

@@ -285,7 +285,8 @@ class OutputWriter:
 
         Args:
           evaluation: the predictions.
-          store: has the blocks of the predictions; it is removed.
+          store: has the blocks of the predictions; it is removed at the end,
+            so that after a kill nothing is predicted twice.
           sizes: of the windows; None if the blocks have no logits.
           step: of the model.
         """
@@ -302,19 +303,24 @@ class OutputWriter:
             output_dir, names, name=set_name, digest=" ".join(digests)
         )
         write_predictions(output_dir, evaluation, store, sizes)
-        store.remove()
         if model_directory.has_model(output_dir):
             self.write_threshold(evaluation)
         else:
             self._write_for_ensembles(evaluation)
-        if not evaluation.values:
-            return
+        if evaluation.values:
+            self._write_scores(evaluation, step, set_name)
+        store.remove()
+
+    def _write_scores(
+        self, evaluation: Evaluation, step: int | None, set_name: str
+    ) -> None:
+        """Writes eval_results, the scores of the card, and the report."""
         values = _named(evaluation.values)
         if evaluation.threshold is not None:
             values["null_score_diff_threshold"] = evaluation.threshold
         if step is not None:
             values["global_step"] = step
-        run_directory.write_eval_results(output_dir, values)
+        run_directory.write_eval_results(self._files.output_dir, values)
         data = {"dev": evaluation.question_set.description}
         self._files.add_scores(
             "dev", data=data, metrics=values, set_name=set_name

@@ -179,11 +179,12 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
             re.IGNORECASE,
         )
         if match is not None:
-            found.append((match.start(), -match.end()))
+            found.append(match.span())
     if not found:
         return None
-    start, end = min(found)
-    return dataset.Answer(context[start:-end], start)
+    # The first one, and of several there the longest.
+    start, end = min(found, key=lambda span: (span[0], -span[1]))
+    return dataset.Answer(context[start:end], start)
 
 
 def _pages(where: str, question: Any) -> Iterator[str | None]:

@@ -41,6 +41,16 @@ def test_lines_of_a_pipe_are_bytes_as_they_came():
     assert output.getvalue() == ""
 
 
+@pytest.mark.parametrize("data", [b"a\n\xef\xbb\xbfb\n", b"a"])
+def test_a_byte_order_mark_is_skipped_at_the_beginning(data):
+    def pipe():
+        return io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbf" + data))
+
+    assert b"".join(typed.lines(pipe(), io.StringIO())) == data
+    blocks = list(typed.available(pipe()))
+    assert b"\n".join(sum(blocks, [])) == data.rstrip(b"\n")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_terminal_hands_over_any_line(encoding, repository):
     ours, theirs = pty.openpty()

@@ -184,6 +184,18 @@ def test_xnli_reads_one_language_and_its_other_spelling(tmp_path, archives):
     assert dev.second == ["Oui."]
 
 
+def test_files_of_several_languages_are_one_set(tmp_path):
+    head = "language\tgold_label\t-\t-\t-\t-\tsentence1\tsentence2\n"
+    row = "{}\tneutral\t-\t-\t-\t-\tA\t{}\n"
+    write(tmp_path, "dev-en.tsv", head + row.format("en", "Yes."))
+    write(tmp_path, "dev-zh.tsv", head + row.format("zh", "\u662f"))
+    given = {"file": f"{tmp_path}/dev-*.tsv"}
+    found = read_split("xnli", "dev", "", language="zh", **given)
+    assert found.second == ["\u662f"]
+    with pytest.raises(errors.InputError, match="none of it, only: en, zh"):
+        read_split("xnli", "dev", "", language="de", **given)
+
+
 def test_a_cut_row_is_named_by_file_and_line(tmp_path):
     text = "index\tq\ts\tlabel\n0\ta\tb\tentailment\n1\tcut off\n"
     path = write(tmp_path, "dev.tsv", text)

@@ -124,6 +124,17 @@ def test_labels_are_in_the_order_of_the_models_outputs(tmp_path):
     assert [row.split("\t")[1] for row in rows] == order
 
 
+def test_swags_file_of_each_set_is_kept(tmp_path):
+    task = task_of("swag", texts(2))
+    for split, answer in (("test", 1), ("dev", 3)):
+        write(tmp_path, task, split, np.eye(4)[[answer, answer]])
+        suffix = "" if split == "test" else "_dev"
+        text = (tmp_path / f"swag_submission{suffix}.csv").read_text()
+        assert text == f"id,pred\n0,{answer}\n1,{answer}\n"
+    sets = (tmp_path / "predicted_sets.json").read_text()
+    assert "swag_submission_dev.csv" in sets and "scores_test_dev" not in sets
+
+
 def test_xnli_has_no_submission(tmp_path):
     task = task_of("xnli", texts(1))
     write(tmp_path / "run", task, "test", np.eye(1, 3), glue=str(tmp_path))

@@ -97,7 +97,7 @@ def test_results_are_beside_those_of_guessing(tmp_path):
     assert page.index("<h2>Results") < page.index("<h2>Learning curves")
     assert rows(page)[:2] == [
         ["masked-LM accuracy", "0.500", "0.125"],
-        ["loss (sum of both)", "2.000", ""],
+        ["loss", "2.000", ""],
     ]
 
 
@@ -107,7 +107,7 @@ def test_results_are_those_of_the_last_evaluation(tmp_path):
     )
     pretraining_report.write(str(tmp_path), given={})
     page = (tmp_path / "report.html").read_text()
-    assert rows(page)[0] == ["loss (sum of both)", "2.000"]
+    assert rows(page)[0] == ["loss", "2.000"]
     (tmp_path / "metrics.jsonl").unlink()
     pretraining_report.write(str(tmp_path), given={})
     page = (tmp_path / "report.html").read_text()

@@ -299,8 +299,9 @@ def test_answers_that_cannot_be_predicted_are_named(tmp_path, caplog):
     )
     dataset.warn_of_other_answers(dataset.read(path))
     assert (
-        "2 questions' paragraphs contain no answer: bad: 'nowhere'; accent: "
-        "'caf\u00e9': text and answer differ in Unicode normalization"
+        "2 questions have no answer that occurs in their paragraph: "
+        "bad: 'nowhere'; accent: 'caf\u00e9': text and answer differ in "
+        "Unicode normalization"
     ) in caplog.text
 
 
