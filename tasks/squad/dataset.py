@@ -68,14 +68,12 @@ class QuestionSet:
       contexts: M texts.
       questions: N questions in the order of the file.
       has_impossible: whether the file has SQuAD 2.0's key is_impossible.
-      left_out: (id, reason) of questions that cannot be trained on.
     """
 
     path: str
     contexts: Sequence[str]
     questions: Sequence[Question]
     has_impossible: bool = False
-    left_out: Sequence[tuple[str, str]] = ()
 
     def __len__(self) -> int:
         """Returns N."""
@@ -260,7 +258,7 @@ def for_training(
         raise errors.InputError(
             f"--train_file={path}: no answer is found in the text"
         )
-    return dataclasses.replace(question_set, questions=kept, left_out=left_out)
+    return dataclasses.replace(question_set, questions=kept)
 
 
 def warn(
