@@ -463,30 +463,6 @@ def local_folder(folder: str, names: Sequence[str]) -> str:
     return copy
 
 
-@contextlib.contextmanager
-def reading_checkpoint(what: str, advice: str) -> Iterator[None]:
-    """Turns what TensorFlow's checkpoint reader raises into one line.
-
-    Args:
-      what: names the checkpoint, with its flag if it has one.
-      advice: what may be wrong, or what the user can do.
-
-    Raises:
-      InputError: the body could not read the checkpoint.
-    """
-    import tensorflow as tf
-
-    # All of these occur for truncated or damaged files.
-    kinds = (IndexError, MemoryError, RuntimeError, TypeError, ValueError)
-    try:
-        yield
-    except (tf.errors.OpError, *kinds) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise errors.InputError(
-            f"{what} cannot be read, {advice}: {reason:.200}"
-        ) from error
-
-
 def _gfile() -> Any:
     import tensorflow as tf  # Not at the top: it takes seconds.
 

@@ -23,13 +23,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors, file_system
+from foundation import errors, file_system, tensor_files
 from training import optimizers
 
 _PREFIX = "model.ckpt"
-# Names the latest one, for TensorFlow.
-_POINTER = "checkpoint"
-_DATA = ".data-00000-of-00001"
 _STATE = "training_state"
 
 
@@ -79,16 +76,15 @@ class Checkpoints:
         found = steps(self._directory)
         for step in found:
             prefix = _path(self._directory, step)
-            if not tf.io.gfile.exists(prefix + _DATA):
+            if not tf.io.gfile.exists(prefix + tensor_files.DATA):
                 raise errors.InputError(
-                    f"--output_dir: {prefix}{_DATA} is missing; restore it, or "
-                    f"remove {prefix}.index to continue from the checkpoint "
-                    "before"
+                    f"--output_dir: {prefix}{tensor_files.DATA} is missing; "
+                    f"restore it, or remove {prefix}.index to continue from "
+                    "the checkpoint before"
                 )
-        named = _named(self._directory)
-        if named and tf.io.gfile.exists(named + ".index"):
-            return named
-        return _path(self._directory, found[-1]) if found else None
+        named = tensor_files.named(self._directory)
+        newest = _path(self._directory, found[-1]) if found else None
+        return named or newest
 
     def save(
         self,
@@ -124,26 +120,8 @@ class Checkpoints:
             writing.result()
 
     def _write(self, step: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        tf.io.gfile.makedirs(self._directory)
-        prefix = _path(self._directory, step)
-        # A fixed name, so that the next run removes what a killed one left.
-        scratch = os.path.join(self._directory, ".saving")
-        if tf.io.gfile.exists(scratch):
-            tf.io.gfile.rmtree(scratch)
-        tf.io.gfile.makedirs(scratch)
-        with tf.device("CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=_path(scratch, step),
-                tensor_names=list(tensors),
-                shape_and_slices=[""] * len(tensors),
-                tensors=list(tensors.values()),
-            )
-        if tf.io.gfile.exists(prefix + ".index"):
-            tf.io.gfile.remove(prefix + ".index")
-        for suffix in (_DATA, ".index"):  # The index last: it completes it.
-            file_system.replace(_path(scratch, step) + suffix, prefix + suffix)
+        tensor_files.write(_path(self._directory, step), tensors)
         self._point_to(step)
-        tf.io.gfile.rmtree(scratch)
         self._remove_old(step)
         self._sweep()
 
@@ -166,12 +144,10 @@ class Checkpoints:
         """
         advice = "remove it to continue from the one before"
         readable = functools.partial(
-            file_system.reading_checkpoint, f"--output_dir: {prefix}", advice
+            tensor_files.reading, f"--output_dir: {prefix}", advice
         )
         with readable():
-            # tf.train.load_checkpoint would take the prefix for a directory in
-            # ram://.
-            reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+            reader = tensor_files.open_reader(prefix)
             shapes = reader.get_variable_to_shape_map()
         if averaged:
             names = {f"{name}/{optimizers.AVERAGE}": name for name in variables}
@@ -198,9 +174,8 @@ class Checkpoints:
             f'all_model_checkpoint_paths: "{_PREFIX}-{s}"'
             for s in kept[-self._keep_max :]
         ]
-        file_system.write_text(
-            os.path.join(self._directory, _POINTER), "\n".join(lines) + "\n"
-        )
+        path = os.path.join(self._directory, tensor_files.POINTER)
+        file_system.write_text(path, "\n".join(lines) + "\n")
 
     def _remove_old(self, step: int) -> None:
         if not self._keep_max:
@@ -208,13 +183,15 @@ class Checkpoints:
         # Later ones are of another history, if the user went back: not ours.
         old = [s for s in steps(self._directory) if s <= step]
         for s in old[: -self._keep_max]:
-            for suffix in (".index", _DATA):  # The index first: never half.
+            # The index first, so that none is without its data.
+            for suffix in (tensor_files.INDEX, tensor_files.DATA):
                 tf.io.gfile.remove(_path(self._directory, s) + suffix)
 
     def _sweep(self) -> None:
         """Removes data without an index, which a killed process left."""
         names = set(tf.io.gfile.listdir(self._directory))
-        pattern = re.compile(rf"({re.escape(_PREFIX)}-\d+){re.escape(_DATA)}")
+        ending = re.escape(tensor_files.DATA)
+        pattern = re.compile(rf"({re.escape(_PREFIX)}-\d+){ending}")
         for match in filter(None, map(pattern.fullmatch, names)):
             if f"{match[1]}.index" not in names:
                 tf.io.gfile.remove(os.path.join(self._directory, match[0]))
@@ -286,7 +263,7 @@ def remove_all(directory: str) -> None:
     if not tf.io.gfile.isdir(directory):
         return
     for name in tf.io.gfile.listdir(directory):
-        if name == _POINTER or name.startswith(f"{_PREFIX}-"):
+        if name == tensor_files.POINTER or name.startswith(f"{_PREFIX}-"):
             tf.io.gfile.remove(os.path.join(directory, name))
 
 
@@ -301,17 +278,6 @@ def steps(directory: str) -> list[int]:
 
 def _path(directory: str, step: int) -> str:
     return os.path.join(directory, f"{_PREFIX}-{step}")
-
-
-def _named(directory: str) -> str | None:
-    path = os.path.join(directory, _POINTER)
-    if not tf.io.gfile.exists(path):
-        return None
-    with tf.io.gfile.GFile(path) as file:
-        match = re.search(r'^model_checkpoint_path: "(.*)"', file.read(), re.M)
-    if not match:
-        return None
-    return os.path.join(directory, os.path.basename(match[1]))
 
 
 def _check_same_model(prefix, shapes, variables) -> None:

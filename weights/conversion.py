@@ -24,7 +24,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors, file_system
+from foundation import errors, file_system, tensor_files
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
@@ -208,7 +208,7 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
         model_directory.write_configs(
             directory, checkpoint.config, checkpoint.settings
         )
-        tensorflow_checkpoints.write(
+        tensor_files.write(
             written, checkpoint.values | checkpoint.training_state
         )
     else:

@@ -25,18 +25,16 @@ import functools
 import math
 import os
 import re
-import uuid
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from foundation import errors, file_system
+from foundation import errors, tensor_files
 from weights import stored_weights
 from weights.stored_weights import Matched, StoredTensor
 
 PREFIX = "bert_model.ckpt"
-_DATA = ".data-00000-of-00001"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # In every TF2 checkpoint.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _AVERAGE = "average"  # As training.optimizers names the slot.
@@ -76,16 +74,9 @@ def find(directory: str) -> str | None:
     Raises:
       InputError: there are several, and `checkpoint` names none of them.
     """
-    path = os.path.join(directory, "checkpoint")
-    if tf.io.gfile.exists(path):
-        with tf.io.gfile.GFile(path) as file:
-            named = re.search(
-                r'^model_checkpoint_path: "(.*)"', file.read(), re.M
-            )
-        if named:  # The directory may have been moved since.
-            prefix = os.path.join(directory, os.path.basename(named[1]))
-            if tf.io.gfile.exists(prefix + ".index"):
-                return prefix
+    named = tensor_files.named(directory)
+    if named is not None:
+        return named
     found = sorted(tf.io.gfile.glob(os.path.join(directory, "*.index")))
     if len(found) > 1:
         names = ", ".join(os.path.basename(name)[:-6] for name in found[:3])
@@ -107,11 +98,10 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
       InputError: the index is damaged, or data is missing.
     """
     readable = functools.partial(
-        file_system.reading_checkpoint, advice="it is damaged or no checkpoint"
+        tensor_files.reading, advice="it is damaged or no checkpoint"
     )
     with readable(f"{prefix}.index"):
-        # tf.train.load_checkpoint takes a prefix in ram:// for a directory.
-        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+        reader = tensor_files.open_reader(prefix)
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
 
@@ -129,7 +119,7 @@ def read(prefix: str, *, needs_data: bool = True) -> dict[str, StoredTensor]:
             if file.startswith(start)
         ]
         if not sizes:
-            raise errors.InputError(f"{prefix}{_DATA} is missing")
+            raise errors.InputError(f"{prefix}{tensor_files.DATA} is missing")
         if sum(sizes) < needed:
             raise errors.InputError(
                 f"{prefix}.data-*: truncated, or a file is missing: the index "
@@ -277,28 +267,3 @@ def _in_our_layout(path: str, tensor: StoredTensor) -> StoredTensor:
     return tensor._replace(
         shape=wanted, read=lambda: tensor.read().reshape(wanted)
     )
-
-
-def write(prefix: str, values: Mapping[str, np.ndarray]) -> None:
-    """Writes a checkpoint that any TensorFlow restores by name.
-
-    Both files get their names only when they are complete, the index last.
-    """
-    directory, name = os.path.split(prefix)
-    tf.io.gfile.makedirs(directory)
-    scratch = os.path.join(directory, f".{name}.{uuid.uuid4().hex[:12]}")
-    try:
-        with tf.device("CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=os.path.join(scratch, name),
-                tensor_names=list(values),
-                shape_and_slices=[""] * len(values),
-                tensors=[tf.constant(value) for value in values.values()],
-            )
-        for suffix in (_DATA, ".index"):
-            file_system.replace(
-                os.path.join(scratch, name) + suffix, prefix + suffix
-            )
-    finally:
-        if tf.io.gfile.exists(scratch):
-            tf.io.gfile.rmtree(scratch)

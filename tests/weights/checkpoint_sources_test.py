@@ -17,7 +17,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors, file_system
+from foundation import errors, file_system, tensor_files
 from modeling import models
 from modeling.config import BertConfig
 from tests.weights import other_forms
@@ -27,7 +27,6 @@ from weights import (
     conversion,
     model_directory,
     pretrained,
-    tensorflow_checkpoints,
     tokenizer_files,
 )
 
@@ -373,7 +372,7 @@ def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
     with pytest.raises(errors.InputError, match="tf_model.h5 is not supported"):
         checkpoint_sources.read(str(tmp_path))
     prefix = str(tmp_path / "other")
-    tensorflow_checkpoints.write(prefix, {"x": np.ones(1, np.float32)})
+    tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
     with pytest.raises(errors.InputError, match="none of its weights belongs"):
         pretrained.assign(models.PretrainingModel(CONFIG), prefix)
 

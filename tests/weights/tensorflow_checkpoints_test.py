@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from foundation import errors
+from foundation import errors, tensor_files
 from tests.weights import bundle_writer as make
 from weights import tensorflow_checkpoints
 
@@ -35,7 +35,7 @@ def test_written_checkpoints_are_read_again(tmp_path):
         for i in range(300)
     }
     prefix = str(tmp_path / "c" / "x")
-    tensorflow_checkpoints.write(prefix, values)
+    tensor_files.write(prefix, values)
     found = tensorflow_checkpoints.read(prefix)
     assert found.keys() == values.keys()
     for name, value in values.items():
@@ -155,7 +155,7 @@ def test_every_truncation_of_the_index_gets_one_line(tmp_path):
 @pytest.mark.parametrize("size", [0, 1, 1000])
 def test_truncated_or_missing_data_gets_one_line(size, tmp_path):
     prefix = str(tmp_path / "x")
-    tensorflow_checkpoints.write(prefix, {"a": np.ones(300, np.float32)})
+    tensor_files.write(prefix, {"a": np.ones(300, np.float32)})
     data = tmp_path / "x.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:size])
     with pytest.raises(errors.InputError, match="truncated"):
@@ -203,7 +203,7 @@ def test_random_bytes_get_one_line(ending, tmp_path):
 
 def test_damaged_values_are_found_by_their_checksum(tmp_path):
     prefix = str(tmp_path / "x")
-    tensorflow_checkpoints.write(prefix, {"a": np.ones(4, np.float32)})
+    tensor_files.write(prefix, {"a": np.ones(4, np.float32)})
     data = tmp_path / "x.data-00000-of-00001"
     data.write_bytes(b"\1" + data.read_bytes()[1:])
     with pytest.raises(errors.InputError, match="x: a cannot be read"):
