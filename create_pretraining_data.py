@@ -345,8 +345,10 @@ def main(config: Config) -> None:
         for line in dry_run.estimate(recipe).lines(count):
             print(line)
         return
-    flag = "output_prefix" if config.output_prefix else "output_file"
-    file_system.check_output(recipe.output_files[0], flag)
+    if config.output_prefix:
+        file_system.check_output(recipe.output_files[0], "output_prefix")
+    for path in recipe.output_files if config.output_file else ():
+        file_system.check_output(path, "output_file")
     with _workers(config, recipe) as pool:
         made = generation.make(
             recipe,

@@ -88,9 +88,18 @@ class ScoreComparison:
             del recipe[name]
         recipe.pop("num_peer_seeds", None)
         path = os.path.join(self.output_dir, "recipe.json")
-        found = file_system.read_object(path) or recipe
-        if found != recipe:
-            changed = sorted(k for k, v in recipe.items() if found.get(k) != v)
+        found = file_system.read_object(path)
+        if not found and os.path.isdir(self.output_dir):
+            raise errors.InputError(
+                f"--output_dir={self.output_dir}: exists, but has no "
+                "recipe.json; take another"
+            )
+        if found and found != recipe:
+            changed = sorted(
+                name
+                for name in {*found, *recipe}
+                if found.get(name) != recipe.get(name)
+            )
             raise errors.InputError(
                 f"{', '.join(f'--{name}' for name in changed)}: "
                 f"{self.output_dir} was made with other values; take another "

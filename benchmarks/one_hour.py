@@ -11,10 +11,10 @@ leave, and its learning rate falls to 0 at the end of this time.
 
 The peer is transformers with its own tokenizer library, data collator and
 Trainer, on the same text with a vocabulary of the same size. Its fine-tuning is
-slower and gets more of the hour, and it makes fewer steps of pre-training, of
-which the same number must be warm-up. The sides take turns, one seed each.
---glue_dir holds MNLI, QNLI, SST-2, MRPC, CoLA and STS-B; training sets may be
-cut to their first rows.
+slower and gets more of the hour, and it makes fewer steps of pre-training, so
+that the same number of warm-up steps is a larger fraction. The sides take
+turns, one seed each. --glue_dir holds MNLI, QNLI, SST-2, MRPC, CoLA and STS-B;
+training sets may be cut to their first rows.
 
 Each turn ends with OUTPUT_DIR/SIDE_seedN/scores.json. The same command goes on
 with the next turn; a turn that was interrupted begins again.

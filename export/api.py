@@ -113,6 +113,8 @@ def load(path: str, **options: Any) -> "Model":
             "text_pair: only for exported graphs; in Python, give `predict` "
             "pairs of texts"
         )
+    if options.get("pooling") == "none":
+        raise errors.InputError("pooling='none': only for graphs")
     opened = opened_model.OpenedModel(path, opened_model.Options(**options))
     return MODELS[opened.task](opened)
 
@@ -136,7 +138,7 @@ class Model:
     Attributes:
       task: one of the keys of MODELS.
       max_seq_length: in tokens; longer texts are cut, paragraphs are split into
-        windows.
+        windows, and fill_mask refuses longer texts.
       tokenizer: of the model.
       labels: of a classifier or tagger, else None.
     """
@@ -198,9 +200,10 @@ class Model:
         Raises:
           InputError: there are no inputs, or one cannot be read.
         """
-        if not len(inputs):
+        inputs = list(inputs)
+        if not inputs:
             raise errors.InputError("encode: no inputs")
-        features = self._features(list(inputs))
+        features = self._features(inputs)
         length = int(features.lengths.max(initial=0))
         return features.batch(np.arange(len(features)), length)
 

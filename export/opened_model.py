@@ -61,7 +61,7 @@ _SQUAD_DEFAULTS = {
 }
 _MAX_SEQ_LENGTH = {"question_answering": 384}  # As in run_squad.py.
 _USUAL_LENGTH = 128
-_POOLINGS = ("mean", "cls", "max")
+_POOLINGS = ("mean", "cls", "max", "none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,8 @@ class Options:
       document_context: whether a tagger reads the sentences around each one, as
         with --document_context=maximal.
       top_k: words for each [MASK].
-      pooling: "mean", "cls" or "max", of embeddings.
+      pooling: "mean", "cls" or "max", of embeddings; "none", which `api.load`
+        refuses, for the embeddings of all tokens.
       layer: of embeddings; -1 is the last.
       normalize: whether embeddings have length 1.
     """

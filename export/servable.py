@@ -98,7 +98,8 @@ class Servable:
           settings: of the batches.
 
         Raises:
-          InputError: there is no SavedModel, or it has no signature.
+          InputError: there is no SavedModel, or it has no default signature
+            whose inputs have rows.
         """
         # Registers the operations of the tokenizer.
         import tensorflow_text  # noqa: F401
@@ -116,21 +117,16 @@ class Servable:
             raise errors.InputError(
                 f"{self._directory}: cannot be loaded: {line}"
             ) from error
-        self.signatures = {
+        signatures = {
             key: Signature(self._model.signatures[key])
             for key in self._model.signatures
         }
+        self.signatures = {k: x for k, x in signatures.items() if x.has_rows}
         if DEFAULT_SIGNATURE not in self.signatures:
             raise errors.InputError(
-                f"{self._directory}: has no signature {DEFAULT_SIGNATURE}"
+                f"{self._directory}: has no signature {DEFAULT_SIGNATURE} "
+                "whose inputs have rows"
             )
-        for key, signature in self.signatures.items():
-            for name, spec in signature.inputs.items():
-                if not spec.shape.rank:
-                    raise errors.InputError(
-                        f"{self._directory}: input {name} of signature {key} "
-                        "has no rows"
-                    )
         # Longer texts are cut, or split into windows of this length.
         longest = self.description.get("max_seq_length", _LENGTH_CLASSES[-1])
         self._bounds = [
@@ -305,6 +301,12 @@ class Signature:
         specs = function.structured_input_signature[1]
         self.inputs = {name: specs[name] for name in sorted(specs)}
         self.outputs = dict(sorted(function.structured_outputs.items()))
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are inputs, and each has a known number of axes."""
+        ranks = [spec.shape.rank for spec in self.inputs.values()]
+        return bool(ranks) and all(ranks)
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """Maps the inputs to the outputs, both in the order of their names."""

@@ -42,7 +42,7 @@ _PAGE_POLICY = (
 )
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _PARTS_AT_ONCE = 4  # Of one request.
-_LONG_REQUEST_BYTES = 1 << 14
+_LONG_REQUEST_BYTES, _MANY_ROWS = 1 << 14, 64
 _LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -124,8 +124,8 @@ class Server:
             self.app,
             access_log=None,
             logger=logger,
-            # Of cleanup(), after _answer_last_requests has waited; 0 would
-            # wait without end.
+            # cleanup() waits so long again, after _answer_last_requests; with
+            # 0 it would wait without end.
             shutdown_timeout=1.0,
         )
         await runner.setup()
@@ -248,9 +248,8 @@ class Server:
                 for part in parts[first : first + _PARTS_AT_ONCE]
             ]
             results += await asyncio.gather(*calls)
-        self._metrics.rows.labels(model.name).inc(
-            sum(len(part.rows) for part in parts)
-        )
+        num_rows = sum(len(part.rows) for part in parts)
+        self._metrics.rows.labels(model.name).inc(num_rows)
 
         def write() -> bytes:
             rows = servable.join(parts, results)
@@ -258,12 +257,10 @@ class Server:
                 rows, by_row=parsed.by_row, task=model.task
             )
 
-        is_long = len(parts) > _PARTS_AT_ONCE
-        body = (
-            await loop.run_in_executor(self._pool, write)
-            if is_long
-            else write()
-        )
+        if num_rows > _MANY_ROWS:
+            body = await loop.run_in_executor(self._pool, write)
+        else:
+            body = write()
         return web.Response(body=body, content_type="application/json")
 
     def _read(

@@ -1,4 +1,4 @@
-"""TensorFlow's files of named tensors, complete or absent.
+"""Finds, reads and writes TensorFlow's checkpoint files.
 
 write("run/model.ckpt-500", tensors)
     -> run/model.ckpt-500.index, run/model.ckpt-500.data-00000-of-00001
@@ -93,4 +93,5 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
         for suffix in (DATA, INDEX):
             file_system.replace(beside + suffix, prefix + suffix)
     finally:
-        tf.io.gfile.rmtree(scratch)
+        with contextlib.suppress(tf.errors.OpError):  # The next call does it.
+            tf.io.gfile.rmtree(scratch)

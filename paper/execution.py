@@ -32,6 +32,7 @@ from training import preemption
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WAIT_SECONDS = 5
 _SHOWN_LINES = 15
+_WITHOUT_EFFECT = "--keep_checkpoint_max="  # On the results.
 
 
 def overview(tables: Sequence[Table], scale: Scale) -> str:
@@ -114,6 +115,8 @@ class Executor:
     def __init__(self, output_dir: str):
         """Runs nothing yet."""
         self._output_dir = output_dir
+        self._process: subprocess.Popen | None = None
+        self._is_stopping = False
 
     def record(self, command: Command) -> dict[str, Any] | None:
         """Returns arguments and seconds of a command that has succeeded.
@@ -127,10 +130,11 @@ class Executor:
         found = self._read(command)
         if not found["succeeded"]:
             return None
-        if found["arguments"] != command.arguments():
-            old, new = (
-                set(x) for x in (found["arguments"], command.arguments())
-            )
+        old, new = (
+            {x for x in arguments if not x.startswith(_WITHOUT_EFFECT)}
+            for arguments in (found["arguments"], command.arguments())
+        )
+        if old != new:
             changed = " ".join(sorted(old ^ new))
             raise errors.InputError(
                 f"{command.name} was made with other flags ({changed}): take "
@@ -157,14 +161,28 @@ class Executor:
         Raises:
           InputError: a command failed here, or in another part while this one
             waited.
-          SystemExit: with preemption.EXIT_CODE, after SIGTERM.
+          SystemExit: with preemption.EXIT_CODE, after SIGTERM, which is passed
+            on to the running command, so that it saves a checkpoint.
         """
+        before = signal.signal(signal.SIGTERM, self._stop)
+        try:
+            self._run_part(commands, list(part), on_success)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _run_part(
+        self,
+        commands: Sequence[Command],
+        own: Sequence[int],
+        on_success: Callable[[], object],
+    ) -> None:
         began = time.time()
-        own = list(part)
         pending = [i for i in own if self.record(commands[i]) is None]
         of_others = [x for i, x in enumerate(commands) if i not in own]
         is_waiting = False
         while pending:
+            if self._is_stopping:
+                raise SystemExit(preemption.EXIT_CODE)
             unfinished = [self._unfinished(commands[i]) for i in pending]
             if all(unfinished):
                 if not is_waiting:
@@ -205,24 +223,45 @@ class Executor:
         """Returns the needed commands that have not succeeded yet."""
         return [x for x in command.needs if self.record(x) is None]
 
+    def _stop(self, number: int, frame: Any) -> None:
+        self._is_stopping = True
+        if self._process is not None:
+            self._process.terminate()
+
     def _run(self, command: Command) -> None:
+        """Runs a command and records how it ended.
+
+        Raises:
+          InputError: it failed.
+          SystemExit: SIGTERM stopped it.
+        """
         program, *flags = command.arguments()
         log = self._path(command, "log")
         file_system.make_folder(os.path.dirname(log))
         file_system.make_folder(os.path.join(self._output_dir, command.name))
+        record = self._read(command) | {"arguments": command.arguments()}
+        # Not a failure, which other parts would read, while it runs again.
+        record |= {"succeeded": False, "stopped": True}
+        file_system.write_json(self._path(command, "json"), record)
         began = time.monotonic()
         path = os.path.join(_ROOT, program)
-        code, is_stopped = _run_program([sys.executable, path, *flags], log)
-        seconds = time.monotonic() - began + self._read(command)["seconds"]
-        file_system.write_json(
-            self._path(command, "json"),
-            {
-                "arguments": command.arguments(),
-                "seconds": seconds,
-                "succeeded": code == 0,
-                "stopped": is_stopped,
-            },
-        )
+        with open(log, "ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, path, *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        if self._is_stopping:  # SIGTERM came while it was started.
+            self._process.terminate()
+        code = self._process.wait()
+        self._process = None
+        is_stopped = code == preemption.EXIT_CODE
+        is_stopped |= self._is_stopping and code != 0
+        seconds = record["seconds"] + time.monotonic() - began
+        record |= {"seconds": seconds, "succeeded": code == 0}
+        record |= {"stopped": is_stopped}
+        file_system.write_json(self._path(command, "json"), record)
         if is_stopped:
             logging.info(
                 "%s: stopped by SIGTERM; the same command continues",
@@ -248,39 +287,3 @@ class Executor:
         return os.path.join(
             self._output_dir, "commands", f"{command.name}.{ending}"
         )
-
-
-def _run_program(arguments: Sequence[str], log: str) -> tuple[int, bool]:
-    """Runs a program; passes SIGTERM on, so that it saves a checkpoint.
-
-    Args:
-      arguments: its command line.
-      log: path of the file that its output is appended to.
-
-    Returns:
-      Its exit code, and whether SIGTERM came, here or only there.
-    """
-    received: list[int] = []
-    started: list[subprocess.Popen] = []
-
-    def stop(number: int, frame: Any) -> None:
-        received.append(number)
-        for process in started:
-            process.terminate()
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        with open(log, "ab") as file:
-            process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-        started.append(process)
-        if received:  # While it was started.
-            process.terminate()
-        code = process.wait()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return code, bool(received) or code == preemption.EXIT_CODE

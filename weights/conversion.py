@@ -145,7 +145,12 @@ def load(
     state = {
         name: tensor
         for name, tensor in source.matched.training_state.items()
-        if name == _STEP or name.rpartition("/")[0] in tensors
+        # The averages of --ema_decay are the weights themselves.
+        if name == _STEP
+        or (
+            name.rpartition("/")[0] in tensors
+            and not name.endswith(tensorflow_checkpoints.AVERAGE)
+        )
     }
     if keep_training_state and not state:
         logging.warning(

@@ -404,8 +404,8 @@ def check_encoder(where: str, tensors: Mapping, wanted: Mapping) -> None:
         )
     if surplus:
         raise errors.InputError(
-            f"{where}: has {tensors[surplus[0]].name}{_and_more(surplus)}, "
-            "which are not part of this model's encoder"
+            f"{where}: not part of this model's encoder: "
+            f"{tensors[surplus[0]].name}{_and_more(surplus)}"
         )
 
 

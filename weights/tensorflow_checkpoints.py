@@ -37,13 +37,13 @@ from weights.stored_weights import Matched, StoredTensor
 PREFIX = "bert_model.ckpt"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # In every TF2 checkpoint.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-_AVERAGE = "average"  # As training.optimizers names the slot.
+AVERAGE = "average"  # As training.optimizers names the slot.
 # Optimizer slots and steps in TF1 checkpoints.
 _TRAINING = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|lamb_[mv]|LAMB(_1)?|AdamWeightDecayOptimizer"
     r"(_1)?|Momentum|beta[12]_power|global_step|save_counter|training_state"
     r"|loss_scale|good_steps|(current_)?loss_scale.*|.*_slot.*"
-    rf"|{_AVERAGE})"
+    rf"|{AVERAGE})"
 )
 _EMBEDDINGS = (
     "_embedding_layer/embeddings",
@@ -145,7 +145,7 @@ def match_tf1(stored: Mapping[str, StoredTensor]) -> Matched:
     """
     matched = Matched({}, {}, {})
     for name, tensor in stored.items():
-        average = f"{name}/{_AVERAGE}"
+        average = f"{name}/{AVERAGE}"
         if stored_weights.by_path(name) is not None:
             matched.tensors[name] = stored.get(average, tensor)
         elif _TRAINING.fullmatch(name):

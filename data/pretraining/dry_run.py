@@ -1,7 +1,7 @@
 """Estimates what making pre-training shards takes, from a sample of the text.
 
-The sample is eight blocks, one of each of eight evenly chosen files, or several
-from the beginning of each of fewer files. Shards are made of it in this
+The sample is up to eight blocks: one of each of eight evenly chosen files, or
+several from the beginning of each of fewer files. Shards are made of it in this
 process, in a temporary directory.
 """
 

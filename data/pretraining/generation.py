@@ -193,8 +193,8 @@ def _make_shards(
             _check_documents(recipe, counts, allow_single_document)
             tables, pairs = _pair(recipe, pool, group, bar)
         except errors.InputError:
-            # The user must change the text, with which these files would be
-            # refused, or a flag. Other groups may still use them.
+            # The user must change the text, which makes these files useless,
+            # or a flag. Other groups may still use them.
             if group.count == 1:
                 shutil.rmtree(recipe.work_dir)
             raise

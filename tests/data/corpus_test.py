@@ -203,10 +203,12 @@ def test_double_slashes_are_joined(tmp_path):
 def test_a_pipe_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     path = tmp_path / "pipe"
-    writer = threading.Thread(target=path.write_bytes, args=(b"a\nb\n\nc\n",))
+    writer = threading.Thread(
+        target=path.write_bytes, args=(b"a\nb\n\nc\n",), daemon=True
+    )
     writer.start()
     (block,) = corpus.read_blocks([str(path)])
-    writer.join()
+    writer.join(timeout=60)
     assert (block.data, block.file_bytes) == (b"a\nb\n\nc\n", 7)
 
 

@@ -15,7 +15,7 @@ import threading
 import pytest
 from aiohttp import test_utils
 
-from export import servable, server
+from export import rest_format, servable, server
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
@@ -130,10 +130,20 @@ def test_a_body_that_is_not_compressed_as_announced_is_refused(servables):
 
 def test_a_long_request_is_answered_in_threads(servables, monkeypatch):
     monkeypatch.setattr(server, "_LONG_REQUEST_BYTES", 10)
-    monkeypatch.setattr(server, "_PARTS_AT_ONCE", 1)
+    monkeypatch.setattr(server, "_MANY_ROWS", 1)
+    threads = []
+    for name in ("parse", "response"):
+        function = getattr(rest_format, name)
+
+        def recorded(*values, function=function, **named):
+            threads.append(threading.current_thread().name)
+            return function(*values, **named)
+
+        monkeypatch.setattr(rest_format, name, recorded)
     request = {"instances": ["a", "b" * 100]}
     _, found = predict(servables, "embedding", request)
     assert found == {"predictions": [[1, 1], [100, 100]]}
+    assert [name.split("_")[0] for name in threads] == ["predict", "predict"]
 
 
 def test_status_and_metadata_are_those_of_tensorflow_serving(servables):
