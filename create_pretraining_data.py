@@ -345,10 +345,11 @@ def main(config: Config) -> None:
         for line in dry_run.estimate(recipe).lines(count):
             print(line)
         return
-    if config.output_prefix:
-        file_system.check_output(recipe.output_files[0], "output_prefix")
-    for path in recipe.output_files if config.output_file else ():
-        file_system.check_output(path, "output_file")
+    flag, paths = "output_file", recipe.output_files
+    if config.output_prefix is not None:
+        flag, paths = "output_prefix", paths[:1]  # One stands for all.
+    for path in paths:
+        file_system.check_output(path, flag)
     with _workers(config, recipe) as pool:
         made = generation.make(
             recipe,

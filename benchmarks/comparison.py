@@ -94,17 +94,7 @@ class ScoreComparison:
                 f"--output_dir={self.output_dir}: exists, but has no "
                 "recipe.json; take another"
             )
-        if found and found != recipe:
-            changed = sorted(
-                name
-                for name in {*found, *recipe}
-                if found.get(name) != recipe.get(name)
-            )
-            raise errors.InputError(
-                f"{', '.join(f'--{name}' for name in changed)}: "
-                f"{self.output_dir} was made with other values; take another "
-                "--output_dir"
-            )
+        refuse_other_recipe(self.output_dir, found or recipe, recipe)
         os.makedirs(self.output_dir, exist_ok=True)
         file_system.write_json(path, recipe)
 
@@ -127,6 +117,22 @@ class ScoreComparison:
             "precision": resolve_precision(self.precision),
         }
         return [f"--{k}={v}" for k, v in {**given, **others}.items()]
+
+
+def refuse_other_recipe(
+    where: str, found: Mapping[str, Any], recipe: Mapping[str, Any]
+) -> None:
+    """Raises InputError if results in `where` were made with other flags."""
+    changed = [
+        f"--{name}"
+        for name in sorted({*found, *recipe})
+        if found.get(name) != recipe.get(name)
+    ]
+    if changed:
+        raise errors.InputError(
+            f"{', '.join(changed)}: {where} was made with other values; take "
+            "another --output_dir"
+        )
 
 
 class _Medians(NamedTuple):

@@ -282,8 +282,7 @@ def measure_once(config: Config, side: str, seed: int) -> dict[str, float]:
         scores = {"ours": ours, "peer": peer}[side](config, folder, seed)
         found = {"recipe": recipe, "scores": scores}
         file_system.write_json(path, found)
-    if found["recipe"] != recipe:
-        raise errors.InputError(f"{path} was made with other flags")
+    comparison.refuse_other_recipe(path, found["recipe"], recipe)
     return found["scores"]
 
 

@@ -1,10 +1,12 @@
 """Finds, reads and writes TensorFlow's checkpoint files.
 
-write("run/model.ckpt-500", tensors)
-    -> run/model.ckpt-500.index, run/model.ckpt-500.data-00000-of-00001
-open_reader("run/model.ckpt-500").get_tensor("global_step")
-named("run")
-    -> "run/model.ckpt-500", if run/checkpoint names it
+A checkpoint is two files, and the file `checkpoint` names one of several:
+
+    write("run/model.ckpt-500", tensors)
+        -> run/model.ckpt-500.index, run/model.ckpt-500.data-00000-of-00001
+    open_reader("run/model.ckpt-500").get_tensor("global_step")
+    named("run")
+        -> "run/model.ckpt-500", if run/checkpoint names it
 """
 
 import contextlib

@@ -12,6 +12,7 @@ limit of 4,095 bytes.
 
 import codecs
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
@@ -48,16 +49,20 @@ def lines(stream: TextIO, output: TextIO) -> Iterator[bytes]:
 
 def available(stream: TextIO) -> Iterator[list[bytes]]:
     """Yields all lines of a pipe, each list as soon as there are lines."""
-    rest, is_first = b"", True
+    blocks = _blocks(stream)
+    for first, *others in itertools.islice(blocks, 1):
+        yield [first.removeprefix(codecs.BOM_UTF8), *others]
+    yield from blocks
+
+
+def _blocks(stream: TextIO) -> Iterator[list[bytes]]:
+    rest = b""
     while data := stream.buffer.read1(_PIPE_BYTES):
         *complete, rest = (rest + data).split(b"\n")
         if complete:
-            if is_first:
-                complete[0] = complete[0].removeprefix(codecs.BOM_UTF8)
-            is_first = False
             yield complete
     if rest:
-        yield [rest.removeprefix(codecs.BOM_UTF8) if is_first else rest]
+        yield [rest]
 
 
 def _edit(prompt: str) -> bytes:

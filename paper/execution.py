@@ -5,9 +5,9 @@ divides them among processes, and an `Executor` runs them:
 
     output_dir/NAME/...                 the output of a command
     output_dir/commands/NAME.log        what it printed
-    output_dir/commands/NAME.json       written when it has ended:
-                                        {"arguments": [...], "seconds": 61.5,
-                                        "succeeded": true, "stopped": false}
+    output_dir/commands/NAME.json       {"arguments": [...], "seconds": 61.5,
+                                        "succeeded": true, "stopped": false};
+                                        "stopped" until it has ended by itself
 
 A command that has succeeded is not run again. All commands of this project
 continue where they were killed, so that a killed table ends with the same
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import logging
 
@@ -182,7 +182,7 @@ class Executor:
         is_waiting = False
         while pending:
             if self._is_stopping:
-                raise SystemExit(preemption.EXIT_CODE)
+                _exit()
             unfinished = [self._unfinished(commands[i]) for i in pending]
             if all(unfinished):
                 if not is_waiting:
@@ -259,15 +259,14 @@ class Executor:
         is_stopped = code == preemption.EXIT_CODE
         is_stopped |= self._is_stopping and code != 0
         seconds = record["seconds"] + time.monotonic() - began
-        record |= {"seconds": seconds, "succeeded": code == 0}
-        record |= {"stopped": is_stopped}
+        record |= {
+            "seconds": seconds,
+            "succeeded": code == 0,
+            "stopped": is_stopped,
+        }
         file_system.write_json(self._path(command, "json"), record)
         if is_stopped:
-            logging.info(
-                "%s: stopped by SIGTERM; the same command continues",
-                command.name,
-            )
-            raise SystemExit(preemption.EXIT_CODE)
+            _exit()
         if code:
             with open(log, encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()[-_SHOWN_LINES:]
@@ -287,3 +286,8 @@ class Executor:
         return os.path.join(
             self._output_dir, "commands", f"{command.name}.{ending}"
         )
+
+
+def _exit() -> NoReturn:
+    logging.info("stopped by SIGTERM; the same command continues")
+    raise SystemExit(preemption.EXIT_CODE)

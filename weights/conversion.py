@@ -142,22 +142,7 @@ def load(
         for name, path in files.items()
         if file_system.exists(path)
     }
-    state = {
-        name: tensor
-        for name, tensor in source.matched.training_state.items()
-        # The averages of --ema_decay are the weights themselves.
-        if name == _STEP
-        or (
-            name.rpartition("/")[0] in tensors
-            and not name.endswith(tensorflow_checkpoints.AVERAGE)
-        )
-    }
-    if keep_training_state and not state:
-        logging.warning(
-            "--noslim: %s has no step and no optimizer slots with the names of "
-            "google-research/bert",
-            source.path,
-        )
+    state = _training_state(source, tensors) if keep_training_state else {}
     return Checkpoint(
         config=config,
         values={
@@ -166,12 +151,30 @@ def load(
         },
         settings=_settings(source, heads, bilstm_size, tensors),
         tokenizer=tokenizer,
-        training_state={name: t.read() for name, t in state.items()}
-        if keep_training_state
-        else {},
+        training_state={name: t.read() for name, t in state.items()},
         task_files={} if drop_heads else found,
         left_out=list(found) if drop_heads else [],
     )
+
+
+def _training_state(source: Source, tensors: dict) -> dict:
+    """Returns the step and the optimizer slots of some tensors; may warn.
+
+    The averages of --ema_decay are left out: they are the tensors themselves.
+    """
+    found = {}
+    for name, tensor in source.matched.training_state.items():
+        path, _, slot = name.rpartition("/")
+        is_slot = path in tensors and slot != tensorflow_checkpoints.AVERAGE
+        if is_slot or name == _STEP:
+            found[name] = tensor
+    if not found:
+        logging.warning(
+            "--noslim: %s has no step and no optimizer slots with the names of "
+            "google-research/bert",
+            source.path,
+        )
+    return found
 
 
 def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:

@@ -114,10 +114,7 @@ def predict(
     """
     texts = task.read(split)
     if texts.path == text_files.STANDARD_INPUT:
-        if strategies.is_multi_worker(task_model.job.strategy):
-            raise errors.InputError(
-                "--test_file=-: several workers cannot read the same input"
-            )
+        strategies.check_one_reader(task_model.job.strategy, "test_file")
         output = streaming.StandardOutput(
             sentence_outputs.PREDICTIONS,
             sentence_outputs.predictions_head(task),

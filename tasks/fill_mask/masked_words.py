@@ -71,8 +71,8 @@ def encode_texts(
             problem = f"no {MASK} in {text[:60]!r}"
         elif len(ids) > max_length:
             problem = (
-                f"{len(ids)} tokens are more than {max_length}, the number of "
-                f"positions or max_seq_length: "
+                f"{len(ids)} tokens are more than the {max_length} that the "
+                "model's positions or max_seq_length allow: "
                 f"{text[:60]!r}"
             )
         masked = MaskedText(ids, positions)

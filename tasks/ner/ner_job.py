@@ -329,10 +329,9 @@ class Tagger:
             return {outputs.ENTITIES: raw_text.json_lines(encoded[0], found)}
 
         if lines.total is None:
-            if strategies.is_multi_worker(self._task_model.job.strategy):
-                raise errors.InputError(
-                    "--text_file=-: several workers cannot read the same input"
-                )
+            strategies.check_one_reader(
+                self._task_model.job.strategy, "text_file"
+            )
             blocks = streaming.StandardOutput(outputs.ENTITIES)
         else:
             blocks = self._open_blocks("entities")

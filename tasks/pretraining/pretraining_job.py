@@ -118,7 +118,9 @@ class PretrainingJob:
             pretrained.require_weights(self.config.init_checkpoint)
             self._warm_start()
         held_out = self.phases[-1].held_out
-        values = self._evaluate(self.phases[-1])
+        values = self._evaluate(
+            self.phases[-1], held_out.eval_batches(self.eval_batch_size)
+        )
         most = self.max_eval_steps * self.eval_batch_size
         if most < sum(held_out.counts):
             logging.info(
@@ -291,7 +293,7 @@ class PretrainingJob:
     def _evaluate(
         self,
         phase: pretraining_data.Phase,
-        make_batches: feed.MakeBatches | None = None,
+        make_batches: feed.MakeBatches,
     ) -> dict[str, float]:
         """Evaluates on the held-out data of a phase.
 
@@ -303,8 +305,7 @@ class PretrainingJob:
         total = -(-sum(phase.held_out.counts) // self.eval_batch_size)
         try:
             values = self._evaluator(
-                make_batches
-                or phase.held_out.eval_batches(self.eval_batch_size),
+                make_batches,
                 max_steps=self.max_eval_steps,
                 num_batches=min(self.max_eval_steps, total),
             )
