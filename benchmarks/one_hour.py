@@ -63,6 +63,7 @@ class Config:
     finetuning_minutes: float = field("Of these, for our fine-tuning.", 12.0)
     peer_finetuning_minutes: float = field("For the peer's.", 14.5)
     num_seeds: int = field("Turns of each side.", 2)
+    first_seed: int = field("Of the first turn of each side.", 1)
     vocab_size: int = field("Of both sides.", 8192)
     num_layers: int = field("Of both sides.", 4)
     hidden_size: int = field("Of both sides.", 256)
@@ -271,7 +272,7 @@ def measure_once(config: Config, side: str, seed: int) -> dict[str, float]:
     folder = os.path.join(config.output_dir, f"{side}_seed{seed}")
     path = os.path.join(folder, "scores.json")
     recipe = dataclasses.asdict(config)
-    for name in ("output_dir", "peer_python", "num_seeds"):
+    for name in ("output_dir", "peer_python", "num_seeds", "first_seed"):
         del recipe[name]
     if side == "ours":  # Another setting of the peer changes nothing here.
         recipe = {k: v for k, v in recipe.items() if not k.startswith("peer_")}
@@ -326,7 +327,8 @@ def main(config: Config) -> None:
     """Prints the scores of each seed, and the means of both sides."""
     sides = ["ours", "peer"] if config.peer_python else ["ours"]
     means: dict[str, list[float]] = {side: [] for side in sides}
-    for seed in range(1, config.num_seeds + 1):
+    for turn in range(config.num_seeds):
+        seed = config.first_seed + turn
         for side in sides:
             print(f"{side}, seed {seed}", flush=True)
             scores = measure_once(config, side, seed)
