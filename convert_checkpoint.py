@@ -11,8 +11,8 @@ r"""Converts, lists and compares BERT checkpoints of any origin.
 
 The input is a TensorFlow prefix, a Hugging Face directory or cache folder, a
 Model Garden checkpoint or a model directory. The output has all heads and the
-files of the task, but no optimizer slots. --check exits with code 0 if both
-checkpoints are equal, and with 1 if not.
+files of the task; optimizer slots only with --slim=false --output_format=tf1.
+--check exits with code 0 if both checkpoints are equal, and with 1 if not.
 
 To add words to the vocabulary, and positions for longer texts:
 
@@ -68,7 +68,8 @@ class ConversionConfig:
         "Whether to leave out optimizer slots; only tf1 can keep them.", True
     )
     new_words_file: str | None = field(
-        "Words to add to the vocabulary, one a line, also .gz, .bz2.", None
+        "Words to add to the vocabulary, one a line, also .gz, .bz2, .zst.",
+        None,
     )
     new_words_at: Literal["unused", "end"] = field(
         "Where to add them: unused replaces [unusedN] first, end appends.",

@@ -1,7 +1,7 @@
 r"""Converts TriviaQA's Wikipedia files to SQuAD's JSON.
 
-As in the paper (section 4.2), a paragraph is the first 400 words of a page that
-contain an answer.
+As in the paper (section 4.2), a paragraph is the first 400 words of a page, if
+they contain an answer.
 
     python create_triviaqa_squad.py \
         --input_file=triviaqa-rc/qa/wikipedia-train.json \

@@ -162,11 +162,11 @@ def _classify(path) -> None:
 
 
 def _summary(path, filled: str, seconds: float) -> None:
-    """Prints the metrics, and those of guessing."""
+    """Prints the metrics, and those of the baseline."""
     with open(path("pretrained/metrics.jsonl"), encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     evaluations = [line for line in lines if "eval/loss" in line]
-    guess = pretraining_data.guessing_on(
+    baseline = pretraining_data.baseline_on(
         path("shards/heldout-*.tfrecord"), LENGTH, PREDICTIONS
     )
     _say(f"Done in {seconds:.0f} s")
@@ -178,17 +178,17 @@ def _summary(path, filled: str, seconds: float) -> None:
             f"{line['eval/next_sentence_accuracy']:23.3f}"
         )
     print(
-        f"guessing         {guess['masked_lm_accuracy']:18.3f} "
-        f"{guess['next_sentence_accuracy']:23.3f}"
+        f"baseline         {baseline['masked_lm_accuracy']:18.3f} "
+        f"{baseline['next_sentence_accuracy']:23.3f}"
     )
     print("\n" + filled)
     with open(path("heldout.jsonl"), encoding="utf-8") as file:
         labels = collections.Counter(json.loads(x)["package"] for x in file)
     with open(path("classifier/eval_results.json"), encoding="utf-8") as file:
         accuracy = json.load(file)["eval_accuracy"]
-    guess = labels.most_common(1)[0][1] / labels.total()
+    baseline = labels.most_common(1)[0][1] / labels.total()
     print(f"Package of a held-out paragraph: accuracy {accuracy:.3f}, ", end="")
-    print(f"guessing {guess:.3f}")
+    print(f"baseline {baseline:.3f}")
     print("\nReports for a browser:")
     print(path("pretrained/report.html"), path("classifier/report.html"))
     print("For your own text (one paragraph a line, blank lines between")

@@ -70,7 +70,7 @@ class ReproduceConfig:
     )
     squad_dir: str | None = field(
         "Directory of train-v1.1.json, dev-v1.1.json, train-v2.0.json and "
-        "dev-v2.0.json; also .gz and .bz2.",
+        "dev-v2.0.json; also .gz, .bz2 and .zst.",
         None,
     )
     triviaqa_dir: str | None = field(

@@ -139,6 +139,12 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 )
 
     @property
+    def standard_input_flag(self) -> str | None:
+        """See FinetuningConfig."""
+        reads = self.do_predict and self.test_file == "-"
+        return "test_file" if reads else None
+
+    @property
     def names_of_labels(self) -> list[str] | None:
         """The labels in --label_names."""
         if self.label_names is None:

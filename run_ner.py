@@ -189,6 +189,13 @@ class NerConfig(run_config.FinetuningConfig):
             raise ValueError("--text_file needs --do_predict")
         self._check_features()
 
+    @property
+    def standard_input_flag(self) -> str | None:
+        """See FinetuningConfig."""
+        if self.interactive:
+            return "interactive"
+        return "text_file" if self.text_file == "-" else None
+
     def _check_features(self) -> None:
         """Raises ValueError for flags without an effect."""
         given = config_flags.given(self)

@@ -1,12 +1,12 @@
 r"""Pre-trains BERT on masked TFRecord shards, and evaluates it.
 
-On a laptop, from the shards of create_pretraining_data.py:
+On a laptop, a small model from shards with a vocabulary of 8,192 tokens:
 
-    python run_pretraining.py \
-        --bert_config_file=configs/uncased_L-4_H-256_A-4.json \
+    python run_pretraining.py --bert_config_file=configs/small_cpu.json \
         --input_file='shards/train-*' --eval_file='shards/heldout-*' \
-        --output_dir=pretrained --do_train --do_eval \
-        --num_train_steps=1000 --num_warmup_steps=100 --learning_rate=5e-4
+        --max_seq_length=64 --max_predictions_per_seq=10 --train_batch_size=64 \
+        --num_train_steps=10000 --num_warmup_steps=1000 --learning_rate=1e-3 \
+        --output_dir=pretrained --do_train --do_eval
 
 The paper's recipe, 90 % of the steps at length 128 and the rest at 512, is
 

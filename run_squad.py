@@ -139,6 +139,11 @@ class SquadConfig(run_config.FinetuningConfig):
             )
 
     @property
+    def standard_input_flag(self) -> str | None:
+        """See FinetuningConfig."""
+        return "interactive" if self.interactive else None
+
+    @property
     def prompts(self) -> bool:
         """Whether single questions are answered."""
         return bool(self.question or self.interactive)

@@ -53,7 +53,7 @@ class ServeConfig:
     threads_per_batch: int = field(
         "Threads that compute a batch; 0 for all cores. With 1, up to 4 "
         "batches are computed at the same time: short texts take less "
-        "processor time, a long text by itself takes longer.",
+        "CPU time, a long text by itself takes longer.",
         0,
         at_least=0,
     )

@@ -216,7 +216,7 @@ def compare_speed(
         by_processor = peer.processor_seconds / ours.processor_seconds
         print(
             f"{title}, ratio ours / {label}: "
-            f"{peer.seconds / ours.seconds:.2f}, by processor time "
+            f"{peer.seconds / ours.seconds:.2f}, by CPU time "
             f"{by_processor:.2f}",
             flush=True,
         )

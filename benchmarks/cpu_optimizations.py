@@ -221,7 +221,7 @@ def main(config: Config) -> None:
         print(
             f"  {'all' if name == ALL else 'without ' + name:30s}"
             f"{seconds:8.3f} s {used:8.3f} processor s"
-            f"   ratio {wall:.3f}, by processor time {cpu:.3f}"
+            f"   ratio {wall:.3f}, by CPU time {cpu:.3f}"
         )
 
 

@@ -40,7 +40,7 @@ class Config:
 
 
 def processor_seconds(function: Callable[[], object]) -> float:
-    """Returns the processor time of all threads in a call."""
+    """Returns the CPU time of all threads in a call."""
     started = time.process_time()
     function()
     return time.process_time() - started

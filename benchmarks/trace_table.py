@@ -18,7 +18,7 @@ def show(run: Callable[[], None], directory: str, *, most: int = 30) -> None:
     """
     run()
     seconds, path = record(run, directory)
-    print(f"{'by the clock':40s} {1000 * seconds:9.2f} ms")
+    print(f"{'wall time':40s} {1000 * seconds:9.2f} ms")
     for kind, total in seconds_by_kind(path).most_common(most):
         print(f"{kind:40s} {1000 * total:9.2f} ms")
 

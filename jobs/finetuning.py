@@ -499,9 +499,17 @@ def open_strategy(
 
     Returns:
       A tf.distribute.Strategy.
+
+    Raises:
+      InputError: a check failed, or several workers would read standard input.
     """
     model_directory.check_output_dir(config.output_dir, start.config)
     strategy = assembly.make_strategy(config, config.output_dir)
+    flag = config.standard_input_flag
+    if flag is not None and strategies.is_multi_worker(strategy):
+        raise errors.InputError(
+            f"--{flag}: standard input cannot be read by several workers"
+        )
     for size in config.axis("train_batch_size"):
         assembly.check_batch_sizes(
             config,

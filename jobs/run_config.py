@@ -446,6 +446,11 @@ class FinetuningConfig(RunConfig, EncoderConfig):
         """Whether training evaluates on the development set."""
         return self.is_grid or self.eval_every_steps > 0
 
+    @property
+    def standard_input_flag(self) -> str | None:
+        """The flag because of which the command reads standard input."""
+        return None
+
     def run(
         self, *, learning_rate: float, random_seed: int, output_dir: str
     ) -> RunConfig:

@@ -167,7 +167,7 @@ def _cross_entropy(logits, labels):
     """Computes -log softmax(logits)[label]: [..., C] and [...] give [...].
 
     Its custom gradient, softmax(logits) - one_hot(label), reuses the
-    exponentials: a step of BERT-Mini takes 7 to 11 % less processor time than
+    exponentials: a step of BERT-Mini takes 7 to 11 % less CPU time than
     with keras.ops.sparse_categorical_crossentropy.
     """
 

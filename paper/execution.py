@@ -32,6 +32,10 @@ from training import preemption
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WAIT_SECONDS = 5
 _SHOWN_LINES = 15
+_NOT_COUNTED = (
+    "Starting commands and evaluating are not counted, and fine-tuning in "
+    "small batches is slower than pre-training."
+)
 _WITHOUT_EFFECT = "--keep_checkpoint_max="  # On the results.
 
 
@@ -48,7 +52,7 @@ def overview(tables: Sequence[Table], scale: Scale) -> str:
         )
     lines.append(
         f"Hours on {scale.device}. Tables have commands in common, which run "
-        "once."
+        f"once. {_NOT_COUNTED}"
     )
     return "\n".join(lines)
 
@@ -77,6 +81,7 @@ def plan(tables: Sequence[Table], scale: Scale, *, tflops: float | None) -> str:
         f"trainings, {total:.3g} floating-point operations: "
         f"{_hours(total, tflops):.1f} hours at {tflops:g} TFLOPS ({device})"
     )
+    lines.append(f"# {_NOT_COUNTED}")
     return "\n".join(lines)
 
 

@@ -309,14 +309,6 @@ def check_same_number(
         raise errors.InputError(refusal)
 
 
-def check_one_reader(strategy: tf.distribute.Strategy, flag: str) -> None:
-    """Raises InputError if several workers would read one standard input."""
-    if is_multi_worker(strategy):
-        raise errors.InputError(
-            f"--{flag}=-: several workers cannot read the same input"
-        )
-
-
 def check_shared_folder(
     strategy: tf.distribute.Strategy, output_dir: str
 ) -> None:

@@ -19,7 +19,6 @@ from jobs import finetuning, run_config, run_directory, streaming
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from training import metric_writer
-from training import strategy as strategies
 from weights import pretrained, task_files
 
 
@@ -114,7 +113,6 @@ def predict(
     """
     texts = task.read(split)
     if texts.path == text_files.STANDARD_INPUT:
-        strategies.check_one_reader(task_model.job.strategy, "test_file")
         output = streaming.StandardOutput(
             sentence_outputs.PREDICTIONS,
             sentence_outputs.predictions_head(task),

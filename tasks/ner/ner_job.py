@@ -24,7 +24,6 @@ from tasks.ner import (
     word_files,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
-from training import strategy as strategies
 from weights import pretrained, task_files
 
 _STDIN = "standard input"
@@ -329,9 +328,6 @@ class Tagger:
             return {outputs.ENTITIES: raw_text.json_lines(encoded[0], found)}
 
         if lines.total is None:
-            strategies.check_one_reader(
-                self._task_model.job.strategy, "text_file"
-            )
             blocks = streaming.StandardOutput(outputs.ENTITIES)
         else:
             blocks = self._open_blocks("entities")

@@ -437,7 +437,7 @@ def _open_set(
     )
 
 
-def guessing(
+def baseline(
     records: ShardSet, batch_size: int = 256, most: int = -1
 ) -> dict[str, float]:
     """Returns the metrics that a model must exceed to have learned.
@@ -480,10 +480,10 @@ def guessing(
     return found
 
 
-def guessing_on(
+def baseline_on(
     patterns: str, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, float]:
-    """Returns the metrics of `guessing` on shards.
+    """Returns the metrics of `baseline` on shards.
 
     `patterns` are comma-separated paths or globs.
     """
@@ -491,4 +491,4 @@ def guessing_on(
     record_schema = manifest.record_schema(
         paths, max_seq_length, max_predictions_per_seq
     )
-    return guessing(ShardSet(paths=paths, schema=record_schema, counts=[]))
+    return baseline(ShardSet(paths=paths, schema=record_schema, counts=[]))

@@ -194,9 +194,9 @@ class PretrainingJob:
                 length = phase.lengths.max_seq_length
                 shards = len(records.paths)
                 data.append([name, length, shards, total, passes])
-        guessing = {}
+        baseline = {}
         if self._shows_predictions:
-            guessing = pretraining_data.guessing(
+            baseline = pretraining_data.baseline(
                 last.held_out, self.eval_batch_size, self.max_eval_steps
             )
             predictions = self._predictor(
@@ -228,7 +228,7 @@ class PretrainingJob:
                 ),
             },
             results=results,
-            guessing=guessing,
+            baseline=baseline,
             evaluated_on="training records"
             if last.held_out is last.train
             else _HELD_OUT,

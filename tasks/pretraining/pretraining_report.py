@@ -267,7 +267,7 @@ def write(
     others: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     results: Mapping[str, float] | None = None,
-    guessing: Mapping[str, float] | None = None,
+    baseline: Mapping[str, float] | None = None,
     evaluated_on: str = "held out",
     data: Sequence[Sequence[Any]] = (),
     sections: Sequence[report.Section] = (),
@@ -282,7 +282,7 @@ def write(
       facts: numbers to show at the top.
       results: metrics of the trained model; by default those of the last
         evaluation in metrics.jsonl.
-      guessing: metrics of pretraining_data.guessing.
+      baseline: metrics of pretraining_data.baseline.
       evaluated_on: what the records of the evaluation are.
       data: rows of the table of data, each with a set and numbers.
       sections: further sections.
@@ -302,7 +302,7 @@ def write(
         results = evaluations[-1]
     shown = [
         report.Section(
-            "Results", _results(results or {}, guessing or {}, evaluated_on)
+            "Results", _results(results or {}, baseline or {}, evaluated_on)
         ),
         report.Section("Learning curves", curves),
     ]
@@ -329,26 +329,26 @@ def write(
 
 
 def _results(
-    values: Mapping[str, float], guessing: Mapping[str, float], where: str
+    values: Mapping[str, float], baseline: Mapping[str, float], where: str
 ) -> Markup:
-    """Returns the metrics of the trained model beside those of guessing."""
+    """Returns the metrics of the trained model beside those of the baseline."""
     if not values:
         return Markup(
             "<p>The trained model was not evaluated: --do_eval was not given."
             "</p>"
         )
     rows = [
-        [metric_writer.name_in_words(x), values[x], guessing.get(x, "")]
+        [metric_writer.name_in_words(x), values[x], baseline.get(x, "")]
         for x in _METRICS
         if x in values
     ]
-    if not guessing:
+    if not baseline:
         return report.table(["metric", where], [row[:2] for row in rows])
     note = Markup(
-        "<p>Guessing predicts the most frequent label; its losses are those of "
-        "predicting every label with its frequency.</p>"
+        "<p>The baseline predicts the most frequent label; its losses are "
+        "those of predicting every label with its frequency.</p>"
     )
-    return report.table(["metric", where, "guessing"], rows) + note
+    return report.table(["metric", where, "baseline"], rows) + note
 
 
 def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:

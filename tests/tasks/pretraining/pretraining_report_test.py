@@ -80,18 +80,18 @@ def test_accuracies_are_grouped_by_frequency_and_part_of_a_word(
     ]
 
 
-def test_guessing_predicts_the_most_frequent_label(train):
-    found = pretraining_data.guessing(train)
+def test_the_baseline_predicts_the_most_frequent_label(train):
+    found = pretraining_data.baseline(train)
     # The shard has no masked token, and one pair with the label 0.
     assert found == {"next_sentence_accuracy": 1.0, "next_sentence_loss": 0.0}
 
 
-def test_results_are_beside_those_of_guessing(tmp_path):
+def test_results_are_beside_those_of_the_baseline(tmp_path):
     pretraining_report.write(
         str(tmp_path),
         given={},
         results={"masked_lm_accuracy": 0.5, "loss": 2.0, "global_step": 9},
-        guessing={"masked_lm_accuracy": 0.125},
+        baseline={"masked_lm_accuracy": 0.125},
     )
     page = (tmp_path / "report.html").read_text()
     assert page.index("<h2>Results") < page.index("<h2>Learning curves")
