@@ -1,7 +1,9 @@
 """Shards to batches: shuffled and endless for training, or in order.
 
 The order of training is a pure function of the seed and the shards' numbers of
-records. It can be entered at any batch in seconds, without replay:
+records. It can be entered at any batch without replay: a start reads at most
+the earlier records of one group of shards, which is short if a shard has about
+a million records.
 
     epoch    all shards, permuted by (seed, epoch), in groups of 16
     group    its shards are read together, a chunk of 2,048 records of each
@@ -51,7 +53,8 @@ def train_batches(
         schema: of their records.
         batch_size: of the global batch.
         seed: keys every permutation.
-        first_batch: number of batches to skip, at no cost.
+        first_batch: number of batches to skip. Of these, only the records of
+            the first batch's group are read, and none is parsed.
         part: which of num_parts equal parts of every batch to return.
         num_parts: number of parts, one for each worker.
         counts: records per shard; by default the manifest's.
@@ -234,19 +237,22 @@ def _windows(counts, shards, first_window, read) -> tf.data.Dataset:
     Ragged, because a shard's last chunk is short.
     """
     sizes = tf.constant([*counts, 0], tf.int64)
-    chunks = _chunks(tf.gather(sizes, shards))
+    _, choices = _chunks(tf.gather(sizes, shards))
     first = first_window * _WINDOW
-    before, left = chunks[:first], chunks[first:]
     done = tf.math.bincount(
-        before, minlength=_GROUP, maxlength=_GROUP, dtype=tf.int64
+        tf.cast(choices[:first], tf.int32),
+        minlength=_GROUP,
+        maxlength=_GROUP,
+        dtype=tf.int64,
     )
     sources = [
         read(shards[i], done[i] * _CHUNK).batch(_CHUNK)
         for i in range(min(_GROUP, len(counts)))
     ]
-    choices = tf.data.Dataset.from_tensor_slices(tf.cast(left, tf.int64))
     return tf.data.Dataset.choose_from_datasets(
-        sources, choices, stop_on_empty_dataset=False
+        sources,
+        tf.data.Dataset.from_tensor_slices(choices[first:]),
+        stop_on_empty_dataset=False,
     ).ragged_batch(_WINDOW)
 
 
@@ -258,13 +264,10 @@ def _find(counts: Sequence[int], seed: int, first: int) -> _Start:
     ends = np.cumsum(sizes.sum(axis=1))
     group = int(np.searchsorted(ends, left, side="right"))
     left -= int(ends[group] - sizes[group].sum())
-    chunks = _chunks(tf.constant(sizes[group], tf.int64)).numpy()
+    turns, shards = map(np.asarray, _chunks(tf.constant(sizes[group])))
     # The size of every chunk: full, but for the last of each shard.
-    numbers = np.array(
-        [np.sum(chunks[:i] == shard) for i, shard in enumerate(chunks)]
-    )
-    lengths = np.minimum(sizes[group][chunks] - numbers * _CHUNK, _CHUNK)
-    windows = math.ceil(len(chunks) / _WINDOW)
+    lengths = np.minimum(sizes[group][shards] - turns * _CHUNK, _CHUNK)
+    windows = math.ceil(len(lengths) / _WINDOW)
     totals = np.add.reduceat(lengths, np.arange(windows) * _WINDOW)
     ends = np.cumsum(totals)
     window = int(np.searchsorted(ends, left, side="right"))
@@ -286,12 +289,18 @@ def _groups(number: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.reshape(padded, [-1, _GROUP]), tf.int64)
 
 
-def _chunks(sizes: tf.Tensor) -> tf.Tensor:
-    """Returns the shard of each chunk, in reading order: int32 [chunks]."""
+def _chunks(sizes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the chunks in reading order.
+
+    Each turn reads one chunk of every shard that has one left.
+
+    Returns:
+      The turn of each chunk, which is its number within its shard, and the
+      shard: int64 [chunks] each.
+    """
     number = -(-sizes // _CHUNK)
     turns = tf.range(tf.reduce_max(number))
-    has_one = number[None, :] > turns[:, None]
-    return tf.cast(tf.where(has_one)[:, 1], tf.int32)
+    return tuple(tf.unstack(tf.where(number > turns[:, None]), axis=1))
 
 
 def _keys(numbers: tf.Tensor, *words: int | tf.Tensor) -> tf.Tensor:

@@ -4,6 +4,7 @@ pytest tests/data/pipelines_test.py
 """
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -93,9 +94,16 @@ def test_every_start_gives_the_order_of_an_uninterrupted_run(shards, whole):
         assert numbers(shards, first=first, take=2) == whole[first : first + 2]
 
 
-def test_a_start_far_away_costs_nothing(shards):
+def test_a_start_in_a_far_epoch_costs_nothing(shards):
     far = numbers(shards, first=10**12, take=7)
     assert numbers(shards, first=10**12 + 5, take=2) == far[5:]
+
+
+def test_a_start_within_large_shards_is_found_in_linear_time():
+    begin = time.process_time()
+    start = pipelines._find([300_000, 300_000], 1, 599_999)
+    assert start == (0, 0, 99_999, 5)  # A window is two chunks of three.
+    assert time.process_time() - begin < 2
 
 
 def test_the_order_depends_on_the_seed_and_on_nothing_else(shards, whole):
