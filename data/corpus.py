@@ -51,14 +51,15 @@ _TEXT = "text"  # The usual field of JSON lines.
 # paragraphs, most of these are about as long as the longest ones and do not end
 # a sentence.
 _HEAD_BYTES, _INNER_LINES, _WIDTHS = 1 << 16, 20, range(40, 91)
-_BYTE_ORDER_MARKS = {
-    b"\xff\xfe": "UTF-16 or UTF-32",
-    b"\xfe\xff": "UTF-16",
-    b"\x00\x00\xfe\xff": "UTF-32",
-    b"\x1f\x8b": "gzip, but the name does not end in .gz",
-    b"BZh": "bzip2, but the name does not end in .bz2",
-    b"\x28\xb5\x2f\xfd": "zstd, but the name does not end in .zst",
-    b"PAR1": "a Parquet table; a corpus of them is named *.parquet",
+# How files begin that are not UTF-8 text. Text may begin with "BZh" or "PAR1".
+_OTHER_FORMATS = {
+    rb"\xff\xfe": "UTF-16 or UTF-32",
+    rb"\xfe\xff": "UTF-16",
+    rb"\x00\x00\xfe\xff": "UTF-32",
+    rb"\x1f\x8b": "gzip, but the name does not end in .gz",
+    rb"BZh[1-9]1AY&SY": "bzip2, but the name does not end in .bz2",
+    rb"\x28\xb5\x2f\xfd": "zstd, but the name does not end in .zst",
+    rb"PAR1\x15": "a Parquet table; a corpus of them is named *.parquet",
 }
 
 CLOSING = "\"'\u201d\u2019\u00bb\u203a)\\]\u300d\u300f\uff09\u3011\u300b"
@@ -241,7 +242,7 @@ def find_text(
     Logs a warning if text is hard-wrapped.
 
     Raises:
-      InputError: a file is missing, or cannot have this format.
+      InputError: a file is missing, or cannot have this format or column.
     """
     paths = expand(patterns)
     tables = [x for x in paths if file_system.ending(x) == _PARQUET]
@@ -271,6 +272,11 @@ def find_text(
             len(wrapped),
             max(widths),
             wrapped[0],
+        )
+    if not tables and text_column != _TEXT:
+        raise errors.InputError(
+            f"--text_column={text_column}: only for .parquet files and "
+            "--input_format=jsonl"
         )
     return paths, text_column if tables else None
 
@@ -315,8 +321,13 @@ def _parquet_blocks(path, block_bytes, text_column):
     lines, line, before = [b"\n"], 1, 0
     for batch, position in read_parquet(path, text_column):
         for value in batch[0].cast("large_binary").to_pylist():
-            # Blank lines within a row do not end its document.
-            kept = [x for x in (value or b"").split(b"\n") if x.strip()]
+            # Lines within a row that `parse` takes for blank do not end its
+            # document.
+            kept = [
+                line
+                for line in (value or b"").split(b"\n")
+                if line.decode(errors="ignore").strip()
+            ]
             lines.append(b"\n".join([*kept, b"\n"]))
         if sum(map(len, lines)) >= block_bytes:
             data = b"".join(lines)
@@ -385,8 +396,8 @@ def _file_blocks(path, raw, reader, block_bytes):
     while True:
         data = reader.read(max(block_bytes, 16))
         if line == 1 and not before and not rest:
-            for mark, name in _BYTE_ORDER_MARKS.items():
-                if data.startswith(mark):
+            for beginning, name in _OTHER_FORMATS.items():
+                if re.match(beginning, data):
                     raise errors.InputError(
                         f"{path}: line 1: not UTF-8 text but {name}"
                     )

@@ -28,6 +28,12 @@ def zstd(data):
     return packed.getvalue().to_pybytes()
 
 
+def parquet_table(rows):
+    packed = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"text": pa.array(rows, "utf8")}), packed)
+    return packed.getvalue().to_pybytes()
+
+
 COMPRESSIONS = [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", zstd)]
 
 
@@ -142,7 +148,8 @@ def test_a_few_invalid_bytes_are_ignored_and_counted(tmp_path):
         (gzip.compress(b"One."), "line 1: .*gzip, but the name"),
         (bz2.compress(b"One."), "line 1: .*bzip2, but the name"),
         (zstd(b"One."), "line 1: .*zstd, but the name"),
-        (b"PAR1One.", "line 1: .*a Parquet table"),
+        (parquet_table(["One."]), "line 1: .*a Parquet table"),
+        (parquet_table([]), "line 1: .*a Parquet table"),
     ],
     # Named: gzip's bytes hold the time, and every worker collects its own.
     ids=[
@@ -154,7 +161,8 @@ def test_a_few_invalid_bytes_are_ignored_and_counted(tmp_path):
         "gzip",
         "bzip2",
         "zstd",
-        "par",
+        "parquet",
+        "parquet without rows",
     ],
 )
 def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
@@ -162,6 +170,12 @@ def test_other_encodings_are_named_by_file_and_line(tmp_path, data, match):
     path.write_bytes(data)
     with pytest.raises(errors.InputError, match=f"a.txt: {match}"):
         documents(path)
+
+
+@pytest.mark.parametrize("text", ["PAR1 is a receptor.", "BZh9 is a name."])
+def test_text_may_begin_like_another_format(tmp_path, text):
+    (tmp_path / "a").write_text(text)
+    assert documents(tmp_path / "a") == [[text]]
 
 
 @pytest.mark.parametrize("suffix, pack", COMPRESSIONS)
@@ -326,7 +340,12 @@ def table(path, column, kind=None, **options):
 )
 def test_a_row_of_parquet_is_one_document(tmp_path, kind):
     path = tmp_path / "a.PARQUET"
-    rows = ["One a.\n\n \nTwo b.", None, "", "Three \u00fc.\r\nFour.\n"]
+    rows = [
+        "One a.\n\n \n\u3000\n\u00a0\nTwo b.",
+        None,
+        "",
+        "Three \u00fc.\r\nFour.\n",
+    ]
     table(path, rows, kind)
     (tmp_path / "b.txt").write_text("Five.\n")
     names = [f"{tmp_path}/b.txt", str(path), f"{tmp_path}/b.txt"]
@@ -344,6 +363,12 @@ def test_a_row_of_parquet_is_one_document(tmp_path, kind):
         "Five.",
     ]
     assert sorted(set(starts)) == [0, 1, 3, 5]
+
+
+def test_a_column_of_plain_text_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("One.\n")
+    with pytest.raises(errors.InputError, match="--text_column=body: only for"):
+        corpus.find_text(f"{tmp_path}/a.txt", "paragraphs", "body")
 
 
 def test_a_table_is_found_by_an_ending_in_capitals(tmp_path):
