@@ -1,8 +1,8 @@
 """Estimates what making pre-training shards takes, from a sample of the text.
 
 The sample is up to eight blocks: one of each of eight evenly chosen files, or
-several from the beginning of each of fewer files. Shards are made of it in this
-process, in a temporary directory.
+several from the beginning of each of fewer files. One shard is made of it in
+this process, in a temporary directory.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from data import corpus, workers
 from data.pretraining import generation, instances
-from data.pretraining.recipe import Recipe, digest_files
+from data.pretraining.recipe import Recipe
 from foundation import errors, progress
 
 _FILES, _BLOCK_BYTES = 8, 1 << 19
@@ -49,26 +49,27 @@ class Estimate(NamedTuple):
         yield f"{'time':22}{duration}, {num_workers} worker(s)"
 
 
-def estimate(recipe: Recipe) -> Estimate:
-    """Makes shards of a sample of a recipe's text and measures them."""
+def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
+    """Makes a shard of a sample of a recipe's text and measures it.
+
+    Args:
+      recipe: of all shards.
+      shards_at_once: the number of shards that all runs write at the same time.
+    """
     sizes = [tf.io.gfile.stat(path).length for path in recipe.input_files]
+    # Documents that the sampling cuts off must not be joined.
+    blocks = [x._replace(data=x.data + b"\n\n") for x in _sample(recipe)]
+    taken = sum(block.file_bytes for block in blocks)
+    if not taken:
+        raise errors.InputError("--input_file: no text to sample")
+    paths = tuple(dict.fromkeys(block.path for block in blocks))
+    ending = os.path.splitext(recipe.output_files[0])[1]  # .gz compresses.
     with tempfile.TemporaryDirectory() as folder:
-        sample = os.path.join(folder, "sample.txt")
-        # Documents that the sampling cuts off must not be joined.
-        taken = 0
-        with open(sample, "wb") as file:
-            for block in _sample(recipe):
-                # Names the user's file and line if it cannot be read.
-                corpus.parse(block, recipe.input_format, recipe.text_column)
-                file.write(block.data + b"\n\n")
-                taken += block.file_bytes
-        if not taken:
-            raise errors.InputError("--input_file: no text to sample")
         small = dataclasses.replace(
             recipe,
-            input_files=(sample,),
-            input_digests=digest_files([sample]),
-            output_files=(os.path.join(folder, "sample.tfrecord"),),
+            input_files=paths,
+            input_digests=("",) * len(paths),
+            output_files=(os.path.join(folder, f"sample{ending}"),),
             work_dir=os.path.join(folder, "work"),
         )
         recipe.tokenizer.encode(["Warm \u00fcp."])
@@ -78,15 +79,22 @@ def estimate(recipe: Recipe) -> Estimate:
             manifest_path=os.path.join(folder, "sample.manifest.json"),
             pool=workers.Workers(1, small, ""),
             allow_single_document=True,
+            blocks=blocks,
         )
         seconds = time.monotonic() - begin
+    factor = sum(sizes) / taken
+    work_dir_bytes = _work_dir_bytes(recipe, made.totals)
+    shards, shard_bytes = len(recipe.output_files), made.shards[0].bytes
+    if made.totals["instances"] * factor > shards * generation.SLICE_INSTANCES:
+        # The slices of a shard are removed after they are joined.
+        work_dir_bytes += shard_bytes * shards_at_once // shards
     return Estimate(
-        factor=sum(sizes) / taken,
+        factor=factor,
         file_bytes=sum(sizes),
         totals=made.totals,
         records=made.record_count,
-        shard_bytes=made.shards[0].bytes,
-        work_dir_bytes=_work_dir_bytes(recipe, made.totals),
+        shard_bytes=shard_bytes,
+        work_dir_bytes=work_dir_bytes,
         seconds=seconds,
     )
 

@@ -18,8 +18,9 @@ which are then joined; masking is done when a slice is written:
     slices        |  0  |  1  |  2  |  0  |  1  |  2  |  16,384 ranks at most
 
 Memory does not grow with the corpus: a worker holds a block of text, the
-instances of one table, or a slice. Several runs on machines that share the
-working directory may divide the shards among them (`ShardGroup`).
+instances of one table, or a slice. It grows with the longest document, which
+one task pairs. Several runs on machines that share the working directory may
+divide the shards among them (`ShardGroup`).
 """
 
 import collections
@@ -46,9 +47,10 @@ SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
 _TEXTS_AT_ONCE = 1000  # Few enough for the tokenizer to stay in one thread.
 # Number of tables, and the least and most tokens of a table's documents; the
-# limits take precedence.
+# limits take precedence. Only a longer document exceeds them: some 70 MB of
+# text, which no book has.
 _TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
-_EXAMPLES_SHOWN = 3
+_EXAMPLES_SHOWN, _TOKENS_SHOWN = 3, 10
 # Sentences of English, German, Russian and Chinese have 20 to 40 tokens.
 _LONG_SENTENCE = 70
 # Usual values are 0.5 to 0.6 (random) and below 0.1 (lost). Sentences of 33
@@ -74,7 +76,7 @@ class ShardGroup(NamedTuple):
     def own_first(self, values: Iterable) -> list:
         """Returns all tasks, beginning with those of this run.
 
-        So most of the tasks that all runs need are done by one run only.
+        Runs then begin with different tasks, so that few tasks are done twice.
         """
         values = list(values)
         turns = [(self.index + n) % self.count for n in range(self.count)]
@@ -91,6 +93,7 @@ def make(
     pool: workers.Workers,
     group: ShardGroup = ALL_SHARDS,
     allow_single_document: bool = False,
+    blocks: Iterable[corpus.Block] | None = None,
 ) -> manifest.Manifest | None:
     """Makes the shards of a recipe and their manifest.
 
@@ -101,6 +104,7 @@ def make(
       group: the shards that this run makes.
       allow_single_document: whether the text may be one document, so that no
         next sentence can come from another document.
+      blocks: of the text; by default all blocks of the recipe's files.
 
     Returns:
       The manifest, also if the shards were complete before; None if shards of
@@ -111,6 +115,10 @@ def make(
         another recipe.
     """
     work_dir.unmap()  # An earlier call may have mapped another text.
+    if blocks is None:
+        blocks = corpus.read_blocks(
+            recipe.input_files, text_column=recipe.text_column
+        )
     prefix = manifest_path.removesuffix(manifest.SUFFIX)
     words_path = prefix + manifest.VOCABULARY_SUFFIX
     made = _find_complete(recipe, manifest_path, words_path)
@@ -125,7 +133,9 @@ def make(
     else:
         role = "" if group.count == 1 else f"-{group.index}"
         with work_dir.locked(recipe, group.own(recipe.output_files), role):
-            counts = _make_shards(recipe, pool, group, allow_single_document)
+            counts = _make_shards(
+                recipe, pool, group, allow_single_document, blocks
+            )
             receipts = [
                 work_dir.receipt(recipe, x) for x in recipe.output_files
             ]
@@ -178,6 +188,7 @@ def _make_shards(
     pool: workers.Workers,
     group: ShardGroup,
     allow_single_document: bool,
+    blocks: Iterable[corpus.Block],
 ) -> dict[str, int]:
     """Makes the group's shards; returns the counts of all shards."""
     passes = recipe.pairing.dupe_factor
@@ -189,7 +200,7 @@ def _make_shards(
     with Progress(costs) as bar:
         try:
             with work_dir.one_at_a_time(recipe, "tokenizing"):
-                counts = _tokenize(recipe, pool, bar)
+                counts = _tokenize(recipe, pool, bar, blocks)
             _check_documents(recipe, counts, allow_single_document)
             tables, pairs = _pair(recipe, pool, group, bar)
         except errors.InputError:
@@ -210,7 +221,10 @@ def _make_shards(
 
 
 def _tokenize(
-    recipe: Recipe, pool: workers.Workers, bar: "Progress"
+    recipe: Recipe,
+    pool: workers.Workers,
+    bar: "Progress",
+    blocks: Iterable[corpus.Block],
 ) -> dict[str, int]:
     """Completes the token store; returns its counts."""
     writer = work_dir.token_writer(recipe)
@@ -221,11 +235,7 @@ def _tokenize(
         with bar.phase("tokenizing", total, "MB", 1e6) as update:
 
             def missing_blocks():
-                for number, block in enumerate(
-                    corpus.read_blocks(
-                        recipe.input_files, text_column=recipe.text_column
-                    )
-                ):
+                for number, block in enumerate(blocks):
                     if number < num_complete:
                         update(block.file_bytes, is_new=False)
                         continue
@@ -290,7 +300,9 @@ def _check_documents(
     recipe: Recipe, counts: dict[str, int], allow_single_document: bool
 ) -> None:
     """Sets counts["documents"]; refuses no text, and one document only."""
-    name = f"--input_file={','.join(recipe.input_files)}"
+    name = f"--input_file={recipe.input_files[0]}"
+    if len(recipe.input_files) > 1:
+        name += f" and {len(recipe.input_files) - 1} more"
     if not counts.get("pieces"):
         raise errors.InputError(f"{name}: holds no text")
     documents = len(work_dir.token_store(recipe).corpus.document_starts) - 1
@@ -298,8 +310,9 @@ def _check_documents(
     if documents == 1 and not allow_single_document:
         raise errors.InputError(
             f"{name}: holds one document only, so that no next sentence can "
-            "come from another document; put blank lines between documents, or "
-            "give --allow_single_document"
+            "come from another document; put a blank line after each document "
+            "(the end of a file does not end one), or give "
+            "--allow_single_document"
         )
 
 
@@ -326,6 +339,7 @@ def _pair(
     least, most = _TABLE_TOKENS
     size = -(-len(store.corpus.tokens) // _TABLES)
     documents_of_tables = store.document_groups(min(max(size, least), most))
+    _warn_of_long_document(recipe, store.corpus, documents_of_tables)
     tasks = group.own_first(enumerate(documents_of_tables))
     counts_of_tables = []
     with bar.phase("pairing", len(tasks), "tables") as update:
@@ -340,9 +354,31 @@ def _pair(
     if total.instances < shards:
         raise errors.InputError(
             f"only {total.instances} instances for {shards} shards: make fewer "
-            "(--num_shards)"
+            "(--num_shards, or fewer names in --output_file)"
         )
     return len(tasks), total
+
+
+def _warn_of_long_document(
+    recipe: Recipe, text: instances.Corpus, documents_of_tables: list[range]
+) -> None:
+    """Logs a warning if one document exceeds the size of a table."""
+    # Such a document is the last one of its table.
+    last = np.array([documents[-1] for documents in documents_of_tables])
+    begin, end = (
+        text.sentence_starts[text.document_starts[n]] for n in (last, last + 1)
+    )
+    longest = np.argmax(end - begin)
+    count = (end - begin)[longest]
+    if count > _TABLE_TOKENS[1]:
+        first = text.tokens[begin[longest] :][:_TOKENS_SHOWN]
+        logging.warning(
+            "--input_file: the document that begins with '%s' has %d tokens; "
+            "one process holds the instances of a document, so put blank lines "
+            "between its parts",
+            " ".join(recipe.vocabulary.tokens[i] for i in first),
+            count,
+        )
 
 
 def _warn_of_pairs(

@@ -148,6 +148,18 @@ def test_dropped_text_is_counted(tmp_path):
     assert totals["sentences"] == 3 and totals["lines"] == 5
 
 
+@pytest.mark.parametrize("length, warned", [(500, False), (501, True)])
+def test_a_document_larger_than_a_table_gets_a_warning(
+    tmp_path, caplog, length, warned
+):
+    path = tmp_path / "long.txt"
+    long = "jjj a.\n" + "b c d e f.\n" * 82 + "g\n" * (length - 497)
+    path.write_text("a b.\n\n" * 9 + long + "\n" + "c d.\n\n" * 90)
+    make(recipe_for(str(path), tmp_path))
+    message = f"begins with 'j ##j ##j a . b c d e f' has {length} tokens"
+    assert (message in caplog.text) == warned
+
+
 def test_whole_words_stay_whole_in_the_shards(text, tmp_path):
     recipe = recipe_for(text, tmp_path, do_whole_word_mask=True)
     make(recipe)
