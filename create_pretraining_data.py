@@ -98,14 +98,19 @@ class Config:
         "Passes over the text, each with other masks.", 10, at_least=1
     )
     short_seq_prob: float = field(
-        "Fraction of shorter sequences.", 0.1, at_least=0, at_most=1
+        "Fraction of the passes over a document whose sequences are shorter.",
+        0.1,
+        at_least=0,
+        at_most=1,
     )
     random_seed: int = field("Another seed gives other shards.", 12345)
     pack_sequences: bool = field(
         "Put several instances into a record, with the same losses.", False
     )
     instances_per_row: int = field(
-        "Maximum, with --pack_sequences.", 8, at_least=2
+        "Maximum number of instances in a record, with --pack_sequences.",
+        8,
+        at_least=2,
     )
     num_workers: int | None = field(
         "Processes; default: all cores, after some seconds of work.",
@@ -136,7 +141,8 @@ class Config:
     )
     work_dir: str | None = field(
         "Local directory for temporary files, in a subdirectory NAME.work that "
-        "is removed at the end. Default: beside the shards.",
+        "is removed at the end. Default: beside the shards, or for shards in a "
+        "bucket the temporary directory.",
         None,
     )
 
@@ -147,11 +153,16 @@ class Config:
                 "--output_file or --output_prefix: give one of them"
             )
         config_flags.check_bounds(self)
-        unused = {"num_shards", "gzip_compress"} & {*config_flags.given(self)}
+        given = {*config_flags.given(self)}
+        unused = {"num_shards", "gzip_compress"} & given
         if self.output_file is not None and unused:
             raise errors.InputError(
                 f"--{', --'.join(sorted(unused))}: not with --output_file, "
                 "which names every shard; give --output_prefix"
+            )
+        if "instances_per_row" in given and not self.pack_sequences:
+            raise errors.InputError(
+                "--instances_per_row: needs --pack_sequences"
             )
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
             raise errors.InputError(
@@ -336,24 +347,42 @@ def _workers(config: Config, recipe: Recipe) -> workers.Workers:
     )
 
 
-def main(config: Config) -> None:
-    """Makes the shards, or estimates their size and time."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # No GPU is used.
+def _print_estimate(config: Config) -> None:
     recipe = make_recipe(config)
-    if config.dry_run:
-        count = config.num_workers or workers.cores()
-        for line in dry_run.estimate(recipe).lines(count):
-            print(line)
-        return
-    flag, paths = "output_file", recipe.output_files
+    # Each group of runs writes one shard at a time, Beam all of them.
+    at_once = config.num_shard_groups
+    if config.beam_runner is not None:
+        at_once = len(recipe.output_files)
+    estimate = dry_run.estimate(recipe, at_once)
+    for line in estimate.lines(config.num_workers or workers.cores()):
+        print(line)
+
+
+def _check_outputs(config: Config) -> None:
+    """Refuses what would stop the run only after all of the text was read."""
+    if config.beam_runner is not None:
+        workers.check_beam()
+    flag, paths = "output_file", output_files(config)[0]
     if config.output_prefix is not None:
         flag, paths = "output_prefix", paths[:1]  # One stands for all.
     for path in paths:
         file_system.check_output(path, flag)
+
+
+def main(config: Config) -> None:
+    """Makes the shards, or estimates their size and time."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # No GPU is used.
+    if config.dry_run:
+        _print_estimate(config)
+        return
+    _check_outputs(config)
+    recipe, stem = make_recipe(config), output_files(config)[1]
+    if config.work_dir is None and file_system.is_remote(stem):
+        logging.info("Temporary files: %s (--work_dir)", recipe.work_dir)
     with _workers(config, recipe) as pool:
         made = generation.make(
             recipe,
-            manifest_path=f"{output_files(config)[1]}.manifest.json",
+            manifest_path=f"{stem}.manifest.json",
             pool=pool,
             group=generation.ShardGroup(
                 config.shard_index, config.num_shard_groups

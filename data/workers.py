@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import errno
 import functools
+import importlib.util
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -173,6 +174,14 @@ def _call(function, task):
     return function(_state["context"], task)
 
 
+def check_beam() -> None:
+    """Raises InputError if Apache Beam is not installed."""
+    if importlib.util.find_spec("apache_beam") is None:
+        raise errors.InputError(
+            "--beam_runner: Apache Beam is missing: pip install .[beam]"
+        )
+
+
 class BeamWorkers(Workers):
     """Runs functions of (context, task) with a Beam runner.
 
@@ -184,12 +193,9 @@ class BeamWorkers(Workers):
     def __init__(self, *local, runner: str, options: str = ""):
         """Checks Beam's options; the positional arguments are Workers'."""
         super().__init__(*local)
-        try:
-            from apache_beam.options import pipeline_options
-        except ImportError:
-            raise errors.InputError(
-                "--beam_runner: Apache Beam is missing: pip install .[beam]"
-            ) from None
+        check_beam()
+        from apache_beam.options import pipeline_options
+
         flags = [f"--runner={runner}", *shlex.split(options)]
         self._options = pipeline_options.PipelineOptions(flags)
         known = self._options.get_all_options(retain_unknown_options=False)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -294,6 +295,8 @@ def test_a_prefix_names_the_shards_and_gzip_compresses_them(corpus, tmp_path):
         ),
         (["--output_file=x", "--beam_options=--x"], "needs --beam_runner"),
         (["--output_file=x", "--instances_per_row=1"], "at least 2"),
+        (["--output_file=x", "--instances_per_row=4"], "needs --pack_seq"),
+        (["--output_file=x", "--text_column=body"], "--text_column=body: only"),
         (["--output_file=x", "--input_format=html"], "--input_format=html"),
         (["--output_file=x", "--do_lower=False"], "do_lower"),
         (["--output_file=x", "--input_file=none*"], "--input_file=none\\*"),
@@ -322,6 +325,36 @@ def test_a_directory_that_cannot_be_written_is_refused(corpus, tmp_path, capfd):
     (tmp_path / "file").write_text("")
     line = refused(corpus, capfd, f"--output_file={tmp_path}/file/x.tfrecord")
     assert "file" in line
+
+
+@pytest.mark.parametrize(
+    "flags, match",
+    [
+        (["--output_file={}/vocab.txt/x"], "--output_file=.*/vocab.txt/x: its"),
+        (
+            ["--output_prefix={}/x", "--beam_runner=DirectRunner"],
+            "Apache Beam is missing",
+        ),
+    ],
+)
+def test_a_run_that_cannot_end_is_refused_before_the_text_is_read(
+    corpus, capfd, monkeypatch, flags, match
+):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.setattr(create_pretraining_data, "digest_files", None)
+    flags = [flag.format(corpus) for flag in flags]
+    assert re.search(match, refused(corpus, capfd, *flags))
+
+
+def test_temporary_files_of_shards_in_a_bucket_are_named(
+    corpus, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    flags = ["--output_file=ram://bucket/x", "--dupe_factor=1"]
+    with caplog.at_level("INFO", logger="absl"):
+        in_process(corpus, *flags, "--num_workers=1")
+    assert f"Temporary files: {tmp_path}/pretraining-data-" in caplog.text
+    assert not list(tmp_path.iterdir())
 
 
 def mount(folder, size):
@@ -362,7 +395,7 @@ def test_after_too_many_shards_fewer_are_made(corpus, tmp_path, capfd):
     """The same command with other shards does not meet what it has left."""
     flags = [f"--output_prefix={tmp_path}/x", "--num_workers=1"]
     error = refused(corpus, capfd, *flags, "--num_shards=90000")
-    assert "instances for 90000 shards: make fewer (--num_shards)" in error
+    assert "instances for 90000 shards: make fewer (--num_shards" in error
     in_process(corpus, *flags, "--num_shards=2")
     assert len(list(tmp_path.glob("x-*-of-00002.tfrecord"))) == 2
 
@@ -372,6 +405,23 @@ def test_a_dry_run_prints_and_writes_nothing(corpus, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"^instances +7,\d\d\d$", printed, re.MULTILINE), printed
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_knows_how_many_shards_are_written_at_once(
+    corpus, capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        create_pretraining_data.dry_run.generation, "SLICE_INSTANCES", 100
+    )
+    sizes = []
+    for more in ([], ["--num_shard_groups=4"], ["--beam_runner=DirectRunner"]):
+        in_process(corpus, "--output_prefix=x", "--dry_run", *more)
+        printed = capsys.readouterr().out
+        shown = re.search(r"^bytes while working +(\S+) MB$", printed, re.M)
+        sizes.append(float(shown[1]))
+    one, four, eight = sizes
+    assert four - one == pytest.approx((eight - one) * 3 / 7, rel=0.1)
+    assert eight > 2 * one
 
 
 def start(corpus, folder, workers):

@@ -22,11 +22,11 @@ range of the global order from all tables:
     ...
     global index    the sum of all indexes
 
-An index counts the keys below each of 65,536 marks. From the global index
-follows which marks enclose a range of ranks of the global order, and from each
-table's own index which slice of the table these marks enclose. So a shard is a
-range of one uniform shuffle of everything, and a process reads only a small
-slice of each table. `assemble` turns instances into padded arrays.
+An index counts the keys below each of 65,536 marks. The global index tells
+which marks enclose a range of ranks; each table's index tells which slice of
+the table lies between these marks. So a shard is a range of one uniform shuffle
+of everything, and a process reads only a small slice of each table. `assemble`
+turns instances into padded arrays.
 """
 
 import dataclasses

@@ -18,9 +18,10 @@
     finished/NAME         receipt of a finished file: its size and checksum
 
 A run that is killed leaves the directory; the next run of the same recipe
-continues from it, and the last one removes it. A power failure may truncate a
-file that had its final name, so a file is used again only after it has been
-compared: a file of the store with the journal, any other with its receipt.
+continues from it, and the run that completes the shards removes it. A power
+failure may truncate a file that had its final name, so a file is used again
+only after it has been compared: a file of the store with the journal, any other
+with its receipt.
 
 The files of the store only grow, and a block's line in the journal follows its
 data. A writer that continues cuts the files after the last block that agrees,
@@ -87,11 +88,12 @@ def locked(
         belongs to another recipe.
     """
     before, description = _begun(recipe), recipe.describe()
+    place = f"--work_dir: {recipe.work_dir}"
     if before is not None:
-        refuse_changes(recipe.work_dir, before, description)
+        refuse_changes(place, before, description)
         logging.info("Continuing the run that left %s.", recipe.work_dir)
     else:
-        _refuse_other_shards(recipe.output_files)
+        _refuse_other_shards(recipe)
         _refuse_other_files(recipe.work_dir)
     os.makedirs(join(recipe, _FINISHED), exist_ok=True)
     with open(join(recipe, f"lock{role}"), "w") as lock:
@@ -103,7 +105,7 @@ def locked(
             ) from None
         # Another run may have begun meanwhile.
         now = _begun(recipe)
-        refuse_changes(recipe.work_dir, now or description, description)
+        refuse_changes(place, now or description, description)
         if now is None:
             file_system.write_json(join(recipe, _RECIPE), description)
         with one_at_a_time(recipe, "verifying"):
@@ -175,7 +177,7 @@ def remove(recipe: Recipe) -> None:
         os.rmdir(recipe.work_dir)
 
 
-def refuse_changes(path: str, before: dict, now: dict) -> None:
+def refuse_changes(place: str, before: dict, now: dict) -> None:
     """Raises InputError naming a flag that differs between descriptions."""
     for name in [*now, *before]:
         then, given = before.get(name), now.get(name)
@@ -193,8 +195,8 @@ def refuse_changes(path: str, before: dict, now: dict) -> None:
             else:
                 change = f"--{name}: {then} then, {given} now"
             raise errors.InputError(
-                f"{path}: belongs to shards of another run ({change}); "
-                "choose another output directory or remove those files"
+                f"{place}: belongs to shards of another run ({change}); "
+                "choose another directory or remove those files"
             )
 
 
@@ -274,8 +276,9 @@ def _refuse_other_files(work_dir: str) -> None:
         )
 
 
-def _refuse_other_shards(paths: Sequence[str]) -> None:
+def _refuse_other_shards(recipe: Recipe) -> None:
     """Refuses to overwrite shards; makes their directory."""
+    paths = recipe.output_files
     folder = os.path.dirname(paths[0]) or "."
     try:
         tf.io.gfile.makedirs(folder)
@@ -289,7 +292,8 @@ def _refuse_other_shards(paths: Sequence[str]) -> None:
     if others:
         raise errors.InputError(
             f"{os.path.join(folder, min(others))}: exists and does not belong "
-            "to this run; choose another output directory or remove it"
+            f"to this run, or this run's {recipe.work_dir} was lost; choose "
+            "another output directory or remove it"
         )
 
 

@@ -66,13 +66,18 @@ def test_an_unfinished_run_with_other_flags_is_refused(
     monkeypatch.setattr(generation, "_write_shards", None)
     with pytest.raises(TypeError):
         make(recipe_for(text, tmp_path))
-    with pytest.raises(errors.InputError, match="work: belongs .*random_seed"):
+    with pytest.raises(
+        errors.InputError,
+        match="--work_dir: .*work: belongs .*random_seed.*another directory",
+    ):
         make(recipe_for(text, tmp_path, seed=2))
 
 
 def test_other_shards_are_not_overwritten(text, tmp_path):
     (tmp_path / "a-1.tfrecord").write_text("precious")
-    with pytest.raises(errors.InputError, match="a-1.tfrecord: exists"):
+    with pytest.raises(
+        errors.InputError, match="a-1.tfrecord: exists .*/work was lost"
+    ):
         make(recipe_for(text, tmp_path))
     assert (tmp_path / "a-1.tfrecord").read_text() == "precious"
 
@@ -103,6 +108,13 @@ def test_one_document_is_refused_unless_allowed(tmp_path):
     recipe = recipe_for(str(path), tmp_path)
     with pytest.raises(errors.InputError, match="one document only.*--allow_"):
         make(recipe)
+    several = recipe_for([str(path)] * 9, tmp_path)
+    with pytest.raises(
+        errors.InputError,
+        match="--input_file=[^,]*one.txt and 8 more: holds one document only"
+        ".*the end of a file does not end one",
+    ):
+        make(several)
     made = make(recipe, allow_single_document=True)
     assert made.record_count > 2 and made.totals["documents"] == 1
 
@@ -120,7 +132,8 @@ def test_fewer_instances_than_shards_are_refused(tmp_path):
     path = tmp_path / "few.txt"
     path.write_text("a b.\n\nc d.\n")
     with pytest.raises(
-        errors.InputError, match="only 8 instances for 9 shards"
+        errors.InputError,
+        match="only 8 instances for 9 shards: .*--num_shards.*--output_file",
     ):
         make(recipe_for(str(path), tmp_path, shards=9))
 
