@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -131,6 +131,7 @@ class Checkpoints:
         variables: Mapping[str, tf.Variable],
         *,
         averaged: bool = False,
+        optional: Collection[str] = (),
     ) -> tuple[int, dict[str, Any]]:
         """Assigns every variable; returns the step and the host's state.
 
@@ -138,6 +139,8 @@ class Checkpoints:
             prefix: of the checkpoint's files.
             variables: name -> variable.
             averaged: whether to assign the averages of weights that have them.
+            optional: names of variables that stay as they are if the
+                checkpoint does not have them.
 
         Raises:
             InputError: the checkpoint is of another model or optimizer.
@@ -156,6 +159,8 @@ class Checkpoints:
                 for average, name in names.items()
                 if average in shapes
             }
+        missing = {name for name in optional if name not in shapes}
+        variables = {k: v for k, v in variables.items() if k not in missing}
         _check_same_model(prefix, shapes, variables)
         for name, variable in variables.items():
             with readable():

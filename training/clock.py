@@ -103,7 +103,9 @@ class Clock:
             )
         if step >= self.end and step < self._num_train_steps:
             logging.info(
-                "the time is over after %d steps: progress %.3f", step, done
+                "the time is over after %d steps: progress %.3f",
+                step,
+                float(self.progress(tf.constant(step, tf.int64))),
             )
 
     def _assign(self, start: int, done: float, end: int) -> None:

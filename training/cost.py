@@ -199,12 +199,17 @@ def resident_bytes(*, is_peak: bool = False) -> float:
 
 
 def available_bytes() -> float | None:
-    """Returns the memory of the first GPU, or what is free on this machine."""
+    """Returns the memory of the first GPU, or what is free on this machine.
+
+    Memory of the GPU that other processes use is not subtracted.
+    """
     try:
         if tf.config.list_logical_devices("GPU"):
             command = ["nvidia-smi", "--query-gpu=memory.total"]
-            form = "--format=csv,noheader,nounits"
-            text = subprocess.check_output([*command, form], text=True)
+            command.append("--format=csv,noheader,nounits")
+            if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+                command.append(f"--id={visible.split(',')[0]}")
+            text = subprocess.check_output(command, text=True)
             return float(text.split()[0]) * 2**20
         with open("/proc/meminfo") as file:
             lines = dict(line.split(":") for line in file)
@@ -399,5 +404,5 @@ def describe(
     return [
         *lines,
         f"batch size  {most:,} examples per replica and micro-batch fit into "
-        f"the free memory{end}",
+        f"the memory of the device{end}",
     ]

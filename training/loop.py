@@ -44,6 +44,7 @@ _COMPILING = "compiling the training step, which can take a minute ..."
 _LINES, _HIGH_FACTOR, _HIGH_MARGIN = 5, 2.0, 1.0
 # Fraction of a device's peak that a step is assumed to reach in a dry run.
 _UTILIZATION = 0.3
+_LOSS_SCALE = "loss_scale"  # Its name in checkpoints.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,10 +93,10 @@ class Settings:
                 refused.append(text)
         if refused and not self.allows_changes:
             raise errors.InputError(
-                f"{', '.join(refused)}: the run in {directory} would leave out "
-                "records, see them twice or compare scores of two sets; resume "
-                "it as it was begun, or say --allow_changed_data, or begin "
-                f"another --output_dir with --init_checkpoint={directory}"
+                f"{', '.join(refused)}: the run in {directory} would go on "
+                "with other records or evaluations; resume it as it was begun, "
+                "or say --allow_changed_data, or begin another --output_dir "
+                f"with --init_checkpoint={directory}"
             )
         if changed:
             text = "resuming with other settings: %s"
@@ -393,7 +394,10 @@ class Loop:
                 warm_start()
             self.learner.optimizer.start_averages()
             return
-        step, state = self.saver.restore(latest, self._variables)
+        # A run begun in another precision has no loss scale.
+        step, state = self.saver.restore(
+            latest, self._variables, optional=[_LOSS_SCALE]
+        )
         self._settings.check(latest, state.get("settings", {}))
         logging.info("resuming from %s", latest)
         if self.learner.run_clock and "clock" in state:
@@ -841,7 +845,7 @@ def saved_variables(
     if optimizer is not None:
         variables.update(optimizer.slots)
     if loss_scale is not None:
-        variables["loss_scale"] = loss_scale.state
+        variables[_LOSS_SCALE] = loss_scale.state
     return variables
 
 

@@ -75,6 +75,11 @@ def create(
     precision.forbid_tf32()
     if name == "auto" and not one_machine and _num_workers() > 1:
         name = "multi_worker_mirrored"
+        if num_replicas is not None:
+            raise errors.InputError(
+                f"--num_replicas={num_replicas}: not possible with the workers "
+                "that TF_CONFIG names; unset it or give --strategy=mirrored"
+            )
     _check_replicas(name, num_replicas)
     if name == "tpu":
         return _tpu_strategy(tpu or Tpu())

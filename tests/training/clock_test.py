@@ -58,6 +58,19 @@ def test_a_slow_run_ends_in_time_at_progress_one(pace):
     assert progress(made, step) == pytest.approx(1.0, abs=0.1)
 
 
+def test_the_log_tells_the_progress_at_the_end(caplog):
+    made = clock.Clock(10.0, 100)
+    made.restore({"plan": [5, 0.5, 50], "seconds_used": 1.0})
+    with caplog.at_level("INFO"):
+        made.tick(50, 9.0)
+    assert "after 50 steps: progress 1.000" in caplog.text
+    cut_off = clock.Clock(10.0, 100)
+    cut_off.tick(1, 1.0)
+    with caplog.at_level("INFO"):
+        cut_off.tick(20, 11.0)
+    assert "after 20 steps: progress 0.200" in caplog.text
+
+
 def test_a_new_plan_never_jumps():
     made = clock.Clock(100.0, 10**6)
     before = 0.0

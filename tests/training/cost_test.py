@@ -1,5 +1,6 @@
 """The cost of a graph whose tensors are counted by hand."""
 
+import subprocess
 import types
 
 import pytest
@@ -51,3 +52,16 @@ def test_the_largest_batch_fits_and_one_example_more_does_not(program):
     fixed = 10.0 + (0.0 if program else 30.0)
     needed = [1.2 * (fixed + 10.0 * n) for n in (most, most + 1)]
     assert needed[0] <= 0.9 * available < needed[1]
+
+
+def test_the_memory_is_that_of_the_first_visible_gpu(monkeypatch):
+    def check_output(command, text):
+        is_second = "--id=GPU-7" in command
+        return "2048\n" if is_second else "1024\n4096\n"
+
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda _: ["GPU:0"])
+    monkeypatch.setattr(subprocess, "check_output", check_output)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert cost.available_bytes() == 1024 * 2**20
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-1")
+    assert cost.available_bytes() == 2048 * 2**20

@@ -438,6 +438,16 @@ def test_float16_trains_and_reports_skipped_steps(tmp_path):
     assert np.isfinite(plain["train/loss"])
 
 
+def test_a_run_is_resumed_in_float16_with_a_new_loss_scale(tmp_path):
+    toy_run.make(QUICK)[0](str(tmp_path))
+    options = {**QUICK, "steps": 9, "precision": "float16"}
+    assert toy_run.make(options)[0](str(tmp_path)) == 6
+    lines = metrics(tmp_path)
+    assert lines[-1]["step"] == 9 and lines[-1]["train/skipped_steps"] == 0
+    options = {**QUICK, "steps": 12}
+    assert toy_run.make(options)[0](str(tmp_path)) == 9
+
+
 def make_scaled_step(initial, max_skipped=50):
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
