@@ -60,6 +60,9 @@ _COUNTED_BATCHES = 40  # Of 256 training records, for the tokens' frequencies.
 # Occurrences of a token per million, above which it belongs to a group.
 _FREQUENCIES = (1000, 100, 10, 0)
 _SHOWN_EVALUATIONS = 6
+# Records whose predictions are kept, with about 400,000 masked tokens. A record
+# of 128 tokens needs 2 kB, and as much again while batches are concatenated.
+_MOST_RECORDS = 20_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,13 +111,14 @@ class Predictor:
     def __call__(
         self, records: pretraining_data.ShardSet, batch_size: int, most: int
     ) -> Predictions:
-        """Predicts the first batches of a set.
+        """Predicts the first batches of a set, about _MOST_RECORDS at most.
 
         Args:
           records: the set.
           batch_size: records per call of the model.
           most: number of batches.
         """
+        most = min(most, -(-_MOST_RECORDS // batch_size))
         found: dict[str, list[np.ndarray]] = {}
         batches = pipelines.eval_batches(
             records.paths, records.schema, batch_size=batch_size
@@ -221,9 +225,10 @@ def accuracy(
         "accuracy",
     ]
     note = Markup(
-        "<p>How often the correct token occurs in the training records, "
-        "counted in their first {:,} tokens.</p>"
-    ).format(int(counts.sum()))
+        "<p>Predictions in the first {:,} records of the evaluation, by how "
+        "often the correct token occurs in the training records, counted in "
+        "their first {:,} tokens.</p>"
+    ).format(len(predictions.ids), int(counts.sum()))
     body = note + report.table(header, rows)
     sections.append(report.Section("Accuracy by frequency of the token", body))
     if words is not None:

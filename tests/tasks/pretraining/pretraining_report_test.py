@@ -3,10 +3,13 @@
 python -m pytest tests/tasks/pretraining/pretraining_report_test.py
 """
 
+import dataclasses
 import re
+import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from data import records, schema
 from data.tokenization import vocabulary
@@ -78,6 +81,24 @@ def test_accuracies_are_grouped_by_frequency_and_part_of_a_word(
         ["first token of several", "1", "1.000"],
         ["later token (##)", "1", "0.000"],
     ]
+
+
+def test_the_report_keeps_the_predictions_of_a_limited_number_of_records(
+    predictions, train, words, monkeypatch
+):
+    class Task:
+        def outputs(self, model, features):
+            logits = tf.zeros([*features["masked_lm_ids"].shape, len(TOKENS)])
+            return types.SimpleNamespace(masked_lm_logits=logits)
+
+    many = dataclasses.replace(train, paths=train.paths * 9)
+    predict = pretraining_report.Predictor(Task(), None)
+    assert len(predict(many, 2, 100).ids) == 9
+    monkeypatch.setattr(pretraining_report, "_MOST_RECORDS", 3)
+    assert len(predict(many, 2, 100).ids) == 4  # Two complete batches.
+    assert len(predict(many, 2, 1).ids) == 2
+    section, _ = pretraining_report.accuracy(predictions, train, words)
+    assert "the first 1 records of the evaluation" in section.body
 
 
 def test_the_baseline_predicts_the_most_frequent_label(train):
