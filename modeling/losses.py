@@ -68,24 +68,6 @@ def next_sentence_accuracy(
     return _weighted(_correct(logits, labels), weights)
 
 
-def left_to_right(logits, input_ids, input_mask) -> Weighted:
-    """Computes the cross-entropy of all real tokens but the first of each row.
-
-    Args:
-        logits: float [B, S, V]; those at position i predict token i + 1.
-        input_ids: int32 [B, S], without masks.
-        input_mask: int32 [B, S].
-    """
-    loss = _cross_entropy(logits[:, :-1], input_ids[:, 1:])
-    return _weighted(loss, input_mask[:, 1:], MASKED_LM_EPSILON)
-
-
-def left_to_right_accuracy(logits, input_ids, input_mask) -> Weighted:
-    """Counts correct tokens; the arguments are those of `left_to_right`."""
-    correct = _correct(logits[:, :-1], input_ids[:, 1:])
-    return _weighted(correct, input_mask[:, 1:])
-
-
 def classification(logits, label_ids, weights=None) -> Weighted:
     """Computes the cross-entropy of the examples' classes, or of K choices.
 

@@ -327,6 +327,14 @@ def open_phases(
     """
     phases = []
     for spec in specs:
+        if spec.max_seq_length > config.max_position_embeddings:
+            flag = f"--max_seq_length={spec.max_seq_length}"
+            if spec.max_predictions_per_seq is None:
+                flag = f"--phases={spec.max_seq_length}:{spec.num_steps}"
+            raise errors.InputError(
+                f"{flag}: the model has only {config.max_position_embeddings} "
+                "positions"
+            )
         sets = {}
         for flag, paths in shards.items():
             lengths = Lengths(*spec[1:])
@@ -401,11 +409,6 @@ def _open_set(
     tokenizer: wordpiece.Tokenizer | None,
 ) -> ShardSet:
     """Checks shards that should have the same lengths."""
-    if lengths.max_seq_length > config.max_position_embeddings:
-        raise errors.InputError(
-            f"--max_seq_length={lengths.max_seq_length}: the model has only "
-            f"{config.max_position_embeddings} positions"
-        )
     manifest.check(
         paths,
         **lengths._asdict(),

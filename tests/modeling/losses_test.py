@@ -121,19 +121,6 @@ def test_next_sentence_of_packed_rows_is_that_of_single_ones():
     assert _pair(packed) == pytest.approx(_pair(alone), rel=1e-6)
 
 
-def test_left_to_right_predicts_the_next_token():
-    ids = np.array([[3, 1, 2, 0]], np.int32)
-    mask = np.array([[1, 1, 1, 0]], np.int32)
-    logits = RNG.normal(size=(1, 4, 5)).astype(np.float32)
-    log_probs = _log_softmax(logits)
-    expected = -(log_probs[0, 0, 1] + log_probs[0, 1, 2])
-    loss = losses.left_to_right(logits, ids, mask)
-    assert _pair(loss) == pytest.approx((expected, 2.0), rel=1e-5)
-    perfect = np.eye(5, dtype=np.float32)[[[1, 2, 4, 4]]]
-    right = losses.left_to_right_accuracy(perfect, ids, mask)
-    assert _pair(right) == (2.0, 2.0)
-
-
 def test_classification_leaves_out_padding_examples():
     logits = RNG.normal(size=(3, 4)).astype(np.float32)
     labels = np.array([3, 0, 0], np.int32)

@@ -108,6 +108,23 @@ def test_losses_are_the_papers_means():
     assert set(metrics) == {"masked_lm_accuracy", "next_sentence_accuracy"}
 
 
+def test_the_left_to_right_loss_is_the_mean_over_real_next_tokens():
+    model, terms, metrics = _run("left_to_right", FEATURES)
+    ids = np.array(ORIGINAL, np.int32)
+    positions = np.tile(np.arange(7, dtype=np.int32), (2, 1))
+    inputs = {"input_ids": ids, "masked_lm_positions": positions}
+    outputs = model({**FEATURES, **inputs})
+    logits = ops.convert_to_numpy(outputs.masked_lm_logits).astype(np.float64)
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    is_real = FEATURES["input_mask"][:, 1:] > 0
+    picked = np.take_along_axis(log_probs, ids[:, 1:, None], -1)[is_real]
+    is_right = (logits.argmax(-1) == ids[:, 1:])[is_real]
+    assert _values(terms)["masked_lm_loss"] == pytest.approx(
+        -picked.sum() / (13 + 1e-5), rel=1e-5
+    )
+    assert _values(metrics) == {"masked_lm_accuracy": is_right.mean()}
+
+
 def _first_step(task):
     """Returns values of a step and of an evaluation before it, and the norm."""
     config = dataclasses.replace(
@@ -200,6 +217,19 @@ def test_left_to_right_loss_sees_no_future():
 def test_an_unknown_objective_names_the_flag():
     with pytest.raises(ValueError, match="--objective=mlm"):
         objectives.PretrainingTask("mlm")
+
+
+@pytest.mark.parametrize(
+    "flag, specs",
+    [
+        ("--phases=9:3", pretraining_data.parse_phases("8:5,9:3")[1:]),
+        ("--max_seq_length=9", [pretraining_data.PhaseSpec(3, 9, 1)]),
+    ],
+)
+def test_the_flag_of_a_length_beyond_the_model_is_named(flag, specs):
+    with pytest.raises(errors.InputError) as caught:
+        pretraining_data.open_phases({"input_file": []}, specs, CONFIG, None)
+    assert str(caught.value) == f"{flag}: the model has only 8 positions"
 
 
 def test_files_beside_shards_are_no_shards(tmp_path):
