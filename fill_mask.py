@@ -6,11 +6,12 @@ r"""Ranks the tokens for each [MASK] in a text by their probability.
     python fill_mask.py --model_dir=pretrained --input_file=lines.txt \
         --output_file=filled.jsonl
 
-Without --text and --input_file, lines are read from the keyboard or a pipe. A
-line that cannot be filled, because it has no [MASK] or too many tokens, then
-gets a message on standard error, and the next line is read. After such a line,
-a pipe ends with exit code 2, the keyboard with 0. If --text or a line of
---input_file cannot be filled, nothing is filled, and the exit code is 2.
+Without --text and --input_file, or with --input_file=-, lines are read from the
+keyboard or a pipe. A line that cannot be filled, because it has no [MASK] or
+too many tokens, then gets a message on standard error, and the next line is
+read. At the end of the input, the command then exits with code 2 for a pipe, 0
+for the keyboard. If --text or a line of a file cannot be filled, nothing is
+filled, and the exit code is 2.
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ class FillMaskConfig:
     text: str | None = field("Text with [MASK] in it.", None)
     input_file: str | None = field(
         "Such texts, one per line: a file (also .gz, .bz2, .zst), a glob or a "
-        "folder of .txt.",
+        "folder of .txt; - reads standard input, as without the flag.",
         None,
     )
     output_file: str | None = field(
@@ -46,8 +47,8 @@ class FillMaskConfig:
         """Refuses two sources of text at once."""
         if self.text is not None and self.input_file is not None:
             raise ValueError("--text and --input_file exclude each other")
-        if self.output_file is not None and self.input_file is None:
-            raise ValueError("--output_file needs --input_file")
+        if self.output_file is not None and self.input_file in (None, "-"):
+            raise ValueError("--output_file needs a file in --input_file")
         if self.top_k < 1:
             raise ValueError(f"--top_k={self.top_k}: must be at least 1")
 
@@ -66,7 +67,7 @@ def main(config: FillMaskConfig) -> int:
     lines = None
     if config.output_file is not None:
         file_system.check_output(config.output_file, "output_file")
-    if config.input_file is not None:
+    if config.input_file not in (None, text_files.STANDARD_INPUT):
         lines = text_files.open_lines(config.input_file)
     model, tokenizer = pretrained.load_masked_lm(config.model_dir)
     filler = masked_words.MaskFiller(

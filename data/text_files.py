@@ -8,11 +8,12 @@
 
 `open_lines` takes the name of a file, a glob, a folder, or "-", standard input,
 which is read once. `expand` gives the files of such a name; the readers of rows
-take these. Files may be compressed, and begin with a byte-order mark. Tables
-are .csv, .tsv, .jsonl and .parquet files. Every row has the number of its first
-line (in Parquet, of the row). Blank lines of a table are skipped, except in a
-table of one column, where each is an empty text. Anything else that does not
-fit is an InputError that names the file and the line.
+take these. Files may be compressed, and begin with a byte-order mark. They are
+read several times, so a pipe is refused. Tables are .csv, .tsv, .jsonl and
+.parquet files. Every row has the number of its first line (in Parquet, of the
+row). Blank lines of a table are skipped, except in a table of one column, where
+each is an empty text. Anything else that does not fit is an InputError that
+names the file and the line.
 """
 
 import csv
@@ -102,13 +103,15 @@ def expand(name: str, endings: Sequence[str]) -> list[str]:
       endings: of the files in a folder, e.g. ["csv"].
 
     Raises:
-      InputError: there is none.
+      InputError: there is none, or it is a pipe.
     """
-    if name == STANDARD_INPUT or file_system.is_file(name):
+    if name == STANDARD_INPUT:
         return [name]
-    if not file_system.is_folder(name) and not any(x in name for x in "*?["):
-        return [file_system.find(name)]
-    if file_system.is_folder(name):
+    is_folder = file_system.is_folder(name)
+    is_pattern = any(x in name for x in "*?[") and not file_system.exists(name)
+    if not is_folder and not is_pattern:
+        return [find(name)]
+    if is_folder:
         kind = f" .{' or .'.join(endings)}"
         wanted = [f".{ending}" for ending in endings]
         # No glob: the folder's name may have brackets.
@@ -130,6 +133,21 @@ def expand(name: str, endings: Sequence[str]) -> list[str]:
                 f"{path}: the same as {next_path}, compressed? Keep one of them"
             )
     return paths
+
+
+def find(name: str) -> str:
+    """Returns the path of a file that can be read again; see file_system.find.
+
+    Raises:
+      InputError: there is none, or it is a pipe.
+    """
+    path = file_system.find(name)
+    if not file_system.is_remote(path) and not os.path.isfile(path):
+        raise errors.InputError(
+            f"{path}: not a regular file; a pipe can be read only once, so "
+            "give a file, or - for standard input"
+        )
+    return path
 
 
 def open_lines(name: str) -> Lines:

@@ -274,8 +274,8 @@ def run(
     written.
 
     Args:
-      items: what is predicted. Their repr() shows all of their content: its
-        digest is how a continued run recognizes them.
+      items: what is predicted. Their repr() shows all of their content, but
+        not where it is: its digest is how a continued run recognizes them.
       encode: does what needs no model, e.g. tokenization.
       predict: calls the model; on several workers, on all of them.
       text: returns the block's part of every output.
@@ -289,7 +289,8 @@ def run(
       unit: names the rows, in messages.
 
     Raises:
-      InputError: see Blocks.find; or whatever the functions raise.
+      InputError: see Blocks.find; there are other than `total` rows; or
+        whatever the functions raise.
     """
 
     def read() -> Iterator[_Block]:
@@ -326,6 +327,11 @@ def run(
         if written is not None:
             written.result()
     counter.end()
+    if total not in (None, counter.count):
+        raise errors.InputError(
+            f"{counter.count:,} {unit} predicted, but {total:,} were counted "
+            "before: the input has changed meanwhile"
+        )
     return counter.count
 
 

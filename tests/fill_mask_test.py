@@ -49,13 +49,18 @@ def fill(capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [(io.TextIOWrapper, 2), (Terminal, 0)]
+    ("kind", "flags", "expected"),
+    [
+        (io.TextIOWrapper, [], 2),
+        (io.TextIOWrapper, ["--input_file=-"], 2),
+        (Terminal, [], 0),
+    ],
 )
 def test_a_line_that_cannot_be_filled_does_not_end_the_others(
-    fill, monkeypatch, kind, expected
+    fill, monkeypatch, kind, flags, expected
 ):
     monkeypatch.setattr("sys.stdin", kind(io.BytesIO(LINES)))
-    code, out, err = fill()
+    code, out, err = fill(*flags)
     assert code == expected
     assert out[::2] == ANSWERED and len(out) == 4
     assert err[-2:] == [
@@ -69,6 +74,12 @@ def test_a_pipe_whose_lines_are_all_filled_ends_with_0(fill, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(lines))
     code, out, _ = fill()
     assert code == 0 and out[0] == "the [MASK]"
+
+
+def test_json_lines_of_standard_input_are_refused(fill, tmp_path):
+    code, out, err = fill("--input_file=-", f"--output_file={tmp_path}/out")
+    assert (code, out) == (2, [])
+    assert err[-1].endswith(": --output_file needs a file in --input_file")
 
 
 def test_a_file_that_is_not_utf8_is_refused_by_line(fill, tmp_path):

@@ -8,9 +8,9 @@ first line of a word has one, else by spaces:
     EU NNP I-NP I-ORG
     rejects VBZ I-VP O
 
-Empty lines end sentences; -DOCSTART- begins a document and is no word. Comments
-are, in files with tabs, lines that begin with # and have no tab, and in all
-files lines that begin with # and have another number of columns than the words.
+Empty lines end sentences; -DOCSTART- begins a document and is no word. Lines
+that begin with # and have another number of columns than the words are
+comments.
 
 A row of a table, JSON lines or Parquet, is a sentence:
 
@@ -129,8 +129,14 @@ class _Layout(NamedTuple):
     """The form of a file's lines; a separator of None is spaces."""
 
     separator: str | None
-    width: int
+    width: int  # 0 if all lines begin with #.
     has_documents: bool
+
+    def has_width_of(self, cells: Sequence[str]) -> bool:
+        """Returns whether cells may be those of a word."""
+        if self.width:
+            return len(cells) == self.width
+        return self.separator is None or len(cells) > 1
 
 
 def read_columns(path: str, **options: Any) -> Sentences:
@@ -161,7 +167,7 @@ def read_column_blocks(
     Raises:
       InputError: names the line of the file.
     """
-    path = file_system.find(path)
+    path = text_files.find(path)
     layout = _layout(path)
     return _blocks(
         path,
@@ -211,11 +217,8 @@ def _lines(
                 "must end in a line feed"
             )
         cells = _cells(line, layout.separator)
-        if layout.separator and line.startswith("#") and len(cells) == 1:
+        if line.startswith("#") and not layout.has_width_of(cells):
             continue
-        if line.startswith(("# ", "#\t")):
-            if layout.width not in (0, len(cells)):
-                continue
         if _OPENING.match(line):
             yield _Line(number, "", None, True, True)
             begins = True
@@ -321,7 +324,7 @@ def read_table_blocks(
     Raises:
       InputError: names the file and the row.
     """
-    path = file_system.find(path)
+    path = text_files.find(path)
     first = next(text_files.read_named([path], table_form(path)), None)
     if first is None:
         raise errors.InputError(f"{path}: has no rows")

@@ -6,6 +6,7 @@ python -m pytest tests/data/text_files_test.py
 import gzip
 import io
 import json
+import os
 
 import classifier_runs
 import pyarrow as pa
@@ -47,6 +48,18 @@ def test_a_name_may_be_of_several_files(tmp_path):
     one = tmp_path / "one.txt"
     one.write_text("a.txt\n\nb.txt\n\n")
     assert text_files.open_lines(str(one)).digest == lines.digest
+
+
+def test_a_pipe_is_refused():
+    """As in --test_file=<(zcat new.csv.gz): nothing is left after a check."""
+    reader, writer = os.pipe()
+    with open(writer, "wb") as file:
+        file.write(b"a\n")
+    path = f"/dev/fd/{reader}"
+    for read in (text_files.open_lines, lambda x: text_files.expand(x, [])):
+        with pytest.raises(errors.InputError, match=f"{path}: not a regular"):
+            read(path)
+    os.close(reader)
 
 
 def test_standard_input_is_read_once(monkeypatch):

@@ -246,6 +246,13 @@ def test_a_reader_that_ends_early_ends_the_prediction(repository):
     assert (process.wait(), process.stderr.read()) == (0, "")
 
 
+def test_an_input_that_has_lost_rows_since_it_was_counted_is_refused(tmp_path):
+    with pytest.raises(
+        errors.InputError, match="^8 rows predicted, but 9 were"
+    ):
+        run(tmp_path, range(8), total=9)
+
+
 def test_lines_of_progress_show_rate_and_time_left(
     tmp_path, monkeypatch, caplog
 ):

@@ -6,6 +6,7 @@ python -m pytest tests/tasks/ner/word_files_test.py
 import bz2
 import gzip
 import json
+import os
 import re
 
 import numpy as np
@@ -285,6 +286,30 @@ def test_comments_with_tabs_are_no_words(read):
     found = read("# id 7\tdomain=en\nin _ _ O\n# _ _ O\n\n# id 8\tx\na _ _ O\n")
     assert list(found.words) == ["in", "#", "a"]
     assert found.separator == " "
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_comments_need_no_space_and_hashtags_are_words(read, separator):
+    """As in CoNLL-2012 and in Universal Dependencies."""
+    rows = ["#x _ O", "#begin document (a/b); part 000", "#text = a b"]
+    rows += ["a _ B-X", "#text = c # d", "# _ O", "#", "#end document"]
+    text = "\n".join(
+        row.replace(" ", separator) if row.count(" ") == 2 else row
+        for row in rows
+    )
+    found = read(text)
+    assert list(found.words) == ["#x", "a", "#"]
+    assert found.tags == ["O", "B-X", "O"]
+
+
+def test_a_pipe_is_refused():
+    """The first reading would find the columns, the second no words."""
+    reader, writer = os.pipe()
+    with open(writer, "wb") as file:
+        file.write(b"a O\n")
+    with pytest.raises(errors.InputError, match="not a regular file"):
+        word_files.read_column_blocks(f"/dev/fd/{reader}")
+    os.close(reader)
 
 
 def test_spaces_around_tags_of_tab_files_are_no_part_of_them(read):
