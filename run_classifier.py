@@ -197,7 +197,7 @@ def main(config: ClassifierConfig) -> None:
         problem_type=config.problem_type,
         known=task_files.Known(
             labels=start.labels, problem_type=start.problem_type
-        ).with_names(config.names_of_labels),
+        ).with_names(config.names_of_labels, trains=config.do_train),
         trains=config.do_train,
     )
     if not config.do_train and start.init_checkpoint:

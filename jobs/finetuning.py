@@ -173,13 +173,13 @@ class TaskModel:
     def warm_start(self) -> None:
         """Assigns the pre-trained weights.
 
-        If the model has been trained for other labels, its output layer is not
-        used.
+        If the model has been trained for other labels, or for these in another
+        order, its output layer is not used.
         """
         start = self.job.start
         known = task_files.Known(labels=start.labels, problem_type=None)
         labels = self.job.task_settings.get("labels") or ()
-        has_others = known.has_other_names(labels)
+        has_others = known.has_other_outputs(labels)
         if has_others:
             logging.info(
                 "a new output layer is trained for %s; the model to start from "
@@ -632,7 +632,8 @@ def train_grid(
         saved = {
             run
             for run in reused
-            if kept is None or run.settings.items() <= kept.items()
+            if kept is None
+            or kept == {**run.settings, "step": run.result()["step"]}
         }
     task_model, last = None, None
     for number, run in enumerate(runs, 1):

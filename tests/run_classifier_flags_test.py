@@ -121,7 +121,7 @@ def task_of_flags(*switches, classes=None, trained_for=None, **flags):
         config.task_name,
         config.data,
         problem_type=config.problem_type,
-        known=known.with_names(config.names_of_labels),
+        known=known.with_names(config.names_of_labels, trains=config.do_train),
         trains=config.do_train,
     )
 
@@ -182,6 +182,11 @@ def test_label_names_may_contain_more_than_the_training_set(tmp_path):
     task = opened(tmp_path, None, "--do_train", classes=None, **flags)
     assert task.labels == ["0", "2.5", "other", "1"]
     assert task.label_ids("train")[:, 0].tolist() == [3, 0, 1]
+    for classes in (["a", "b"], ["1", "2.5", "0", "other"]):
+        task = opened(tmp_path, None, "--do_train", classes=classes, **flags)
+        assert task.labels == ["0", "2.5", "other", "1"]
+    with pytest.raises(errors.InputError, match="the model has 2 classes"):
+        opened(tmp_path, None, "--do_eval", classes=["a", "b"], **flags)
     flags["problem_type"] = "regression"
     task = opened(tmp_path, None, "--do_train", classes=None, **flags)
     assert task.labels == ()

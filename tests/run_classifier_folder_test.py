@@ -129,6 +129,21 @@ def test_a_model_predicts_its_own_labels(root):
     assert (killed / "predictions.tsv").read_text() == predicted
 
 
+def test_training_may_give_the_labels_of_its_start_another_order(root, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        folder = classifier_runs.run_csv(
+            root,
+            "reordered",
+            "--do_train",
+            init_checkpoint=root / "done",
+            label_names="yes,no",
+            num_train_epochs=1,
+        )
+    assert "a new output layer is trained for yes, no" in caplog.text
+    labels = model_directory.read_settings(str(folder)).labels
+    assert list(labels) == ["yes", "no"]
+
+
 def test_the_output_layer_of_other_labels_is_not_used(root):
     heads = []
     for name in ("done", "encoder"):

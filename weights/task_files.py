@@ -59,17 +59,30 @@ class Known:
         kinds = {name: kind for kind, name in PROBLEM_TYPES.items() if name}
         return kinds.get(self.problem_type)
 
-    def with_names(self, names: Sequence[str] | None) -> "Known":
+    def with_names(
+        self, names: Sequence[str] | None, *, trains: bool = False
+    ) -> "Known":
         """Returns the classes with the names in --label_names.
 
+        Args:
+          names: the names, if they are given.
+          trains: whether they are those of a model that is trained, which may
+            have other classes than the model that training starts from.
+
         Raises:
-          InputError: the model has another number of classes, or other names.
+          InputError: a name is empty or occurs twice; or the model has another
+            number of classes, or other names.
         """
         if names is None:
             return self
         given = f"--label_names={','.join(names)}"
         if not all(names) or len(set(names)) < len(names):
             raise errors.InputError(f"{given}: a name is empty or occurs twice")
+        given_labels = dataclasses.replace(
+            self, labels=list(names), are_given=True
+        )
+        if trains:
+            return given_labels
         if self.labels is not None and len(self.labels) != len(names):
             raise errors.InputError(
                 f"{given}: the model has {len(self.labels)} classes"
@@ -78,7 +91,7 @@ class Known:
             raise errors.InputError(
                 f"{given}: the model's classes are {', '.join(self.names)}"
             )
-        return dataclasses.replace(self, labels=list(names), are_given=True)
+        return given_labels
 
     def in_order(self, labels: Sequence[str]) -> Sequence[str]:
         """Returns a task's labels in the order of the model's outputs.
@@ -126,14 +139,15 @@ class Known:
             return labels
         return None
 
-    def has_other_names(self, labels: Sequence[str]) -> bool:
-        """Returns whether the model was trained for others than these labels.
+    def has_other_outputs(self, labels: Sequence[str]) -> bool:
+        """Returns whether the model's outputs are not these labels in order.
 
         A model whose classes have no names may have been trained for them.
         """
-        return bool(
-            self.names and labels and not self._named_order(self.names, labels)
-        )
+        if not self.names or not labels:
+            return False
+        own = self._named_order(self.names, labels) or ()
+        return list(own) != list(labels)
 
     def in_order_if_its_own(self, labels: Sequence[str]) -> Sequence[str]:
         """Returns the labels in the model's order if it was trained for them.
@@ -153,9 +167,9 @@ class Known:
                     f"the task: {', '.join(missing)}"
                 )
             return self.labels
-        if self.names is None or self.has_other_names(labels):
+        if not self.names or not labels:
             return labels
-        return self.in_order(labels)
+        return self._named_order(self.names, labels) or labels
 
 
 def kind(given: str | None, known: Known | None) -> str:

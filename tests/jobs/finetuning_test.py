@@ -1,8 +1,9 @@
-"""Proves that several workers refuse to read standard input.
+"""Proves what is refused before training, and which runs are trained again.
 
 python -m pytest tests/jobs/finetuning_test.py
 """
 
+import os
 import types
 
 import pytest
@@ -11,7 +12,7 @@ import run_classifier
 import run_ner
 import run_squad
 from foundation import config_flags, errors
-from jobs import assembly, finetuning
+from jobs import assembly, finetuning, grid
 from training import strategy
 
 CLASSIFIER = run_classifier.ClassifierConfig
@@ -52,3 +53,51 @@ def test_several_workers_refuse_standard_input_before_training(
     with pytest.raises(errors.InputError, match=rf"^--{refused}: standard inp"):
         finetuning.open_strategy(config, start)
     assert not begun
+
+
+def train_grid(monkeypatch, folder, rates, sizes):
+    """Trains a grid whose lowest rate is best; returns the trained runs."""
+    trained = []
+
+    def train_run(job, run, results, writer):
+        trained.append(run.name)
+        finished = {"step": 5, "seconds": 1.0, "settings": {}}
+        finished["values"] = {grid.SCORE: 1 - run.learning_rate}
+        if results.add(run, finished):
+            results.keep(run)
+            (folder / "model.safetensors").touch()
+        run.finish(finished)
+        return types.SimpleNamespace(assign=lambda weights: None)
+
+    monkeypatch.setattr(finetuning, "_train_run", train_run)
+    monkeypatch.setattr(assembly, "write_run_config", lambda *_: None)
+    config = types.SimpleNamespace(
+        learning_rates=rates,
+        seeds=[1],
+        output_dir=str(folder),
+        axis=lambda name: sizes if name == "train_batch_size" else [3.0],
+        is_grid=True,
+        random_seed=1,
+    )
+    for run in grid.plan(rates, [1], str(folder), batch_sizes=sizes):
+        os.makedirs(run.directory, exist_ok=True)
+    job = types.SimpleNamespace(
+        config=config,
+        settings={},
+        strategy=None,
+        is_chief=False,
+        build=lambda seed: types.SimpleNamespace(assign=lambda weights: None),
+    )
+    finetuning.train_grid(job, grid.Results(str(folder)), None)
+    return trained
+
+
+def test_the_model_of_a_grid_with_more_axes_is_not_taken_for_ones_own(
+    monkeypatch, tmp_path
+):
+    small = [5e-5, 3e-5], [16]
+    assert len(train_grid(monkeypatch, tmp_path, *small)) == 2
+    assert train_grid(monkeypatch, tmp_path, *small) == []
+    assert len(train_grid(monkeypatch, tmp_path, small[0], [16, 64])) == 4
+    again = train_grid(monkeypatch, tmp_path, *small)
+    assert again == ["learning rate 3e-05, seed 1"]

@@ -91,6 +91,32 @@ def test_training_has_the_given_labels_in_their_order():
         given.in_order_if_its_own(["a", "d", "e"])
 
 
+def test_training_has_the_given_labels_whatever_the_start_was_trained_for():
+    names = ["neg", "pos"]
+    for start in (list(NLI), ["pos", "neg"], ["LABEL_0"], None):
+        assert known(start).with_names(names, trains=True).names == names
+    with pytest.raises(errors.InputError, match="empty or occurs twice"):
+        known(None).with_names(["a", "a"], trains=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "others"),
+    [
+        (["b", "a"], True),
+        (["a", "b"], False),
+        (["A", "B"], False),
+        (["B", "A"], True),
+        (["0", "1"], False),
+        (["a"], True),
+        ([], False),
+    ],
+)
+def test_outputs_in_another_order_are_others(labels, others):
+    assert known(["a", "b"]).has_other_outputs(labels) == others
+    assert not known(None).has_other_outputs(labels)
+    assert not known(["LABEL_0", "LABEL_1"]).has_other_outputs(labels)
+
+
 def test_the_kind_is_the_models_unless_it_is_given():
     several = known(None, "multi_label_classification")
     assert task_files.kind(None, several) == examples.MULTI_LABEL
