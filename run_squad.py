@@ -9,7 +9,8 @@ As in google-research/bert's README (F1 88.4 and exact match 81.2 on SQuAD 1.1):
         --output_dir=squad
 
 SQuAD 2.0, where a paragraph may contain no answer. The threshold is found on
---predict_file, applied, and stored with the model.
+--predict_file, applied, and stored with the model, whose later predictions use
+it.
 
     python run_squad.py --version_2_with_negative --train_file=train-v2.0.json \
         --predict_file=dev-v2.0.json --do_train --do_predict ...
@@ -59,7 +60,8 @@ class SquadConfig(run_config.FinetuningConfig):
         at_least=1,
     )
     n_best_size: int = field(
-        "Answers in nbest_predictions.json.",
+        "Number of answers in nbest_predictions.json, and of best starts and "
+        "of best ends that are considered in each window.",
         20,
         affects="evaluation",
         at_least=1,
@@ -77,8 +79,9 @@ class SquadConfig(run_config.FinetuningConfig):
         affects="evaluation",
     )
     null_score_diff_threshold: float | None = field(
-        "Null odds above which there is no answer; by default, the best on "
-        "--predict_file after training, else that stored with the model.",
+        "Null odds above which there is no answer, in this command only; by "
+        "default that stored with the model; after training, and if none is "
+        "stored, the best on --predict_file.",
         None,
         affects="evaluation",
     )
@@ -202,7 +205,7 @@ def main(config: SquadConfig) -> None:
         files,
         trained_on=data.train,
         with_negative=data.with_negative,
-        threshold=data.threshold,
+        threshold=data.stored_threshold,
     )
     if config.do_train:
         task_model, step = finetuning.train_grid(job, files.results, writer)
@@ -242,13 +245,9 @@ def combine(config: SquadConfig) -> None:
     store = streaming.Blocks(
         f"{config.output_dir}/{blocks.UNFINISHED}", {}, continues=False
     )
+    earlier_threshold = ensemble.earlier_threshold(config.output_dir, members)
     evaluation, sizes = ensemble.combine(
-        members,
-        data,
-        default_threshold=ensemble.earlier_threshold(
-            config.output_dir, members
-        ),
-        to=store,
+        members, data, default_threshold=earlier_threshold, to=store
     )
     # The windows are the members', whatever the flags are.
     resolved = dataclasses.replace(
@@ -262,11 +261,14 @@ def combine(config: SquadConfig) -> None:
         given=config_flags.given(config),
         results=grid.Results(config.output_dir),
     )
+    is_given = data.threshold is not None
     writer = outputs.OutputWriter(
-        files, with_negative=data.with_negative, threshold=evaluation.threshold
+        files,
+        with_negative=data.with_negative,
+        threshold=earlier_threshold if is_given else evaluation.threshold,
     )
     writer.write(evaluation, store, sizes)
-    if evaluation.threshold is not None:
+    if evaluation.threshold_found:
         ensemble.store_threshold(
             config.output_dir, members, evaluation.threshold
         )

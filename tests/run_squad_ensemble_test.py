@@ -110,6 +110,13 @@ def test_what_was_found_for_a_combination_is_used_for_it_later(root):
     odds = read(folder, "null_odds.json")
     for number, text in read(folder, "predictions.json").items():
         assert (text == "") == (odds[number] > found)
+    # A threshold that is given is for one command.
+    given = {"null_score_diff_threshold": found + 1e5}
+    folder = combine(root, "later", "one", "two_answers", **given)
+    assert all(read(folder, "predictions.json").values())
+    assert stored(folder) == found
+    folder = combine(root, "later", "one", "two_answers", **unlabeled)
+    assert stored(folder) == found
 
 
 def test_a_threshold_is_not_that_of_runs_that_were_replaced(root, caplog):

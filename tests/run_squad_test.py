@@ -154,6 +154,12 @@ def test_the_threshold_is_found_applied_and_stored(second, root):
         root, "later", "--do_predict", init_checkpoint=second, version=2
     )
     assert read(other, "predictions.json") == predictions
+    # A threshold that is given is for one command.
+    given = {"null_score_diff_threshold": threshold + 1e5}
+    flags = {"init_checkpoint": second, "version": 2}
+    run(root, "later", "--do_predict", **flags, **given)
+    assert read(other, "predictions.json") != predictions
+    assert read(other, "question_answering.json") == stored
 
 
 def test_what_is_stored_with_a_model_outlives_later_runs(second, root):

@@ -253,7 +253,12 @@ def main(arguments: Sequence[str]) -> int:
         question_set = dataset.read(arguments[0])
         predictions = read_json(arguments[1], str)
         odds = None
-        if question_set.has_impossible and arguments[2:]:
+        if arguments[2:]:
+            if not question_set.has_impossible:
+                raise errors.InputError(
+                    f"NULL_ODDS is for SQuAD 2.0, but {arguments[0]} has no "
+                    "is_impossible"
+                )
             odds = read_json(arguments[2], (int, float))
         values = evaluate(
             question_set, predictions, null_odds=odds, threshold=threshold

@@ -124,15 +124,17 @@ def evaluate(
             # some questions may be answered nevertheless.
             least = min(row.null_odds for row in answers)
             threshold = min(0.0, math.nextafter(least, -math.inf))
+        text = "threshold: %g, the best on %s"
+        logging.info(text, threshold, question_set.path)
     elif with_negative and threshold is None:
         threshold = default_threshold
-        if question_set.has_answers:
-            logging.warning(
-                "%s: a threshold needs questions with and without an answer; "
-                "%g is applied and none is stored",
-                question_set.path,
-                threshold,
-            )
+        logging.log(
+            logging.WARNING if question_set.has_answers else logging.INFO,
+            "%s: a threshold needs questions with and without an answer; %g is "
+            "applied and none is stored",
+            question_set.path,
+            threshold,
+        )
     evaluation = Evaluation(
         values={},
         question_set=question_set,
@@ -216,7 +218,8 @@ class OutputWriter:
           files: where the files go.
           trained_on: the training set, if the command trains.
           with_negative: whether questions may have no answer (SQuAD 2.0).
-          threshold: null odds above which there is no answer, if known.
+          threshold: null odds above which there is no answer, to store with
+            the model or its predictions if an evaluation finds none.
         """
         self._files = files
         self._trained_on = trained_on
@@ -249,8 +252,11 @@ class OutputWriter:
         if weights is None:
             return
         data = {"train": self._trained_on.description}
-        name = "squad_v2" if self._with_negative else "squad"
-        is_squad = f"{'v2' if self._with_negative else 'v1'}." in data["train"]
+        version, name = "1.1", "squad"
+        if self._with_negative:
+            version, name = "2.0", "squad_v2"
+        paths = map(file_system.uncompressed, self._trained_on.paths)
+        is_squad = f"train-v{version}.json" in map(os.path.basename, paths)
         self._files.begin_card(
             f"BERT for question answering: {_names(self._trained_on)}",
             data=data,

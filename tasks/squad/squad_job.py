@@ -96,6 +96,7 @@ class SquadData:
       sizes: the sizes of windows.
       rules: how answers are made from logits.
       list_all: whether to log all questions that are left out.
+      stored_threshold: that of the model, if the command does not train it.
     """
 
     train: dataset.QuestionSet | None
@@ -104,6 +105,7 @@ class SquadData:
     sizes: windowing.WindowSizes
     rules: decoding.AnswerRules
     list_all: bool
+    stored_threshold: float | None = None
 
     @property
     def with_negative(self) -> bool:
@@ -199,8 +201,12 @@ def open_data(
         raise errors.InputError(
             "--null_score_diff_threshold: needs --version_2_with_negative"
         )
-    if threshold is None and with_negative and options.train_file is None:
-        threshold = stored.null_score_diff_threshold
+    stored_threshold = None
+    if with_negative and options.train_file is None:
+        stored_threshold = stored.null_score_diff_threshold
+    if threshold is None and stored_threshold is not None:
+        threshold = stored_threshold
+        logging.info("threshold: %g, stored with the model", threshold)
     train, predict = None, None
     if options.train_file is not None:
         train = dataset.read(options.train_file)
@@ -233,6 +239,7 @@ def open_data(
         sizes=options.sizes,
         rules=rules,
         list_all=options.list_all,
+        stored_threshold=stored_threshold,
     )
 
 
@@ -291,10 +298,7 @@ def open_job(
         data_settings=data_settings,
         evaluation_settings=evaluation_settings,
         task_settings=dataclasses.asdict(
-            task_files.SquadSettings(
-                version_2_with_negative=data.with_negative,
-                null_score_diff_threshold=data.threshold,
-            )
+            task_files.SquadSettings(version_2_with_negative=data.with_negative)
         ),
         # As released, questions and not windows make an epoch.
         num_examples=len(data.train) if data.train else None,

@@ -3,6 +3,7 @@
 python -m pytest tests/tasks/squad/squad_job_test.py
 """
 
+import dataclasses
 import types
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from data.tokenization import vocabulary, wordpiece
 from tasks.squad import decoding, squad_job, windowing
+from weights import task_files
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "anna", "w"]
 TOKENIZER = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
@@ -59,6 +61,30 @@ def test_windows_of_a_long_paragraph_are_predicted_together(
     assert shown.endswith("w w [Anna]")
     assert f"characters {2 * count}-{2 * count + 4}" in shown
     assert not caplog.text
+
+
+def test_a_given_threshold_is_not_the_models(caplog):
+    options = squad_job.SquadOptions(
+        train_file=None,
+        predict_file=None,
+        with_negative=None,
+        threshold=5.0,
+        sizes=None,
+        rules=decoding.AnswerRules(),
+        compares_runs=False,
+        list_all=False,
+    )
+    stored = task_files.SquadSettings(
+        version_2_with_negative=True, null_score_diff_threshold=-1.5
+    )
+    with caplog.at_level("INFO", logger="absl"):
+        data = squad_job.open_data(options, stored)
+        assert (data.threshold, data.stored_threshold) == (5.0, -1.5)
+        assert not caplog.messages
+        options = dataclasses.replace(options, threshold=None)
+        data = squad_job.open_data(options, stored)
+        assert (data.threshold, data.stored_threshold) == (-1.5, -1.5)
+    assert caplog.messages == ["threshold: -1.5, stored with the model"]
 
 
 def test_logits_that_are_no_numbers_are_noticed(caplog):

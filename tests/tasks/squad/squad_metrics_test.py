@@ -250,3 +250,18 @@ def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
         assert metrics.main([str(path), str(missing)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
+
+
+def test_null_odds_of_1_1_are_refused(tmp_path, capsys):
+    qa = {"id": "1", "question": "?"}
+    qa["answers"] = [{"text": "cat", "answer_start": 2}]
+    paragraph = {"context": "a cat", "qas": [qa]}
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    predictions = tmp_path / "p.json"
+    predictions.write_text('{"1": "cat"}')
+    assert metrics.main([str(path), str(predictions)]) == 0
+    assert metrics.main([str(path), *[str(predictions)] * 2, "0.5"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    expected = f"NULL_ODDS is for SQuAD 2.0, but {path} has no is_impossible"
+    assert line == expected

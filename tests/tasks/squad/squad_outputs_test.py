@@ -81,9 +81,13 @@ def test_a_threshold_that_is_given_is_applied():
     assert evaluate(found, given).values["f1"] == 100.0
 
 
-def test_a_threshold_is_found_by_labelled_questions_of_both_kinds_only():
+def test_a_threshold_is_found_by_labelled_questions_of_both_kinds_only(
+    caplog,
+):
     given = answered(("cat", -3.0), ("x", -1.0))
-    assert evaluate(questions("cat", ""), given).threshold_found
+    with caplog.at_level("INFO", logger="absl"):
+        assert evaluate(questions("cat", ""), given).threshold_found
+    assert caplog.messages == ["threshold: -3, the best on dev.json"]
     assert not evaluate(
         questions("cat", ""), given, threshold=0.5
     ).threshold_found
@@ -100,17 +104,22 @@ def test_a_threshold_is_found_by_labelled_questions_of_both_kinds_only():
     ids=["1.1", "all_answered", "none_answered", "unlabelled"],
 )
 def test_otherwise_the_stored_one_is_applied(found, scored, caplog):
-    made = outputs.evaluate(
-        found,
-        answered(("cat", 1.0), ("dog", -1.0)),
-        with_negative=True,
-        default_threshold=0.5,
-    )
+    with caplog.at_level("INFO", logger="absl"):
+        made = outputs.evaluate(
+            found,
+            answered(("cat", 1.0), ("dog", -1.0)),
+            with_negative=True,
+            default_threshold=0.5,
+        )
     assert (made.threshold, made.threshold_found) == (0.5, False)
     assert list(made.predictions.values()) == ["", "dog"]
     assert scored is None or scored in made.values
-    warned = caplog.text.count("0.5 is applied and none is stored")
-    assert warned == (scored is not None)
+    (level,) = (
+        record.levelname
+        for record in caplog.records
+        if "0.5 is applied and none is stored" in record.getMessage()
+    )
+    assert level == ("INFO" if scored is None else "WARNING")
 
 
 def test_questions_without_the_answer_that_they_should_have_are_named(caplog):

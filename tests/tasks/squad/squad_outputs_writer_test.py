@@ -4,6 +4,7 @@ python -m pytest tests/tasks/squad/squad_outputs_writer_test.py
 """
 
 import json
+import types
 
 import pytest
 
@@ -175,6 +176,41 @@ def test_a_model_anywhere_has_the_settings_of_its_task(
         version_2_with_negative=True
     )
     assert task_files.read_settings(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "with_negative", "datasets"),
+    [
+        ("train-v1.1.json", False, ["rajpurkar/squad"]),
+        ("train-v2.0.json.gz", True, ["rajpurkar/squad_v2"]),
+        ("train-v1.1.json", True, []),
+        ("questions_v1.2.json", False, []),
+        ("train-v1.1.json.bak", False, []),
+    ],
+)
+def test_a_card_names_a_released_training_set_only(
+    tmp_path, monkeypatch, name, with_negative, datasets
+):
+    cards = []
+    files = types.SimpleNamespace(
+        is_chief=True,
+        output_dir=str(tmp_path),
+        tokenizer=None,
+        results=types.SimpleNamespace(best={"values": {}}),
+        new_weights=lambda model: "digest",
+        begin_card=lambda title, **fields: cards.append(fields["datasets"]),
+    )
+    monkeypatch.setattr(model_directory, "save", lambda *_: None)
+    (tmp_path / name).touch()
+    outputs.OutputWriter(
+        files,
+        trained_on=dataset.QuestionSet(
+            path=str(tmp_path / name), contexts=[], questions=[]
+        ),
+        with_negative=with_negative,
+        threshold=None,
+    ).save_model(None)
+    assert list(cards[0]) == datasets
 
 
 def test_the_report_marks_answers_in_their_paragraphs(tmp_path):
