@@ -62,6 +62,10 @@ class Example(NamedTuple):
     second: Sequence[str] = ()
     label: str | list[str] | None = None
 
+    def __repr__(self) -> str:
+        """Shows what is predicted, wherever it is."""
+        return f"Example{self[2:]}"
+
     @property
     def where(self) -> str:
         """Names file and line, for a message."""

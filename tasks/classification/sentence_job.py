@@ -5,6 +5,7 @@ any size as a stream, from which `sentence_outputs` writes the files. Standard
 input is predicted to standard output, in the form of predictions.tsv.
 """
 
+import contextlib
 import functools
 from typing import Any
 
@@ -208,10 +209,26 @@ def _stream(
 def _label_ids(
     task: sentence_tasks.SentenceTask, split: str
 ) -> np.ndarray | None:
-    """Returns the labels of a test set, None if it has none."""
+    """Returns the labels of a test set, None unless all examples have one.
+
+    Logs why there are none; a warning if some examples have one.
+    """
+    texts = task.read(split, is_labeled=True)
     try:
-        texts = task.read(split, is_labeled=True)
         return examples.encode_labels(texts, task.kind, task.labels)
     except errors.InputError as error:
-        logging.info("No metrics of the test set: %s", error)
+        level = logging.WARNING if _has_label(texts, task) else logging.INFO
+        logging.log(level, "no metrics of the test set: %s", error)
         return None
+
+
+def _has_label(
+    texts: examples.Examples, task: sentence_tasks.SentenceTask
+) -> bool:
+    """Returns whether some example has a label of the task."""
+    with contextlib.suppress(errors.InputError):  # Of a row without the column.
+        for example in texts:
+            with contextlib.suppress(errors.InputError):
+                examples.encode_labels([example], task.kind, task.labels)
+                return True
+    return False

@@ -15,6 +15,7 @@ Files of a second set end in its name, as in predictions_mismatched.tsv.
 
 import csv
 import dataclasses
+import fnmatch
 import io
 import itertools
 import os
@@ -145,7 +146,7 @@ class OutputWriter:
             pipeline_tag="multiple-choice"
             if is_choice
             else "text-classification",
-            datasets=_on_the_hub(task.name),
+            datasets=_on_the_hub(task),
             labels=task.names,
             weights=weights,
         )
@@ -219,16 +220,22 @@ class OutputWriter:
         self._files.add_scores(DEV, data=data, metrics=values, set_name=name)
 
 
-def _on_the_hub(name: str) -> list[str]:
-    """Returns the Hub's name of a task's data, if it is there."""
-    if name in sentence_tasks.TASKS and sentence_tasks.TASKS[name].submission:
-        return ["nyu-mll/glue"]
+def _on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
+    """Returns the Hub's name of a released training set; [] for others."""
+    spec = sentence_tasks.TASKS[task.name]
+    name = os.path.basename(task.read(TRAIN).path)
+    patterns = (x.format(language="*") for x in spec.files.get(TRAIN, ()))
+    if not any(
+        fnmatch.fnmatch(file_system.uncompressed(name), os.path.basename(x))
+        for x in patterns
+    ):
+        return []
     others = {
         "xnli": "facebook/xnli",
         "swag": "allenai/swag",
         "boolq": "google/boolq",
     }
-    return [others[name]] if name in others else []
+    return [others.get(task.name, "nyu-mll/glue")]
 
 
 # Predictions.

@@ -161,6 +161,22 @@ def test_the_majority_of_wnli_is_not_entailed(shared_data):
     assert sentence_outputs.majority_label(train) == "0"
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "found"),
+    [
+        ("mrpc", "glue/MRPC/train.tsv.gz", ["nyu-mll/glue"]),
+        ("mrpc", "msr_paraphrase_train.txt", ["nyu-mll/glue"]),
+        ("mrpc", "mine.tsv", []),
+        ("xnli", "multinli/multinli.train.de.tsv", ["facebook/xnli"]),
+        ("xnli", "train.de.tsv", []),
+        ("boolq", "train.jsonl", ["google/boolq"]),
+    ],
+)
+def test_a_card_names_a_released_training_set_only(name, path, found):
+    task = task_of(name, texts(1, path=path))
+    assert sentence_outputs._on_the_hub(task) == found
+
+
 def written(folder, kind, labels, logits, guids=None):
     task = sentence_tasks.SentenceTask(
         name="csv",
