@@ -99,7 +99,11 @@ def main(config: ExtractConfig) -> None:
     )
     layers = config.layers or ("-1" if output.pooled else "-1,-2,-3,-4")
     task = feature_extraction.ExtractionTask(
-        feature_extraction.parse_layers(layers, start.config),
+        feature_extraction.parse_layers(
+            layers,
+            start.config,
+            name="--layers" if config.layers else "the default --layers",
+        ),
         pooling=config.pooling,
         normalize=config.normalize,
     )

@@ -355,7 +355,7 @@ BAD = {
         "--output_file=-: --output_format=npz cannot be",
     ),
     "length": ({"max_seq_length": 64}, "--max_seq_length=64: the model has"),
-    "empty": ({"input_file": os.devnull}, f"{os.devnull}: has no lines"),
+    "device": ({"input_file": os.devnull}, f"{os.devnull}: not a regular file"),
 }
 
 
@@ -366,6 +366,15 @@ def test_bad_input_is_one_line_and_no_file(root, capsys, flags, message):
     assert caught.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not list(root.glob("*bad.jsonl*"))
+
+
+def test_layers_that_the_user_did_not_give_are_the_default(root, capsys):
+    sizes = SIZES | {"num_hidden_layers": 2}
+    small = tiny_runs.save_encoder(root / "small", WORDS, **sizes)
+    with pytest.raises(SystemExit):
+        run(root, "small.jsonl", init_checkpoint=small)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert ": the default --layers=-1,-2,-3,-4: the model has 2 layers" in error
 
 
 def test_pairs_for_a_model_of_single_texts_are_refused(root, capsys):

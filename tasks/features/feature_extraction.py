@@ -95,8 +95,10 @@ def _name(layer: int) -> str:
     return f"layer_{layer}"
 
 
-def parse_layers(text: str, config: BertConfig) -> list[int]:
-    """Parses the value of --layers."""
+def parse_layers(
+    text: str, config: BertConfig, *, name: str = "--layers"
+) -> list[int]:
+    """Parses the value of --layers, or of what `name` says."""
     count = config.num_hidden_layers
     found = []
     for part in text.split(","):
@@ -104,16 +106,16 @@ def parse_layers(text: str, config: BertConfig) -> list[int]:
             layer = int(part)
         except ValueError:
             raise errors.InputError(
-                f"--layers={text}: {part!r} is no whole number"
+                f"{name}={text}: {part!r} is no whole number"
             ) from None
         if not -count <= layer < count:
             raise errors.InputError(
-                f"--layers={text}: the model has {count} layers, "
+                f"{name}={text}: the model has {count} layers, "
                 f"{-count} to {count - 1}, but not {layer}"
             )
         found.append(layer)
     if len(set(found)) < len(found):
-        raise errors.InputError(f"--layers={text}: one occurs twice")
+        raise errors.InputError(f"{name}={text}: one occurs twice")
     return found
 
 
