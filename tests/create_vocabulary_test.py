@@ -147,6 +147,7 @@ def test_a_process_of_its_own_writes_the_same_and_shows_only_its_run(
         ({"character_coverage": 1.5}, "--character_coverage"),
         ({"limit_alphabet": -1}, "--limit_alphabet"),
         ({"vocab_sise": 100}, "vocab_sise"),
+        ({"text_column": "body"}, "--text_column=body: only for"),
     ],
     ids=str,
 )

@@ -47,8 +47,8 @@ SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
 _TEXTS_AT_ONCE = 1000  # Few enough for the tokenizer to stay in one thread.
 # Number of tables, and the least and most tokens of a table's documents; the
-# limits take precedence. Only a longer document exceeds them: some 70 MB of
-# text, which no book has.
+# limits take precedence. A document of more tokens, some 70 MB of text, is far
+# longer than a book and gets a warning.
 _TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
 _EXAMPLES_SHOWN, _TOKENS_SHOWN = 3, 10
 # Sentences of English, German, Russian and Chinese have 20 to 40 tokens.
