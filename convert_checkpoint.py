@@ -29,6 +29,7 @@ field = config_flags.field
 # Flags that only make sense with --output.
 _OPERATIONS = (
     "output_format",
+    "bert_config_file",
     "do_lower_case",
     "drop_heads",
     "slim",

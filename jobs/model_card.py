@@ -156,21 +156,25 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
     """Returns the Hub's fields that follow from the pre-trained model.
 
     The language and the license are those of a release, or those in the header
-    of the README.md beside the weights.
+    of the README.md beside the weights. The base model is known by its name on
+    the Hub; that of another folder is the one in that header, if any.
     """
     if not init_checkpoint:
         return {}
     folder = file_system.folder_of(init_checkpoint).rstrip("/")
     folder = checkpoint_sources.snapshot(folder)
     name = os.path.basename(folder)
+    paths = [os.path.join(folder, NAME)]
+    if name == "best":  # A run writes one card, that of the model above it.
+        paths.append(os.path.join(os.path.dirname(folder), NAME))
     found: dict[str, Any] = {}
-    path = os.path.join(folder, NAME)
-    if file_system.is_file(path):
+    if path := next(filter(file_system.is_file, paths), None):
         text = file_system.read(path).decode("utf-8", "replace")
         header = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
-        pattern = r"^(language|license): *([\w.-]+) *$"
+        pattern = r'^(base_model|language|license): *"?([\w./-]+)"? *$'
         if header:
             found = dict(re.findall(pattern, header[1], re.MULTILINE))
+    base = found.pop("base_model", None)
     if tokenizer_files.case_of_release(folder) is not None:
         language = "en"
         if name.startswith(("multi", "chinese")):
@@ -178,7 +182,8 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
         found = {"language": language, "license": "apache-2.0"}
     in_cache = r"models--([\w.-]+?)--([\w.-]+)(/snapshots/[^/]+)?$"
     cached = re.search(in_cache, folder)
-    base = f"{cached[1]}/{cached[2]}" if cached else name
+    if cached:
+        base = f"{cached[1]}/{cached[2]}"
     return {"base_model": _ON_THE_HUB.get(name, base), **found}
 
 

@@ -41,7 +41,10 @@ class DeviceConfig:
         affects="execution",
     )
     num_replicas: int | None = field(
-        "Number of GPUs of a mirrored strategy.", None, affects="execution"
+        "Number of GPUs of a mirrored strategy; without a GPU, the number of "
+        "parts of the CPU.",
+        None,
+        affects="execution",
     )
     use_tpu: bool = field(
         "The same as --strategy=tpu.", False, affects="execution"
@@ -68,6 +71,21 @@ class DeviceConfig:
         False,
         affects="execution",
     )
+
+    def __post_init__(self):
+        """Refuses two strategies."""
+        if self.use_tpu and self.strategy not in ("auto", "tpu"):
+            raise ValueError(
+                f"--use_tpu and --strategy={self.strategy} exclude each other"
+            )
+
+
+# Flag -> the flag and its value without which it has no effect.
+_NEEDED = {
+    "lr_decay_power": ("lr_decay", "polynomial"),
+    "bias_correction": ("optimizer", "adamw"),
+    "lamb_exclude_bias_and_norm": ("optimizer", "lamb"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -227,10 +245,15 @@ class RunConfig(DeviceConfig):
     )
 
     def __post_init__(self):
-        """Refuses invalid values."""
+        """Refuses invalid values, and flags without effect."""
+        super().__post_init__()
         if not self.output_dir:
             raise ValueError("--output_dir is empty")
         config_flags.check_bounds(self)
+        given = config_flags.given(self)
+        for name, (other, value) in _NEEDED.items():
+            if name in given and getattr(self, other) != value:
+                raise ValueError(f"--{name} needs --{other}={value}")
         _ = self.profile_range
 
     @property

@@ -250,17 +250,18 @@ def finetuned(tmp_path):
     )
     (folder / "crf.json").write_bytes(b'{"labels": ["O"]}\n')
     (folder / "true_case.json").write_bytes(b'{"ROME": "Rome"}\n')
+    (folder / "run_config.json").write_bytes(b'{"do_train": true}\n')
     return folder
 
 
 @pytest.mark.parametrize("form", ["model_directory", "tf1"])
 def test_the_files_of_a_task_are_copied(run, finetuned, tmp_path, form):
-    assert task_files.TRUE_CASE in conversion.TASK_FILES
+    assert {task_files.TRUE_CASE, "run_config.json"} < {*conversion.TASK_FILES}
     output = tmp_path / "out"
     flags = (f"--output={output}", f"--output_format={form}")
     code, out, _ = run(f"--input={finetuned}", *flags)
     assert code == 0
-    listed = "crf.json, question_answering.json, true_case.json"
+    listed = ", ".join(conversion.TASK_FILES)
     assert f"(BertForPreTraining), {listed}; left over: nothing" in out
     for name in conversion.TASK_FILES:
         assert (output / name).read_bytes() == (finetuned / name).read_bytes()
@@ -273,7 +274,7 @@ def test_without_heads_they_are_left_over(run, finetuned, tmp_path):
     flags = (f"--output={tmp_path}/out", "--drop_heads")
     code, out, _ = run(f"--input={finetuned}", *flags)
     assert code == 0
-    listed = "crf.json, question_answering.json, true_case.json"
+    listed = ", ".join(conversion.TASK_FILES)
     assert f"(BertModel); left over: {listed}\n" in out
     found = {path.name for path in (tmp_path / "out").iterdir()}
     assert not found & set(conversion.TASK_FILES)
@@ -346,6 +347,7 @@ def test_words_are_decoded_like_all_text(run, tmp_path):
         (["--output=x", "--noslim"], "--noslim needs --output_format=tf1"),
         (["--list", "--output_format=tf1"], "--output_format needs --output"),
         (["--list", "--noslim"], "--noslim needs --output"),
+        (["--list", "--bert_config_file=c"], "--bert_config_file needs --out"),
         (["--output=x", "--new_words_at=end"], "needs --new_words_file"),
         (
             ["--output=x", "--output_format=tf1", "--noslim"]
@@ -375,6 +377,17 @@ def test_without_a_config_bert_config_file_is_required(run, tmp_path):
     assert code == 2 and "name one by --bert_config_file" in err
     flags.append(f"--bert_config_file={PRETRAINED}/bert_config.json")
     assert run(*flags)[0] == 0
+
+
+def test_a_missing_vocabulary_is_named(run, tmp_path, caplog):
+    run(f"--input={PRETRAINED}", f"--output={tmp_path}/a")
+    (tmp_path / "a" / "vocab.txt").unlink()
+    flags = [f"--input={tmp_path}/a", f"--output={tmp_path}/b"]
+    text = f"there is no vocabulary in {tmp_path}/a"
+    code, _, err = run(*flags, "--do_lower_case=false")
+    assert code == 2 and f"--do_lower_case: {text}" in err
+    assert run(*flags)[0] == 0
+    assert f"{tmp_path}/a: there is no vocabulary" in caplog.text
 
 
 def test_it_runs_as_a_process(repository):

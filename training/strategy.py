@@ -78,7 +78,8 @@ def create(
         if num_replicas is not None:
             raise errors.InputError(
                 f"--num_replicas={num_replicas}: not possible with the workers "
-                "that TF_CONFIG names; unset it or give --strategy=mirrored"
+                "that TF_CONFIG names; --strategy=mirrored uses this machine "
+                "alone"
             )
     _check_replicas(name, num_replicas)
     if name == "tpu":

@@ -40,7 +40,12 @@ from weights.model_directory import Settings
 MODEL_DIRECTORY, TF1 = "model_directory", "tf1"
 UNUSED, END = "unused", "end"
 # Files of tasks. Without them a model works, but its predictions change.
-TASK_FILES = (task_files.CRF, task_files.SQUAD_SETTINGS, task_files.TRUE_CASE)
+TASK_FILES = (
+    task_files.CRF,
+    task_files.SQUAD_SETTINGS,
+    task_files.TRUE_CASE,
+    "run_config.json",  # The flags of the training.
+)
 _HEADS = {
     "masked_lm": stored_weights.MASKED_LM,
     "next_sentence": stored_weights.NEXT_SENTENCE,
@@ -135,6 +140,15 @@ def load(
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(
             source.directory, do_lower_case=do_lower_case
+        )
+    elif do_lower_case is not None:
+        raise errors.InputError(
+            f"--do_lower_case: there is no vocabulary in {source.directory}"
+        )
+    else:
+        logging.warning(
+            "%s: there is no vocabulary, and the output has none",
+            source.directory,
         )
     files = {name: os.path.join(source.folder, name) for name in TASK_FILES}
     found = {

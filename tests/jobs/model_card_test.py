@@ -152,9 +152,14 @@ def test_the_card_begins_with_the_header_of_the_hub(saved):
         (
             "own",
             "---\nlanguage: de\nlicense: mit\ntags:\n- x\n---\n# BERT\n",
-            {"base_model": "own", "language": "de", "license": "mit"},
+            {"language": "de", "license": "mit"},
         ),
-        ("own", "# BERT\nlicense: mit\n", {"base_model": "own"}),
+        (
+            "own",
+            '---\nbase_model: "a/bert-x"\nlicense: "mit"\n---\n# BERT\n',
+            {"base_model": "a/bert-x", "license": "mit"},
+        ),
+        ("own", "# BERT\nlicense: mit\n", {}),
         (
             "chinese_L-12_H-768_A-12",
             None,
@@ -182,6 +187,19 @@ def test_language_and_license_are_those_of_the_base_model(
     )
     card = json.loads((tmp_path / "card.json").read_text())
     assert card["hub"] == {"library_name": "transformers", **expected}
+
+
+def test_the_card_of_the_best_model_is_that_of_its_run(tmp_path):
+    (tmp_path / "run" / "best").mkdir(parents=True)
+    header = '---\nbase_model: "a/bert-x"\n---\n'
+    (tmp_path / "run" / "README.md").write_text(header)
+    found = {}
+    for name in ("best", "best/"):
+        flags = {"init_checkpoint": f"{tmp_path}/run/{name}"}
+        model_card.begin(str(tmp_path), "T", data={}, flags=flags, seconds=1.0)
+        found[name] = json.loads((tmp_path / "card.json").read_text())["hub"]
+    expected = {"library_name": "transformers", "base_model": "a/bert-x"}
+    assert found == {"best": expected, "best/": expected}
 
 
 def test_the_card_stays_as_long_as_the_model_does(saved):

@@ -206,6 +206,19 @@ def test_several_batch_sizes_or_epochs_make_a_grid():
         ({"profile_steps": "7"}, "--profile_steps=7: must be A:B"),
         ({"profile_steps": "7:7"}, "with A < B"),
         ({"ema_decay": 1.0}, "--ema_decay=1.0: must be above 0 and below 1"),
+        ({"lr_decay_power": 2.0}, "--lr_decay_power needs --lr_decay=polynom"),
+        (
+            {"bias_correction": True, "optimizer": "lamb"},
+            "--bias_correction needs --optimizer=adamw",
+        ),
+        (
+            {"lamb_exclude_bias_and_norm": True},
+            "--lamb_exclude_bias_and_norm needs --optimizer=lamb",
+        ),
+        (
+            {"use_tpu": True, "strategy": "mirrored"},
+            "--use_tpu and --strategy=mirrored exclude each other",
+        ),
     ],
 )
 def test_wrong_values_are_named(flags, message):

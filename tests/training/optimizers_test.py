@@ -156,8 +156,8 @@ def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
         adam_beta_1=0.8,
         adam_beta_2=0.95,
         adam_epsilon=1e-3,
-        bias_correction=True,
-        lamb_exclude_bias_and_norm=True,
+        bias_correction=name == "adamw",
+        lamb_exclude_bias_and_norm=name == "lamb",
         clip_norm=0.0 if clip_norm == np.inf else clip_norm,
     )
     weights, gradients = draws()
