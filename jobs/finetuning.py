@@ -308,11 +308,17 @@ class TaskModel:
             # The checkpoints of a grid's runs are removed when they have ended.
             export=None
             if config.is_grid
-            else functools.partial(writer.write_model, self.model),
+            else functools.partial(self._write_best, writer),
             rate_multiplier=pretrained.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay
             ),
         )
+
+    def _write_best(self, writer: ModelWriter, directory: str) -> None:
+        """Writes a model directory with the flags of its training."""
+        if self.job.is_chief:
+            config_flags.write_run_config(self.job.config, directory)
+        writer.write_model(self.model, directory)
 
 
 class TrainingSet(NamedTuple):

@@ -245,7 +245,8 @@ def _check_best_directory(root, folder, values):
     """Checks that commands can start from the files of best/ alone."""
     best = folder / "best"
     names = ("config.json", "vocab.txt", "tokenizer_config.json")
-    for name in (*names, "bert_config.json", "model.safetensors"):
+    others = ("bert_config.json", "model.safetensors", "run_config.json")
+    for name in names + others:
         assert (best / name).read_bytes() == (folder / name).read_bytes()
     (index,) = best.glob("model.ckpt-*.index")
     code = convert_checkpoint.main(

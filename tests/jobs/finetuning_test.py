@@ -1,4 +1,4 @@
-"""Proves what is refused before training, and which runs are trained again.
+"""Proves what is refused before training, trained again, and kept of it.
 
 python -m pytest tests/jobs/finetuning_test.py
 """
@@ -12,7 +12,7 @@ import run_classifier
 import run_ner
 import run_squad
 from foundation import config_flags, errors
-from jobs import assembly, finetuning, grid
+from jobs import assembly, finetuning, grid, run_directory
 from training import strategy
 
 CLASSIFIER = run_classifier.ClassifierConfig
@@ -101,3 +101,16 @@ def test_the_model_of_a_grid_with_more_axes_is_not_taken_for_ones_own(
     assert len(train_grid(monkeypatch, tmp_path, small[0], [16, 64])) == 4
     again = train_grid(monkeypatch, tmp_path, *small)
     assert again == ["learning rate 3e-05, seed 1"]
+
+
+def test_the_best_model_has_the_flags_of_its_training(tmp_path):
+    flags = "--task_name=mrpc --do_train --max_seq_length=64"
+    argv = ["command", f"--output_dir={tmp_path}", *flags.split()]
+    job = types.SimpleNamespace(
+        config=config_flags.parse(CLASSIFIER, argv), is_chief=True
+    )
+    task_model = finetuning.TaskModel(job=job, model=None, predictor=None)
+    writer = types.SimpleNamespace(write_model=lambda model, directory: None)
+    task_model._write_best(writer, str(tmp_path / "best"))
+    found = run_directory.training_flags(str(tmp_path / "best"))
+    assert (found["task_name"], found["max_seq_length"]) == ("mrpc", 64)
