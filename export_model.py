@@ -145,6 +145,7 @@ def main(config: ExportConfig) -> None:
     """Loads the model, and writes it with its tokenizer."""
     saved_model.check_directory(config.output_dir)
     opened = opened_model.OpenedModel(config.model_dir, config.options)
+    opened.check_options()
     saved_model.save(
         task_graphs.make(opened),
         opened.start.tokenizer,

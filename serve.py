@@ -41,7 +41,7 @@ class ServeConfig:
         at_most=65535,
     )
     max_batch_size: int = field(
-        "Texts that are computed together; 0 computes each request by itself.",
+        "Texts that are computed together; 0 does not join requests.",
         32,
         at_least=0,
     )
@@ -63,6 +63,12 @@ class ServeConfig:
     max_request_rows: int = field(
         "Requests with more rows get status 400.", 4096, at_least=1
     )
+    max_response_values: int = field(
+        "Requests for more numbers and texts get status 400. The logits of 512 "
+        "tokens over 30,522 words are 15,627,264 numbers.",
+        1 << 24,
+        at_least=1,
+    )
     max_pending_requests: int = field(
         "Requests that are answered at the same time; further ones get status "
         "503.",
@@ -70,7 +76,10 @@ class ServeConfig:
         at_least=1,
     )
     request_timeout: float = field(
-        "Seconds after which a request gets status 504.", 60.0, above=0
+        "Seconds after which a request gets status 504; a computation that has "
+        "begun goes on to its end.",
+        60.0,
+        above=0,
     )
     shutdown_timeout: float = field(
         "Seconds in which accepted requests are answered after SIGTERM.",
@@ -106,6 +115,7 @@ def main(config: ServeConfig) -> None:
     limits = server.Limits(
         max_request_bytes=config.max_request_bytes,
         max_request_rows=config.max_request_rows,
+        max_response_values=config.max_response_values,
         timeout_seconds=config.request_timeout,
         max_pending_requests=config.max_pending_requests,
         shutdown_seconds=config.shutdown_timeout,

@@ -24,6 +24,8 @@ import argparse
 import pathlib
 import sys
 
+import numpy as np
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from export import api
 from foundation import errors
@@ -89,6 +91,7 @@ def fill_mask(model, texts):
 def sentence_embedding(model, texts):
     """Compares texts by the cosine similarity of their vectors."""
     vectors = model.predict(texts)  # [N, H]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     for text, row in zip(texts, vectors @ vectors.T, strict=True):
         print(" ".join(f"{value:6.3f}" for value in row), "", text)
 
@@ -120,13 +123,7 @@ if __name__ == "__main__":
     parser.add_argument("texts", nargs="+")
     arguments = parser.parse_args()
     try:
-        model = api.load(
-            arguments.model_dir,
-            task=arguments.task,
-            top_k=5,  # Of fill_mask.
-            pooling="mean",  # Of sentence_embedding.
-            normalize=True,  # Of sentence_embedding.
-        )
+        model = api.load(arguments.model_dir, task=arguments.task)
         if model.task in ("multiple_choice", "question_answering"):
             if len(arguments.texts) < 2:
                 parser.error("texts: this task needs two or more")

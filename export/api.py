@@ -11,9 +11,10 @@ TensorFlow's or Hugging Face's form. The results are those of the commands,
 whose code computes them; docs/python.md shows every task.
 """
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 # Before Keras, which imports TensorFlow.
@@ -97,6 +98,57 @@ class Word(NamedTuple):
     probability: float
 
 
+class _Item(NamedTuple):
+    """What `predict` takes a list of: its name, and a test of one item."""
+
+    name: str
+    fits: Callable[[Any], bool]
+
+    def listed(self, inputs: Any) -> list:
+        """Returns the inputs as a list.
+
+        Raises:
+          InputError: they are no list of such items.
+        """
+        if isinstance(inputs, str) or not isinstance(inputs, Iterable):
+            raise errors.InputError(f"a list is needed, not {_shown(inputs)}")
+        inputs = list(inputs)
+        for x in inputs:
+            if not self.fits(x):
+                raise errors.InputError(f"{_shown(x)} is not {self.name}")
+        return inputs
+
+
+def _shown(value: Any) -> str:
+    """Returns the beginning of a value, on one line."""
+    return " ".join(repr(value)[:60].split())
+
+
+def _is_text(x: Any) -> bool:
+    return isinstance(x, str)
+
+
+def _is_sequence(x: Any) -> bool:
+    return isinstance(x, Sequence) and not _is_text(x)
+
+
+def _is_pair(x: Any) -> bool:
+    return _is_sequence(x) and len(x) == 2 and all(map(_is_text, x))
+
+
+def _is_choice(x: Any) -> bool:
+    is_pair = _is_sequence(x) and len(x) == 2 and _is_text(x[0])
+    return is_pair and _is_sequence(x[1]) and all(map(_is_text, x[1]))
+
+
+_TEXT = _Item("a text", _is_text)
+_TEXT_OR_PAIR = _Item(
+    "a text or a pair of texts", lambda x: _is_text(x) or _is_pair(x)
+)
+_QUESTION = _Item("a pair (question, paragraph)", _is_pair)
+_CHOICE = _Item("a pair (beginning, [ending, ...])", _is_choice)
+
+
 def load(path: str, **options: Any) -> "Model":
     """Loads a model.
 
@@ -108,6 +160,11 @@ def load(path: str, **options: Any) -> "Model":
       InputError: there is no model, it was not trained for the task, or an
         option does not fit.
     """
+    known = {field.name for field in dataclasses.fields(opened_model.Options)}
+    for name in options:
+        if name not in known:
+            names = ", ".join(sorted(known - {"text_pair"}))
+            raise errors.InputError(f"{name}: none of {names}")
     if options.get("text_pair") is not None:
         raise errors.InputError(
             "text_pair: only for exported graphs; in Python, give `predict` "
@@ -116,6 +173,7 @@ def load(path: str, **options: Any) -> "Model":
     if options.get("pooling") == "none":
         raise errors.InputError("pooling='none': only for graphs")
     opened = opened_model.OpenedModel(path, opened_model.Options(**options))
+    opened.check_options()
     return MODELS[opened.task](opened)
 
 
@@ -144,6 +202,7 @@ class Model:
     """
 
     labels: list[str] | None = None
+    _item = _encoded_item = _TEXT_OR_PAIR
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
@@ -158,11 +217,7 @@ class Model:
         Raises:
           InputError: the model cannot read an input.
         """
-        if isinstance(inputs, str):
-            raise errors.InputError(
-                f"a list is needed, not the text {inputs[:40]!r}"
-            )
-        inputs = list(inputs)
+        inputs = self._item.listed(inputs)
         return self._predict(inputs) if inputs else []
 
     def _predict(self, inputs: list) -> Sequence:
@@ -177,7 +232,7 @@ class Model:
 
     def tokenize(self, texts: Sequence[str]) -> list[list[Token]]:
         """Returns the tokens of texts, without [CLS] and [SEP]."""
-        encoded = self.tokenizer.encode_with_offsets(texts)
+        encoded = self.tokenizer.encode_with_offsets(_TEXT.listed(texts))
         words = self.tokenizer.vocabulary.tokens
         columns = zip(encoded.ids, encoded.starts, encoded.ends, strict=True)
         tokens = [
@@ -200,7 +255,7 @@ class Model:
         Raises:
           InputError: there are no inputs, or one cannot be read.
         """
-        inputs = list(inputs)
+        inputs = self._encoded_item.listed(inputs)
         if not inputs:
             raise errors.InputError("encode: no inputs")
         features = self._features(inputs)
@@ -209,9 +264,6 @@ class Model:
 
     def _features(self, texts: list) -> Features:
         pairs = [(x, "") if isinstance(x, str) else x for x in texts]
-        for pair in pairs:
-            if not isinstance(pair, Sequence) or len(pair) != 2:
-                raise errors.InputError(f"{pair!r} is not a text or a pair")
         first, second = map(list, zip(*pairs, strict=True))
         return features_lib.encode(
             self.tokenizer, first, second, max_seq_length=self.max_seq_length
@@ -285,6 +337,8 @@ class MultipleChoiceModel(Model):
     It predicts a Choice for each (beginning, endings); K is the same for all.
     """
 
+    _item = _encoded_item = _CHOICE
+
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
@@ -317,6 +371,8 @@ class QuestionAnsweringModel(Model):
     It predicts an Answer for each (question, paragraph).
     """
 
+    _item = _QUESTION
+
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
@@ -345,6 +401,8 @@ class TaggingModel(Model):
 
     It predicts a list of Entities for each text.
     """
+
+    _item = _TEXT
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
@@ -383,6 +441,8 @@ class MaskedLanguageModel(Model):
 
     It predicts, for each text, one list of `top_k` Words for each [MASK].
     """
+
+    _item = _TEXT
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""

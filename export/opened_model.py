@@ -7,6 +7,7 @@ training commands apply.
 
 import dataclasses
 import functools
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from weights import (
     model_directory,
     pretrained,
     task_files,
+    tokenizer_files,
 )
 
 # Kinds of data.examples -> tasks of sentences.
@@ -62,6 +64,16 @@ _SQUAD_DEFAULTS = {
 _MAX_SEQ_LENGTH = {"question_answering": 384}  # As in run_squad.py.
 _USUAL_LENGTH = 128
 _POOLINGS = ("mean", "cls", "max", "none")
+# Option -> the tasks on which it has an effect, if not on all.
+_TASKS_OF = {
+    "labels": (*SENTENCE_TASKS.values(), "token_classification"),
+    "text_pair": tuple(SENTENCE_TASKS.values()),
+    "document_context": ("token_classification",),
+    "top_k": ("fill_mask",),
+    "pooling": ("sentence_embedding",),
+    "layer": ("sentence_embedding",),
+    "normalize": ("sentence_embedding",),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,9 +124,11 @@ class Options:
             ("top_k", 1),
         ):
             value = getattr(self, name)
-            if value is not None and value < least:
+            if value is None and name == "max_seq_length":
+                continue
+            if not isinstance(value, numbers.Integral) or value < least:
                 raise errors.InputError(
-                    f"{name}={value}: must be at least {least}"
+                    f"{name}={value!r}: must be an integer, at least {least}"
                 )
         if self.pooling not in _POOLINGS:
             raise errors.InputError(
@@ -158,6 +172,10 @@ class OpenedModel:
                 f"{path}: no {model_directory.CONFIG} or "
                 f"{model_directory.RELEASED_CONFIG} beside the weights"
             )
+        if not tokenizer_files.has_vocabulary(source.directory):
+            raise errors.InputError(
+                f"{path}: no vocab.txt beside the weights; put it there"
+            )
         self.path, self.options = path, options
         self.task, self.source = task, source
         self.trained = run_directory.flags(source.folder)
@@ -180,6 +198,29 @@ class OpenedModel:
             precision=options.precision,
             strategy="one_device",
         )
+
+    def check_options(self) -> None:
+        """Refuses options that have no effect on the task.
+
+        Raises:
+          InputError: one has none.
+        """
+        options, usual = self.options, Options()
+        tasks_of = {
+            name: tasks
+            for name, tasks in _TASKS_OF.items()
+            if getattr(options, name) != getattr(usual, name)
+        }
+        for name, value in options.squad.items():
+            if value is not None:
+                tasks_of[name] = ("question_answering",)
+        for name, tasks in tasks_of.items():
+            if self.task not in tasks:
+                flag = "label_names" if name == "labels" else name
+                raise errors.InputError(
+                    f"--{flag}: only for {', '.join(tasks)}; the task of "
+                    f"{self.path} is {self.task}"
+                )
 
     @property
     def description(self) -> dict[str, str]:
@@ -303,6 +344,13 @@ class OpenedModel:
                     f"squad: {name!r} is none of {', '.join(settings)}"
                 )
         settings |= {k: x for k, x in given.items() if x is not None}
+        if (
+            given.get("null_score_diff_threshold") is not None
+            and not settings["version_2_with_negative"]
+        ):
+            raise errors.InputError(
+                "--null_score_diff_threshold: needs --version_2_with_negative"
+            )
         if settings["null_score_diff_threshold"] is None:
             settings["null_score_diff_threshold"] = 0.0
         if self.max_seq_length <= settings["max_query_length"] + 3:
@@ -368,8 +416,8 @@ def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
         return "question_answering"
     if _SCORES in source.tensors:
         raise errors.InputError(
-            f"--model_dir={model_dir}: has a head of an unknown task; --task "
-            "names it"
+            f"{model_dir}: has a head of an unknown task; --task (in Python: "
+            "task=) names it"
         )
     is_language_model = _MASKED_LM in source.tensors
     return "fill_mask" if is_language_model else "sentence_embedding"

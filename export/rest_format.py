@@ -26,8 +26,21 @@ from export import servable
 from foundation import errors
 
 _KEYS = {"signature_name", "instances", "inputs"}
-# Task -> an output, and its value in padding, which is always at the end.
-_PADDING = {"token_classification": ("start", -1), "fill_mask": ("words", b"")}
+# Task -> outputs of which each row is padded at the end. The logits are those
+# of the signature serve_examples.
+_LISTS = {
+    "token_classification": (
+        "entity",
+        "entity_type",
+        "start",
+        "end",
+        "score",
+        "logits",
+    ),
+    "question_answering": ("answers", "scores", "start_logits", "end_logits"),
+    "fill_mask": ("words", "probabilities", "mlm_logits"),
+}
+# Values in padding, where they are neither "" nor 0.
 _FILL = {"start": -1, "end": -1}
 
 
@@ -185,13 +198,14 @@ def response(
       by_row: whether the request was by row.
       task: of the model, whose outputs may be padded.
     """
-    count = len(next(iter(rows.values())))
-    name, padding = _PADDING.get(task, ("", None))
-    if name in rows:  # Of the default signature.
-        sizes = [_num_real(rows[name][i] != padding) for i in range(count)]
-        rows = {
-            key: [values[i][: sizes[i]] for i in range(count)]
-            for key, values in rows.items()
+    names = [name for name in _LISTS.get(task, ()) if name in rows]
+    if names:
+        lists = list(zip(*(rows[name] for name in names), strict=True))
+        # The answer "" has a probability, padding has none.
+        sizes = [max(map(_num_real, names, values)) for values in lists]
+        rows = rows | {
+            name: [x[:size] for x, size in zip(rows[name], sizes, strict=True)]
+            for name in names
         }
     if by_row:
         columns = {key: [*map(_json, x)] for key, x in rows.items()}
@@ -222,18 +236,21 @@ def _encoded(value: Any) -> bytes:
     return json.dumps(value).encode("ascii")
 
 
-def _num_real(is_real: np.ndarray) -> int:
+def _num_real(name: str, values: np.ndarray) -> int:
     """Returns the number of entries before padding, along the first axis."""
-    return int(is_real.any(axis=tuple(range(1, is_real.ndim))).sum())
+    entries = np.nonzero(values != _fill(name, values))[0]
+    return int(entries.max(initial=-1)) + 1
+
+
+def _fill(name: str, values: np.ndarray) -> Any:
+    """Returns the value of an output in padding."""
+    return b"" if values.dtype == object else _FILL.get(name, 0)
 
 
 def _stack(name: str, rows: Sequence[np.ndarray]) -> np.ndarray:
     """Joins rows to one array; the shorter ones are padded."""
     shape = np.max([row.shape for row in rows], axis=0).astype(int)
-    fill = _FILL.get(name, 0)
-    if rows[0].dtype == object:
-        fill = b""
-    stacked = np.full([len(rows), *shape], fill, rows[0].dtype)
+    stacked = np.full([len(rows), *shape], _fill(name, rows[0]), rows[0].dtype)
     for number, row in enumerate(rows):
         stacked[(number, *map(slice, row.shape))] = row
     return stacked

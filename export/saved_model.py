@@ -11,7 +11,8 @@ Signatures, whose first dimension B is any number, 0 included:
     serve                input_word_ids, input_mask, input_type_ids int32 [B, S]
                          ([B, K, S] of multiple choice) -> logits
     serve_examples       serialized tf.Examples [B] with input_ids, input_mask
-                         and segment_ids, as in TFRecord shards -> logits
+                         and segment_ids, as in TFRecord shards -> logits; those
+                         of tokens are 0 after a record's own length
     serve_text_examples  serialized tf.Examples [B] with the strings -> answers
 
 The loaded object is also a preprocessor with TensorFlow Hub's text interface:
@@ -40,6 +41,8 @@ DESCRIPTION = "export.json"
 FORMAT_VERSION = 1
 _VOCABULARY = "vocab.txt"
 _HUB_LENGTH = 128  # The default of TensorFlow Hub's preprocessors.
+# Tasks whose logits are those of tokens, [B, S, ...].
+_TOKEN_TASKS = ("question_answering", "token_classification", "fill_mask")
 
 
 class TextGraph(Protocol):
@@ -149,9 +152,27 @@ class _ExportedModel(tf.Module):
 
 def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
     """Returns the traced signatures by name."""
+    num_segments = next(
+        variable.shape[0]
+        for variable in graph.model.weights
+        if variable.path.endswith("token_type_embeddings")
+    )
+
+    def checked_logits(**features):
+        segments = features["segment_ids"]
+        # The model would embed another number as zeros.
+        tf.debugging.Assert(
+            tf.reduce_all((segments >= 0) & (segments < num_segments)),
+            [
+                "input_type_ids (segment_ids): must be from 0 to "
+                f"{num_segments - 1}"
+            ],
+        )
+        return graph.logits(features)
+
     predict, logits = (
         tf.function(model_inputs.for_any_count(function), autograph=False)
-        for function in (graph.predict, lambda **x: graph.logits(x))
+        for function in (graph.predict, checked_logits)
     )
     # Multiple choice has an axis of choices.
     rank = max(spec.shape.rank for spec in graph.inputs.values())
@@ -166,12 +187,20 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
     def serve_examples(examples):
         spec = dict.fromkeys(names, tf.io.RaggedFeature(tf.int64))
         parsed = tf.io.parse_example(examples, spec)
-        features = {k: parsed[k].to_tensor() for k in names}
-        features = {k: tf.cast(x, tf.int32) for k, x in features.items()}
         if rank == 2:  # Records are padded to the longest sequence.
+            dense = {k: _equally_long(k, parsed[k]) for k in names}
             shape = [tf.shape(examples)[0], -1, max_seq_length]
-            features = {k: tf.reshape(x, shape) for k, x in features.items()}
-        return logits(**features)
+            dense = {k: tf.reshape(x, shape) for k, x in dense.items()}
+        else:
+            dense = {k: parsed[k].to_tensor() for k in names}
+        found = logits(**{k: tf.cast(x, tf.int32) for k, x in dense.items()})
+        if graph.task in _TOKEN_TASKS:
+            lengths = parsed["input_ids"].row_lengths()
+            found = {
+                k: tf.RaggedTensor.from_tensor(x, lengths).to_tensor()
+                for k, x in found.items()
+            }
+        return found
 
     def serve_text_examples(examples):
         text = tf.io.FixedLenFeature([], tf.string)
@@ -184,7 +213,9 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
             },
         )
         texts = {
-            name: x.to_tensor() if isinstance(x, tf.RaggedTensor) else x
+            name: _equally_long(name, x)
+            if isinstance(x, tf.RaggedTensor)
+            else x
             for name, x in parsed.items()
         }
         return serve_texts(**texts)
@@ -197,6 +228,15 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
         "serve_examples": _concrete(serve_examples, examples),
         "serve_text_examples": _concrete(serve_text_examples, examples),
     }
+
+
+def _equally_long(name: str, rows: tf.RaggedTensor) -> tf.Tensor:
+    """Returns rows as a dense tensor; refuses rows of different lengths."""
+    lengths = rows.row_lengths()
+    tf.debugging.assert_equal(
+        lengths, tf.reduce_max(lengths), f"{name}: the rows differ in length"
+    )
+    return rows.to_tensor()
 
 
 def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
@@ -295,9 +335,10 @@ def _replacing_folder(directory: str) -> Iterator[str]:
     ) as temporary:
         made = os.path.join(temporary, "new")
         yield made
+        file_system.flush_folder(made)
         if os.path.exists(directory):
             os.rename(directory, os.path.join(temporary, "old"))
-        os.rename(made, directory)
+        file_system.replace(made, directory)
 
 
 _OUTPUTS = {

@@ -13,6 +13,7 @@ graph pads a batch to its longest row.
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import re
 import threading
@@ -36,6 +37,7 @@ _NAME = re.compile(r"[\w.-]+")
 # for each class, which takes a second or two.
 _LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
 _BYTES_PER_TOKEN = 5
+_LEAST_BYTES_PER_TOKEN = 3  # Of a serialized tf.Example with three features.
 # Inputs with further dimensions, such as the number of endings, are batched
 # with inputs of the same dimensions. More shapes than these are not batched.
 _MAX_SHAPES = 16
@@ -307,6 +309,29 @@ class Signature:
         """Whether there are inputs, and each has a known number of axes."""
         ranks = [spec.shape.rank for spec in self.inputs.values()]
         return bool(ranks) and all(ranks)
+
+    def num_values(self, inputs: Mapping[str, np.ndarray]) -> int:
+        """Returns about the most values that the outputs can have.
+
+        Axes of unknown length have that of the inputs; a text has a token for
+        every three bytes.
+
+        Args:
+          inputs: name -> array [N, ...].
+        """
+        count = len(next(iter(inputs.values())))
+        num_tokens = max(
+            int(_row_lengths(x).sum()) // _LEAST_BYTES_PER_TOKEN
+            if x.dtype == object
+            else x.size
+            for x in inputs.values()
+        )
+        total = 0
+        for spec in self.outputs.values():
+            shape = spec.shape[1:].as_list() if spec.shape.rank else []
+            known = math.prod(n for n in shape if n is not None)
+            total += known * (num_tokens if None in shape else count)
+        return total
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """Maps the inputs to the outputs, both in the order of their names."""

@@ -54,6 +54,8 @@ class Limits:
     Attributes:
       max_request_bytes: of a request's body.
       max_request_rows: of a request's inputs.
+      max_response_values: in the outputs for a request; see
+        Signature.num_values.
       timeout_seconds: for the body of a request, and for its answer.
       max_pending_requests: requests that are answered at the same time; a
         further one gets status 503.
@@ -62,6 +64,7 @@ class Limits:
 
     max_request_bytes: int = 1 << 20
     max_request_rows: int = 4096
+    max_response_values: int = 1 << 24
     timeout_seconds: float = 60.0
     max_pending_requests: int = 256
     shutdown_seconds: float = 30.0
@@ -269,7 +272,8 @@ class Server:
         """Parses a request and cuts it into parts.
 
         Raises:
-          InputError: it does not fit the signature, or has too many rows.
+          InputError: it does not fit the signature, or has too many rows or
+            outputs.
         """
         parsed = rest_format.parse(body, model.signatures)
         count = len(next(iter(parsed.inputs.values())))
@@ -277,6 +281,14 @@ class Server:
             raise errors.InputError(
                 f"the request has {count} rows, more than "
                 f"{self._limits.max_request_rows}"
+            )
+        signature = model.signatures[parsed.signature_name]
+        num_values = signature.num_values(parsed.inputs)
+        if num_values > self._limits.max_response_values:
+            raise errors.InputError(
+                f"the answer may have {num_values:,} values, more than "
+                f"{self._limits.max_response_values:,}; send fewer or shorter "
+                "rows"
             )
         return parsed, model.split(parsed.inputs)
 

@@ -23,8 +23,11 @@ from export import (
     tagging,
 )
 from export.opened_model import OpenedModel
+from foundation import errors
 from tasks.classification import sentence_tasks
 from tasks.fill_mask.masked_words import MASK
+
+_MASKS_AT_ONCE = 256  # With 30,522 words, 30 MB of logits.
 
 
 class SentenceGraph:
@@ -39,6 +42,13 @@ class SentenceGraph:
         has_pairs = opened.options.text_pair
         if has_pairs is None:
             has_pairs = sentence_tasks.has_pairs(opened.trained)
+            if not opened.trained:
+                logging.warning(
+                    "%s: no run_config.json tells whether the model was "
+                    "trained with pairs of texts; the graph takes single "
+                    "texts, with --text_pair pairs",
+                    opened.path,
+                )
         names = ["text", "text_pair"] if has_pairs else ["text"]
         self.inputs = {name: tf.TensorSpec([None], tf.string) for name in names}
         self.settings = {}
@@ -173,21 +183,43 @@ class FillMaskGraph:
         positions = tf.pad(
             positions, [[0, 0], [0, missing]], constant_values=self._offset
         )
-        outputs = self.model(
-            {
-                **sequences.features(),
-                "masked_lm_positions": positions - self._offset,
-            }
+        encoded = self.model.bert(
+            **sequences.features(), output_positions=positions - self._offset
         )
-        # Embeddings may be padded.
-        logits = outputs.masked_lm_logits[..., : len(vocabulary)]
-        best = tf.math.top_k(tf.nn.softmax(logits), self._top_k)
-        words = tf.gather(tf.constant(vocabulary.tokens), best.indices)
+        values, ids = self._rank(encoded.sequence_output)
+        words = tf.gather(tf.constant(vocabulary.tokens), ids)
         is_mask = is_mask[:, :, None]
         return {
             "words": tf.where(is_mask, words, "")[:, :count],
-            "probabilities": tf.where(is_mask, best.values, 0.0)[:, :count],
+            "probabilities": tf.where(is_mask, values, 0.0)[:, :count],
         }
+
+    def _rank(self, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the best probabilities and ids, [B, P, k], for [B, P, H].
+
+        Some at a time: the logits of all may not fit into memory.
+        """
+        shape = tf.shape(outputs)
+        rows = tf.reshape(outputs, [-1, outputs.shape[-1]])
+
+        def rank(first):
+            some = rows[first : first + _MASKS_AT_ONCE]
+            logits = self.model.masked_lm(some[None])[0]
+            # Embeddings may be padded.
+            logits = logits[:, : len(self._tokenizer.vocabulary)]
+            return tuple(tf.math.top_k(tf.nn.softmax(logits), self._top_k))
+
+        found = tf.map_fn(
+            rank,
+            tf.range(0, tf.shape(rows)[0], _MASKS_AT_ONCE),
+            parallel_iterations=1,
+            fn_output_signature=tuple(
+                tf.RaggedTensorSpec([None, self._top_k], dtype, ragged_rank=0)
+                for dtype in (tf.float32, tf.int32)
+            ),
+        )
+        shape = [shape[0], shape[1], self._top_k]
+        return tuple(tf.reshape(x.values, shape) for x in found)
 
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Maps features of [B, S] to mlm_logits float32 [B, S, V]."""
@@ -266,9 +298,16 @@ def make(opened: OpenedModel) -> saved_model.TextGraph:
     """Returns the graph of a model's task, with the model's weights.
 
     Raises:
-      InputError: the model was not trained for the task.
+      InputError: the model was not trained for the task, or has no vectors for
+        the second text of a pair.
     """
     graph = _GRAPHS[opened.task](opened)
+    num_segments = opened.start.config.type_vocab_size
+    if len(graph.inputs) > 1 and num_segments < 2:
+        raise errors.InputError(
+            f"{opened.path}: {' and '.join(graph.inputs)} need 2 segments, but "
+            f"type_vocab_size of the model is {num_segments}"
+        )
     logging.info(
         "%s: %s of up to %d tokens",
         opened.path,

@@ -370,14 +370,24 @@ def _locked(temporary: str, path: str) -> BinaryIO:
 
 
 def replace(source: str, path: str) -> None:
-    """Flushes a complete file to the disk, then renames it to `path`."""
+    """Flushes a complete file or folder, then renames it to `path`."""
     if is_remote(path):
         _gfile().rename(source, path, overwrite=True)
         return
-    _flush(source)
+    if os.path.isdir(source):
+        flush_folder(source)
+    else:
+        _flush(source)
     os.replace(source, path)
-    with contextlib.suppress(OSError):  # Some network disks flush no folders.
-        _flush(os.path.dirname(path) or ".")
+    _flush_entries(os.path.dirname(path) or ".")
+
+
+def flush_folder(folder: str) -> None:
+    """Forces a folder with all of its files and folders to the disk."""
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            _flush(os.path.join(inner, name))
+        _flush_entries(inner)
 
 
 def _remove_stale(path: str) -> None:
@@ -467,6 +477,12 @@ def _gfile() -> Any:
     import tensorflow as tf  # Not at the top: it takes seconds.
 
     return tf.io.gfile
+
+
+def _flush_entries(folder: str) -> None:
+    """Forces a folder's entries to the disk."""
+    with contextlib.suppress(OSError):  # Some network disks flush no folders.
+        _flush(folder)
 
 
 def _flush(path: str) -> None:

@@ -416,7 +416,7 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
     )
     (tmp_path / "released" / "config.json").unlink()
     path = str(tmp_path / "released" / "bert_model.ckpt")
-    with pytest.raises(errors.InputError, match="task"):
+    with pytest.raises(errors.InputError, match=r"--task \(in Python: task="):
         api.load(path)
     model = api.load(path, task="classification", labels=LABELS)
     expected = api.load(str(model_dir)).predict(["the cat"])
@@ -433,17 +433,56 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
         (None, {"max_seq_length": 1000}, "positions"),
         (None, {"text_pair": True}, "only for exported graphs"),
         (None, {"pooling": "avg"}, "pooling='avg': none of mean, cls, max"),
-        (None, {"batch_size": 0}, "batch_size=0: must be at least 1"),
-        (None, {"max_seq_length": 2}, "max_seq_length=2: must be at least 3"),
-        (None, {"top_k": -1}, "top_k=-1: must be at least 1"),
+        (
+            None,
+            {"batch_size": 0},
+            "batch_size=0: must be an integer, at least 1",
+        ),
+        (None, {"max_seq_length": 2}, "max_seq_length=2: .* at least 3"),
+        (None, {"top_k": -1}, "top_k=-1: must be an integer, at least 1"),
+        (None, {"max_seq_length": "64"}, "max_seq_length='64': must be an in"),
+        (None, {"topk": 3}, "topk: none of batch_size, "),
+        (None, {"top_k": 3}, "--top_k: only for fill_mask; the task of .*clas"),
+        (None, {"document_context": True}, "only for token_classification"),
+        (None, {"squad": {"no": 1}}, "--no: only for question_answering"),
         (["a", ("a", "b", "c")], {}, "a text or a pair"),
         ([1], {}, "a text or a pair"),
+        (1, {}, "a list is needed, not 1"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(tiny_models, inputs, options, message):
     with pytest.raises(errors.InputError, match=message) as caught:
         api.load(str(tiny_models / "classification"), **options).predict(inputs)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "task, item, form",
+    [
+        ("multiple_choice", "the cat", r"a pair \(beginning, "),
+        ("multiple_choice", ("the", "cat"), r"a pair \(beginning, "),
+        ("question_answering", "the cat", r"a pair \(question, paragraph"),
+        ("question_answering", ("the", 1), r"a pair \(question, paragraph"),
+        ("token_classification", ("the", "cat"), "a text"),
+        ("fill_mask", ("the", "[MASK]"), "a text"),
+    ],
+)
+def test_an_item_of_another_form_is_named(load, task, item, form):
+    with pytest.raises(errors.InputError, match=f" is not {form}"):
+        load(task).predict([item])
+
+
+def test_a_threshold_is_for_questions_without_an_answer(tiny_models):
+    path = str(tiny_models / "question_answering")
+    with pytest.raises(errors.InputError, match="--version_2_with_negative"):
+        api.load(path, squad={"null_score_diff_threshold": 1.0})
+
+
+def test_a_missing_vocabulary_is_named(tiny_models, tmp_path):
+    shutil.copytree(tiny_models / "classification", tmp_path / "model")
+    (tmp_path / "model" / "vocab.txt").unlink()
+    with pytest.raises(errors.InputError, match="model: no vocab.txt beside"):
+        api.load(str(tmp_path / "model"))
 
 
 def test_options_of_answers_are_flags_of_the_command(tiny_models):

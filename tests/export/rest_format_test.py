@@ -151,6 +151,24 @@ def test_padding_depends_only_on_the_request():
     }
 
 
+def test_answers_do_not_depend_on_the_longest_list_of_a_batch():
+    rows = {
+        "answer": [np.array(b"", object), np.array(b"red", object)],
+        "answers": [objects(b"a", b"", b"b"), objects(b"red", b"", b"")],
+        "scores": [np.array([0.5, 0.3, 0.2]), np.array([0.75, 0.25, 0])],
+    }
+    task = "question_answering"
+    # The second "" is padding.
+    assert answer(rows, by_row=True, task=task)["predictions"] == [
+        {"answer": "", "answers": ["a", "", "b"], "scores": [0.5, 0.3, 0.2]},
+        {"answer": "red", "answers": ["red", ""], "scores": [0.75, 0.25]},
+    ]
+    logits = [np.array([0.5, 0, 0.5, 0]), np.array([0.25, 0, 0, 0])]
+    rows = {"start_logits": logits, "end_logits": logits[::-1]}
+    found = answer(rows, by_row=True, task=task)["predictions"]
+    assert [len(row["start_logits"]) for row in found] == [3, 3]
+
+
 def test_rows_of_different_batches_are_padded_to_the_longest():
     words = [objects(b"a", b"b")[None], np.empty([0, 2], object)]
     probabilities = [np.array([[0.75, 0.25]]), np.zeros([0, 2])]

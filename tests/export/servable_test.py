@@ -5,6 +5,7 @@ python -m pytest tests/export/servable_test.py
 
 import json
 import shutil
+import types
 from concurrent import futures
 
 import numpy as np
@@ -86,6 +87,20 @@ def test_few_threads_for_a_batch_leave_cores_to_others(
         operations = function.graph.get_operations()
         (batch,) = [op for op in operations if op.type == "BatchFunction"]
         assert batch.get_attr("num_batch_threads") == concurrent
+
+
+def test_axes_of_unknown_length_have_that_of_the_inputs():
+    function = types.SimpleNamespace(
+        structured_input_signature=((), {"text": tf.TensorSpec([None])}),
+        structured_outputs={
+            "logits": tf.TensorSpec([None, None, 7]),
+            "score": tf.TensorSpec([None]),
+        },
+    )
+    signature = servable.Signature(function)
+    ids = {"text": np.zeros([2, 5], np.int32)}
+    assert signature.num_values(ids) == 2 * 5 * 7 + 2
+    assert signature.num_values(texts("a" * 9, "a" * 6)) == 5 * 7 + 2
 
 
 def test_a_refused_row_does_not_fail_the_others_of_its_batch(toys):

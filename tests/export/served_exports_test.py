@@ -92,6 +92,10 @@ def check_question_answering(found, expected):
     assert found["answer"] == expected.answer
     assert (found["start"], found["end"]) == (expected.start, expected.end)
     assert found["score"] == close(expected.score)
+    texts, scores = zip(*expected.answers, strict=True)
+    # The released list of a question without a span.
+    assert found["answers"] == ([""] if texts == ("empty",) else [*texts])
+    assert found["scores"] == close([*scores])
 
 
 def check_fill_mask(found, expected):

@@ -120,6 +120,22 @@ def test_errors_are_one_line(servables, path, method, body, status, message):
     assert "\\n" not in text
 
 
+def test_a_request_for_too_many_values_is_refused(servables):
+    limits = dataclasses.replace(LIMITS, max_response_values=3)
+
+    async def use(client):
+        path = "/v1/models/embedding:predict"
+        found = []
+        for texts in (["a"], ["a", "b"]):
+            response = await client.post(path, json={"instances": texts})
+            found.append((response.status, await response.text()))
+        return found
+
+    one, two = run(servables, use, limits)
+    assert one[0] == 200 and two[0] == 400
+    assert "may have 4 values, more than 3" in two[1]
+
+
 def test_a_body_that_is_not_compressed_as_announced_is_refused(servables):
     path = "/v1/models/embedding:predict"
     body, headers = b'{"instances": ["a"]}', {"Content-Encoding": "gzip"}

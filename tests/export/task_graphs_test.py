@@ -5,6 +5,7 @@ python -m pytest tests/export/task_graphs_test.py
 
 import csv
 import json
+import shutil
 
 import exports
 import numpy as np
@@ -14,9 +15,11 @@ import tiny_runs
 
 import extract_features
 import run_classifier
+from export import task_graphs
+from foundation import errors
 from modeling import models
 from tasks.fill_mask import masked_words
-from weights import pretrained
+from weights import model_directory, pretrained
 
 LABELS = exports.LABELS
 TOLERANCE = 1e-5
@@ -252,8 +255,95 @@ def test_choices_are_those_of_the_command(tmp_path):
         assert choice.tolist() == expected.argmax(axis=1).tolist()
 
 
+def test_each_row_needs_the_same_number_of_endings(tiny_models, tmp_path):
+    exported = exports.export(
+        tiny_models / "multiple_choice", tmp_path / "e", max_seq_length=8
+    )
+    signatures = tf.saved_model.load(str(exported)).signatures
+    rows = [
+        example({"context": [b"the"], "endings": [b"cat", b"mat"][:count]})
+        for count in (2, 1)
+    ]
+    predict = signatures["serve_text_examples"]
+    assert predict(examples=tf.constant(rows[:1]))["choice"].shape == [1]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="endings: the rows differ"
+    ):
+        predict(examples=tf.constant(rows))
+    names = ("input_ids", "input_mask", "segment_ids")
+    rows = [example(dict.fromkeys(names, [1] * 8 * count)) for count in (2, 1)]
+    predict = signatures["serve_examples"]
+    assert predict(examples=tf.constant(rows[:1]))["logits"].shape == [1, 2]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="input_ids: the rows differ"
+    ):
+        predict(examples=tf.constant(rows))
+
+
+def test_logits_of_tokens_end_with_the_record(tiny_models, tmp_path):
+    exported = exports.export(
+        tiny_models / "token_classification", tmp_path / "exported"
+    )
+    loaded = tf.saved_model.load(str(exported))
+    predict = loaded.signatures["serve_examples"]
+    names = ("input_ids", "input_mask", "segment_ids")
+    rows = [example(dict.fromkeys(names, [1] * n)) for n in (5, 3)]
+    both = predict(examples=tf.constant(rows))["logits"].numpy()
+    alone = predict(examples=tf.constant(rows[1:]))["logits"].numpy()
+    np.testing.assert_allclose(both[1:, :3], alone, atol=TOLERANCE)
+    assert both.shape == (2, 5, 5) and not both[1, 3:].any()
+    assert both[0].all()
+    empty = tf.constant([], tf.string)
+    assert predict(examples=empty)["logits"].shape[0] == 0
+
+
+@pytest.mark.parametrize("signature", ["serve", "serve_examples"])
+def test_segments_that_the_model_does_not_have_are_refused(pairs, signature):
+    predict = tf.saved_model.load(str(pairs)).signatures[signature]
+    message = r"input_type_ids \(segment_ids\): must be from 0 to 1"
+    for segment in (2, -1):
+        if signature == "serve":
+            ones, ids = tf.ones([1, 3], tf.int32), tf.fill([1, 3], segment)
+            inputs = {"input_word_ids": ones, "input_mask": ones}
+            inputs["input_type_ids"] = ids
+        else:
+            features = dict.fromkeys(["input_ids", "input_mask"], [1] * 3)
+            row = example(features | {"segment_ids": [segment] * 3})
+            inputs = {"examples": tf.constant([row])}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            predict(**inputs)
+
+
+def test_pairs_need_a_model_with_two_segments(tmp_path):
+    config = tiny_runs.config(exports.WORDS, type_vocab_size=1)
+    model = exports.CLASSIFIER(config, num_classes=3)
+    model_directory.save(model, str(tmp_path), labels=LABELS)
+    (tmp_path / "vocab.txt").write_text("\n".join(exports.WORDS) + "\n")
+    assert exports.graph(tmp_path)(text=["the cat"])["label"].shape == (1,)
+    with pytest.raises(errors.InputError, match="type_vocab_size of the mod"):
+        exports.graph(tmp_path, text_pair="true")
+
+
+def test_pairs_are_as_in_the_training_or_in_doubt_named(
+    pair_model, tmp_path, caplog
+):
+    exports.graph(pair_model)
+    assert f"{pair_model}: no run_config.json tells" in caplog.text
+    caplog.clear()
+    trained = tmp_path / "trained"
+    shutil.copytree(pair_model, trained)
+    (trained / "run_config.json").write_text('{"task_name": "mrpc"}')
+    found = exports.graph(trained)(text=["the"], text_pair=["cat"])
+    assert found["label"].shape == (1,)
+    exports.graph(pair_model, text_pair="false")
+    assert "run_config" not in caplog.text
+
+
 @pytest.mark.parametrize("attention", ["bidirectional", "left_to_right"])
-def test_words_of_masks_are_those_of_the_command(attention, tmp_path):
+def test_words_of_masks_are_those_of_the_command(
+    attention, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(task_graphs, "_MASKS_AT_ONCE", 2)
     model_dir = exports.save_model(
         tmp_path / "model",
         models.PretrainingModel,

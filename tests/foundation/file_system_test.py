@@ -120,6 +120,21 @@ def test_data_is_flushed_before_the_rename_and_the_folder_after(
     assert (tmp_path / "a").read_text() == "data"
 
 
+def test_a_folder_is_flushed_with_its_files_before_the_rename(
+    tmp_path, monkeypatch
+):
+    flushed = []
+    monkeypatch.setattr(file_system, "_flush", flushed.append)
+    made = tmp_path / "made"
+    (made / "inner").mkdir(parents=True)
+    (made / "a").write_text("data")
+    (made / "inner" / "b").write_text("data")
+    file_system.replace(str(made), str(tmp_path / "new"))
+    inside = {str(made / name) for name in ("", "a", "inner", "inner/b")}
+    assert set(flushed[:-1]) == inside and flushed[-1] == str(tmp_path)
+    assert (tmp_path / "new" / "inner" / "b").read_text() == "data"
+
+
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_crash_before_the_rename_leaves_the_old_file(
     tmp_path, monkeypatch, call
