@@ -92,7 +92,9 @@ TASKS = {
 def test_a_fresh_process_gives_the_same_results(task, tmp_path):
     save, texts = TASKS[task]
     save(tmp_path / "model")
-    flags = {"task": task, "max_seq_length": 24, "max_query_length": 8}
+    flags = {"task": task, "max_seq_length": 24}
+    if task == "question_answering":
+        flags["max_query_length"] = 8
     exported = exports.export(
         tmp_path / "model", tmp_path / "exported", **flags
     )
@@ -129,13 +131,18 @@ def test_wrong_requests_get_one_line(tmp_path, capsys):
         ({"max_seq_length": 1000}, "has only 48 positions"),
         ({"task": "classification"}, "not been trained for this task"),
         ({"task": "token_classification"}, "no labels"),
-        ({"task": "question_answering"}, "not been trained for this task"),
+        (
+            {"task": "question_answering", "max_query_length": 8},
+            "not been trained for this task",
+        ),
         ({"task": "sentence_embedding", "layer": 7}, "2 layers"),
+        ({"layer": -2}, "--layer: only for sentence_embedding; the task"),
+        ({"doc_stride": 8}, "--doc_stride: only for question_answering; the"),
+        ({"label_names": "a,b"}, "--label_names: only for classification, re"),
     ):
         flags = {
             "model_dir": tmp_path / "model",
             "output_dir": tmp_path / "exported",
-            "max_query_length": 8,
             "max_seq_length": 24,
         } | flags
         model_dir, output_dir = flags.pop("model_dir"), flags.pop("output_dir")
