@@ -67,7 +67,8 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
     )
 
     def __post_init__(self):
-        """Refuses impossible numbers."""
+        """Refuses impossible values."""
+        super().__post_init__()
         config_flags.check_bounds(self)
 
 

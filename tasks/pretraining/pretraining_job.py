@@ -101,6 +101,7 @@ class PretrainingJob:
 
     def _write_model(self, directory: str) -> None:
         if strategies.is_chief(self.strategy):
+            config_flags.write_run_config(self.config, directory)
             model_directory.save(self.model, directory, self.tokenizer)
 
     def evaluate(self) -> None:
