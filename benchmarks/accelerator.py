@@ -291,12 +291,12 @@ def _slowest(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 def peak_tflops(case: Mapping[str, Any], name: str, given: float | None):
     """Returns the peak that a case is compared with, or None."""
-    from training import metric_writer
+    from training import throughput
 
     precision = case["precision"]
     if given is not None and precision in ("bfloat16", "float16"):
         return given
-    return metric_writer.published(name, precision)
+    return throughput.published(name, precision)
 
 
 def table(

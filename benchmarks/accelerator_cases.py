@@ -392,10 +392,10 @@ def device() -> dict[str, Any]:
     import keras
     import tensorflow as tf
 
-    from training import metric_writer
+    from training import throughput
 
     return {
-        "device": metric_writer.device_name() or "CPU",
+        "device": throughput.device_name() or "CPU",
         "is_gpu": bool(_gpus()),
         "tensorflow": tf.__version__,
         "keras": keras.__version__,

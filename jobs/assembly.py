@@ -24,10 +24,10 @@ from training import (
     clock,
     feed,
     loop,
-    metric_writer,
     optimizers,
     precision,
     step,
+    throughput,
 )
 from training import strategy as strategy_lib
 from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
@@ -86,7 +86,7 @@ def describe(
         for device in strategy.extended.worker_devices
     )
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    if name := metric_writer.device_name():
+    if name := throughput.device_name():
         shown += f" ({name})"
     is_deterministic = tf_config.is_op_determinism_enabled()
     return "; ".join(
@@ -327,11 +327,11 @@ def make_throughput(
     *,
     tokens: int,
     flops: float,
-) -> metric_writer.Throughput:
+) -> throughput.Throughput:
     """Makes what reports speed, from what one example costs."""
     dtype = precision.choose(config.precision)
-    peak = metric_writer.peak(strategy, dtype, config.peak_tflops)
-    return metric_writer.Throughput(tokens=tokens, flops=flops, peak=peak)
+    peak = throughput.peak(strategy, dtype, config.peak_tflops)
+    return throughput.Throughput(tokens=tokens, flops=flops, peak=peak)
 
 
 def flag_values(

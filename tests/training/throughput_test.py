@@ -6,7 +6,7 @@ python -m pytest tests/training/throughput_test.py
 import pytest
 import tensorflow as tf
 
-from training import metric_writer
+from training import throughput
 
 
 @pytest.mark.parametrize(
@@ -22,27 +22,27 @@ from training import metric_writer
     ],
 )
 def test_the_peak_is_the_makers(name, half, single, monkeypatch):
-    monkeypatch.setattr(metric_writer, "device_name", lambda: name)
+    monkeypatch.setattr(throughput, "device_name", lambda: name)
     strategy = tf.distribute.get_strategy()
-    assert metric_writer.peak(strategy, "bfloat16") == half
-    assert metric_writer.peak(strategy, "float16") == half
-    assert metric_writer.peak(strategy, "float32") == single
-    assert metric_writer.published("NVIDIA H100 80GB HBM3", "tf32") == 494
+    assert throughput.peak(strategy, "bfloat16") == half
+    assert throughput.peak(strategy, "float16") == half
+    assert throughput.peak(strategy, "float32") == single
+    assert throughput.published("NVIDIA H100 80GB HBM3", "tf32") == 494
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA A1000", "Some CPU"])
 def test_of_unknown_devices_only_the_user_knows(name, monkeypatch):
-    monkeypatch.setattr(metric_writer, "device_name", lambda: name)
+    monkeypatch.setattr(throughput, "device_name", lambda: name)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    assert metric_writer.peak(two, "bfloat16") is None
-    assert metric_writer.peak(two, "bfloat16", peak_tflops=3.5) == 7e12
+    assert throughput.peak(two, "bfloat16") is None
+    assert throughput.peak(two, "bfloat16", peak_tflops=3.5) == 7e12
 
 
 def test_the_share_of_the_peak_is_of_all_devices():
-    speed = metric_writer.Throughput(tokens=128, flops=5e9, peak=1e12)
+    speed = throughput.Throughput(tokens=128, flops=5e9, peak=1e12)
     assert speed(80.0) == {
         "train/tokens_per_second": 128 * 80.0,
         "train/model_flops_utilization": 0.4,
     }
-    unknown = metric_writer.Throughput(tokens=128, flops=5e9)
+    unknown = throughput.Throughput(tokens=128, flops=5e9)
     assert list(unknown(80.0)) == ["train/tokens_per_second"]

@@ -1,0 +1,99 @@
+"""Reports the speed of a training: tokens per second and utilization.
+
+A device's utilization is relative to its published peak, which is found by the
+name of the first GPU or given by the user.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+# TFLOP/s of one device, dense, without sparsity: 16-bit floats, TF32, float32.
+# From the makers' data sheets; without TF32 units its rate is float32's. The
+# longest name that is part of the device's name counts.
+_PEAKS = {
+    "A100": (312.0, 156.0, 19.5),
+    "A10": (125.0, 62.5, 31.2),
+    "A10G": (70.0, 35.0, 31.5),
+    "A30": (165.0, 82.0, 10.3),
+    "B200": (2250.0, 1125.0, 75.0),
+    "H100 PCIe": (756.0, 378.0, 51.0),
+    "H100": (989.0, 494.0, 67.0),
+    "H200": (989.0, 494.0, 67.0),
+    "L4": (121.0, 60.0, 30.3),
+    "L40S": (362.0, 183.0, 91.6),
+    "RTX 3090": (71.0, 35.5, 35.6),
+    "RTX 4090": (165.0, 82.6, 82.6),
+    "T4": (65.0, 8.1, 8.1),
+    "V100": (125.0, 15.7, 15.7),
+}
+_COLUMNS = {"bfloat16": 0, "float16": 0, "tf32": 1, "float32": 2}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Throughput:
+    """Computes tokens per second and model FLOPs utilization.
+
+    The utilization compares the operations of the mathematics, without those
+    of recomputation, with the published dense peak of the devices. TensorFlow
+    does not report the kind of a TPU; there the user gives the peak.
+
+    Attributes:
+        tokens: of one example, padding included.
+        flops: of one example, forward and backward.
+        peak: FLOP/s of all devices together, or None where it is not known.
+    """
+
+    tokens: int
+    flops: float
+    peak: float | None = None
+
+    def __call__(self, examples_per_second: float) -> dict[str, float]:
+        """Returns the values by their names in metrics.jsonl."""
+        values = {"train/tokens_per_second": self.tokens * examples_per_second}
+        if self.peak:
+            values["train/model_flops_utilization"] = (
+                self.flops * examples_per_second / self.peak
+            )
+        return values
+
+
+def peak(
+    strategy: tf.distribute.Strategy,
+    compute_dtype: str,
+    peak_tflops: float | None = None,
+) -> float | None:
+    """Returns the FLOP/s of all devices; None if it is unknown.
+
+    Args:
+        strategy: its replicas are counted.
+        compute_dtype: float32 or a 16-bit float.
+        peak_tflops: of one device, as given by the user.
+    """
+    if peak_tflops is None:
+        peak_tflops = published(device_name(), compute_dtype)
+    if peak_tflops is None:
+        return None
+    return peak_tflops * 1e12 * strategy.num_replicas_in_sync
+
+
+def published(name: str, compute_dtype: str) -> float | None:
+    """Returns the TFLOP/s of a device by its name; None if it is not known.
+
+    Args:
+        name: as TensorFlow reports it.
+        compute_dtype: float32, tf32 or a 16-bit float.
+    """
+    words = f" {name.replace('-', ' ').lower()} "
+    found = [k for k in _PEAKS if f" {k.lower()} " in words]
+    if not found:
+        return None
+    return _PEAKS[max(found, key=len)][_COLUMNS[compute_dtype]]
+
+
+def device_name() -> str:
+    """Returns the name of the first GPU; "" without one."""
+    for gpu in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(gpu)
+        return details.get("device_name", "")
+    return ""
