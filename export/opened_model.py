@@ -18,7 +18,7 @@ from jobs import assembly, finetuning, run_config, run_directory
 from modeling import encoder, models
 from tasks.classification import objective
 from tasks.features import feature_extraction
-from tasks.ner import ner_data, ner_job, tagging
+from tasks.ner import ner_data, ner_job, tagging, true_case
 from tasks.squad import decoding, squad_job, windowing
 from weights import (
     checkpoint_sources,
@@ -318,7 +318,7 @@ class OpenedModel:
             read=None,
             labels=labels,
             scheme=None,
-            true_case=ner_data.load_true_case(folder),
+            true_case=true_case.load(folder),
         )
         has_crf = tagging.has_crf(folder)
         parts = ner_job.model_parts(self.start, data, has_crf=has_crf)

@@ -48,7 +48,14 @@ from data.features import Features
 from foundation import config_flags, errors, file_system
 from jobs import assembly, finetuning, grid, run_config
 from modeling import encoder, lstm
-from tasks.ner import ner_data, outputs, tag_spans, tagging, windowing
+from tasks.ner import (
+    ner_data,
+    outputs,
+    tag_spans,
+    tagging,
+    true_case,
+    windowing,
+)
 from tasks.ner.ner_data import DEV, TEST, TRAIN
 from training import inference, loop
 from weights import pretrained
@@ -565,7 +572,7 @@ def run(
         text = write_table(config.output_dir, results, (DEV, TEST))
         sys.stdout.write(text + "\n")
         if config.do_train:
-            ner_data.save_true_case(config.output_dir, data)
+            true_case.save(config.output_dir, data.true_case)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from data import features, schema, text_files
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from tasks.ner import tag_spans, windowing, word_files
+from tasks.ner import tag_spans, true_case, windowing, word_files
 from weights import task_files
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -172,7 +171,7 @@ class TaggedSet:
       sentences: as in the file.
       labels: the model's labels.
       scheme: the scheme of the file's tags.
-      true_case: see `apply_true_case`; None for the words of the file.
+      true_case: see true_case.apply; None for the words of the file.
     """
 
     sentences: word_files.Sentences
@@ -216,7 +215,7 @@ class TaggedSet:
         """The sentences that the model reads."""
         if self.true_case is None:
             return self.sentences
-        return apply_true_case(self.sentences, self.true_case)
+        return true_case.apply(self.sentences, self.true_case)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -253,7 +252,7 @@ class NerData:
       labels: the model's labels, in the order of its outputs.
       scheme: the scheme of the files' tags; None recognizes it.
       text: raw text to find entities in, if any.
-      true_case: see `apply_true_case`; None if the model reads all words as
+      true_case: see true_case.apply; None if the model reads all words as
         they are.
     """
 
@@ -524,67 +523,3 @@ def _digest(sentences: word_files.Sentences) -> str:
     ]
     text = json.dumps(columns, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def save_true_case(output_dir: str, data: NerData) -> None:
-    """Writes true_case.json beside a trained model, or removes an older one."""
-    path = os.path.join(output_dir, task_files.TRUE_CASE)
-    if data.true_case is None:
-        file_system.discard(path)
-    else:
-        file_system.write_text(path, json.dumps(data.true_case) + "\n")
-
-
-def load_true_case(folder: str) -> dict[str, str] | None:
-    """Returns what `save_true_case` wrote; None if there is no file."""
-    path = os.path.join(folder, task_files.TRUE_CASE)
-    return file_system.read_json(path) if file_system.exists(path) else None
-
-
-def learn_true_case(sentences: word_files.Sentences) -> dict[str, str]:
-    """Returns the most frequent form of each word by its lower-case form.
-
-    Sentences in capitals are not counted. The first words of sentences are only
-    counted for words that occur nowhere else.
-    """
-    inside: dict[str, Counter] = {}
-    first: dict[str, Counter] = {}
-    for words in sentences.split(sentences.words):
-        if _is_capitals(words):
-            continue
-        for i, word in enumerate(words):
-            table = inside if i else first
-            table.setdefault(word.lower(), Counter())[word] += 1
-    counts = {**first, **inside}
-    return {
-        key: min(counts[key], key=lambda word: (-counts[key][word], word))
-        for key in sorted(counts)
-    }
-
-
-def apply_true_case(
-    sentences: word_files.Sentences, forms: Mapping[str, str]
-) -> word_files.Sentences:
-    """Returns sentences of which those in capitals have their usual case.
-
-        SOCCER - JAPAN GET LUCKY WIN  ->  soccer - Japan get lucky win
-
-    Headlines in capitals do not show which words are names, and cased models
-    tag them badly. A word without a form is capitalized like a name.
-
-    Args:
-      sentences: the words.
-      forms: of learn_true_case.
-    """
-    words: list[str] = []
-    for part in sentences.split(sentences.words):
-        if _is_capitals(part):
-            part = [forms.get(w.lower(), w.capitalize()) for w in part]
-        words += part
-    return dataclasses.replace(sentences, words=words)
-
-
-def _is_capitals(words: Sequence[str]) -> bool:
-    """Returns whether two or more words have letters, all in capitals."""
-    lettered = [w for w in words if any(c.isalpha() for c in w)]
-    return len(lettered) > 1 and all(w.isupper() for w in lettered)

@@ -20,6 +20,7 @@ from tasks.ner import (
     raw_text,
     tag_spans,
     tagging,
+    true_case,
     windowing,
     word_files,
 )
@@ -179,12 +180,12 @@ def _open_true_case(
             raise errors.InputError(
                 "--true_case: the model is uncased and ignores capitals"
             )
-        return ner_data.learn_true_case(data.read(TRAIN))
+        return true_case.learn(data.read(TRAIN))
     folder = _weights_folder(config, options, start)
     if start.task_settings:
         forms = start.task_settings.get("true_case")
     else:
-        forms = None if folder is None else ner_data.load_true_case(folder)
+        forms = None if folder is None else true_case.load(folder)
     if forms is None and options.true_case:
         raise errors.InputError(
             f"--true_case: no {task_files.TRUE_CASE} in "
@@ -373,7 +374,7 @@ class Tagger:
             return text, None
         if self._data.true_case is not None:
             forms = self._data.true_case
-            sentences = ner_data.apply_true_case(sentences, forms)
+            sentences = true_case.apply(sentences, forms)
         return text, self._encode(sentences, losses)
 
     def _encode(

@@ -6,7 +6,7 @@ python -m pytest tests/tasks/ner/true_case_test.py
 import numpy as np
 import pytest
 
-from tasks.ner import ner_data, word_files
+from tasks.ner import true_case, word_files
 
 
 def sentences(*rows):
@@ -23,7 +23,7 @@ def sentences(*rows):
 
 @pytest.fixture
 def forms():
-    return ner_data.learn_true_case(
+    return true_case.learn(
         sentences(
             "Win after win for Japan , said the BBC .",
             "The win of Japan was lucky .",
@@ -44,7 +44,7 @@ def test_the_most_frequent_form_inside_of_sentences_counts(forms):
 
 
 def test_only_lines_in_capitals_change_and_no_word_is_lost(forms):
-    found = ner_data.apply_true_case(
+    found = true_case.apply(
         sentences(
             "SOCCER - JAPAN WIN 3-1 .",
             "Japan WIN .",
@@ -64,8 +64,6 @@ def test_only_lines_in_capitals_change_and_no_word_is_lost(forms):
 
 
 def test_odd_words_stay_words(forms):
-    found = ner_data.apply_true_case(
-        sentences("\u200b A\u0301B \ufb01 X \u00df"), forms
-    )
+    found = true_case.apply(sentences("\u200b A\u0301B \ufb01 X \u00df"), forms)
     assert len(found.words) == 5
     assert all(found.words)
