@@ -4,7 +4,7 @@
           -> the words of sentences in capitals in their usual case, for models
              that were trained with --true_case (`UsualForms`)
 
-`WordSplitter` follows `data.corpus.split_sentences` and `tasks.ner.raw_text`,
+`WordSplitter` follows `data.sentences.split` and `tasks.ner.raw_text`,
 which read one text at a time. Here all texts are one array of characters, with
 a mark before and after each text, and each rule is a formula on arrays:
 
@@ -12,8 +12,8 @@ a mark before and after each text, and each rule is a formula on arrays:
     characters    END H i . END N o ! END
     word_start     0  1 0 1  0  1 0 1  0
 
-`UsualForms` follows `tasks.ner.ner_data.apply_true_case` on the words that were
-found. Both use tables of Python's classes of characters.
+`UsualForms` follows `tasks.ner.true_case.apply` on the words that were found.
+Both use tables of Python's classes of characters.
 """
 
 import re
@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from data import corpus
+from data import sentences
 from data.tokenization import graph_tokenization, normalization
 from export import model_inputs
 from tasks.ner import raw_text as raw_text_lib
@@ -40,11 +40,11 @@ _CLASSES = {
     "digit": r"\d",
     "chinese": _CHINESE,
     "break": f"{raw_text_lib.BREAKS},",
-    "wide": corpus.WIDE,
-    "narrow": corpus.NARROW,
-    "closing": corpus.CLOSING,
+    "wide": sentences.WIDE,
+    "narrow": sentences.NARROW,
+    "closing": sentences.CLOSING,
     # What may precede the first word of a sentence.
-    "opening": f"{corpus.OPENING}\\s\u2013\u2014-",
+    "opening": f"{sentences.OPENING}\\s\u2013\u2014-",
     # What ends the word before a period, to the left.
     "word_break": "\\s\"'(\\[\u201c\u2018\u00ab\u201e\u2014",
 }
@@ -244,14 +244,14 @@ class _Splitting:
         is_lower = (length > 0) & tf.gather(self._is("lower"), first)
         is_initial = (length == 1) & tf.gather(self._is_char("."), first_end)
         is_first = ~is_initial & self._are_in(
-            corpus.FIRST_WORDS, self._lower, first, first_end
+            sentences.FIRST_WORDS, self._lower, first, first_end
         )
         # The word before the run, at most to the last wide mark.
         begin = tf.gather(self._first, tf.gather(self._text, runs))
         order = tf.cumsum(tf.cast(is_wide, tf.int64), exclusive=True)
         wide_ends = tf.concat([[0], tf.boolean_mask(match_ends, is_wide)], 0)
         begin = tf.maximum(begin, tf.gather(wide_ends, order))
-        begin = tf.maximum(begin, runs - corpus.LONGEST_WORD)
+        begin = tf.maximum(begin, runs - sentences.LONGEST_WORD)
         # "$" of a regular expression is also true before a last line feed.
         is_line_feed = tf.gather(self._is_char("\n"), runs - 1)
         end = runs - tf.cast(is_line_feed & (runs > begin), tf.int64)
@@ -259,8 +259,8 @@ class _Splitting:
         begin = tf.maximum(begin, tf.gather(breaks, end - 1) + 1)
         size = end - begin
         listed = (self._lower, begin, end)
-        is_prefix = self._are_in(corpus.PREFIXES, *listed)
-        is_suffix = self._are_in(corpus.SUFFIXES, *listed)
+        is_prefix = self._are_in(sentences.PREFIXES, *listed)
+        is_suffix = self._are_in(sentences.SUFFIXES, *listed)
         one, two = end - 1, tf.maximum(end - 2, 0)
         is_letter = (size == 1) & tf.gather(self._is("alpha"), one)
         is_capital = tf.gather(self._is("upper"), one)
@@ -413,7 +413,7 @@ class UsualForms:
     """
 
     def __init__(self, forms: Mapping[str, str]):
-        """Makes the tables; `forms` is of ner_data.learn_true_case."""
+        """Makes the tables; `forms` as of tasks.ner.true_case.learn."""
         characters = list(map(chr, range(sys.maxunicode + 1)))
         lower = [x if x == _DOTTED_I else x.lower() for x in characters]
         title = [x.title() if len(x.title()) == 1 else x for x in characters]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import corpus
+from data import sentences
 from data.tokenization import normalization
 from tasks.ner import tag_spans, word_files
 
@@ -66,7 +66,7 @@ def split_lines(path: str, texts: Sequence[str]) -> Text:
     words, spans, rows, documents = [], [], [0], [0]
     for number, text in enumerate(texts):
         end = 0
-        for sentence in corpus.split_sentences(text):
+        for sentence in sentences.split(text):
             begin = text.index(sentence, end)
             end = begin + len(sentence)
             for start, stop in _words(text, begin, end):
@@ -77,15 +77,20 @@ def split_lines(path: str, texts: Sequence[str]) -> Text:
         if documents[-1] != len(rows) - 1:
             documents.append(len(rows) - 1)
     numbers, starts, ends = np.array(spans, np.int64).reshape(-1, 3).T
-    sentences = word_files.Sentences(
-        path=path,
-        words=words,
-        lines=numbers + 1,
-        tags=None,
-        row_splits=np.array(rows),
-        documents=np.array(documents),
+    return Text(
+        sentences=word_files.Sentences(
+            path=path,
+            words=words,
+            lines=numbers + 1,
+            tags=None,
+            row_splits=np.array(rows),
+            documents=np.array(documents),
+        ),
+        texts=texts,
+        numbers=numbers,
+        starts=starts,
+        ends=ends,
     )
-    return Text(sentences, texts, numbers, starts, ends)
 
 
 def _words(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from data import corpus
+from data import sentences
 
 MARKED = [
     "Dr. J. R. Smith paid $3.50. | Why? | (He was late.) | So it goes.",
@@ -38,7 +38,7 @@ MARKED = [
 @pytest.mark.parametrize("marked", MARKED)
 def test_prose_is_split_at_the_bars_only(marked):
     expected = marked.split(" | ")
-    assert corpus.split_sentences(" ".join(expected)) == expected
+    assert sentences.split(" ".join(expected)) == expected
 
 
 def test_full_width_marks_need_no_space():
@@ -47,17 +47,17 @@ def test_full_width_marks_need_no_space():
         "\u4ed6\u8bf4\uff1a\u201c\u597d\uff01\u201d",
         "\u4f60\u5462\uff1f",
     ]
-    assert corpus.split_sentences("".join(expected)) == expected
+    assert sentences.split("".join(expected)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\t\n"])
 def test_nothing_gives_nothing(text):
-    assert corpus.split_sentences(text) == []
+    assert sentences.split(text) == []
 
 
 def test_splitting_loses_nothing_but_space():
     text = 'A b. C d!  E (f. G) h? "I." J... k\tL. M\u3002N . . . O'
-    joined = "".join("".join(x.split()) for x in corpus.split_sentences(text))
+    joined = "".join("".join(x.split()) for x in sentences.split(text))
     assert joined == "".join(text.split())
 
 
@@ -65,7 +65,7 @@ def test_sentences_of_real_articles_are_of_sensible_length(shared_data):
     path = shared_data / "corpus" / "wikipedia.paragraphs.txt.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         lines = [next(file) for _ in range(2000)]
-    found = [x for line in lines for x in corpus.split_sentences(line)]
+    found = [x for line in lines for x in sentences.split(line)]
     words = sorted(len(x.split()) for x in found)
     assert 18 <= words[len(words) // 2] <= 26
     assert sum(x[0].islower() for x in found) < 0.01 * len(found)
@@ -77,7 +77,7 @@ def test_sentences_of_real_articles_are_of_sensible_length(shared_data):
 )
 def test_a_long_run_without_a_space_takes_no_longer_than_its_length(blob):
     started = time.monotonic()
-    assert corpus.split_sentences(f"{blob}. The end.") == [
+    assert sentences.split(f"{blob}. The end.") == [
         f"{blob}.",
         "The end.",
     ]
