@@ -2,8 +2,8 @@
 
 When a batch is split over replicas and micro-batches, the pairs of its parts
 add up to the pair of the batch; the training loop divides once. Inputs may have
-any float type; sums are float32. `weights` is the weight of each example or
-position; padding has weight 0.
+any float type; sums are float32. The weight of a padding position is 0. A loss
+without an argument for weights gives every example the weight 1.
 """
 
 from typing import Any, NamedTuple
@@ -17,18 +17,13 @@ MASKED_LM_EPSILON = 1e-5
 class Weighted(NamedTuple):
     """A mean before the division: sum / (weight + epsilon).
 
-    The total loss is the sum of factor times value over all losses.
+    The total loss is the sum of factor times mean over all losses.
     """
 
     sum: Any
     weight: Any
     epsilon: float = 0.0
     factor: float = 1.0
-
-    @property
-    def value(self):
-        """The mean."""
-        return self.sum / (self.weight + self.epsilon)
 
 
 def masked_lm(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
@@ -48,70 +43,63 @@ def masked_lm_accuracy(logits, masked_lm_ids, masked_lm_weights) -> Weighted:
     return _weighted(_correct(logits, masked_lm_ids), masked_lm_weights)
 
 
-def next_sentence(logits, next_sentence_labels, weights=None) -> Weighted:
+def next_sentence(logits, next_sentence_labels, weights) -> Weighted:
     """Computes the cross-entropy of the next-sentence predictions.
 
     Args:
         logits: float [B, 2], or [B, M, 2] with M pairs in a row.
         next_sentence_labels: int32 [B, 1] or [B], or [B, M].
-        weights: float [B] (or [B, M]), or None if all count.
+        weights: float [B] (or [B, M]).
     """
     labels = ops.reshape(next_sentence_labels, ops.shape(logits)[:-1])
     return _weighted(_cross_entropy(logits, labels), weights)
 
 
-def next_sentence_accuracy(
-    logits, next_sentence_labels, weights=None
-) -> Weighted:
+def next_sentence_accuracy(logits, next_sentence_labels, weights) -> Weighted:
     """Counts correct pairs; the arguments are those of `next_sentence`."""
     labels = ops.reshape(next_sentence_labels, ops.shape(logits)[:-1])
     return _weighted(_correct(logits, labels), weights)
 
 
-def classification(logits, label_ids, weights=None) -> Weighted:
+def classification(logits, label_ids) -> Weighted:
     """Computes the cross-entropy of the examples' classes, or of K choices.
 
     Args:
         logits: float [B, C].
         label_ids: int32 [B].
-        weights: float or int [B] (is_real_example), or None.
     """
-    return _weighted(_cross_entropy(logits, label_ids), weights)
+    return _weighted(_cross_entropy(logits, label_ids))
 
 
-def classification_accuracy(logits, label_ids, weights=None) -> Weighted:
+def classification_accuracy(logits, label_ids) -> Weighted:
     """Counts correct classes; the arguments are those of `classification`."""
-    return _weighted(_correct(logits, label_ids), weights)
+    return _weighted(_correct(logits, label_ids))
 
 
-def regression(logits, label_ids, weights=None) -> Weighted:
+def regression(logits, label_ids) -> Weighted:
     """Computes the squared error of one value per example.
 
     Args:
         logits: float [B, 1].
         label_ids: float32 [B].
-        weights: float or int [B], or None.
     """
     error = ops.cast(logits[:, 0], "float32") - label_ids
-    return _weighted(ops.square(error), weights)
+    return _weighted(ops.square(error))
 
 
-def multi_label(logits, label_ids, weights=None) -> Weighted:
+def multi_label(logits, label_ids) -> Weighted:
     """Computes the binary cross-entropy, averaged over classes, of examples.
 
     Args:
         logits: float [B, C].
         label_ids: int or float [B, C], 0 or 1.
-        weights: float or int [B], or None.
     """
     logits, labels = (ops.cast(x, "float32") for x in (logits, label_ids))
     loss = ops.binary_crossentropy(labels, logits, from_logits=True)
-    return _weighted(ops.mean(loss, axis=-1), weights)
+    return _weighted(ops.mean(loss, axis=-1))
 
 
-def span(
-    start_logits, end_logits, start_positions, end_positions, weights=None
-) -> Weighted:
+def span(start_logits, end_logits, start_positions, end_positions) -> Weighted:
     """Computes the mean cross-entropy of the answer's start and end.
 
     As released, the softmax includes padding.
@@ -121,11 +109,10 @@ def span(
         end_logits: float [B, S].
         start_positions: int32 [B].
         end_positions: int32 [B].
-        weights: float or int [B], or None.
     """
     start = _cross_entropy(start_logits, start_positions)
     end = _cross_entropy(end_logits, end_positions)
-    return _weighted(0.5 * (start + end), weights)
+    return _weighted(0.5 * (start + end))
 
 
 def tagging(logits, label_ids) -> Weighted:
@@ -207,7 +194,7 @@ def _correct(logits, labels):
     return ops.cast(is_highest, "float32") / ops.maximum(ties, 1.0)
 
 
-def _weighted(values, weights, epsilon: float = 0.0) -> Weighted:
+def _weighted(values, weights=None, epsilon: float = 0.0) -> Weighted:
     """Sums values by weights of the same shape, or by 1 without weights."""
     if weights is None:
         weights = ops.ones_like(values)

@@ -48,9 +48,12 @@ def _losses(outputs, features):
         features["masked_lm_weights"],
     )
     next_sentence = losses.next_sentence(
-        outputs.next_sentence_logits, features["next_sentence_labels"]
+        outputs.next_sentence_logits,
+        features["next_sentence_labels"],
+        ops.ones(ops.shape(outputs.next_sentence_logits)[0]),
     )
-    return masked_lm.value, next_sentence.value
+    pairs = masked_lm, next_sentence
+    return [x.sum / (x.weight + x.epsilon) for x in pairs]
 
 
 def test_every_output_of_pretraining_equals_transformers(variant, features):
