@@ -1,4 +1,4 @@
-"""The loss and the metrics of sentence tasks.
+"""The loss of sentence tasks, and the predictions and metrics of their logits.
 
     classification, multiple_choice   logits [B, C]  cross entropy
     regression                        logits [B, 1]  squared error
@@ -11,20 +11,18 @@ Everything else is NumPy in float64, over the predictions of a complete set:
         -> {"f1": 0.852, "accuracy": 0.799, "score": 0.8255, "loss": 0.5}
 """
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import scipy.special
-import scipy.stats
-import sklearn.metrics
 from keras import ops
 
 from data import examples
 from modeling import losses, models
 from modeling.config import BertConfig
+from tasks.classification import metrics
 
 _LOSSES = {
     examples.CLASSIFICATION: losses.classification,
@@ -56,10 +54,12 @@ class ClassificationTask:
         if self.kind != examples.MULTI_LABEL:
             labels = ops.reshape(labels, (-1,))
         loss = _LOSSES[self.kind](logits, labels)
-        metrics = {}
+        training_metrics = {}
         if _LOSSES[self.kind] is losses.classification:
-            metrics["accuracy"] = losses.classification_accuracy(logits, labels)
-        return {_NAME: loss}, metrics
+            training_metrics["accuracy"] = losses.classification_accuracy(
+                logits, labels
+            )
+        return {_NAME: loss}, training_metrics
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns the logits float32 [B, C]."""
@@ -135,7 +135,7 @@ def evaluate(
 
     Args:
       kind: of the task.
-      names: of METRICS.
+      names: of metrics.METRICS.
       logits: float [N, C].
       label_ids: as returned by `data.examples.encode_labels`.
       selected_by: the metrics whose mean is the score, by which runs are
@@ -161,103 +161,4 @@ def scores(
     predictions = decisions(kind, logits)
     if kind == examples.CLASSIFICATION and positive != 1:
         references, predictions = 1 - references, 1 - predictions
-    return metric_values(names, predictions, references)
-
-
-def metric_values(
-    names: Sequence[str], predictions: np.ndarray, references: np.ndarray
-) -> dict[str, float]:
-    """Returns each named metric.
-
-    Args:
-      names: of METRICS.
-      predictions: classes int [N], values float [N], or decisions int [N, C].
-      references: likewise.
-    """
-    predictions, references = np.asarray(predictions), np.asarray(references)
-    if predictions.shape != references.shape:
-        raise ValueError(f"{predictions.shape} against {references.shape}")
-    return {name: METRICS[name](predictions, references) for name in names}
-
-
-def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the fraction of examples all of whose labels are correct."""
-    correct = np.asarray(predictions) == np.asarray(references)
-    return float(correct.reshape(len(correct), -1).all(axis=1).mean())
-
-
-def f1(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns F1 of class 1, 0 if nothing is predicted or labeled so."""
-    return float(
-        sklearn.metrics.f1_score(
-            np.equal(references, 1), np.equal(predictions, 1), zero_division=0
-        )
-    )
-
-
-def f1_macro(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the mean F1 over the classes, of classes [N] or int [N, C]."""
-    if np.ndim(references) == 2:
-        columns = zip(np.transpose(predictions), references.T, strict=True)
-        return float(np.mean([f1(*pair) for pair in columns]))
-    return float(
-        sklearn.metrics.f1_score(
-            references, predictions, average="macro", zero_division=0
-        )
-    )
-
-
-def f1_micro(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns F1 over all decisions together, int [N, C] of 0 and 1."""
-    return f1(np.ravel(predictions), np.ravel(references))
-
-
-def matthews_correlation(
-    predictions: np.ndarray, references: np.ndarray
-) -> float:
-    """Returns Matthews' coefficient, 0 if either side is constant."""
-    with warnings.catch_warnings():
-        # scikit-learn warns that it is undefined for a single class.
-        warnings.simplefilter("ignore")
-        return float(sklearn.metrics.matthews_corrcoef(references, predictions))
-
-
-def pearson(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the linear correlation, 0 if either side is constant."""
-    return _correlation(scipy.stats.pearsonr, predictions, references)
-
-
-def spearman(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Returns the correlation of ranks, 0 if either side is constant."""
-    return _correlation(scipy.stats.spearmanr, predictions, references)
-
-
-def _correlation(correlate, predictions, references) -> float:
-    predictions = np.asarray(predictions, np.float64)
-    references = np.asarray(references, np.float64)
-    if len(references) < 2 or 0 in (np.ptp(predictions), np.ptp(references)):
-        return 0.0
-    return float(correlate(predictions, references)[0])
-
-
-def mean_squared_error(
-    predictions: np.ndarray, references: np.ndarray
-) -> float:
-    """Returns the mean of the squared differences."""
-    difference = np.asarray(predictions, np.float64) - references
-    return float(np.mean(difference**2))
-
-
-METRICS = {
-    function.__name__: function
-    for function in (
-        accuracy,
-        f1,
-        f1_macro,
-        f1_micro,
-        matthews_correlation,
-        pearson,
-        spearman,
-        mean_squared_error,
-    )
-}
+    return metrics.compute(names, predictions, references)

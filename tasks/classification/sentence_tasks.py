@@ -81,7 +81,7 @@ class TaskSpec:
       labels: names of the classes in the files; () of a regression; None if
         they are those of the training set.
       kind: one of data.examples, None if --problem_type decides.
-      metrics: of tasks.classification.objective; by default those of the kind.
+      metrics: of tasks.classification.metrics; by default those of the kind.
       selected_by: the metrics whose mean is the score of a run; by default all.
       submission: name of the file for GLUE's server; None if GLUE has no such
         task.
@@ -391,7 +391,7 @@ class SentenceTask:
     Attributes:
       name: key in TASKS.
       kind: one of data.examples.
-      metrics: of tasks.classification.objective.
+      metrics: of tasks.classification.metrics.
       selected_by: the metrics whose mean is the score of a run; None for all.
       labels: names of the classes, in the order of the model's outputs.
       read: read(split) returns the examples after checking that they can be

@@ -12,7 +12,7 @@ import sklearn.metrics
 
 from data import examples
 from jobs import grid
-from tasks.classification import objective, sentence_tasks
+from tasks.classification import metrics, objective, sentence_tasks
 from weights import pretrained
 
 RNG = np.random.default_rng(1)
@@ -105,12 +105,12 @@ def test_larger_scores_are_better_ones(name):
 
 def test_f1_of_several_labels_counts_what_is_there():
     truth, found = np.array([[0], [1], [0]]), np.array([[0], [0], [0]])
-    assert objective.f1_micro(found, truth) == 0.0
-    assert objective.f1_macro(found, truth) == 0.0
+    assert metrics.f1_micro(found, truth) == 0.0
+    assert metrics.f1_macro(found, truth) == 0.0
     truth = np.array([[0, 1], [1, 1], [0, 1]])
     found = np.array([[0, 1], [0, 1], [0, 1]])
-    assert objective.f1_micro(found, truth) == pytest.approx(6 / 7)
-    assert objective.f1_macro(found, truth) == pytest.approx(0.5)
+    assert metrics.f1_micro(found, truth) == pytest.approx(6 / 7)
+    assert metrics.f1_macro(found, truth) == pytest.approx(0.5)
 
 
 def test_rates_fall_from_the_head_to_the_embeddings():
