@@ -37,7 +37,6 @@ class AdamW:
     beta_2: float = 0.999
     epsilon: float = 1e-6
     bias_correction: bool = False
-    no_decay: str = NO_DECAY
 
     def apply(
         self,
@@ -50,14 +49,14 @@ class AdamW:
     ) -> None:
         """Moves one variable and its two slots on the current device."""
         m, v = slots
-        powers = [tf.zeros([]), tf.zeros([])]  # 1 - 0: no correction.
+        powers = [tf.zeros([]), tf.zeros([])]  # beta^t = 0: no bias correction.
         epsilon = tf.constant(self.epsilon)
         if self.bias_correction:
             t = tf.cast(step, tf.float32) + 1.0
             powers = [tf.pow(self.beta_1, t), tf.pow(self.beta_2, t)]
             # The operation adds it to the root of v as it is, uncorrected.
             epsilon *= tf.sqrt(1.0 - powers[1])
-        if self.weight_decay and not re.search(self.no_decay, path):
+        if self.weight_decay and not re.search(NO_DECAY, path):
             # Decay first: it uses the weights of before the step.
             variable.assign(variable * (1.0 - rate * self.weight_decay))
         # One fused pass over memory instead of a dozen.
@@ -91,8 +90,6 @@ class Lamb:
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-6
-    bias_correction: bool = True
-    no_decay: str = NO_DECAY
     no_adaptation: str | None = None
 
     def apply(
@@ -109,12 +106,11 @@ class Lamb:
         v = self.beta_2 * slots[1] + (1.0 - self.beta_2) * gradient**2
         slots[0].assign(m)
         slots[1].assign(v)
-        if self.bias_correction:
-            t = tf.cast(step, tf.float32) + 1.0
-            m = m / (1.0 - tf.pow(self.beta_1, t))
-            v = v / (1.0 - tf.pow(self.beta_2, t))
+        t = tf.cast(step, tf.float32) + 1.0
+        m = m / (1.0 - tf.pow(self.beta_1, t))
+        v = v / (1.0 - tf.pow(self.beta_2, t))
         update = m / (tf.sqrt(v) + self.epsilon)
-        if self.weight_decay and not re.search(self.no_decay, path):
+        if self.weight_decay and not re.search(NO_DECAY, path):
             update += self.weight_decay * variable
         if not (self.no_adaptation and re.search(self.no_adaptation, path)):
             weight_norm = tf.norm(variable)
