@@ -82,7 +82,7 @@ def main(config: Config) -> None:
         list(task.read("test")),
         start.tokenizer,
         max_seq_length=flags.max_seq_length,
-        losses=features.Losses(),
+        statistics=features.TokenizationStatistics(),
     )
     sides = {
         "at once": lambda: task_model.predict(

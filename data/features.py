@@ -104,8 +104,8 @@ class Features:
         return result
 
 
-class Losses:
-    """Counts what a model does not see of the texts of a set."""
+class TokenizationStatistics:
+    """Counts tokens of a set, and what a model does not see of its texts."""
 
     def __init__(self):
         """Begins with nothing."""
@@ -114,10 +114,10 @@ class Losses:
         self._others: collections.Counter[str] = collections.Counter()
 
     def add(self, message: str, is_lost: np.ndarray) -> None:
-        """Counts another loss.
+        """Counts what a message describes.
 
         Args:
-          message: to log, with %d for the number of losses.
+          message: to log, with %d for the number.
           is_lost: bool [N].
         """
         self._others[message] += np.count_nonzero(is_lost)
@@ -184,10 +184,12 @@ def warn_of_unknown(
       tokenizer: of the model.
       texts: of the set; about a thousand of them are tokenized.
     """
-    losses = Losses()
+    statistics = TokenizationStatistics()
     step = max(1, len(texts) // _SAMPLED_TEXTS)
-    losses.add_tokens(tokenizer.encode(texts[::step]).ids, tokenizer.vocabulary)
-    losses.warn(name)
+    statistics.add_tokens(
+        tokenizer.encode(texts[::step]).ids, tokenizer.vocabulary
+    )
+    statistics.warn(name)
 
 
 def encode(
@@ -216,7 +218,7 @@ def encode(
         blocks,
         max_seq_length=max_seq_length,
         num_choices=num_choices,
-        losses=Losses(),
+        statistics=TokenizationStatistics(),
     )
 
 
@@ -226,7 +228,7 @@ def encode_blocks(
     *,
     max_seq_length: int,
     num_choices: int = 0,
-    losses: Losses,
+    statistics: TokenizationStatistics,
 ) -> Features:
     """Returns the features of blocks of texts; only their tokens are kept.
 
@@ -239,7 +241,7 @@ def encode_blocks(
       blocks: first texts, and second texts or None, as in `encode`.
       max_seq_length: the longest sequence, including the special tokens.
       num_choices: number of sequences of an example; see Features.
-      losses: counts what is lost of the texts.
+      statistics: count what is lost of the texts.
     """
     ids, segments, totals = [], [], []
     vocabulary = tokenizer.vocabulary
@@ -251,9 +253,9 @@ def encode_blocks(
         else:
             b = tokenizer.encode(second)
         *joined, is_cut = _join(vocabulary, a, b, max_seq_length)
-        losses.add_truncated(is_cut)
+        statistics.add_truncated(is_cut)
         for encoding in (a, b):
-            losses.add_tokens(encoding.ids, vocabulary)
+            statistics.add_tokens(encoding.ids, vocabulary)
         for arrays, array in zip((ids, segments, totals), joined, strict=True):
             arrays.append(array)
     return Features(

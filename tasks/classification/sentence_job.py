@@ -165,7 +165,7 @@ def _stream(
     batch_size = config.predict_batch_size
     is_endless = texts.path == text_files.STANDARD_INPUT
     name = "standard input" if is_endless else texts.path
-    losses = features.Losses()
+    statistics = features.TokenizationStatistics()
     encoded_blocks = 0
 
     def encode(block: list[Example]) -> Features:
@@ -174,11 +174,11 @@ def _stream(
             block,
             tokenizer,
             max_seq_length=config.max_seq_length,
-            losses=losses,
+            statistics=statistics,
         )
         encoded_blocks += 1
         if encoded_blocks == 1:  # A wrong vocabulary is seen before hours.
-            losses.warn(name, config.max_seq_length)
+            statistics.warn(name, config.max_seq_length)
         return found
 
     def logits_of(encoded: Features) -> np.ndarray:
@@ -203,7 +203,7 @@ def _stream(
         total=None if is_endless else texts.count,
     )
     if encoded_blocks > 1:
-        losses.warn(name, config.max_seq_length)
+        statistics.warn(name, config.max_seq_length)
 
 
 def _label_ids(

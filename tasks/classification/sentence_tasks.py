@@ -641,7 +641,7 @@ def encode(
     tokenizer: wordpiece.Tokenizer,
     *,
     max_seq_length: int,
-    losses: features.Losses,
+    statistics: features.TokenizationStatistics,
 ) -> Features:
     """Returns the features of examples without their labels.
 
@@ -649,7 +649,7 @@ def encode(
       texts: is read as a stream; all have the same number of texts.
       tokenizer: of the model.
       max_seq_length: in tokens; longer texts are truncated.
-      losses: counts what is lost of the texts.
+      statistics: count what is lost of the texts.
     """
     texts = iter(texts)
     head = next(texts)
@@ -668,7 +668,7 @@ def encode(
         blocks(),
         max_seq_length=max_seq_length,
         num_choices=choices,
-        losses=losses,
+        statistics=statistics,
     )
 
 
@@ -699,11 +699,14 @@ def tokenize(
     }.get(task.kind, schema.LABEL)
 
     def make() -> Features:
-        losses = features.Losses()
+        statistics = features.TokenizationStatistics()
         encoded = encode(
-            texts, tokenizer, max_seq_length=max_seq_length, losses=losses
+            texts,
+            tokenizer,
+            max_seq_length=max_seq_length,
+            statistics=statistics,
         )
-        losses.warn(f"{split} set", max_seq_length)
+        statistics.warn(f"{split} set", max_seq_length)
         label_ids = task.label_ids(split)
         return dataclasses.replace(encoded, dense={"label_ids": label_ids})
 

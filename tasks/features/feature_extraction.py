@@ -224,7 +224,7 @@ def extract(
       InputError: there are no lines.
     """
     tokenizer = extractor.start.tokenizer
-    losses = features_lib.Losses()
+    statistics = features_lib.TokenizationStatistics()
 
     def encode(block: list[tuple[int, str]]) -> Features:
         texts = [text for _, text in block]
@@ -238,7 +238,7 @@ def extract(
             tokenizer,
             [(first, second)],
             max_seq_length=extractor.max_seq_length,
-            losses=losses,
+            statistics=statistics,
         )
 
     def text(
@@ -276,7 +276,7 @@ def extract(
         if isinstance(store, streaming.Blocks):
             store.remove()
         raise errors.InputError(f"{lines.name}: has no lines")
-    losses.warn(lines.name, extractor.max_seq_length)
+    statistics.warn(lines.name, extractor.max_seq_length)
     if isinstance(store, streaming.Blocks):
         names = list(map(_name, extractor.task.layers))
         output.write(store, names, extractor.start.config.hidden_size)

@@ -229,9 +229,9 @@ def fill_file(
     Raises:
       InputError: a line cannot be filled; nothing is filled then.
     """
-    losses = features_lib.Losses()
-    total = _check(filler, lines, losses)
-    losses.warn(lines.name)
+    statistics = features_lib.TokenizationStatistics()
+    total = _check(filler, lines, statistics)
+    statistics.warn(lines.name)
     if not total:
         text = "%s: no text in %d line(s)"
         logging.warning(text, lines.name, lines.total)
@@ -265,7 +265,9 @@ def fill_file(
 
 
 def _check(
-    filler: MaskFiller, lines: text_files.Lines, losses: features_lib.Losses
+    filler: MaskFiller,
+    lines: text_files.Lines,
+    statistics: features_lib.TokenizationStatistics,
 ) -> int:
     """Returns the number of lines with text.
 
@@ -279,7 +281,7 @@ def _check(
         for line, masked in zip(block, encoded, strict=True):
             if isinstance(masked, errors.InputError):
                 raise errors.InputError(f"{line.where}: {masked}")
-            losses.add_tokens(np.array(masked.ids), filler.vocabulary)
+            statistics.add_tokens(np.array(masked.ids), filler.vocabulary)
     return total
 
 

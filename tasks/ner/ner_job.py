@@ -282,10 +282,11 @@ class Tagger:
         Returns:
           What has the blocks, which are not needed any more.
         """
-        data, test, losses = self._data, self._data.test, features_lib.Losses()
+        data, test = self._data, self._data.test
+        statistics = features_lib.TokenizationStatistics()
 
         def encode(blocks: list[ner_data.TaggedSet]) -> Features:
-            return self._encode(blocks[0].model_sentences, losses)
+            return self._encode(blocks[0].model_sentences, statistics)
 
         def text(
             blocks: list[ner_data.TaggedSet],
@@ -308,7 +309,7 @@ class Tagger:
             total=test.num_sentences,
             unit="sentences",
         )
-        losses.warn(test.path)
+        statistics.warn(test.path)
         if blocks is not None:
             writer.write_test_blocks(blocks)
         return blocks
@@ -317,7 +318,8 @@ class Tagger:
         self, writer: outputs.OutputWriter
     ) -> streaming.Store | None:
         """Writes the entities of raw text, or prints them; see tag_test."""
-        lines, losses = self._data.text, features_lib.Losses()
+        lines = self._data.text
+        statistics = features_lib.TokenizationStatistics()
 
         def text(
             texts: list[str],
@@ -334,7 +336,9 @@ class Tagger:
             blocks = self._open_blocks("entities")
         streaming.run(
             (line.text for line in lines.read()),
-            encode=lambda texts: self.encode_lines(texts, lines.name, losses),
+            encode=lambda texts: self.encode_lines(
+                texts, lines.name, statistics
+            ),
             predict=lambda encoded: self.predict(encoded[1]),
             text=text,
             to=blocks,
@@ -342,7 +346,7 @@ class Tagger:
             total=lines.total,
             unit="lines",
         )
-        losses.warn(lines.name)
+        statistics.warn(lines.name)
         if isinstance(blocks, streaming.Blocks):
             writer.write_entities(blocks, lines)
         return blocks
@@ -365,7 +369,7 @@ class Tagger:
         self,
         lines: list[str],
         name: str,
-        losses: features_lib.Losses | None = None,
+        statistics: features_lib.TokenizationStatistics | None = None,
     ) -> tuple[raw_text.Text, Features | None]:
         """Splits lines into words; without a word there are no features."""
         text = raw_text.split_lines(name, lines)
@@ -375,16 +379,16 @@ class Tagger:
         if self._data.true_case is not None:
             forms = self._data.true_case
             sentences = true_case.apply(sentences, forms)
-        return text, self._encode(sentences, losses)
+        return text, self._encode(sentences, statistics)
 
     def _encode(
         self,
         sentences: word_files.Sentences,
-        losses: features_lib.Losses | None,
+        statistics: features_lib.TokenizationStatistics | None,
     ) -> Features:
         tokenizer = self._task_model.job.start.tokenizer
         return windowing.encode(
-            tokenizer, sentences, None, self._settings, losses
+            tokenizer, sentences, None, self._settings, statistics
         )
 
     def predict(self, features: Features | None) -> np.ndarray:

@@ -45,7 +45,7 @@ def encode(
     sentences: word_files.Sentences,
     label_ids: np.ndarray | None,
     settings: WindowSettings,
-    losses: features_lib.Losses | None = None,
+    statistics: features_lib.TokenizationStatistics | None = None,
 ) -> Features:
     """Returns ragged input_ids, segment_ids and label_ids.
 
@@ -54,12 +54,12 @@ def encode(
       sentences: W words.
       label_ids: int [W], or None for zeros.
       settings: how words are arranged in windows.
-      losses: counts what is lost of the words; None logs it.
+      statistics: count what is lost of the words; None logs it.
     """
     room = settings.max_seq_length - _NUM_SPECIAL
-    counted = losses or features_lib.Losses()
+    counted = statistics or features_lib.TokenizationStatistics()
     ids, splits = _tokens(tokenizer, sentences, room, counted)
-    if losses is None:
+    if statistics is None:
         counted.warn(sentences.path)
     if settings.document_context:
         check_documents(sentences.path, sentences.has_documents)
@@ -105,7 +105,7 @@ def _tokens(
     tokenizer: wordpiece.Tokenizer,
     sentences: word_files.Sentences,
     most: int,
-    losses: features_lib.Losses,
+    statistics: features_lib.TokenizationStatistics,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokenizes words, each of which keeps at most `most` tokens.
 
@@ -122,13 +122,13 @@ def _tokens(
     begins = np.where(is_empty, len(encoded.ids), encoded.row_splits[:-1])
     counts = np.maximum(counts, 1)
     message = "%d words without any token become [UNK]"
-    losses.add(message, is_empty[inverse])
+    statistics.add(message, is_empty[inverse])
     message = f"of %d words only the first {most} tokens fit"
-    losses.add(message, (counts > most)[inverse])
+    statistics.add(message, (counts > most)[inverse])
     kept = np.minimum(counts, most)[inverse]
     splits = np.concatenate([[0], np.cumsum(kept)])
     found = ids[features_lib.ranges(begins[inverse], kept)]
-    losses.add_tokens(found, tokenizer.vocabulary)
+    statistics.add_tokens(found, tokenizer.vocabulary)
     return found, splits
 
 

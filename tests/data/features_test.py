@@ -95,12 +95,12 @@ def test_cut_texts_are_counted_once_for_a_set(tokenizer, caplog):
 
     def warnings(length):
         caplog.clear()
-        losses = features.Losses()
+        statistics = features.TokenizationStatistics()
         with caplog.at_level("WARNING", logger="absl"):
             features.encode_blocks(
-                tokenizer, blocks, max_seq_length=length, losses=losses
+                tokenizer, blocks, max_seq_length=length, statistics=statistics
             )
-            losses.warn("dev set", length)
+            statistics.warn("dev set", length)
         return caplog.messages
 
     assert warnings(6) == [
