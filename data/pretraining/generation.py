@@ -24,13 +24,11 @@ divide the shards among them (`ShardGroup`).
 """
 
 import collections
-import contextlib
 import itertools
 import os
 import shutil
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -38,10 +36,10 @@ import tensorflow as tf
 from absl import logging
 
 from data import corpus, manifest, records, workers
-from data.pretraining import instances, masking, packing, work_dir
+from data.pretraining import instances, masking, packing, progress, work_dir
 from data.pretraining.recipe import Recipe
 from data.tokenization import vocabulary
-from foundation import errors, file_system, progress
+from foundation import errors, file_system
 
 SLICE_INSTANCES = 1 << 14
 _BATCH_TOKENS = 1 << 17  # Tokens that are masked at once.
@@ -60,7 +58,6 @@ _MOST_RANDOM, _MOST_LOST = 0.85, 0.6
 # Measured costs, for the progress bar: seconds of one core per MB of text; the
 # last two also per pass over the text.
 _TOKENIZING, _PAIRING, _WRITING = 0.10, 0.005, 0.06
-_BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
 
 class ShardGroup(NamedTuple):
@@ -197,7 +194,7 @@ def _make_shards(
         "pairing": _PAIRING * passes,
         "writing": _WRITING * passes,
     }
-    with Progress(costs) as bar:
+    with progress.PhaseBar(costs) as bar:
         try:
             with work_dir.one_at_a_time(recipe, "tokenizing"):
                 counts = _tokenize(recipe, pool, bar, blocks)
@@ -223,7 +220,7 @@ def _make_shards(
 def _tokenize(
     recipe: Recipe,
     pool: workers.Workers,
-    bar: "Progress",
+    bar: progress.PhaseBar,
     blocks: Iterable[corpus.Block],
 ) -> dict[str, int]:
     """Completes the token store; returns its counts."""
@@ -332,7 +329,7 @@ def _pair(
     recipe: Recipe,
     pool: workers.Workers,
     group: ShardGroup,
-    bar: "Progress",
+    bar: progress.PhaseBar,
 ) -> tuple[int, PairCounts]:
     """Writes all tables and their index; returns their number and counts."""
     store = work_dir.token_store(recipe)
@@ -482,7 +479,7 @@ def _write_shards(
     recipe: Recipe,
     pool: workers.Workers,
     shards: list[list[Slice]],
-    bar: "Progress",
+    bar: progress.PhaseBar,
 ) -> None:
     """Writes the shards that are not complete."""
     missing = []
@@ -702,68 +699,3 @@ def _compact(values: Iterable) -> str:
         short = [f"{value:g}"] * count
         result.extend([f"{value:g}*{count}"] if count > 3 else short)
     return " ".join(result)
-
-
-class Progress:
-    """One progress bar for several phases; a context manager.
-
-        writing: 61%|######    | 00:42<00:27, 58,301 instances/s
-
-    Each phase fills a fraction of the bar in proportion to its expected time,
-    so the remaining time is that of all phases. The rate is the phase's.
-    """
-
-    def __init__(self, costs: Mapping[str, float]):
-        """Shows an empty bar; `costs` are the phases' expected times."""
-        total = sum(costs.values())
-        self._fractions = {name: cost / total for name, cost in costs.items()}
-        self._bar = progress.bar(
-            total=1.0, bar_format=_BAR, smoothing=0, desc=next(iter(costs))
-        )
-        self._ended = 0.0  # Fraction of the phases that have ended.
-
-    def __enter__(self) -> "Progress":
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *exception) -> None:
-        """Ends the bar."""
-        self._bar.close()
-
-    def clear(self) -> None:
-        """Hides the bar until the next update, for lines of text."""
-        self._bar.clear()
-
-    @contextlib.contextmanager
-    def phase(
-        self, name: str, total: int, unit: str, scale: float = 1
-    ) -> Iterator[Callable[..., None]]:
-        """Shows one phase, whose `total` is counted in units / scale.
-
-        Yields:
-          update(count, is_new=True): adds to what is done. If a killed run has
-          done it before, it is not new and does not affect the rate.
-        """
-        bar, begin = self._bar, time.monotonic()
-        bar.set_description_str(name, refresh=False)
-        fraction = self._fractions[name] / max(total, 1)
-        done = 0
-
-        def update(count: int, is_new: bool = True) -> None:
-            nonlocal done
-            if is_new:
-                done += count
-                rate = done / max(time.monotonic() - begin, 1e-3) / scale
-                shown = f"{rate:,.{0 if rate >= 10 else 1}f} {unit}/s"
-                bar.set_postfix_str(shown, refresh=False)
-            else:
-                bar.initial += count * fraction
-            # Rounding must not make the bar overflow.
-            bar.update(min(count * fraction, bar.total - bar.n))
-
-        yield update
-        self._ended += self._fractions[name]
-        rest = self._ended - bar.n
-        if not done:  # Nothing was new, so this must not affect the rate.
-            bar.initial += rest
-        bar.update(min(rest, bar.total - bar.n))

@@ -12,12 +12,12 @@ import time
 import pytest
 
 from data import workers
-from data.pretraining import generation
+from data.pretraining import progress
 
 
 def test_a_phase_takes_its_fraction_of_the_bar(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with generation.Progress({"reading": 1, "writing": 3}) as bar:
+    with progress.PhaseBar({"reading": 1, "writing": 3}) as bar:
         with bar.phase("reading", 10, "MB") as update:
             update(5)
             assert bar._bar.n == pytest.approx(0.125)
@@ -31,7 +31,7 @@ def test_a_phase_takes_its_fraction_of_the_bar(monkeypatch, capsys):
 
 def test_what_was_done_before_does_not_affect_the_rate(monkeypatch):
     """After a tenth of the bar in one second, nine are left."""
-    with generation.Progress({"reading": 5, "writing": 5}) as bar:
+    with progress.PhaseBar({"reading": 5, "writing": 5}) as bar:
         with bar.phase("reading", 10, "MB"):
             pass  # All of it was done before.
         with bar.phase("writing", 10, "records") as update:
