@@ -39,27 +39,23 @@ class Checkpoints:
         *,
         keep_max: int = 5,
         is_chief: bool = True,
-        is_asynchronous: bool = False,
-        after: "Checkpoints | None" = None,
+        shares_thread_with: "Checkpoints | None" = None,
     ):
         """Writes nothing yet; only the chief ever does.
 
         Args:
             directory: the output_dir of the run.
-            keep_max: how many of the last to keep; 0 keeps all.
+            keep_max: how many of the last to keep, at least 1.
             is_chief: whether this process writes.
-            is_asynchronous: whether training continues while a thread writes
-                what it has copied to the host; then call `wait` at the end.
-            after: others whose thread writes these too, so that they
-                are complete in the order of saving.
+            shares_thread_with: checkpoints whose writer thread is shared, so
+                that files are completed in the order of `save`.
         """
         self._directory = directory
         self._keep_max = keep_max
         self._is_chief = is_chief
-        self._is_asynchronous = is_asynchronous
         self._thread = (
-            after._thread
-            if after is not None
+            shares_thread_with._thread
+            if shares_thread_with is not None
             else futures.ThreadPoolExecutor(1, "checkpoint")
         )
         self._writing: futures.Future | None = None
@@ -92,7 +88,11 @@ class Checkpoints:
         variables: Mapping[str, tf.Variable],
         state: Mapping[str, Any],
     ) -> None:
-        """Writes one checkpoint, then removes those that are too old.
+        """Copies variables to the host; a thread writes them as a checkpoint.
+
+        The thread then removes checkpoints that are too old. `wait` must be
+        called at the end of a run. If the save before failed, its error is
+        raised.
 
         Args:
             step: how many steps are done.
@@ -108,13 +108,10 @@ class Checkpoints:
             tensors = {name: tf.identity(v) for name, v in variables.items()}
             tensors["global_step"] = tf.constant(step, tf.int64)
             tensors[_STATE] = tf.constant(json.dumps(state))
-        if self._is_asynchronous:
-            self._writing = self._thread.submit(self._write, step, tensors)
-        else:
-            self._write(step, tensors)
+        self._writing = self._thread.submit(self._write, step, tensors)
 
     def wait(self) -> None:
-        """Returns when the last save is done; raises what made it fail."""
+        """Returns when the last save is done; re-raises its error."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
@@ -183,8 +180,6 @@ class Checkpoints:
         file_system.write_text(path, "\n".join(lines) + "\n")
 
     def _remove_old(self, step: int) -> None:
-        if not self._keep_max:
-            return
         # Later ones are of another history, if the user went back: not ours.
         old = [s for s in steps(self._directory) if s <= step]
         for s in old[: -self._keep_max]:
@@ -212,7 +207,7 @@ class BestCheckpoint:
         metric: str = "loss",
         higher_is_better: bool = False,
         is_chief: bool = True,
-        beside: Checkpoints | None = None,
+        shares_thread_with: Checkpoints,
     ):
         """Writes nothing yet.
 
@@ -221,19 +216,17 @@ class BestCheckpoint:
             metric: the name of the value that decides.
             higher_is_better: in which direction.
             is_chief: whether this process writes.
-            beside: the run's own; their thread then writes while training
-                continues, and `wait` must be called at the end.
+            shares_thread_with: the checkpoints of the run. One of them that
+                names a best checkpoint is completed after it.
         """
         self.directory = os.path.join(output_dir, "best")
         self._metric = metric
         self._higher_is_better = higher_is_better
-        # A checkpoint of the run that names a best one is saved after it.
         self._saver = Checkpoints(
             self.directory,
             keep_max=1,
             is_chief=is_chief,
-            is_asynchronous=beside is not None,
-            after=beside,
+            shares_thread_with=shares_thread_with,
         )
 
     def offer(
@@ -250,7 +243,7 @@ class BestCheckpoint:
             )
         value = float(values[self._metric])
         if not math.isfinite(value):
-            return best  # Nothing would ever be better than NaN.
+            return best  # No later value would compare as better than NaN.
         sign = 1 if self._higher_is_better else -1
         if best is not None and sign * value <= sign * best:
             return best
@@ -259,7 +252,7 @@ class BestCheckpoint:
         return value
 
     def wait(self) -> None:
-        """Returns when the last save is done; raises what made it fail."""
+        """Returns when the last save is done; re-raises its error."""
         self._saver.wait()
 
 

@@ -141,7 +141,7 @@ class Options:
         iterations_per_loop: the most steps per compiled call.
         log_every: steps between lines of metrics.
         save_checkpoints_steps: steps between checkpoints.
-        keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
+        keep_checkpoint_max: number of checkpoints to keep, at least 1.
         selection: when to evaluate, and which model is the best.
         jit_compile: whether XLA compiles the step; on several devices, its
             forward and backward pass only.
@@ -362,14 +362,13 @@ class Loop:
             options.output_dir,
             keep_max=options.keep_checkpoint_max,
             is_chief=self._is_chief,
-            is_asynchronous=True,
         )
         self.best = checkpoints.BestCheckpoint(
             options.output_dir,
             metric=options.selection.metric,
             higher_is_better=options.selection.higher_is_better,
             is_chief=self._is_chief,
-            beside=self.saver,
+            shares_thread_with=self.saver,
         )
         self._variables = saved_variables(
             learner.model, learner.optimizer, learner.loss_scale

@@ -29,8 +29,10 @@ def test_data_without_an_index_is_swept_by_the_next_save(tmp_path):
     variables = {"weight": tf.Variable([1.0, 2.0])}
     for step in (1, 2):
         saver.save(step, variables, {})
+    saver.wait()
     (tmp_path / "model.ckpt-1.index").unlink()
     saver.save(3, variables, {})
+    saver.wait()
     found = {p.name for p in tmp_path.iterdir()}
     data = ".data-00000-of-00001"
     names = [f"model.ckpt-{s}{end}" for s in (2, 3) for end in (data, ".index")]
@@ -46,8 +48,10 @@ def test_a_save_that_names_the_best_comes_after_it(tmp_path, monkeypatch):
         written.append(os.path.basename(self._directory))
 
     monkeypatch.setattr(checkpoints.Checkpoints, "_write", slow)
-    run = checkpoints.Checkpoints(str(tmp_path / "run"), is_asynchronous=True)
-    best = checkpoints.BestCheckpoint(str(tmp_path / "run"), beside=run)
+    run = checkpoints.Checkpoints(str(tmp_path / "run"))
+    best = checkpoints.BestCheckpoint(
+        str(tmp_path / "run"), shares_thread_with=run
+    )
     variables = {"weight": tf.Variable([1.0, 2.0])}
     assert best.offer(1, {"loss": 3.0}, variables, None) == 3.0
     run.save(1, variables, {"best": 3.0})
@@ -63,9 +67,14 @@ def test_a_save_that_names_the_best_comes_after_it(tmp_path, monkeypatch):
     ids=["lower", "higher"],
 )
 def test_what_is_not_finite_is_never_the_best(tmp_path, higher, expected):
-    best = checkpoints.BestCheckpoint(str(tmp_path), higher_is_better=higher)
+    best = checkpoints.BestCheckpoint(
+        str(tmp_path),
+        higher_is_better=higher,
+        shares_thread_with=checkpoints.Checkpoints(str(tmp_path)),
+    )
     values = [float("nan"), 3.0, float("inf"), 2.0]
     assert offer(best, values) == expected
+    best.wait()
     step = 2 if higher else 4
     assert checkpoints.steps(str(tmp_path / "best")) == [step]
 
@@ -80,6 +89,7 @@ def saved(tmp_path):
     variables = {"weight": tf.Variable(tf.range(10_000.0))}
     for step in (1, 2):
         saver.save(step, variables, {})
+    saver.wait()
     return tmp_path, saver, variables
 
 

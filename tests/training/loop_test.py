@@ -194,6 +194,7 @@ def test_another_number_of_replicas_is_reported(tmp_path, caplog):
     assert state["settings"]["replicas in fact"] == 1
     state["settings"]["replicas in fact"] = 2
     saver.save(3, variables, state)
+    saver.wait()
     go_back(tmp_path, 3)
     with caplog.at_level("WARNING"):
         toy_run.make(QUICK)[0](str(tmp_path))

@@ -215,6 +215,7 @@ def test_the_checkpoints_of_an_unfinished_run_can_be_read(tmp_path):
     saver = checkpoints.Checkpoints(str(tmp_path))
     for step in (1, 2):
         saver.save(step, variables | slots, {"best": 0.5})
+    saver.wait()
     source = checkpoint_sources.read(str(tmp_path))
     assert source.path.endswith("model.ckpt-2") and source.config is None
     assert not source.others
