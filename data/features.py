@@ -304,29 +304,44 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def prepare(
-    path: str,
+    records_dir: str | None,
+    name: str,
     schema: schemas.Schema,
-    recipe: Mapping[str, Any],
+    recipe: Callable[[], Mapping[str, Any]],
     make: Callable[[], Features],
+    *,
+    tokenizer: wordpiece.Tokenizer,
 ) -> Features:
     """Returns the features of a set, from its records if they are current.
 
     Args:
-      path: of the records.
+      records_dir: the directory of the records; None for no records.
+      name: of the records, without their ending.
       schema: of the records.
-      recipe: JSON values that determine the features.
+      recipe: returns the JSON values that determine the features, besides
+        schema and tokenizer. Digests take time: without records it is not
+        called.
       make: makes the features.
+      tokenizer: of the model.
     """
+    if records_dir is None:
+        return make()
+    path = f"{records_dir}/{name}.tf_record"
     described = {
         feature.name: [feature.dtype, *feature.shape]
         for feature in schema.features
     }
+    values = {
+        **recipe(),
+        "tokenizer": tokenizer_recipe(tokenizer),
+        "schema": described,
+    }
     # As it is read again from JSON, with lists instead of tuples.
-    recipe = json.loads(json.dumps({**recipe, "schema": described}))
+    values = json.loads(json.dumps(values))
     sidecar = read_sidecar(path)
     if (
         sidecar.get("format_version") == FORMAT_VERSION
-        and sidecar.get("job") == recipe
+        and sidecar.get("job") == values
         and tf.io.gfile.exists(path)
         and sidecar.get("bytes") == tf.io.gfile.stat(path).length
     ):
@@ -335,14 +350,14 @@ def prepare(
         return features
     with progress.notice(f"{path}: tokenizing the texts ..."):
         features = make()
-    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    tf.io.gfile.makedirs(records_dir)
     remove_sidecar(path)
     write(path, schema, features)
     sidecar = {
         "format_version": FORMAT_VERSION,
         "records": len(features),
         "bytes": tf.io.gfile.stat(path).length,
-        "job": recipe,
+        "job": values,
     }
     write_sidecar(path, sidecar)
     logging.info("%s: %d records written", path, len(features))

@@ -710,18 +710,18 @@ def tokenize(
         label_ids = task.label_ids(split)
         return dataclasses.replace(encoded, dense={"label_ids": label_ids})
 
-    if records_dir is None:
-        return make()
-    job = {
-        "task": task.name,
-        "texts": texts.digest,
-        "labels": list(task.labels),
-        "tokenizer": features.tokenizer_recipe(tokenizer),
-    }
+    def recipe() -> dict[str, Any]:
+        return {
+            "task": task.name,
+            "texts": texts.digest,
+            "labels": list(task.labels),
+        }
+
     kind = schema.classification(max_seq_length, label)
     if texts.num_choices > 1:
         kind = schema.multiple_choice(max_seq_length, texts.num_choices)
     set_name, _, suffix = split.partition("_")
     name = "_".join(filter(None, [_RECORDS[set_name], suffix]))
-    path = f"{records_dir}/{name}.tf_record"
-    return features.prepare(path, kind, job, make)
+    return features.prepare(
+        records_dir, name, kind, recipe, make, tokenizer=tokenizer
+    )

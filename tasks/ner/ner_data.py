@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -499,18 +500,23 @@ def prepare(
     make = functools.partial(
         windowing.encode, tokenizer, words, label_ids, settings
     )
-    if records_dir is None:
-        return make()
-    job = {
-        "task": "tagging",
-        "words": split.model_digest,
-        "labels": list(split.labels),
-        "tokenizer": features.tokenizer_recipe(tokenizer),
-        "context": dataclasses.asdict(settings),
-    }
-    kind = schema.tagging(settings.max_seq_length)
-    path = f"{records_dir}/{_RECORDS[name]}.tf_record"
-    return features.prepare(path, kind, job, make)
+
+    def recipe() -> dict[str, Any]:
+        return {
+            "task": "tagging",
+            "words": split.model_digest,
+            "labels": list(split.labels),
+            "context": dataclasses.asdict(settings),
+        }
+
+    return features.prepare(
+        records_dir,
+        _RECORDS[name],
+        schema.tagging(settings.max_seq_length),
+        recipe,
+        make,
+        tokenizer=tokenizer,
+    )
 
 
 def _digest(sentences: word_files.Sentences) -> str:

@@ -12,7 +12,7 @@ paragraph, so that answers are found in any script and with any white space.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from foundation import errors
 from tasks.squad import dataset
 
 FIRST_UNIQUE_ID = 1000000000
-_TRAIN_RECORDS = "train.tf_record"  # google-research/bert's name.
+_TRAIN_RECORDS = "train"  # google-research/bert's name.
 _CHUNK = 2048  # Texts that are tokenized together.
 _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 
@@ -103,22 +103,22 @@ def training_features(
         )
         return windows.features
 
-    if records_dir is None:
-        features = encode()
-    else:
-        job = {
+    def recipe() -> dict[str, Any]:
+        return {
             "task": "squad",
             "texts": question_set.digests,
             "questions": len(question_set),
-            "tokenizer": features_lib.tokenizer_recipe(tokenizer),
             **dataclasses.asdict(sizes),
         }
-        features = features_lib.prepare(
-            f"{records_dir}/{_TRAIN_RECORDS}",
-            schema.question_answering(sizes.max_seq_length, is_training=True),
-            job,
-            encode,
-        )
+
+    features = features_lib.prepare(
+        records_dir,
+        _TRAIN_RECORDS,
+        schema.question_answering(sizes.max_seq_length, is_training=True),
+        recipe,
+        encode,
+        tokenizer=tokenizer,
+    )
     if not len(features):
         raise errors.InputError(
             f"--train_file={question_set.path}: no paragraph has a token"

@@ -184,13 +184,19 @@ def test_records_are_made_again_only_when_something_changed(
     path = str(tmp_path / "train.tf_record")
     calls = []
 
-    def prepare(job, length=64):
+    def prepare(recipe, length=64):
         def make():
-            calls.append(job)
+            calls.append(recipe)
             return features_of(tokenizer, 5)
 
-        kind = schema.classification(length)
-        return features.prepare(path, kind, job, make)
+        return features.prepare(
+            str(tmp_path),
+            "train",
+            schema.classification(length),
+            lambda: recipe,
+            make,
+            tokenizer=tokenizer,
+        )
 
     prepare({"text": "a"})
     assert len(prepare({"text": "a"})) == 5

@@ -271,7 +271,14 @@ def test_records_hold_the_released_features_and_are_reused(tokenizer, tmp_path):
         return made
 
     for _ in range(2):
-        again = features.prepare(path, kind, {"a": 1}, make)
+        again = features.prepare(
+            str(tmp_path),
+            "train",
+            kind,
+            lambda: {"a": 1},
+            make,
+            tokenizer=tokenizer,
+        )
     assert len(calls) == 1
     np.testing.assert_array_equal(again.row_splits, made.row_splits)
     for name, values in made.ragged.items():
