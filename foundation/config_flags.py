@@ -39,6 +39,7 @@ from absl import flags, logging
 from foundation import errors, file_system
 
 REQUIRED = dataclasses.MISSING
+RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
 # Of a file's contents, as settings of runs store it.
 _DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _parsed_early: dict[type, Any] = {}
@@ -239,7 +240,7 @@ def given(config: Any) -> dict[str, Any]:
 def write_run_config(config: Any, output_dir: str) -> None:
     """Writes the resolved config as run_config.json, atomically."""
     file_system.make_folder(output_dir)
-    path = os.path.join(output_dir, "run_config.json")
+    path = os.path.join(output_dir, RUN_CONFIG)
     file_system.write_json(path, dataclasses.asdict(config))
 
 

@@ -46,7 +46,6 @@ from weights import model_directory, pretrained, task_files
 TRAIN = "train"
 # Name of the metric that selects the best model, while training and in a grid.
 SCORE = grid.SCORE
-_BEST = "best"  # Directory in which the loop keeps the best checkpoint.
 
 
 class Evaluation(Protocol):
@@ -426,7 +425,8 @@ def restore(
       Their step; None if the run has no checkpoint.
     """
     if config.early_stopping_patience:
-        step = loop.restore_model(model, os.path.join(output_dir, _BEST))
+        best = os.path.join(output_dir, checkpoints.BEST)
+        step = loop.restore_model(model, best)
         if step is not None:
             return step
     return loop.restore_model(model, output_dir)
@@ -734,6 +734,7 @@ def _train_run(
                 dict(sorted(metrics, key=lambda item: item[0] != SCORE)),
                 finished["step"],
             )
+            best = os.path.join(run.directory, checkpoints.BEST)
             checkpoints.remove_all(run.directory)
-            checkpoints.remove_all(os.path.join(run.directory, _BEST))
+            checkpoints.remove_all(best)
     return task_model

@@ -24,6 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from foundation import errors, file_system
+from training import checkpoints
 from weights import checkpoint_sources, tokenizer_files
 
 NAME = "README.md"
@@ -165,7 +166,8 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
     folder = checkpoint_sources.snapshot(folder)
     name = os.path.basename(folder)
     paths = [os.path.join(folder, NAME)]
-    if name == "best":  # A run writes one card, that of the model above it.
+    # A run writes one card, that of the model above its best one.
+    if name == checkpoints.BEST:
         paths.append(os.path.join(os.path.dirname(folder), NAME))
     found: dict[str, Any] = {}
     if path := next(filter(file_system.is_file, paths), None):

@@ -33,7 +33,6 @@ from jobs import grid, model_card, report
 from training import metric_writer
 from weights import model_directory
 
-RUN_CONFIG = "run_config.json"
 LOCK = ".training.lock"
 RESULTS_TEXT = "eval_results.txt"
 RESULTS_JSON = "eval_results.json"
@@ -67,7 +66,8 @@ def flags(output_dir: str) -> dict[str, Any]:
     Raises:
       InputError: the file is not JSON.
     """
-    return file_system.read_object(os.path.join(output_dir, RUN_CONFIG))
+    path = os.path.join(output_dir, config_flags.RUN_CONFIG)
+    return file_system.read_object(path)
 
 
 def training_flags(output_dir: str) -> dict[str, Any] | None:
@@ -384,7 +384,7 @@ class RunFiles:
         """
         if not self.is_chief:
             return
-        path = os.path.join(self.results.metrics_dir, "metrics.jsonl")
+        path = os.path.join(self.results.metrics_dir, metric_writer.METRICS)
         rows = [
             [name, values[name]]
             for name in sorted(values)

@@ -28,6 +28,7 @@ from training import optimizers
 
 _PREFIX = "model.ckpt"
 _STATE = "training_state"
+BEST = "best"  # Directory of the best checkpoint, in that of the run.
 
 
 class Checkpoints:
@@ -219,7 +220,7 @@ class BestCheckpoint:
             shares_thread_with: the checkpoints of the run. One of them that
                 names a best checkpoint is completed after it.
         """
-        self.directory = os.path.join(output_dir, "best")
+        self.directory = os.path.join(output_dir, BEST)
         self._metric = metric
         self._higher_is_better = higher_is_better
         self._saver = Checkpoints(

@@ -28,7 +28,7 @@ TIMINGS = (
     "train/seconds_per_step",
     "train/tokens_per_second",
 )
-_FILE = "metrics.jsonl"
+METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 _MIN_SECONDS = 2.0  # Of the time left, to be shown.
 _SECONDS_BETWEEN_LINES = 5.0  # On the console.
@@ -78,7 +78,7 @@ class MetricWriter:
             evaluates_again: whether the evaluation of that step will be
                 written again; its earlier line is removed as well.
         """
-        self._path = os.path.join(output_dir, _FILE)
+        self._path = os.path.join(output_dir, METRICS)
         self._is_chief = is_chief
         self._bar = None
         self._events = None

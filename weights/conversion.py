@@ -24,7 +24,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors, file_system, tensor_files
+from foundation import config_flags, errors, file_system, tensor_files
 from modeling.config import BertConfig
 from weights import (
     checkpoint_sources,
@@ -44,7 +44,7 @@ TASK_FILES = (
     task_files.CRF,
     task_files.SQUAD_SETTINGS,
     task_files.TRUE_CASE,
-    "run_config.json",  # The flags of the training.
+    config_flags.RUN_CONFIG,
 )
 _HEADS = {
     "masked_lm": stored_weights.MASKED_LM,

@@ -292,7 +292,7 @@ def write(
       data: rows of the table of data, each with a set and numbers.
       sections: further sections.
     """
-    lines = report.read_metrics(os.path.join(output_dir, "metrics.jsonl"))
+    lines = report.read_metrics(os.path.join(output_dir, metric_writer.METRICS))
     curves = report.curves(lines, _PANELS)
     evaluations = [
         {

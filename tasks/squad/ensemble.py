@@ -23,7 +23,7 @@ import numpy as np
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import config_flags, errors, file_system
 from jobs import model_card, run_directory
 from tasks.squad import (
     blocks,
@@ -133,7 +133,7 @@ def _read_sizes(
         return windowing.WindowSizes(**{name: values[name] for name in names})
     logging.warning(
         "%s lacks sizes of windows: this command's %s are used",
-        os.path.join(directory, run_directory.RUN_CONFIG),
+        os.path.join(directory, config_flags.RUN_CONFIG),
         ", ".join(f"--{name}" for name in names),
     )
     return sizes
