@@ -27,7 +27,6 @@ last line is "Wrote N total instances".
 
 import dataclasses
 import os
-import re
 import tempfile
 import zlib
 from typing import Literal
@@ -35,13 +34,13 @@ from typing import Literal
 from absl import logging
 
 from foundation import config_flags, errors, file_system
-from foundation.config_flags import field
 
+field = config_flags.field
 _PATIENCE = 4  # Seconds of work before worker processes start.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class PretrainingDataConfig:
     """Everything create_pretraining_data.py needs to know."""
 
     input_file: str = field(
@@ -149,81 +148,96 @@ class Config:
     def __post_init__(self):
         """Refuses invalid values, naming the flag."""
         if (self.output_file is None) == (self.output_prefix is None):
-            raise errors.InputError(
+            raise ValueError(
                 "--output_file or --output_prefix: give one of them"
             )
         config_flags.check_bounds(self)
         given = {*config_flags.given(self)}
         unused = {"num_shards", "gzip_compress"} & given
         if self.output_file is not None and unused:
-            raise errors.InputError(
+            raise ValueError(
                 f"--{', --'.join(sorted(unused))}: not with --output_file, "
                 "which names every shard; give --output_prefix"
             )
         if "instances_per_row" in given and not self.pack_sequences:
-            raise errors.InputError(
-                "--instances_per_row: needs --pack_sequences"
-            )
+            raise ValueError("--instances_per_row: needs --pack_sequences")
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
-            raise errors.InputError(
+            raise ValueError(
                 "--mask_token_prob and --random_token_prob: together over 1"
             )
-        _check_groups(self)
+        groups, index = self.num_shard_groups, self.shard_index
+        if not 0 <= index < groups:
+            raise ValueError(
+                f"--shard_index={index}: not below --num_shard_groups={groups}"
+            )
+        _check_shard_names(self)
+        if groups > len(self.shard_paths):
+            raise ValueError(
+                f"--num_shard_groups={groups}: only {len(self.shard_paths)} "
+                "shards"
+            )
+        _check_work_dir(self)
+        if self.beam_options and self.beam_runner is None:
+            raise ValueError("--beam_options: needs --beam_runner")
+
+    @property
+    def shard_paths(self) -> tuple[str, ...]:
+        """The paths of the shards, in order."""
+        if self.output_prefix is None:
+            names = map(str.strip, self.output_file.split(","))
+            return tuple(filter(None, names))
+        suffix = ".tfrecord.gz" if self.gzip_compress else ".tfrecord"
+        count = self.num_shards
+        return tuple(
+            f"{self.output_prefix}-{n:05d}-of-{count:05d}{suffix}"
+            for n in range(count)
+        )
+
+    @property
+    def shard_stem(self) -> str:
+        """The path of the shards' manifest, without its suffix."""
+        if self.output_prefix is None:
+            return self.shard_paths[0]
+        return self.output_prefix
 
 
-def _check_groups(config: Config) -> None:
-    groups, index = config.num_shard_groups, config.shard_index
-    if not 0 <= index < groups:
-        raise errors.InputError(
-            f"--shard_index={index}: not below --num_shard_groups={groups}"
+def _check_shard_names(config: PretrainingDataConfig) -> None:
+    """Raises ValueError if the names of the shards cannot be used."""
+    if config.output_prefix is not None:
+        if not os.path.basename(config.output_prefix):
+            raise ValueError(
+                f"--output_prefix={config.output_prefix}: is a directory; add "
+                "the beginning of the names, as in shards/books"
+            )
+        return
+    paths = config.shard_paths
+    if not paths or len(set(map(os.path.normpath, paths))) < len(paths):
+        raise ValueError(
+            f"--output_file={config.output_file}: no name, or one name twice"
         )
-    paths, stem = output_files(config)
-    if groups > len(paths):
-        raise errors.InputError(
-            f"--num_shard_groups={groups}: only {len(paths)} shards"
+    if len({os.path.normpath(os.path.dirname(path)) for path in paths}) > 1:
+        raise ValueError(
+            f"--output_file={config.output_file}: the shards must be in one "
+            "directory, that of their manifest"
         )
+
+
+def _check_work_dir(config: PretrainingDataConfig) -> None:
+    """Raises ValueError if --work_dir cannot be used, or is missing."""
     if config.work_dir is not None:
         file_system.refuse_remote(
             config.work_dir, "work_dir", "its files are mapped and locked"
         )
-    is_shared = groups > 1 or config.beam_runner not in (None, "DirectRunner")
-    is_remote = file_system.is_remote(stem)
-    if is_shared and is_remote and config.work_dir is None:
-        raise errors.InputError(
-            "--work_dir: name a directory that all machines share"
-        )
-    if config.beam_options and config.beam_runner is None:
-        raise errors.InputError("--beam_options: needs --beam_runner")
+        return
+    uses_cluster = config.beam_runner not in (None, "DirectRunner")
+    is_shared = config.num_shard_groups > 1 or uses_cluster
+    if is_shared and file_system.is_remote(config.shard_stem):
+        raise ValueError("--work_dir: name a directory that all machines share")
 
 
-def output_files(config: Config) -> tuple[tuple[str, ...], str]:
-    """Returns the paths of the shards, and their manifest's without suffix."""
-    if config.output_prefix is not None:
-        if not os.path.basename(config.output_prefix):
-            raise errors.InputError(
-                f"--output_prefix={config.output_prefix}: is a directory; add "
-                "the beginning of the names, as in shards/books"
-            )
-        suffix = ".tfrecord.gz" if config.gzip_compress else ".tfrecord"
-        count = config.num_shards
-        return tuple(
-            f"{config.output_prefix}-{n:05d}-of-{count:05d}{suffix}"
-            for n in range(count)
-        ), config.output_prefix
-    paths = tuple(filter(None, map(str.strip, config.output_file.split(","))))
-    if not paths or len(set(map(os.path.normpath, paths))) < len(paths):
-        raise errors.InputError(
-            f"--output_file={config.output_file}: no name, or one name twice"
-        )
-    if len({os.path.normpath(os.path.dirname(path)) for path in paths}) > 1:
-        raise errors.InputError(
-            f"--output_file={config.output_file}: the shards must be in one "
-            "directory, that of their manifest"
-        )
-    return paths, paths[0]
-
-
-def _work_dir(config: Config, stem: str) -> str:
+def _work_dir(config: PretrainingDataConfig) -> str:
+    """Returns the directory of the run's temporary files."""
+    stem = config.shard_stem
     if config.work_dir is not None:
         return os.path.join(config.work_dir, f"{os.path.basename(stem)}.work")
     if file_system.is_remote(stem):
@@ -232,27 +246,30 @@ def _work_dir(config: Config, stem: str) -> str:
     return f"{stem}.work"
 
 
-config_flags.parse_early(Config, __name__)
+config_flags.parse_early(PretrainingDataConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import corpus, workers
 from data.pretraining import dry_run, generation, instances, masking, packing
-from data.pretraining.recipe import Recipe, digest_files
-from data.tokenization import normalization, wordpiece
+from data.pretraining.recipe import (
+    Recipe,
+    digest_files,
+    warn_of_normalization,
+)
+from data.tokenization import wordpiece
 from data.tokenization.vocabulary import Vocabulary
 
 
-def make_recipe(config: Config) -> Recipe:
+def make_recipe(config: PretrainingDataConfig) -> Recipe:
     """Reads the vocabulary and the text's digests."""
     vocabulary = Vocabulary.from_file(config.vocab_file)
-    _warn_of_normalization(vocabulary, config)
     tokenizer = wordpiece.Tokenizer(
         vocabulary,
         do_lower_case=config.do_lower_case,
         strip_accents=config.strip_accents,
         tokenize_chinese_chars=config.tokenize_chinese_chars,
     )
-    paths, stem = output_files(config)
+    warn_of_normalization(tokenizer)
     texts, text_column = corpus.find_text(
         config.input_file, config.input_format, config.text_column
     )
@@ -275,8 +292,8 @@ def make_recipe(config: Config) -> Recipe:
         input_digests=() if config.dry_run else digest_files(texts),
         input_format=config.input_format,
         text_column=text_column,
-        output_files=paths,
-        work_dir=_work_dir(config, stem),
+        output_files=config.shard_paths,
+        work_dir=_work_dir(config),
         tokenizer=tokenizer,
         pairing=instances.PairingRule(
             max_seq_length=config.max_seq_length,
@@ -295,45 +312,7 @@ def make_recipe(config: Config) -> Recipe:
     )
 
 
-def _warn_of_normalization(vocabulary: Vocabulary, config: Config) -> None:
-    """Logs a warning if text will lack many of the vocabulary's characters."""
-    do_lower_case, strip_accents = config.do_lower_case, config.strip_accents
-    count, name = vocabulary.num_capitalized, os.path.basename(vocabulary.path)
-    is_cased = re.search("(?<!un)cased", name) or count > len(vocabulary) // 100
-    stripped = []
-    if do_lower_case if strip_accents is None else strip_accents:
-        rule = normalization.Normalization(
-            do_lower_case=False,
-            strip_accents=True,
-            tokenize_chinese_chars=False,
-        )
-        stripped = [x for x in vocabulary.ids if "".join(rule.words(x)) != x]
-    if do_lower_case and is_cased:
-        logging.warning(
-            "--do_lower_case=True: %s is the vocabulary of a cased model (%d "
-            "tokens with capitals, which no text has once it is lower-cased); "
-            "give --do_lower_case=False",
-            vocabulary.path,
-            count,
-        )
-    elif len(stripped) > len(vocabulary) // 100:
-        logging.warning(
-            "--strip_accents: %d tokens of %s have accents (%s), which no text "
-            "has once they are stripped; give --strip_accents=False",
-            len(stripped),
-            vocabulary.path,
-            " ".join(stripped[:5]),
-        )
-    if not do_lower_case and not count:
-        logging.warning(
-            "--do_lower_case=False: %s has no token with Latin capitals, so "
-            "most words that begin with one become [UNK]; give "
-            "--do_lower_case=True",
-            vocabulary.path,
-        )
-
-
-def _workers(config: Config, recipe: Recipe) -> workers.Workers:
+def _workers(config: PretrainingDataConfig, recipe: Recipe) -> workers.Workers:
     count = config.num_workers or workers.cores()
     # With --num_workers, they start at once.
     patience = _PATIENCE if config.num_workers is None else 0
@@ -347,7 +326,7 @@ def _workers(config: Config, recipe: Recipe) -> workers.Workers:
     )
 
 
-def _print_estimate(config: Config) -> None:
+def _print_estimate(config: PretrainingDataConfig) -> None:
     recipe = make_recipe(config)
     # Each group of runs writes one shard at a time, Beam all of them.
     at_once = config.num_shard_groups
@@ -358,25 +337,25 @@ def _print_estimate(config: Config) -> None:
         print(line)
 
 
-def _check_outputs(config: Config) -> None:
+def _check_outputs(config: PretrainingDataConfig) -> None:
     """Refuses what would stop the run only after all of the text was read."""
     if config.beam_runner is not None:
         workers.check_beam()
-    flag, paths = "output_file", output_files(config)[0]
+    flag, paths = "output_file", config.shard_paths
     if config.output_prefix is not None:
         flag, paths = "output_prefix", paths[:1]  # One stands for all.
     for path in paths:
         file_system.check_output(path, flag)
 
 
-def main(config: Config) -> None:
+def main(config: PretrainingDataConfig) -> None:
     """Makes the shards, or estimates their size and time."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # No GPU is used.
     if config.dry_run:
         _print_estimate(config)
         return
     _check_outputs(config)
-    recipe, stem = make_recipe(config), output_files(config)[1]
+    recipe, stem = make_recipe(config), config.shard_stem
     if config.work_dir is None and file_system.is_remote(stem):
         logging.info("Temporary files: %s (--work_dir)", recipe.work_dir)
     with _workers(config, recipe) as pool:
@@ -394,4 +373,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    config_flags.run(PretrainingDataConfig, main)

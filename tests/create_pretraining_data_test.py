@@ -56,7 +56,7 @@ def arguments(corpus, *more):
 
 def in_process(corpus, *more):
     config = config_flags.parse(
-        create_pretraining_data.Config, arguments(corpus, *more)
+        create_pretraining_data.PretrainingDataConfig, arguments(corpus, *more)
     )
     create_pretraining_data.main(config)
 
@@ -65,7 +65,7 @@ def refused(corpus, capfd, *more):
     """Runs in this process; returns the one line that it ends with."""
     with pytest.raises(SystemExit) as caught:
         config_flags.run(
-            create_pretraining_data.Config,
+            create_pretraining_data.PretrainingDataConfig,
             create_pretraining_data.main,
             arguments(corpus, *more),
         )
@@ -173,7 +173,7 @@ def test_a_vocabulary_of_the_other_normalization_gets_a_warning(
 ):
     (tmp_path / name).write_text("\n".join(SPECIAL + tokens))
     config = config_flags.parse(
-        create_pretraining_data.Config,
+        create_pretraining_data.PretrainingDataConfig,
         arguments(
             corpus,
             *("--output_file=x", "--dry_run", f"--do_lower_case={lower}"),
@@ -210,7 +210,8 @@ def test_paragraphs_that_are_read_as_sentences_get_a_warning(
 
 def test_flags_default_to_the_released_values(corpus):
     config = config_flags.parse(
-        create_pretraining_data.Config, arguments(corpus, "--output_file=x")
+        create_pretraining_data.PretrainingDataConfig,
+        arguments(corpus, "--output_file=x"),
     )
     expected = dict(
         do_lower_case=True,

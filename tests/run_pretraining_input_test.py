@@ -51,7 +51,7 @@ def _create(root, vocab, prefix, **flags):
         **flags,
     }
     config_flags.run(
-        create_pretraining_data.Config,
+        create_pretraining_data.PretrainingDataConfig,
         create_pretraining_data.main,
         _arguments("create_pretraining_data.py", **flags),
     )

@@ -9,16 +9,18 @@ another one only if both have the same description.
 import dataclasses
 import hashlib
 import os
+import re
 import zlib
 from collections.abc import Sequence
 from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from data import schema
 from data.pretraining import instances, masking, packing
-from data.tokenization import vocabulary, wordpiece
+from data.tokenization import normalization, vocabulary, wordpiece
 from foundation import file_system, progress
 
 FORMAT_VERSION = 2  # Raised whenever the same recipe would give other bytes.
@@ -134,3 +136,43 @@ def digest_files(paths: Sequence[str]) -> tuple[str, ...]:
         futures.ThreadPoolExecutor() as pool,
     ):
         return tuple(pool.map(digest, paths))
+
+
+def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
+    """Logs a warning if text will lack many of the vocabulary's characters."""
+    words = tokenizer.vocabulary
+    do_lower_case = tokenizer.settings["do_lower_case"]
+    strip_accents = tokenizer.settings["strip_accents"]
+    count, name = words.num_capitalized, os.path.basename(words.path)
+    is_cased = re.search("(?<!un)cased", name) or count > len(words) // 100
+    stripped = []
+    if do_lower_case if strip_accents is None else strip_accents:
+        rule = normalization.Normalization(
+            do_lower_case=False,
+            strip_accents=True,
+            tokenize_chinese_chars=False,
+        )
+        stripped = [x for x in words.ids if "".join(rule.words(x)) != x]
+    if do_lower_case and is_cased:
+        logging.warning(
+            "--do_lower_case=True: %s is the vocabulary of a cased model (%d "
+            "tokens with capitals, which no text has once it is lower-cased); "
+            "give --do_lower_case=False",
+            words.path,
+            count,
+        )
+    elif len(stripped) > len(words) // 100:
+        logging.warning(
+            "--strip_accents: %d tokens of %s have accents (%s), which no text "
+            "has once they are stripped; give --strip_accents=False",
+            len(stripped),
+            words.path,
+            " ".join(stripped[:5]),
+        )
+    if not do_lower_case and not count:
+        logging.warning(
+            "--do_lower_case=False: %s has no token with Latin capitals, so "
+            "most words that begin with one become [UNK]; give "
+            "--do_lower_case=True",
+            words.path,
+        )
