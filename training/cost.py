@@ -190,6 +190,10 @@ def _variable_bytes(variables: Iterable[Any]) -> float:
     return sum(math.prod(v.shape) * v.dtype.size for v in variables)
 
 
+def _num_elements(variables: Iterable[Any]) -> int:
+    return sum(math.prod(v.value.shape) for v in variables)
+
+
 def resident_bytes(*, is_peak: bool = False) -> float:
     """Returns the memory that this process uses, or the most that it used."""
     if is_peak:
@@ -270,16 +274,62 @@ class Estimate(NamedTuple):
     Attributes:
         rows: examples of a batch, over all replicas.
         micro_batch: examples of a micro-batch.
+        largest_micro_batch: examples of a micro-batch that fit into the memory
+            of the device; None if its memory is not known.
         length_note: on the length of batches, "" if all are of one length.
+        num_parameters: of the model.
+        num_trained: those that the optimizer changes.
         flops: of a step, over all replicas, of the mean batch.
         memory: of a replica, for the longest batch.
     """
 
     rows: int
     micro_batch: int
+    largest_micro_batch: int | None
     length_note: str
+    num_parameters: int
+    num_trained: int
     flops: float
     memory: Memory
+
+    @property
+    def fits(self) -> bool:
+        """Whether a micro-batch fits, or the device's memory is not known."""
+        largest = self.largest_micro_batch
+        return largest is None or largest >= self.micro_batch
+
+    def lines(self, num_steps: int) -> list[str]:
+        """Returns the lines of a report on a phase of so many steps."""
+        memory = self.memory
+        names = "program", "weights", "slots", "sums", "peak"
+        gib = {name: f"{getattr(memory, name) / 2**30:.2f}" for name in names}
+        sums = f" sums of gradients {gib['sums']}," if memory.sums else ""
+        others = "".join(
+            f", {memory.by_choice[choice] / 2**30:.2f} {flag}"
+            for choice, flag in _FLAGS.items()
+            if choice in memory.by_choice
+        )
+        batch_size = "the memory of the device is not known"
+        if self.largest_micro_batch is not None:
+            batch_size = (
+                f"{self.largest_micro_batch:,} examples per replica and "
+                "micro-batch fit into the memory of the device"
+                + ("" if self.fits else f"; {self.micro_batch} do not")
+            )
+        return [
+            f"parameters  {self.num_parameters:,}, {self.num_trained:,} of "
+            "them trained",
+            f"steps       {num_steps:,} of {self.rows:,} examples: "
+            f"{num_steps * self.rows:,} examples in all" + self.length_note,
+            f"operations  {self.flops:.3g} FLOP per step, "
+            f"{self.flops * num_steps:.3g} in all",
+            f"memory      {memory.total / 2**30:.2f} GiB per replica: program "
+            f"{gib['program']}, weights {gib['weights']}, optimizer "
+            f"{gib['slots']},{sums} activations and gradients {gib['peak']}"
+            f"{others}; {_ALLOCATED - 1:.0%} of all but the program for the "
+            "allocator",
+            f"batch size  {batch_size}",
+        ]
 
 
 def estimate(
@@ -342,67 +392,28 @@ def estimate(
     program = 0.0
     if not tf.config.list_logical_devices("GPU"):
         program = resident + _COMPILED_BYTES - weights - slots
+    memory = Memory(
+        program=program,
+        weights=weights,
+        slots=slots,
+        # TensorFlow's loop keeps the sum before and after a micro-batch.
+        sums=2 * trained if accumulation > 1 else 0.0,
+        gradients=trained,
+        activations=cost.activation_bytes,
+        peak=peak(cost),
+        by_choice=by_choice,
+    )
+    available = available_bytes()
+    largest = None
+    if available is not None:
+        largest = memory.largest_batch(micro_batch, available)
     return Estimate(
         rows=rows,
         micro_batch=micro_batch,
+        largest_micro_batch=largest,
         length_note=note,
+        num_parameters=_num_elements(learner.model.variables),
+        num_trained=_num_elements(learner.optimizer.variables),
         flops=cost.flops * fraction * replicas * accumulation,
-        memory=Memory(
-            program=program,
-            weights=weights,
-            slots=slots,
-            # TensorFlow's loop keeps the sum before and after a micro-batch.
-            sums=2 * trained if accumulation > 1 else 0.0,
-            gradients=trained,
-            activations=cost.activation_bytes,
-            peak=peak(cost),
-            by_choice=by_choice,
-        ),
+        memory=memory,
     )
-
-
-def describe(
-    found: Estimate,
-    *,
-    num_steps: int,
-    num_parameters: int,
-    num_trained: int,
-    most: int | None,
-) -> list[str]:
-    """Returns the lines of a report on a phase.
-
-    Args:
-        found: the estimate.
-        num_steps: of the phase.
-        num_parameters: of the model.
-        num_trained: those that the optimizer changes.
-        most: examples of a micro-batch that fit, None if it is not known.
-    """
-    memory = found.memory
-    names = "program", "weights", "slots", "sums", "peak"
-    gib = {name: f"{getattr(memory, name) / 2**30:.2f}" for name in names}
-    sums = f" sums of gradients {gib['sums']}," if memory.sums else ""
-    others = "".join(
-        f", {memory.by_choice[choice] / 2**30:.2f} {flag}"
-        for choice, flag in _FLAGS.items()
-        if choice in memory.by_choice
-    )
-    lines = [
-        f"parameters  {num_parameters:,}, {num_trained:,} of them trained",
-        f"steps       {num_steps:,} of {found.rows:,} examples: "
-        f"{num_steps * found.rows:,} examples in all" + found.length_note,
-        f"operations  {found.flops:.3g} FLOP per step, "
-        f"{found.flops * num_steps:.3g} in all",
-        f"memory      {memory.total / 2**30:.2f} GiB per replica: program "
-        f"{gib['program']}, weights {gib['weights']}, optimizer {gib['slots']},"
-        f"{sums} activations and gradients {gib['peak']}{others}; "
-        f"{_ALLOCATED - 1:.0%} of all but the program for the allocator",
-    ]
-    if most is None:
-        return [*lines, "batch size  the memory of the device is not known"]
-    end = "" if most >= found.micro_batch else f"; {found.micro_batch} do not"
-    return [
-        *lines,
-        f"batch size  {most:,} examples per replica and micro-batch fit into "
-        f"the memory of the device{end}",
-    ]

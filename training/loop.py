@@ -489,37 +489,23 @@ class Loop:
 
     def report_cost(self, phase: Phase) -> None:
         """Prints what a phase costs; measures two steps for their time."""
-        learner, options = self.learner, self.options
+        options = self.options
         replicas = self.strategy.num_replicas_in_sync
         found = cost.estimate(
-            learner,
+            self.learner,
             self._train_step(),
             phase.make_batches,
             replicas=replicas,
             accumulation=options.num_accumulation_steps,
         )
-        available = cost.available_bytes()
-        most = None
-        if available is not None:
-            most = found.memory.largest_batch(found.micro_batch, available)
-        variables = learner.model.variables
-        lines = cost.describe(
-            found,
-            num_steps=phase.num_steps,
-            num_parameters=sum(v.value.shape.num_elements() for v in variables),
-            num_trained=sum(
-                v.value.shape.num_elements()
-                for v in learner.optimizer.variables
-            ),
-            most=most,
-        )
+        lines = found.lines(phase.num_steps)
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()  # The steps below may use up the memory.
         if options.peak_tflops is not None:
             speed = _UTILIZATION * options.peak_tflops * 1e12 * replicas
             seconds = found.flops / speed
             source = f"at {_UTILIZATION:.0%} of --peak_tflops"
-        elif most is None or most >= found.micro_batch:
+        elif found.fits:
             train_step, batches = self._train_step(), self._batches(phase, 0)
             train_step(batches, 0, 1)  # Compiles.
             started = time.monotonic()
