@@ -214,7 +214,7 @@ def main(config: SquadConfig) -> None:
     threshold = None
     if config.do_predict:
         store = squad_job.open_blocks(task_model, data)
-        evaluation = squad_job.predict(task_model, data, to=store)
+        evaluation = squad_job.predict(task_model, data, store=store)
         writer.write(evaluation, store, data.sizes, step)
         threshold = evaluation.threshold
     elif data.trains_threshold:
@@ -247,7 +247,7 @@ def combine(config: SquadConfig) -> None:
     )
     earlier_threshold = ensemble.earlier_threshold(config.output_dir, members)
     evaluation, sizes = ensemble.combine(
-        members, data, default_threshold=earlier_threshold, to=store
+        members, data, default_threshold=earlier_threshold, store=store
     )
     # The windows are the members', whatever the flags are.
     resolved = dataclasses.replace(

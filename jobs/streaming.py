@@ -1,13 +1,15 @@
 r"""Prediction in blocks: the memory of one block, continued after a kill.
 
-    items    any iterator, e.g. the rows of a table
-    encode   items -> features                   in a thread, one block ahead
-    predict  features -> predictions             the model, in the caller's
-    text     items, features, predictions        in a thread, one block behind
-             -> {"predictions.tsv": b"...", ...}
+    items       any iterator, e.g. the rows of a table
+    encode      items -> features                in a thread, one block ahead
+    predict     features -> predictions          the model, in the caller's
+    make_parts  items, features, predictions     in a thread, one block behind
+                -> {"predictions.tsv": b"...", ...}
 
     blocks = streaming.Blocks("out/predict.incomplete", settings)
-    count = streaming.run(read(), encode=..., predict=..., text=..., to=blocks)
+    count = streaming.run(
+        read(), encode=..., predict=..., make_parts=..., store=blocks
+    )
     blocks.write("predictions.tsv", "out/predictions.tsv", head=b"id\tlabel\n")
     blocks.remove()
 
@@ -120,7 +122,7 @@ class Blocks:
             logging.warning("%s: damaged; it is predicted again", path)
             return False
         if found.digest != digest:
-            raise self._other("another input, or one that has changed since")
+            raise self._other("another or changed input")
         return True
 
     def add(self, number: int, digest: str, parts: Parts) -> None:
@@ -177,8 +179,8 @@ class Blocks:
 
     def _other(self, difference: str) -> errors.InputError:
         return errors.InputError(
-            f"{self._directory}: a prediction that was not finished, of "
-            f"{difference}; finish it with its own command, or remove the "
+            f"{self._directory}: contains an unfinished prediction with "
+            f"{difference}; run the command that began it, or remove the "
             "directory"
         )
 
@@ -261,8 +263,8 @@ def run(
     *,
     encode: Callable[[list[_Item]], _Encoded],
     predict: Callable[[_Encoded], _Predicted],
-    text: Callable[[list[_Item], _Encoded, _Predicted], Parts],
-    to: Store | None,
+    make_parts: Callable[[list[_Item], _Encoded, _Predicted], Parts],
+    store: Store | None,
     block_items: int = BLOCK_ITEMS,
     rows_of: Callable[[_Item], int] = lambda item: 1,
     total: int | None = None,
@@ -278,8 +280,8 @@ def run(
         not where it is: its digest is how a continued run recognizes them.
       encode: does what needs no model, e.g. tokenization.
       predict: calls the model; on several workers, on all of them.
-      text: returns the block's part of every output.
-      to: receives the blocks; None on workers that write nothing.
+      make_parts: returns the block's part of every output.
+      store: receives the blocks; None on workers that write nothing.
       block_items: a block ends with the item in which it reaches this number
         of rows.
       rows_of: returns the number of rows of an item, e.g. the sentences of a
@@ -305,13 +307,13 @@ def run(
             if not block:
                 return
             digest = _digest(block)
-            has_block = to is not None and to.find(number, digest)
+            has_block = store is not None and store.find(number, digest)
             encoded = None if has_block else encode(block)
             yield _Block(number, block, rows, digest, encoded)
 
     def write(block: _Block, predicted: _Predicted) -> None:
-        parts = text(block.items, block.encoded, predicted)
-        to.add(block.number, block.digest, parts)
+        parts = make_parts(block.items, block.encoded, predicted)
+        store.add(block.number, block.digest, parts)
 
     counter = _Progress(unit, total)
     with futures.ThreadPoolExecutor(1) as writer:
@@ -321,7 +323,7 @@ def run(
                 predicted = predict(block.encoded)
                 if written is not None:
                     written.result()  # Raises what the thread raised.
-                if to is not None:
+                if store is not None:
                     written = writer.submit(write, block, predicted)
             counter.add(block.rows, is_new=block.encoded is not None)
         if written is not None:

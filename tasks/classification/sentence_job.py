@@ -184,7 +184,7 @@ def _stream(
     def logits_of(encoded: Features) -> np.ndarray:
         return task_model.predict(encoded, batch_size)["logits"]
 
-    def text(
+    def make_parts(
         block: list[Example], encoded: Features, logits: np.ndarray
     ) -> dict[str, bytes]:
         del encoded
@@ -196,8 +196,8 @@ def _stream(
         texts,
         encode=encode,
         predict=logits_of,
-        text=text,
-        to=store,
+        make_parts=make_parts,
+        store=store,
         # Complete batches, so that none is filled up.
         block_items=-(-streaming.BLOCK_ITEMS // batch_size) * batch_size,
         total=None if is_endless else texts.count,

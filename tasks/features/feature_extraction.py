@@ -241,7 +241,7 @@ def extract(
             statistics=statistics,
         )
 
-    def text(
+    def make_parts(
         block: list[tuple[int, str]],
         features: Features,
         layers: list[dict[str, np.ndarray]],
@@ -266,8 +266,8 @@ def extract(
         enumerate(line.text.strip() for line in lines.read()),
         encode=encode,
         predict=extractor.predict,
-        text=text,
-        to=store,
+        make_parts=make_parts,
+        store=store,
         block_items=extractor.block_lines,
         total=lines.total,
         unit="lines",

@@ -237,7 +237,7 @@ def fill_file(
         logging.warning(text, lines.name, lines.total)
     form = describe if output_file is None else as_json
 
-    def text(
+    def make_parts(
         texts: list[str],
         encoded: list[MaskedText],
         masks: list[list[list[Candidate]]],
@@ -254,8 +254,8 @@ def fill_file(
         (line.text.strip() for line in _filled(lines)),
         encode=filler.encode,
         predict=lambda encoded: filler.rank(encoded, top_k=top_k),
-        text=text,
-        to=store,
+        make_parts=make_parts,
+        store=store,
         total=total,
         unit="lines",
     )

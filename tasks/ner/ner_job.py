@@ -288,7 +288,7 @@ class Tagger:
         def encode(blocks: list[ner_data.TaggedSet]) -> Features:
             return self._encode(blocks[0].model_sentences, statistics)
 
-        def text(
+        def make_parts(
             blocks: list[ner_data.TaggedSet],
             features: Features,
             logits: np.ndarray,
@@ -302,8 +302,8 @@ class Tagger:
             data.blocks(streaming.BLOCK_ITEMS),
             encode=encode,
             predict=self.predict,
-            text=text,
-            to=blocks,
+            make_parts=make_parts,
+            store=blocks,
             block_items=1,
             rows_of=lambda block: len(block.sentences),
             total=test.num_sentences,
@@ -321,7 +321,7 @@ class Tagger:
         lines = self._data.text
         statistics = features_lib.TokenizationStatistics()
 
-        def text(
+        def make_parts(
             texts: list[str],
             encoded: tuple[raw_text.Text, Features],
             logits: np.ndarray,
@@ -340,8 +340,8 @@ class Tagger:
                 texts, lines.name, statistics
             ),
             predict=lambda encoded: self.predict(encoded[1]),
-            text=text,
-            to=blocks,
+            make_parts=make_parts,
+            store=blocks,
             block_items=streaming.BLOCK_ITEMS,
             total=lines.total,
             unit="lines",

@@ -2,10 +2,10 @@
 
     questions of a block -> windows -> logits -> answers -> parts
 
-See jobs/streaming.py. Only those answers that may be predicted stay in memory.
+See jobs/streaming.py. Only the candidate answers stay in memory.
 The parts of a block are:
 
-    answers   these answers, a line of JSON for each question
+    answers   the candidate answers, a line of JSON for each question
     n_best    JSON of nbest_predictions.json, without the braces
     lengths   int64, the number of tokens of each window
     ids       int32, the tokens
@@ -41,7 +41,7 @@ _DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError)
 _DAMAGED += (zipfile.BadZipFile,)
 
 
-class Readable(streaming.Store, Protocol):
+class ReadableStore(streaming.Store, Protocol):
     """A store of blocks: streaming.Blocks or InMemory."""
 
     def parts(self, name: str) -> Iterable[bytes]:
@@ -78,9 +78,9 @@ def answer(
     rules: decoding.AnswerRules,
     *,
     logits_of: Callable[[Windows], SpanLogits],
-    to: Readable,
+    store: ReadableStore,
 ) -> list[AnswerList]:
-    """Answers questions; returns the answers that may be predicted.
+    """Answers questions; returns the candidate answers.
 
     Args:
       question_set: the questions.
@@ -88,22 +88,22 @@ def answer(
       sizes: the sizes of windows.
       rules: how answers are made from logits.
       logits_of: returns the logits of a block's windows; called in order.
-      to: receives the blocks.
+      store: receives the blocks.
     """
 
     def encode(questions: list) -> tuple[dataset.QuestionSet, Windows]:
         part = question_set.part(questions)
         return part, windowing.make_windows(part, tokenizer, sizes)
 
-    def parts(
+    def make_parts(
         questions: list, encoded: tuple, logits: SpanLogits
     ) -> streaming.Parts:
         part, windows = encoded
         answers = decoding.decode(
             part, windows, logits, tokenizer=tokenizer, rules=rules
         )
-        made = answer_parts(zip(questions, answers, strict=True), to)
-        if not isinstance(to, InMemory):
+        made = answer_parts(zip(questions, answers, strict=True), store)
+        if not isinstance(store, InMemory):
             made |= logit_parts(windows, logits)
         return made
 
@@ -112,32 +112,36 @@ def answer(
         len(question_set),
         encode=encode,
         predict=lambda encoded: logits_of(encoded[1]),
-        text=parts,
-        to=to,
+        make_parts=make_parts,
+        store=store,
     )
 
 
 def run(
-    items: Iterable[Any], count: int, *, to: Readable, **functions: Callable
+    items: Iterable[Any],
+    count: int,
+    *,
+    store: ReadableStore,
+    **functions: Callable,
 ) -> list[AnswerList]:
-    """Runs streaming.run; returns the answers that may be predicted.
+    """Runs streaming.run; returns the candidate answers.
 
     Args:
       items: one for each question, in order.
       count: the number of questions.
-      to: receives the blocks.
+      store: receives the blocks.
       **functions: see streaming.run.
     """
     streaming.run(
         items,
-        to=to,
+        store=store,
         block_items=_BLOCK_QUESTIONS,
         total=count,
         unit="questions",
         **functions,
     )
     found = []
-    for part in to.parts("answers"):
+    for part in store.parts("answers"):
         for line in part.splitlines():
             null_odds, *rows = json.loads(line)
             entries = [
@@ -148,13 +152,14 @@ def run(
 
 
 def answer_parts(
-    answered: Iterable[tuple[dataset.Question, AnswerList]], to: Readable
+    answered: Iterable[tuple[dataset.Question, AnswerList]],
+    store: ReadableStore,
 ) -> dict[str, bytes]:
     """Returns the parts of a block that its answers need."""
     answered = list(answered)
     lines = [json.dumps([a.null_odds, *a.candidates]) for _, a in answered]
     parts = {"answers": "".join(f"{line}\n" for line in lines).encode()}
-    if isinstance(to, InMemory):
+    if isinstance(store, InMemory):
         return parts
     names = Answer._fields[:-1]
     lists = {
@@ -175,7 +180,7 @@ def logit_parts(windows: Windows, logits: SpanLogits) -> dict[str, bytes]:
     }
 
 
-def write_lists(path: str, store: Readable) -> None:
+def write_lists(path: str, store: ReadableStore) -> None:
     """Writes the lists of answers to all questions as one JSON object."""
     with (
         file_system.replacing(path, on_disk=True) as temporary,
@@ -189,7 +194,7 @@ def write_lists(path: str, store: Readable) -> None:
 
 
 def write_logits(
-    path: str, store: Readable, sizes: windowing.WindowSizes
+    path: str, store: ReadableStore, sizes: windowing.WindowSizes
 ) -> None:
     """Writes the logits of all windows, as np.savez would."""
     digest = _digest(store.parts("lengths"), store.parts("ids"))

@@ -165,7 +165,7 @@ def combine(
     data: SquadData,
     *,
     default_threshold: float | None = None,
-    to: blocks.Readable,
+    store: blocks.ReadableStore,
 ) -> tuple[outputs.Evaluation, windowing.WindowSizes | None]:
     """Returns the common answers of runs, scored if the set has answers.
 
@@ -174,7 +174,7 @@ def combine(
       data: the set to predict, the answer rules, the threshold if given.
       default_threshold: used if none is given or found; None uses the mean of
         the runs'.
-      to: receives the blocks.
+      store: receives the blocks.
 
     Returns:
       The answers, and the sizes of the windows; None if the lists of answers
@@ -192,7 +192,7 @@ def combine(
             logits_of=lambda windows: average_logits(
                 stored, windows.features.row_splits[-1]
             ),
-            to=to,
+            store=store,
         )
     else:
         logging.info("combining the lists of %d runs", len(members))
@@ -203,8 +203,8 @@ def combine(
             len(question_set),
             encode=list,
             predict=list,
-            text=lambda *block: blocks.answer_parts(block[0], to),
-            to=to,
+            make_parts=lambda *block: blocks.answer_parts(block[0], store),
+            store=store,
         )
     origin = "of an earlier ensemble of these runs"
     if default_threshold is None:

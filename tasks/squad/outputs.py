@@ -70,7 +70,7 @@ class Evaluation:
       values: scores in percent under the official names, and "score", by which
         runs are compared; empty if the set has no answers.
       question_set: the questions.
-      answers: the answers that may be predicted, by the questions' ids.
+      answers: the candidate answers, by the questions' ids.
       threshold: null odds above which there is no answer; None in 1.1.
       threshold_found: whether it is the best one for these questions.
     """
@@ -174,7 +174,7 @@ def has_both_kinds(question_set: dataset.QuestionSet) -> bool:
 def write_predictions(
     output_dir: str,
     evaluation: Evaluation,
-    store: blocks.Readable,
+    store: blocks.ReadableStore,
     sizes: windowing.WindowSizes | None,
 ) -> None:
     """Writes all files of predictions, and removes older ones of the set.

@@ -293,7 +293,7 @@ def open_job(
         ),
         features=training_features,
         evaluate=lambda task_model: predict(
-            task_model, data, to=blocks.InMemory()
+            task_model, data, store=blocks.InMemory()
         ),
         data_settings=data_settings,
         evaluation_settings=evaluation_settings,
@@ -307,7 +307,7 @@ def open_job(
 
 def open_blocks(
     task_model: finetuning.TaskModel, data: SquadData
-) -> blocks.Readable:
+) -> blocks.ReadableStore:
     """Returns the store of a prediction whose files are to be written."""
     settings = {
         "predict_file": data.predict.digests,
@@ -319,7 +319,10 @@ def open_blocks(
 
 
 def predict(
-    task_model: finetuning.TaskModel, data: SquadData, *, to: blocks.Readable
+    task_model: finetuning.TaskModel,
+    data: SquadData,
+    *,
+    store: blocks.ReadableStore,
 ) -> outputs.Evaluation:
     """Answers the questions of --predict_file block by block."""
     config = task_model.job.config
@@ -331,7 +334,7 @@ def predict(
         logits_of=lambda windows: _predict_logits(
             task_model, windows, config.predict_batch_size
         ),
-        to=to,
+        store=store,
     )
     return outputs.evaluate(
         data.predict,

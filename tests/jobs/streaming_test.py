@@ -33,19 +33,19 @@ def predict(encoded):
     time.sleep(0.2)
     return [x * 2 for x in encoded]
 
-def text(items, encoded, predicted):
+def make_parts(items, encoded, predicted):
     lines = [f"{a} {b}\\n" for a, b in zip(items, predicted)]
     return {"a": "".join(lines).encode(), "b": b"."}
 
 blocks = streaming.Blocks(sys.argv[1] + ".incomplete", {"flag": 1})
-streaming.run(range(40), encode=list, predict=predict, text=text, to=blocks,
-              block_items=4)
+streaming.run(range(40), encode=list, predict=predict, make_parts=make_parts,
+              store=blocks, block_items=4)
 blocks.write("a", sys.argv[1], head=b"head\\n")
 blocks.remove()
 """
 
 
-def text(items, encoded, predicted):
+def make_parts(items, encoded, predicted):
     assert items == encoded
     lines = [f"{value}\n" for value in predicted]
     return {"values": "".join(lines).encode(), "count": b"%d," % len(items)}
@@ -60,8 +60,12 @@ def run(folder, items, *, settings=SETTINGS, block_items=3, **changes):
         return [x * x for x in encoded]
 
     blocks = streaming.Blocks(str(folder / "work"), settings)
-    functions = {"encode": list, "predict": predict, "text": text} | changes
-    streaming.run(items, to=blocks, block_items=block_items, **functions)
+    functions = {
+        "encode": list,
+        "predict": predict,
+        "make_parts": make_parts,
+    } | changes
+    streaming.run(items, store=blocks, block_items=block_items, **functions)
     return blocks, predicted
 
 
@@ -75,7 +79,9 @@ def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, range(8), predict=fail)
     other = SETTINGS | {"weights": "b"}
-    with pytest.raises(errors.InputError, match="was not finished"):
+    with pytest.raises(
+        errors.InputError, match="an unfinished prediction with"
+    ):
         streaming.Blocks(str(tmp_path / "work"), other)
     blocks = streaming.Blocks(str(tmp_path / "work"), other, discards=True)
     assert not blocks.find(0, "")
@@ -96,8 +102,8 @@ def test_a_block_ends_with_the_item_that_fills_it(tmp_path):
         iter(["aa", "bb", "c", "dddd", "e"]),
         encode=list,
         predict=predict,
-        text=lambda items, encoded, predicted: {"": b""},
-        to=streaming.Blocks(str(tmp_path / "work"), SETTINGS),
+        make_parts=lambda items, encoded, predicted: {"": b""},
+        store=streaming.Blocks(str(tmp_path / "work"), SETTINGS),
         block_items=3,
         rows_of=len,
     )
@@ -141,8 +147,8 @@ def test_a_block_of_other_settings_is_never_used(tmp_path):
     [
         (range(8), {"max_seq_length": 9}, "max_seq_length: 8, now 9"),
         (range(8), {}, "max_seq_length: 8, now None"),
-        (range(1, 8), SETTINGS, "another input, or one that has changed"),
-        ([0, 1, 2, 3, 4, 5.0], SETTINGS, "another input"),
+        (range(1, 8), SETTINGS, "with another or changed input"),
+        ([0, 1, 2, 3, 4, 5.0], SETTINGS, "another or changed input"),
     ],
 )
 def test_a_changed_input_or_setting_is_refused(
@@ -161,7 +167,9 @@ def test_a_prediction_that_starts_again_uses_no_blocks(tmp_path):
     assert not blocks.find(0, "")
 
 
-@pytest.mark.parametrize("failing", ["items", "encode", "predict", "text"])
+@pytest.mark.parametrize(
+    "failing", ["items", "encode", "predict", "make_parts"]
+)
 def test_an_error_of_any_thread_ends_the_run(tmp_path, failing):
     def fails(*arguments):
         raise errors.InputError("line 7: bad")
@@ -190,13 +198,13 @@ def test_few_blocks_are_in_memory(tmp_path):
             most = max(most, alive["blocks"])
         return items
 
-    def slow_text(items, encoded, predicted):
+    def slow_make_parts(items, encoded, predicted):
         time.sleep(0.02)
         with lock:
             alive["blocks"] -= 1
-        return text(items, encoded, predicted)
+        return make_parts(items, encoded, predicted)
 
-    run(tmp_path, range(30), encode=encode, text=slow_text)
+    run(tmp_path, range(30), encode=encode, make_parts=slow_make_parts)
     assert alive["blocks"] == 0 and most <= 4
 
 
@@ -217,8 +225,8 @@ def test_standard_output_gets_each_block_at_once(monkeypatch):
         items(),
         encode=list,
         predict=lambda encoded: encoded,
-        text=text,
-        to=streaming.StandardOutput("values", b"head\n"),
+        make_parts=make_parts,
+        store=streaming.StandardOutput("values", b"head\n"),
         block_items=3,
     )
     expected = ["head", *map(str, range(12))]
@@ -231,8 +239,8 @@ def test_a_reader_that_ends_early_ends_the_prediction(repository):
     script = (
         "import itertools; from jobs import streaming\n"
         "streaming.run(itertools.count(), encode=list, predict=list,"
-        "text=lambda items, *_: {'': b'line\\n' * len(items)},"
-        "to=streaming.StandardOutput(''))\n"
+        "make_parts=lambda items, *_: {'': b'line\\n' * len(items)},"
+        "store=streaming.StandardOutput(''))\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script],

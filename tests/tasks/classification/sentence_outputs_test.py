@@ -55,7 +55,7 @@ def write(folder, task, split, logits, *, majority=None, glue=None):
     logits = np.asarray(logits, np.float32)
     blocks = streaming.Blocks(f"{folder}.incomplete", {})
 
-    def parts(block, numbers, logits):
+    def make_parts(block, numbers, logits):
         assert len(block) == len(numbers) == len(logits)
         return sentence_outputs.prediction_parts(
             task, block, logits, majority=majority
@@ -65,8 +65,8 @@ def write(folder, task, split, logits, *, majority=None, glue=None):
         task.read(split),
         encode=lambda block: [example.line - 2 for example in block],
         predict=lambda numbers: logits[numbers],
-        text=parts,
-        to=blocks,
+        make_parts=make_parts,
+        store=blocks,
         block_items=2,
     )
     sentence_outputs.write_predictions(blocks, task, split, str(folder), glue)

@@ -53,7 +53,7 @@ def answer(to, calls=None):
         return logits_of(windows)
 
     return blocks.answer(
-        question_set(), TOKENIZER, SIZES, RULES, logits_of=counted, to=to
+        question_set(), TOKENIZER, SIZES, RULES, logits_of=counted, store=to
     )
 
 
