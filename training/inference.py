@@ -51,8 +51,8 @@ class Predictor:
         self._strategy = strategy
         self._jit_compile = jit_compile
         self._compiled: dict[str, Any] = {}
-        # What makes predictions on this CPU faster, if anything does.
-        self._fast: Any = None
+        # Replacements for prediction on this CPU, or None.
+        self._replacements: Any = None
 
     def __call__(
         self, make_batches: feed.MakeBatches, num_examples: int
@@ -133,13 +133,13 @@ class Predictor:
         """Replaces functions and weights, where this is faster on a CPU."""
         if self._jit_compile or not strategies.is_one_cpu(self._strategy):
             return
-        if self._fast is None or not self._fast.are_current():
+        if self._replacements is None or not self._replacements.are_current():
             self._compiled.clear()
-            self._fast = None
+            self._replacements = None
             # Graphs are parts of reference cycles: those of former weights
             # would keep their constants until a later collection.
             gc.collect()
-            self._fast = replacement.make("prediction", self._model)
+            self._replacements = replacement.make("prediction", self._model)
 
     def _batch(self, features):
         values = self._strategy.run(self._replica_batch, args=(features,))
@@ -157,7 +157,8 @@ class Predictor:
 
         if self._jit_compile:
             predict = tf.function(predict, jit_compile=True, autograph=False)
-        with self._fast.in_graph() if self._fast else nullcontext():
+        replacements = self._replacements
+        with replacements.in_graph() if replacements else nullcontext():
             return {**predict(features), **rows}
 
 

@@ -35,12 +35,12 @@ from training import (
 from training import step as steps
 from training import strategy as strategies
 
-# Signals are checked between calls of the compiled steps; a call takes about:
+# Target duration of one compiled call; signals are checked between calls.
 _SECONDS_PER_CALL = 2.0
 _COMPILING = "compiling the training step, which can take a minute ..."
 
-# The mean loss of some lines of metrics is reported if above this multiple
-# of its lowest value plus this.
+# A warning is logged when the mean loss of the last 5 lines of metrics exceeds
+# 2 x its lowest value + 1.
 _LINES, _HIGH_FACTOR, _HIGH_MARGIN = 5, 2.0, 1.0
 # Fraction of a device's peak that a step is assumed to reach in a dry run.
 _UTILIZATION = 0.3

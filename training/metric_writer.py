@@ -5,8 +5,7 @@ One JSON object a line, e.g.
     {"step": 100, "train/loss": 9.1, ..., "train/examples_per_second": 7.2}
 
 A resumed run drops the lines and the events after the step that it resumes
-from, so that the file equals that of a run that was never stopped, but for the
-TIMINGS.
+from, so that, apart from TIMINGS, the file equals that of an uninterrupted run.
 """
 
 import json
@@ -30,7 +29,7 @@ TIMINGS = (
 )
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
-_MIN_SECONDS = 2.0  # Of the time left, to be shown.
+_MIN_SECONDS = 2.0  # Less remaining time is not shown.
 _SECONDS_BETWEEN_LINES = 5.0  # On the console.
 _MAX_SHOWN = 6  # Held-out metrics on the console.
 # The metrics of training that the console shows, and their names there.
@@ -75,7 +74,7 @@ class MetricWriter:
             first_step: the step that the run resumes from.
             num_steps: the last step, for the progress bar.
             is_chief: whether this process writes.
-            evaluates_again: whether the evaluation of that step will be
+            evaluates_again: whether the evaluation of first_step will be
                 written again; its earlier line is removed as well.
         """
         self._path = os.path.join(output_dir, METRICS)

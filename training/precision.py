@@ -10,8 +10,9 @@ import tensorflow as tf
 from foundation import errors
 
 NAMES = ("auto", "float32", "bfloat16", "float16")
-# Doubling without end would reach infinity, which no halving leaves. Below 1
-# it is no gradient that overflows, and small ones would be lost.
+# Bounds of the loss scale. Unbounded doubling would reach infinity, and half of
+# infinity is infinity. If gradients overflow at a scale of 1, the scale is not
+# the cause; a smaller one would only lose small gradients.
 _SMALLEST, _LARGEST = 1.0, 2.0**24
 _CPU_FLAGS = ("amx_bf16", "avx512_bf16")
 

@@ -132,15 +132,15 @@ class TrainStep:
         # Known once a step has been traced.
         self.global_batch_size = 0
         self._run = tf.function(self._steps, autograph=False)
-        # XLA gets forward and backward. On several devices the reduce and the
-        # update stay outside: merge_call cannot be traced inside a nested
-        # function. One function a replica, because each captures its own copy
-        # of the weights.
+        # XLA compiles the forward and the backward pass. On several devices the
+        # reduce and the update stay outside: merge_call cannot be traced inside
+        # a nested function. One function a replica, because each captures its
+        # own copy of the weights.
         self._jit_compile = jit_compile
         self._compiled: dict[int, Callable] = {}
-        # On one device XLA gets all of a step. What is left outside of it makes
-        # the host wait for the device in every step: TensorFlow reshapes int32
-        # on the host.
+        # On one device XLA compiles the complete step. Operations outside of it
+        # would make the host wait for the device in every step: TensorFlow
+        # reshapes int32 on the host.
         self._compiled_step = None
         if jit_compile and isinstance(
             strategy, tf.distribute.OneDeviceStrategy

@@ -22,8 +22,8 @@ from foundation import errors
 from training import precision
 
 NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
-# What the kernel's NVIDIA driver makes for each GPU.
-_TRACES = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
+# Files that the NVIDIA kernel driver creates for each GPU.
+_GPU_FILES = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
 _DRIVER = "libcuda.so.1"
 # By the version of CUDA that TensorFlow was built with.
 _VERSIONS = {
@@ -41,7 +41,7 @@ class Tpu(NamedTuple):
             this machine, or None for the environment variable TPU_NAME.
         zone: its zone.
         project: its project.
-        num_cores: only compared with what is found.
+        num_cores: the expected number; another number is logged.
     """
 
     address: str | None = None
@@ -156,7 +156,7 @@ def gather_over_replicas(
 
 def _warn_of_unused_gpus() -> None:
     """Logs one line if the kernel's driver has GPUs."""
-    for pattern in _TRACES:
+    for pattern in _GPU_FILES:
         if found := sorted(glob.glob(pattern)):
             text = "%s: %d NVIDIA GPU(s), which TensorFlow does not use: %s"
             return logging.warning(text, found[0], len(found), why_unused())
@@ -232,7 +232,7 @@ def _on_this_machine(
 
 
 def _check_replicas(name: str, num_replicas: int | None) -> None:
-    """Refuses a number that the strategy would not heed."""
+    """Refuses a number that the strategy ignores."""
     if num_replicas is None:
         return
     if num_replicas < 1:

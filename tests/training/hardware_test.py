@@ -249,7 +249,7 @@ def unused(monkeypatch, tmp_path):
         (tmp_path / f"nvidia{number}").touch()
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(
-        strategy, "_TRACES", (f"{tmp_path}/nvidia[0-9]*", "/nowhere/*")
+        strategy, "_GPU_FILES", (f"{tmp_path}/nvidia[0-9]*", "/nowhere/*")
     )
     build = {"is_cuda_build": True, "cuda_version": "12.5", "cudnn_version": 9}
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: build)
@@ -309,7 +309,7 @@ def test_a_missing_driver_and_a_build_without_cuda_are_named(unused):
 
 
 def test_without_a_gpu_nothing_is_reported(monkeypatch, caplog):
-    monkeypatch.setattr(strategy, "_TRACES", ("/nowhere/nvidia[0-9]*",))
+    monkeypatch.setattr(strategy, "_GPU_FILES", ("/nowhere/nvidia[0-9]*",))
     with caplog.at_level("WARNING"):
         strategy.create()
     assert not caplog.records

@@ -1,10 +1,10 @@
-"""What makes bfloat16 predictions fast on a CPU: oneDNN.
+"""Fast bfloat16 predictions on a CPU with oneDNN.
 
 `Predictions` replaces functions of the layers by primitives of oneDNN, and lets
 its matrix products reorder the weights once.
 
 A primitive computes in float32 what it reads and writes as bfloat16, in one
-pass over memory. They have no useful gradients.
+pass over memory. Primitives have no usable gradients.
 
 Where the CPU lacks bfloat16 instructions, oneDNN refuses to run a primitive;
 where oneDNN is switched off, TensorFlow's code for the same operation rounds
