@@ -13,7 +13,7 @@ from absl import logging
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags, progress
-from jobs import assembly, model_card, run_config, run_directory
+from jobs import assembly, model_card, report, run_config, run_directory
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import (
@@ -174,7 +174,7 @@ class PretrainingJob:
             weights=digest,
         )
 
-    def _write_report(self, results: Mapping[str, float] | None = None) -> None:
+    def _write_report(self, values: Mapping[str, float] | None = None) -> None:
         config, last = self.config, self.phases[-1]
         architecture = self.model.config
         data, sections = [], []
@@ -206,16 +206,21 @@ class PretrainingJob:
             sections = pretraining_report.accuracy(
                 predictions, last.train, self._words
             )
+        is_held_out = last.held_out is not last.train
+        evaluated_on = _HELD_OUT if is_held_out else "training records"
         given = config_flags.given(config)
-        flags = dataclasses.asdict(config)
+        others = {
+            name: value
+            for name, value in dataclasses.asdict(config).items()
+            if name not in given
+        }
         path = self.phases[0].train.paths[0]
         shards = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
         folder = os.path.basename(os.path.dirname(path))
         pretraining_report.write(
             config.output_dir,
             title=f"Pre-training: {os.path.join(folder, shards)}",
-            given=given,
-            others={k: v for k, v in flags.items() if k not in given},
+            flags=report.flags(given, others),
             facts={
                 "layers": architecture.num_hidden_layers,
                 "hidden units": architecture.hidden_size,
@@ -228,11 +233,9 @@ class PretrainingJob:
                     loop.training_seconds(config.output_dir)
                 ),
             },
-            results=results,
-            baseline=baseline,
-            evaluated_on="training records"
-            if last.held_out is last.train
-            else _HELD_OUT,
+            results=pretraining_report.Results(
+                values, baseline, evaluated_on=evaluated_on
+            ),
             data=data,
             sections=sections,
         )

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -264,16 +264,28 @@ def _parts_of_words(
     )
 
 
+class Results(NamedTuple):
+    """The metrics of the trained model, as the report shows them.
+
+    Attributes:
+      values: the metrics; without them, those of the last evaluation in
+        metrics.jsonl.
+      baseline: metrics of pretraining_data.baseline, shown beside them.
+      evaluated_on: what the records of the evaluation are.
+    """
+
+    values: Mapping[str, float] | None = None
+    baseline: Mapping[str, float] | None = None
+    evaluated_on: str = "held out"
+
+
 def write(
     output_dir: str,
     *,
     title: str = "Pre-training",
-    given: Mapping[str, Any],
-    others: Mapping[str, Any] | None = None,
+    flags: Markup,
     facts: Mapping[str, Any] | None = None,
-    results: Mapping[str, float] | None = None,
-    baseline: Mapping[str, float] | None = None,
-    evaluated_on: str = "held out",
+    results: Results,
     data: Sequence[Sequence[Any]] = (),
     sections: Sequence[report.Section] = (),
 ) -> None:
@@ -282,13 +294,9 @@ def write(
     Args:
       output_dir: directory of the run.
       title: of the page.
-      given: the flags that were given.
-      others: the other flags.
+      flags: of the run, by report.flags.
       facts: numbers to show at the top.
-      results: metrics of the trained model; by default those of the last
-        evaluation in metrics.jsonl.
-      baseline: metrics of pretraining_data.baseline.
-      evaluated_on: what the records of the evaluation are.
+      results: of the trained model.
       data: rows of the table of data, each with a set and numbers.
       sections: further sections.
     """
@@ -303,12 +311,10 @@ def write(
         for line in lines
         if "eval/loss" in line
     ]
-    if not results and evaluations:
-        results = evaluations[-1]
+    if not results.values and evaluations:
+        results = results._replace(values=evaluations[-1])
     shown = [
-        report.Section(
-            "Results", _results(results or {}, baseline or {}, evaluated_on)
-        ),
+        report.Section("Results", _results(results)),
         report.Section("Learning curves", curves),
     ]
     if evaluations:
@@ -329,14 +335,13 @@ def write(
         header = ["set", "sequence length", "shards", "records", "passes"]
         body = report.table(header, data)
         shown.append(report.Section("Data", body))
-    shown.append(report.Section("Flags", report.flags(given, others or {})))
+    shown.append(report.Section("Flags", flags))
     report.write(os.path.join(output_dir, "report.html"), title, shown, facts)
 
 
-def _results(
-    values: Mapping[str, float], baseline: Mapping[str, float], where: str
-) -> Markup:
+def _results(results: Results) -> Markup:
     """Returns the metrics of the trained model beside those of the baseline."""
+    values, baseline = results.values, results.baseline or {}
     if not values:
         return Markup(
             "<p>The trained model was not evaluated: --do_eval was not given."
@@ -347,13 +352,14 @@ def _results(
         for x in _METRICS
         if x in values
     ]
+    header = ["metric", results.evaluated_on]
     if not baseline:
-        return report.table(["metric", where], [row[:2] for row in rows])
+        return report.table(header, [row[:2] for row in rows])
     note = Markup(
         "<p>The baseline predicts the most frequent label; its losses are "
         "those of predicting every label with its frequency.</p>"
     )
-    return report.table(["metric", where, "baseline"], rows) + note
+    return report.table([*header, "baseline"], rows) + note
 
 
 def _samples(lines: Sequence[Mapping[str, Any]]) -> Markup:

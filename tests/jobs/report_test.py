@@ -147,7 +147,11 @@ def test_tables_escape_text_and_round_numbers():
 def test_a_pretraining_job_needs_nothing_from_elsewhere(tmp_path):
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (tmp_path / "metrics.jsonl").write_text(text)
-    pretraining_report.write(str(tmp_path), given={"learning_rate": 1e-4})
+    pretraining_report.write(
+        str(tmp_path),
+        flags=report.flags({"learning_rate": 1e-4}, {}),
+        results=pretraining_report.Results(),
+    )
     page = (tmp_path / "report.html").read_text()
     assert "learning_rate" in page and "<svg" in page
     assert (
@@ -157,5 +161,9 @@ def test_a_pretraining_job_needs_nothing_from_elsewhere(tmp_path):
 
 
 def test_a_run_without_metrics_still_gets_its_report(tmp_path):
-    pretraining_report.write(str(tmp_path), given={})
+    pretraining_report.write(
+        str(tmp_path),
+        flags=report.flags({}, {}),
+        results=pretraining_report.Results(),
+    )
     assert "No metrics" in (tmp_path / "report.html").read_text()

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from data import records, schema
 from data.tokenization import vocabulary
+from jobs import report
 from tasks.pretraining import pretraining_data, pretraining_report
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "a"]
@@ -110,9 +111,11 @@ def test_the_baseline_predicts_the_most_frequent_label(train):
 def test_results_are_beside_those_of_the_baseline(tmp_path):
     pretraining_report.write(
         str(tmp_path),
-        given={},
-        results={"masked_lm_accuracy": 0.5, "loss": 2.0, "global_step": 9},
-        baseline={"masked_lm_accuracy": 0.125},
+        flags=report.flags({}, {}),
+        results=pretraining_report.Results(
+            {"masked_lm_accuracy": 0.5, "loss": 2.0, "global_step": 9},
+            baseline={"masked_lm_accuracy": 0.125},
+        ),
     )
     page = (tmp_path / "report.html").read_text()
     assert page.index("<h2>Results") < page.index("<h2>Learning curves")
@@ -126,11 +129,19 @@ def test_results_are_those_of_the_last_evaluation(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(
         '{"step": 1, "eval/loss": 3.0}\n{"step": 2, "eval/loss": 2.0}\n'
     )
-    pretraining_report.write(str(tmp_path), given={})
+    pretraining_report.write(
+        str(tmp_path),
+        flags=report.flags({}, {}),
+        results=pretraining_report.Results(),
+    )
     page = (tmp_path / "report.html").read_text()
     assert rows(page)[0] == ["loss", "2.000"]
     (tmp_path / "metrics.jsonl").unlink()
-    pretraining_report.write(str(tmp_path), given={})
+    pretraining_report.write(
+        str(tmp_path),
+        flags=report.flags({}, {}),
+        results=pretraining_report.Results(),
+    )
     page = (tmp_path / "report.html").read_text()
     assert "The trained model was not evaluated" in page
 
