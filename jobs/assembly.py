@@ -1,4 +1,4 @@
-"""Makes what a training run consists of from its flags, for all commands.
+"""Builds a training run's strategy, learner and loop options from its flags.
 
 strategy = make_strategy(config, output_dir)
 with strategy.scope():
@@ -29,12 +29,12 @@ from training import (
     step,
     throughput,
 )
-from training import strategy as strategy_lib
+from training import strategy as strategies
 from training.cpu import compiled_functions, onednn  # noqa: F401  Register.
 
 # In shorter runs, compiling functions takes longer than it saves.
 _LEAST_STEPS = 200
-# Lines of metrics in a run, if it is not so long that it gets more.
+# A run logs 50 lines of metrics, but at least one every 100 steps.
 _LINES, _MOST_STEPS_PER_LINE = 50, 100
 
 
@@ -54,11 +54,11 @@ def make_strategy(
     """
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    strategy = strategy_lib.create(
+    strategy = strategies.create(
         "tpu" if config.use_tpu else config.strategy,
         one_machine=output_dir is None,
         num_replicas=config.num_replicas,
-        tpu=strategy_lib.Tpu(
+        tpu=strategies.Tpu(
             config.tpu_name or config.master,
             config.tpu_zone,
             config.gcp_project,
@@ -66,8 +66,8 @@ def make_strategy(
         ),
     )
     if output_dir is not None:
-        strategy_lib.check_shared_folder(strategy, output_dir)
-        strategy_lib.check_same_number(
+        strategies.check_shared_folder(strategy, output_dir)
+        strategies.check_same_number(
             strategy,
             precision.NAMES.index(precision.choose(config.precision)),
             "--precision: some workers compute in another precision than "
@@ -131,7 +131,7 @@ def write_run_config(
     config: run_config.RunConfig, strategy: tf.distribute.Strategy
 ) -> None:
     """Writes the flags into output_dir, if this is the chief."""
-    if strategy_lib.is_chief(strategy) and not config.dry_run:
+    if strategies.is_chief(strategy) and not config.dry_run:
         config_flags.write_run_config(config, config.output_dir)
 
 
@@ -191,7 +191,7 @@ def batch_lengths(
       longest: of all sequences.
     """
     step = "coarse" if uses_xla(config) else "fine"
-    if strategy_lib.is_tpu(strategy) or not config.group_by_length:
+    if strategies.is_tpu(strategy) or not config.group_by_length:
         step = "one"
     return length_groups.permitted_lengths(longest, step)
 
@@ -218,7 +218,7 @@ def make_learner(
       rate_multiplier: maps a variable's path to a factor on its learning rate.
 
     Raises:
-      InputError: the model has not so many layers to freeze.
+      InputError: the model has fewer layers than --freeze_layers.
     """
     rule: optimizers.AdamW | optimizers.Lamb
     given = {
@@ -273,7 +273,8 @@ def trained_variables(config: run_config.RunConfig, model: Any) -> list[Any]:
     """Returns the variables of a model that are not frozen by flags.
 
     Raises:
-      InputError: the model has not so many layers, or no embeddings.
+      InputError: the model has fewer layers than --freeze_layers, or no
+        embeddings.
     """
     frozen = [f"bert/encoder/layer_{i}/" for i in range(config.freeze_layers)]
     frozen += ["bert/embeddings/"] if config.freeze_embeddings else []
@@ -292,6 +293,27 @@ def trained_variables(config: run_config.RunConfig, model: Any) -> list[Any]:
     ]
 
 
+def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
+    """Returns a function: path of a variable -> factor on its learning rate.
+
+    The factors are 1 for the head and the pooler, decay for the top layer,
+    decay^2 for the layer below it, ..., decay^(num_layers + 1) for the
+    embeddings. Returns None for a decay of 1.
+    """
+    if decay == 1.0:
+        return None
+
+    def rate(path: str) -> float:
+        if path.startswith("bert/embeddings/"):
+            return decay ** (num_layers + 1)
+        if path.startswith("bert/encoder/layer_"):
+            layer = int(path.split("/")[2].removeprefix("layer_"))
+            return decay ** (num_layers - layer)
+        return 1.0
+
+    return rate
+
+
 def loop_options(
     config: run_config.RunConfig,
     num_train_steps: int,
@@ -300,7 +322,7 @@ def loop_options(
     settings: loop.Settings,
     task_settings: Mapping[str, Any] | None = None,
 ) -> loop.Options:
-    """Returns how the loop carries out a run of so many steps."""
+    """Returns the loop's options for a run of num_train_steps."""
     log_every = min(max(num_train_steps // _LINES, 1), _MOST_STEPS_PER_LINE)
     return loop.Options(
         output_dir=config.output_dir,

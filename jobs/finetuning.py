@@ -308,7 +308,7 @@ class TaskModel:
             export=None
             if config.is_grid
             else functools.partial(self._write_best, writer),
-            rate_multiplier=pretrained.layer_rates(
+            rate_multiplier=assembly.layer_rates(
                 job.start.config.num_hidden_layers, config.layer_decay
             ),
         )

@@ -10,7 +10,7 @@ without that flag, from the trained model in --output_dir.
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -60,7 +60,7 @@ class Start:
     task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def check_segments(self, features: Features) -> None:
-        """Refuses pairs for a model of single texts: ids have no vector."""
+        """Refuses segment ids for which the model has no embedding."""
         needed = int(features.ragged["segment_ids"].max(initial=0)) + 1
         if needed > self.config.type_vocab_size:
             raise errors.InputError(
@@ -371,24 +371,3 @@ def require_weights(init_checkpoint: str | None) -> None:
             "there is nothing to evaluate: --output_dir has no checkpoint, "
             "and neither --do_train nor --init_checkpoint is given"
         )
-
-
-def layer_rates(num_layers: int, decay: float) -> Callable[[str], float] | None:
-    """Returns a function: path of a variable -> factor on its learning rate.
-
-    The factors are 1 for the head and the pooler, decay for the top layer,
-    decay^2 for the layer below it, ..., decay^(num_layers + 1) for the
-    embeddings. Returns None for a decay of 1.
-    """
-    if decay == 1.0:
-        return None
-
-    def rate(path: str) -> float:
-        if path.startswith("bert/embeddings/"):
-            return decay ** (num_layers + 1)
-        if path.startswith("bert/encoder/layer_"):
-            layer = int(path.split("/")[2].removeprefix("layer_"))
-            return decay ** (num_layers - layer)
-        return 1.0
-
-    return rate

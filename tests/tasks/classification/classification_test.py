@@ -11,9 +11,8 @@ import pytest
 import sklearn.metrics
 
 from data import examples
-from jobs import grid
+from jobs import assembly, grid
 from tasks.classification import metrics, objective, sentence_tasks
-from weights import pretrained
 
 RNG = np.random.default_rng(1)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -114,7 +113,7 @@ def test_f1_of_several_labels_counts_what_is_there():
 
 
 def test_rates_fall_from_the_head_to_the_embeddings():
-    rate = pretrained.layer_rates(12, 0.9)
+    rate = assembly.layer_rates(12, 0.9)
     assert rate("output_weights") == 1.0
     assert rate("bert/pooler/dense/kernel") == 1.0
     assert rate("bert/encoder/layer_11/output/dense/kernel") == (
@@ -124,7 +123,7 @@ def test_rates_fall_from_the_head_to_the_embeddings():
         pytest.approx(0.9**12)
     )
     assert rate("bert/embeddings/LayerNorm/gamma") == pytest.approx(0.9**13)
-    assert pretrained.layer_rates(12, 1.0) is None
+    assert assembly.layer_rates(12, 1.0) is None
 
 
 def test_a_grid_of_one_is_the_run_itself():
