@@ -168,29 +168,9 @@ def find_tokenizer(
     """
     manifests = manifest.find(paths)
     if not manifests:
-        if vocab_file is not None:
-            directory = None
-            try:
-                if init_checkpoint is not None:
-                    directory = checkpoint_sources.read(
-                        init_checkpoint, needs_data=False
-                    ).directory
-            except errors.InputError as error:
-                raise errors.InputError(
-                    f"--init_checkpoint: {error}"
-                ) from error
-            return tokenizer_files.with_vocabulary(
-                vocab_file,
-                init_checkpoint=init_checkpoint,
-                directory=directory,
-                do_lower_case=do_lower_case,
-            )
-        if do_lower_case is not None:
-            raise errors.InputError(
-                "--do_lower_case: has no effect without a manifest beside the "
-                "shards or --vocab_file"
-            )
-        return None
+        return _tokenizer_without_manifest(
+            vocab_file, do_lower_case, init_checkpoint
+        )
     path = min(manifests)
     made_with = manifests[path]
     manifest_lower = made_with.tokenizer.get("do_lower_case")
@@ -206,6 +186,35 @@ def find_tokenizer(
             return None
     return wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_file(vocab_file), **made_with.tokenizer
+    )
+
+
+def _tokenizer_without_manifest(
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+    init_checkpoint: str | None,
+) -> wordpiece.Tokenizer | None:
+    """Returns the tokenizer of --vocab_file; None without that flag."""
+    if vocab_file is None:
+        if do_lower_case is not None:
+            raise errors.InputError(
+                "--do_lower_case: has no effect without a manifest beside the "
+                "shards or --vocab_file"
+            )
+        return None
+    directory = None
+    if init_checkpoint is not None:
+        try:
+            directory = checkpoint_sources.read(
+                init_checkpoint, needs_data=False
+            ).directory
+        except errors.InputError as error:
+            raise errors.InputError(f"--init_checkpoint: {error}") from error
+    return tokenizer_files.with_vocabulary(
+        vocab_file,
+        init_checkpoint=init_checkpoint,
+        directory=directory,
+        do_lower_case=do_lower_case,
     )
 
 
