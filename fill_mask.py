@@ -18,9 +18,7 @@ import dataclasses
 import os
 import sys
 
-from absl import logging
-
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, file_system
 
 field = config_flags.field
 
@@ -57,7 +55,7 @@ config_flags.parse_early(FillMaskConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import text_files
-from jobs import run_directory, typed
+from jobs import run_directory
 from tasks.fill_mask import masked_words
 from weights import pretrained
 
@@ -82,47 +80,9 @@ def main(config: FillMaskConfig) -> int:
             run_directory.announce(folder, {name: "tokens for each [MASK]"})
         return 0
     if config.text is not None:
-        try:
-            (masks,) = filler.fill([config.text], top_k=config.top_k)
-        except errors.InputError as error:
-            raise errors.InputError(f"--text: {error}") from error
-        print(masked_words.describe(config.text, masks))
+        print(masked_words.fill_text(filler, config.text, top_k=config.top_k))
         return 0
-    if sys.stdin.isatty():
-        print("Type texts with [MASK] in them; Ctrl-D ends.", file=sys.stderr)
-        blocks = ([line] for line in typed.lines(sys.stdin, sys.stdout))
-    else:
-        blocks = typed.available(sys.stdin)
-    code = read = 0
-    has_text = False
-    for block in blocks:
-        texts = []
-        for number, line in enumerate(block, read + 1):
-            text = line.decode("utf-8", "surrogateescape").strip()
-            if text:
-                texts.append((f"standard input:{number}", text))
-        read += len(block)
-        has_text = has_text or bool(texts)
-        code = _fill(filler, texts, config.top_k) or code
-    if not has_text:
-        logging.warning("standard input: no text in %d line(s)", read)
-    return 0 if sys.stdin.isatty() else code
-
-
-def _fill(
-    filler: "masked_words.MaskFiller", texts: list[tuple[str, str]], top_k: int
-) -> int:
-    """Prints the tokens of texts with their names; returns the exit code."""
-    encoded = filler.encode([text for _, text in texts])
-    good = [x for x in encoded if not isinstance(x, errors.InputError)]
-    masks = iter(filler.rank(good, top_k=top_k))
-    for (name, text), found in zip(texts, encoded, strict=True):
-        if isinstance(found, errors.InputError):
-            print(f"{name}: {found}", file=sys.stderr, flush=True)
-        else:
-            described = masked_words.describe(text, next(masks))
-            print(described, flush=True)
-    return 2 if len(good) < len(texts) else 0
+    return masked_words.fill_stream(filler, sys.stdin, top_k=config.top_k)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ The man went to the [MASK] .
 import functools
 import itertools
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import keras
 import numpy as np
@@ -20,7 +21,7 @@ from data import text_files
 from data.tokenization import wordpiece
 from data.tokenization.vocabulary import Vocabulary
 from foundation import errors
-from jobs import run_directory, streaming
+from jobs import run_directory, streaming, typed
 
 MASK = "[MASK]"
 _BATCH_SIZE = 32
@@ -209,6 +210,75 @@ def as_json(text: str, masks: Sequence[Sequence[Candidate]]) -> str:
     ]
     record = {"text": text, "masks": ranked}
     return json.dumps(record, ensure_ascii=False)
+
+
+def fill_text(filler: MaskFiller, text: str, *, top_k: int) -> str:
+    """Returns --text and its tokens, as `describe` does.
+
+    Args:
+      filler: of the model.
+      text: has masks.
+      top_k: number of tokens for each mask.
+
+    Raises:
+      InputError: the text cannot be filled; see encode_texts.
+    """
+    try:
+        (masks,) = filler.fill([text], top_k=top_k)
+    except errors.InputError as error:
+        raise errors.InputError(f"--text: {error}") from error
+    return describe(text, masks)
+
+
+def fill_stream(filler: MaskFiller, stream: TextIO, *, top_k: int) -> int:
+    """Prints the tokens of lines from a keyboard or a pipe, as they come.
+
+    Blank lines are skipped. A line that cannot be filled gets a message on
+    standard error.
+
+    Args:
+      filler: of the model.
+      stream: the keyboard or the pipe.
+      top_k: number of tokens for each mask.
+
+    Returns:
+      The exit code: 2 if a line of a pipe cannot be filled, else 0.
+    """
+    if stream.isatty():
+        sys.stderr.write("Type texts with [MASK] in them; Ctrl-D ends.\n")
+        blocks = ([line] for line in typed.lines(stream, sys.stdout))
+    else:
+        blocks = typed.available(stream)
+    read, has_text, are_filled = 0, False, True
+    for block in blocks:
+        texts = []
+        for number, line in enumerate(block, read + 1):
+            text = line.decode("utf-8", "surrogateescape").strip()
+            if text:
+                texts.append((f"standard input:{number}", text))
+        read += len(block)
+        has_text = has_text or bool(texts)
+        are_filled = _fill_named(filler, texts, top_k) and are_filled
+    if not has_text:
+        logging.warning("standard input: no text in %d line(s)", read)
+    return 0 if are_filled or stream.isatty() else 2
+
+
+def _fill_named(
+    filler: MaskFiller, texts: Sequence[tuple[str, str]], top_k: int
+) -> bool:
+    """Prints the tokens of (name, text); returns whether all are filled."""
+    encoded = filler.encode([text for _, text in texts])
+    good = [x for x in encoded if not isinstance(x, errors.InputError)]
+    masks = iter(filler.rank(good, top_k=top_k))
+    for (name, text), found in zip(texts, encoded, strict=True):
+        if isinstance(found, errors.InputError):
+            sys.stderr.write(f"{name}: {found}\n")
+            sys.stderr.flush()
+        else:
+            sys.stdout.write(f"{describe(text, next(masks))}\n")
+            sys.stdout.flush()
+    return len(good) == len(texts)
 
 
 def fill_file(
