@@ -12,6 +12,7 @@ For released TF1 models only the directory's name shows the case:
 "uncased_L-12_...".
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -145,7 +146,7 @@ def read_settings(
             raise errors.InputError(
                 f"{directory}: its {name} is {given[name]!r}; only BERT's "
                 f"{ours!r} is supported. Split the text into words first and "
-                f"change {SETTINGS} to {ours!r}"
+                f"set {name} to {json.dumps(ours)} in {SETTINGS}"
             )
     settings = {}
     for name, theirs in _NORMALIZER.items():
@@ -244,7 +245,9 @@ def read_vocabulary(
     if file_system.is_file(path):
         words = vocabulary.Vocabulary.from_file(path)
         for token, i in ids.items():
-            if i < len(words) and words.tokens[i] != token:
+            # A vocabulary has no white space around its tokens; Chinese ones
+            # have the line U+2028.
+            if i < len(words) and words.tokens[i] != token.strip():
                 raise errors.InputError(
                     f"{path}: token {i} is {words.tokens[i]!r}, but {token!r} "
                     f"in {FAST}; remove the wrong file"
@@ -278,7 +281,12 @@ def _ids(fast: Mapping[str, Any], path: str) -> dict[str, int]:
 
 def _warn_of_added_tokens(directory: str, fast: Mapping[str, Any]) -> None:
     """Warns of added tokens: the tokenizer never makes them from text."""
-    added = [token.get("content") for token in fast.get("added_tokens") or ()]
+    settings = file_system.read_object(os.path.join(directory, SETTINGS))
+    entries = [
+        *(fast.get("added_tokens") or ()),
+        *(settings.get("added_tokens_decoder") or {}).values(),
+    ]
+    added = [token.get("content") for token in entries]
     added += file_system.read_object(os.path.join(directory, ADDED))
     added = sorted({*added} - {*vocabulary.SPECIAL_TOKENS})
     if added:

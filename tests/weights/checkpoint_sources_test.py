@@ -515,7 +515,11 @@ def test_a_tokenizer_json_alone_is_enough(directory):
             {"do_basic_tokenize": False},
             "do_basic_tokenize is False",
         ),
-        ("tokenizer_config.json", {"never_split": ["a"]}, "never_split is"),
+        (
+            "tokenizer_config.json",
+            {"never_split": ["a"]},
+            r"set never_split to \[\] in tokenizer_config.json",
+        ),
     ],
 )
 def test_other_tokenizers_than_berts_are_refused(
@@ -532,8 +536,12 @@ def test_other_tokenizers_than_berts_are_refused(
 def test_two_vocabularies_must_agree_and_added_tokens_are_named(
     directory, caplog
 ):
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("\u2028\n##\u2028\n")  # As in the Chinese release.
+    lines = (directory / "vocab.txt").read_text().removesuffix("\n").split("\n")
     tokens = tokenizer_files.load(str(directory)).vocabulary.tokens
-    vocab = {token: i for i, token in enumerate(tokens)}
+    assert tokens[-2:] == ("", "##")
+    vocab = {token: i for i, token in enumerate(lines)}
     values = {
         "added_tokens": [{"id": len(tokens), "content": "[E1]"}],
         "model": {"type": "WordPiece", "vocab": vocab},
@@ -541,11 +549,15 @@ def test_two_vocabularies_must_agree_and_added_tokens_are_named(
     path = directory / "tokenizer.json"
     path.write_text(json.dumps(values))
     (directory / "added_tokens.json").write_text('{"<user>": 9}')
+    settings = json.loads((directory / "tokenizer_config.json").read_text())
+    entries = {"0": {"content": "[PAD]"}, "10": {"content": "<url>"}}
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps(settings | {"added_tokens_decoder": entries})
+    )
     found = tokenizer_files.load(str(directory))
     assert found.vocabulary.tokens == tokens
-    assert "2 added token(s) are split like other words: <user>, [E1]" in (
-        caplog.text
-    )
+    message = "3 added token(s) are split like other words: <url>, <user>, [E1]"
+    assert message in caplog.text
     vocab[tokens[5]], vocab[tokens[6]] = 6, 5
     path.write_text(json.dumps(values))
     with pytest.raises(errors.InputError, match="remove the wrong file"):
