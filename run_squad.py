@@ -170,29 +170,22 @@ class SquadConfig(run_config.FinetuningConfig):
                 exact_answers=self.exact_answers,
             ),
             compares_runs=self.do_train and self.needs_evaluation,
-            list_all=self.verbose_logging,
+            verbose_logging=self.verbose_logging,
+            ensemble_dirs=self.ensemble_dirs,
         )
 
 
 config_flags.parse_early(SquadConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from jobs import finetuning, grid, run_directory, streaming
-from tasks.squad import (
-    blocks,
-    decoding,
-    ensemble,
-    outputs,
-    squad_job,
-    windowing,
-)
-from weights import task_files
+from jobs import finetuning, run_directory
+from tasks.squad import decoding, ensemble, outputs, squad_job, windowing
 
 
 def main(config: SquadConfig) -> None:
     """Reads the data; then trains, predicts, and answers questions."""
     if config.ensemble_dirs:
-        combine(config)
+        ensemble.run(config, config.options)
         return
     start = finetuning.open_start(config)
     stored = squad_job.find_settings(
@@ -230,49 +223,6 @@ def main(config: SquadConfig) -> None:
             questions.show(config.question, config.context)
         if config.interactive:
             questions.run(config.context)
-
-
-def combine(config: SquadConfig) -> None:
-    """Writes the common predictions of --ensemble_dirs."""
-    members = ensemble.open_members(
-        ensemble.parse_directories(config.ensemble_dirs, config.output_dir),
-        sizes=config.options.sizes,
-    )
-    stored = task_files.SquadSettings(
-        version_2_with_negative=any(m.with_negative for m in members)
-    )
-    data = squad_job.open_data(config.options, stored)
-    store = streaming.Blocks(
-        f"{config.output_dir}/{blocks.UNFINISHED}", {}, continues=False
-    )
-    earlier_threshold = ensemble.earlier_threshold(config.output_dir, members)
-    evaluation, sizes = ensemble.combine(
-        members, data, default_threshold=earlier_threshold, store=store
-    )
-    # The windows are the members', whatever the flags are.
-    resolved = dataclasses.replace(
-        config, **dataclasses.asdict(members[0].sizes)
-    )
-    config_flags.write_run_config(resolved, config.output_dir)
-    files = run_directory.RunFiles(
-        output_dir=config.output_dir,
-        tokenizer=members[0].tokenizer,
-        settings=dataclasses.asdict(resolved),
-        given=config_flags.given(config),
-        results=grid.Results(config.output_dir),
-    )
-    is_given = data.threshold is not None
-    writer = outputs.OutputWriter(
-        files,
-        with_negative=data.with_negative,
-        threshold=earlier_threshold if is_given else evaluation.threshold,
-    )
-    writer.write(evaluation, store, sizes)
-    if evaluation.threshold_found:
-        ensemble.store_threshold(
-            config.output_dir, members, evaluation.threshold
-        )
-    run_directory.announce(config.output_dir)
 
 
 if __name__ == "__main__":

@@ -370,7 +370,7 @@ class OpenedModel:
                 max_query_length=rules.pop("max_query_length"),
             ),
             rules=decoding.AnswerRules(**rules),
-            list_all=False,
+            verbose_logging=False,
         )
         make_model = functools.partial(
             models.QuestionAnsweringModel, self.start.config

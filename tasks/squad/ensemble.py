@@ -24,17 +24,18 @@ from absl import logging
 
 from data.tokenization import wordpiece
 from foundation import config_flags, errors, file_system
-from jobs import model_card, run_directory
+from jobs import grid, model_card, run_config, run_directory, streaming
 from tasks.squad import (
     blocks,
     dataset,
     decoding,
     metrics,
     outputs,
+    squad_job,
     windowing,
 )
 from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answer, AnswerList
-from tasks.squad.squad_job import SquadData
+from tasks.squad.squad_job import SquadData, SquadOptions
 from weights import model_directory, task_files, tokenizer_files
 
 _THRESHOLD = "ensemble_threshold.json"
@@ -67,6 +68,52 @@ class Member:
         """The directory and what shows whether the run has been replaced."""
         directory = file_system.real(self.directory)
         return [directory, self.weights or self.threshold]
+
+
+def run(config: run_config.FinetuningConfig, options: SquadOptions) -> None:
+    """Writes the common predictions of --ensemble_dirs.
+
+    Args:
+      config: the flags of run_squad.py.
+      options: those of question answering.
+    """
+    members = open_members(
+        parse_directories(options.ensemble_dirs, config.output_dir),
+        sizes=options.sizes,
+    )
+    stored = task_files.SquadSettings(
+        version_2_with_negative=any(m.with_negative for m in members)
+    )
+    data = squad_job.open_data(options, stored)
+    store = streaming.Blocks(
+        f"{config.output_dir}/{blocks.UNFINISHED}", {}, continues=False
+    )
+    earlier = earlier_threshold(config.output_dir, members)
+    evaluation, sizes = combine(
+        members, data, default_threshold=earlier, store=store
+    )
+    # The windows are the members', whatever the flags are.
+    resolved = dataclasses.replace(
+        config, **dataclasses.asdict(members[0].sizes)
+    )
+    config_flags.write_run_config(resolved, config.output_dir)
+    files = run_directory.RunFiles(
+        output_dir=config.output_dir,
+        tokenizer=members[0].tokenizer,
+        settings=dataclasses.asdict(resolved),
+        given=config_flags.given(config),
+        results=grid.Results(config.output_dir),
+    )
+    is_given = data.threshold is not None
+    writer = outputs.OutputWriter(
+        files,
+        with_negative=data.with_negative,
+        threshold=earlier if is_given else evaluation.threshold,
+    )
+    writer.write(evaluation, store, sizes)
+    if evaluation.threshold_found:
+        store_threshold(config.output_dir, members, evaluation.threshold)
+    run_directory.announce(config.output_dir)
 
 
 def parse_directories(ensemble_dirs: str, output_dir: str) -> list[str]:

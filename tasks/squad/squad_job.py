@@ -82,7 +82,8 @@ class SquadOptions:
     sizes: windowing.WindowSizes
     rules: decoding.AnswerRules  # version_2_with_negative is not set.
     compares_runs: bool  # Whether training evaluates on --predict_file.
-    list_all: bool  # Whether to log all questions that are left out.
+    verbose_logging: bool  # Whether to log all questions that are left out.
+    ensemble_dirs: str | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,7 +96,7 @@ class SquadData:
       threshold: null odds above which there is no answer, if given or stored.
       sizes: the sizes of windows.
       rules: how answers are made from logits.
-      list_all: whether to log all questions that are left out.
+      verbose_logging: whether to log all questions that are left out.
       stored_threshold: that of the model, if the command does not train it.
     """
 
@@ -104,7 +105,7 @@ class SquadData:
     threshold: float | None
     sizes: windowing.WindowSizes
     rules: decoding.AnswerRules
-    list_all: bool
+    verbose_logging: bool
     stored_threshold: float | None = None
 
     @property
@@ -217,7 +218,7 @@ def open_data(
             is_training=True,
             is_given=options.with_negative is not None,
         )
-        train = dataset.for_training(train, list_all=options.list_all)
+        train = dataset.for_training(train, list_all=options.verbose_logging)
     if options.predict_file:
         predict = dataset.read(options.predict_file)
         dataset.check_version(
@@ -238,7 +239,7 @@ def open_data(
         threshold=threshold,
         sizes=options.sizes,
         rules=rules,
-        list_all=options.list_all,
+        verbose_logging=options.verbose_logging,
         stored_threshold=stored_threshold,
     )
 
@@ -270,7 +271,7 @@ def open_job(
             start.tokenizer,
             data.sizes,
             records_dir=finetuning.records_dir(config, strategy),
-            list_all=data.list_all,
+            list_all=data.verbose_logging,
         )
 
     def evaluation_settings() -> dict[str, Any]:

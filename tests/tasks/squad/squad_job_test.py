@@ -72,7 +72,8 @@ def test_a_given_threshold_is_not_the_models(caplog):
         sizes=None,
         rules=decoding.AnswerRules(),
         compares_runs=False,
-        list_all=False,
+        verbose_logging=False,
+        ensemble_dirs=None,
     )
     stored = task_files.SquadSettings(
         version_2_with_negative=True, null_score_diff_threshold=-1.5
