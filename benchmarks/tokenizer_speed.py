@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=50000)
     options = parser.parse_args()
     lines = []
-    for block in corpus.read_blocks(corpus.expand(options.input_file)):
+    for block in corpus.read_blocks(corpus.find_files(options.input_file)):
         lines += block.data.split(b"\n")
     tokens = vocabulary.Vocabulary.from_file(options.vocab_file)
     began = time.perf_counter()

@@ -75,7 +75,7 @@ class Parsed(NamedTuple):
     counts: collections.Counter  # lines, blank_lines, invalid_bytes
 
 
-def expand(patterns: str, flag: str = "input_file") -> list[str]:
+def find_files(patterns: str, flag: str = "input_file") -> list[str]:
     """Returns the files of a comma-separated list of names and globs.
 
     A file that is named twice is returned once, with a warning.
@@ -174,7 +174,7 @@ def find_text(
     Raises:
       InputError: a file is missing, or cannot have this format or column.
     """
-    paths = expand(patterns)
+    paths = find_files(patterns)
     tables = [x for x in paths if file_system.ending(x) == _PARQUET]
     if input_format == "jsonl":
         if tables:

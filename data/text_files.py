@@ -94,7 +94,7 @@ class Row(NamedTuple):
         return f"{self.path}:{self.line}"
 
 
-def expand(name: str, endings: Sequence[str]) -> list[str]:
+def find_all(name: str, endings: Sequence[str]) -> list[str]:
     """Returns the files of a name, a glob or a folder, sorted.
 
     Args:
@@ -160,7 +160,7 @@ def open_lines(name: str) -> Lines:
     Raises:
       InputError: there are no lines, or one is not UTF-8.
     """
-    paths = expand(name, ["txt"])
+    paths = find_all(name, ["txt"])
     found = Lines(name, paths, None, "")
     if paths == [STANDARD_INPUT]:
         return found

@@ -548,7 +548,7 @@ def _read(
         )
     if not path and data.data_dir is None:
         raise errors.InputError(f"--data_dir is required, or --{split}_file")
-    paths = text_files.expand(
+    paths = text_files.find_all(
         path or _released_file(spec, data, split), table.endings
     )
     files = sentence_files.DataFiles(

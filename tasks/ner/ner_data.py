@@ -74,7 +74,7 @@ class Files:
     ) -> Iterator[word_files.Sentences]:
         """Reads the files of a split in blocks, as read_column_blocks does."""
         endings = [ending[1:] for ending in _ENDINGS]
-        for path in text_files.expand(self._require(split), endings):
+        for path in text_files.find_all(self._require(split), endings):
             yield from self._read_file(split, path, block_sentences)
 
     def _require(self, split: str) -> str:

@@ -85,7 +85,7 @@ def find_shards(input_file: str, eval_file: str | None) -> dict[str, list[str]]:
     flags = {"input_file": input_file}
     if eval_file is not None:
         flags["eval_file"] = eval_file
-    shards = {flag: _expand(flag, value) for flag, value in flags.items()}
+    shards = {flag: _find_files(value, flag) for flag, value in flags.items()}
     _refuse_other_tokenizers([x for paths in shards.values() for x in paths])
     if eval_file is not None:
         _warn_of_overlap(**shards)
@@ -133,10 +133,10 @@ def _warn_of_overlap(input_file: list[str], eval_file: list[str]) -> None:
         )
 
 
-def _expand(flag: str, patterns: str) -> list[str]:
+def _find_files(patterns: str, flag: str) -> list[str]:
     """Returns the shards; DIR/* also matches the files beside them."""
     beside = manifest.SUFFIX, manifest.VOCABULARY_SUFFIX
-    found = corpus.expand(patterns, flag)
+    found = corpus.find_files(patterns, flag)
     paths = [path for path in found if not path.endswith(beside)]
     if not paths:
         raise errors.InputError(f"--{flag}={patterns}: names no shard")
@@ -233,7 +233,7 @@ class ShardSet:
     counts: list[int]
 
     def train_batches(self, batch_size: int, seed: int) -> Callable:
-        """Returns what makes the endless, shuffled batches of training."""
+        """Returns the function that makes the endless batches of training."""
         return functools.partial(
             pipelines.train_batches,
             self.paths,
@@ -244,7 +244,7 @@ class ShardSet:
         )
 
     def eval_batches(self, batch_size: int) -> Callable:
-        """Returns what makes the batches of evaluation, each record once."""
+        """Returns the function that makes batches with each record once."""
 
         def make(*, first_batch: int, **part: int) -> tf.data.Dataset:
             del first_batch  # An evaluation always starts at the beginning.
@@ -255,7 +255,7 @@ class ShardSet:
         return make
 
     def describe_batch(self, batch_size: int, seed: int) -> Callable:
-        """Returns what names the records of a training batch for a message."""
+        """Returns the function that names the records of a training batch."""
 
         def describe(batch: int) -> str:
             located = pipelines.locate(
@@ -499,7 +499,7 @@ def baseline_on(
 
     `patterns` are comma-separated paths or globs.
     """
-    paths = _expand("input_file", patterns)
+    paths = _find_files(patterns, "input_file")
     record_schema = manifest.record_schema(
         paths, max_seq_length, max_predictions_per_seq
     )

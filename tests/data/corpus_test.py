@@ -193,7 +193,7 @@ def test_names_and_globs_are_expanded_in_order(tmp_path):
     for name in ("b1", "b0", "a", "c"):
         (tmp_path / name).write_text("x")
     (tmp_path / "b2").mkdir()
-    found = corpus.expand(f"{tmp_path}/c, {tmp_path}/b*")
+    found = corpus.find_files(f"{tmp_path}/c, {tmp_path}/b*")
     assert found == [f"{tmp_path}/{name}" for name in ("c", "b0", "b1")]
 
 
@@ -203,7 +203,7 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path, monkeypatch, caplog):
         (tmp_path / name).write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "a.txt")
     names = f"b.txt,*.txt,./b.txt,{tmp_path}/b.txt,link"
-    assert corpus.expand(names) == ["b.txt", "./a.txt"]
+    assert corpus.find_files(names) == ["b.txt", "./a.txt"]
     assert "names 4 file(s) again, e.g. ./b.txt; each" in caplog.text
     assert len(caplog.records) == 1
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path, monkeypatch, caplog):
 def test_double_slashes_are_joined(tmp_path):
     (tmp_path / "a").write_text("x")
     for name in ("a", "a*"):
-        assert corpus.expand(f"{tmp_path}//{name}") == [f"{tmp_path}/a"]
+        assert corpus.find_files(f"{tmp_path}//{name}") == [f"{tmp_path}/a"]
 
 
 def test_a_pipe_is_read(tmp_path):
@@ -290,8 +290,8 @@ def test_brackets_of_a_name_are_no_pattern(tmp_path):
     for name in ("a[1].txt", "a1.txt"):
         (tmp_path / name).write_text("x")
     named = f"{tmp_path}/a[1].txt"
-    assert corpus.expand(named) == [named]
-    assert corpus.expand(f"{tmp_path}/a[12].txt") == [f"{tmp_path}/a1.txt"]
+    assert corpus.find_files(named) == [named]
+    assert corpus.find_files(f"{tmp_path}/a[12].txt") == [f"{tmp_path}/a1.txt"]
 
 
 @pytest.mark.parametrize("pattern", ["wiki", "wiki/", "wi*"])
@@ -299,7 +299,7 @@ def test_a_directory_in_place_of_its_files_is_named(tmp_path, pattern):
     (tmp_path / "wiki").mkdir()
     pattern = f"{tmp_path}/{pattern}"
     with pytest.raises(errors.InputError) as caught:
-        corpus.expand(pattern)
+        corpus.find_files(pattern)
     assert str(caught.value) == (
         f"--input_file={pattern}: is a directory: name its files, e.g. "
         f"{pattern.rstrip('/')}/*"
@@ -309,18 +309,20 @@ def test_a_directory_in_place_of_its_files_is_named(tmp_path, pattern):
 @pytest.mark.parametrize("pattern", ["none.txt", "x*.txt"])
 def test_patterns_without_files_are_named(tmp_path, pattern):
     with pytest.raises(errors.InputError, match="--input_file=.*no such file"):
-        corpus.expand(f"{tmp_path}/{pattern}")
+        corpus.find_files(f"{tmp_path}/{pattern}")
     with pytest.raises(errors.InputError, match="--input_file: names no file"):
-        corpus.expand(" , ")
+        corpus.find_files(" , ")
 
 
 def test_hidden_files_are_named_in_full_only(tmp_path):
     for name in ("a.txt", ".a.txt.0123.incomplete", ".DS_Store"):
         (tmp_path / name).write_text("x")
-    assert corpus.expand(f"{tmp_path}/*") == [f"{tmp_path}/a.txt"]
-    assert corpus.expand(f"{tmp_path}//*") == [f"{tmp_path}/a.txt"]
-    assert corpus.expand(f"file://{tmp_path}/*") == [f"file://{tmp_path}/a.txt"]
-    assert corpus.expand(f"{tmp_path}/.D*") == [f"{tmp_path}/.DS_Store"]
+    assert corpus.find_files(f"{tmp_path}/*") == [f"{tmp_path}/a.txt"]
+    assert corpus.find_files(f"{tmp_path}//*") == [f"{tmp_path}/a.txt"]
+    assert corpus.find_files(f"file://{tmp_path}/*") == [
+        f"file://{tmp_path}/a.txt"
+    ]
+    assert corpus.find_files(f"{tmp_path}/.D*") == [f"{tmp_path}/.DS_Store"]
 
 
 def test_half_of_a_surrogate_pair_is_left_out(tmp_path):

@@ -56,7 +56,7 @@ def test_a_pipe_is_refused():
     with open(writer, "wb") as file:
         file.write(b"a\n")
     path = f"/dev/fd/{reader}"
-    for read in (text_files.open_lines, lambda x: text_files.expand(x, [])):
+    for read in (text_files.open_lines, lambda x: text_files.find_all(x, [])):
         with pytest.raises(errors.InputError, match=f"{path}: not a regular"):
             read(path)
     os.close(reader)
@@ -78,7 +78,7 @@ def write(folder, name, text):
 
 def read(path, form, **columns):
     columns = {"text_column": "text", "label_column": "label"} | columns
-    paths = text_files.expand(path, [form])
+    paths = text_files.find_all(path, [form])
     found = examples.Examples(
         lambda: text_files.read_examples(paths, form, **columns), path
     )
