@@ -551,8 +551,8 @@ def open_files(
     return run_directory.RunFiles(
         output_dir=config.output_dir,
         tokenizer=job.start.tokenizer,
-        settings=dataclasses.asdict(config),
-        given=config_flags.given(config),
+        flags=dataclasses.asdict(config),
+        given_flags=config_flags.given(config),
         trained_with=trained_with,
         results=results,
         is_chief=job.is_chief,

@@ -131,6 +131,8 @@ def as_trained(config: Any, names: Collection[str]) -> Any:
     if found:
         shown = " ".join(f"--{name}={value}" for name, value in found.items())
         logging.info("as the model was trained: %s", shown)
+    # Not dataclasses.replace: it would check these flags as if the user had
+    # given them.
     config = copy.copy(config)
     for name, value in found.items():
         object.__setattr__(config, name, value)
@@ -293,8 +295,8 @@ class RunFiles:
     Attributes:
       output_dir: of the job.
       tokenizer: of the model; None if no model is written.
-      settings: all flags.
-      given: the flags that differ from their defaults.
+      flags: all flags.
+      given_flags: the flags that differ from their defaults.
       trained_with: all flags of an earlier command's training, if this command
         does not train.
       results: of the grid's runs.
@@ -303,8 +305,8 @@ class RunFiles:
 
     output_dir: str
     tokenizer: wordpiece.Tokenizer | None = None
-    settings: Mapping[str, Any]
-    given: Mapping[str, Any]
+    flags: Mapping[str, Any]
+    given_flags: Mapping[str, Any]
     trained_with: Mapping[str, Any] | None = None
     results: grid.Results
     is_chief: bool = True
@@ -332,7 +334,7 @@ class RunFiles:
             model_card.begin(
                 self.output_dir,
                 title,
-                flags=self.given,
+                flags=self.given_flags,
                 seconds=self.results.seconds,
                 **fields,
             )
@@ -401,9 +403,9 @@ class RunFiles:
         curves = report.curves(report.read_metrics(path), panels)
         shown.append(report.Section(curves_title, curves))
         shown += sections
-        given = {"Flags": self.given}
+        given = {"Flags": self.given_flags}
         if self.trained_with is not None:
-            defaults = self.settings.items() - self.given.items()
+            defaults = self.flags.items() - self.given_flags.items()
             changed = {
                 name: value
                 for name, value in self.trained_with.items()
@@ -413,8 +415,8 @@ class RunFiles:
         for heading, listed in given.items():
             others = {
                 name: value
-                for name, value in self.settings.items()
-                if name not in listed and name not in self.given
+                for name, value in self.flags.items()
+                if name not in listed and name not in self.given_flags
             }
             shown.append(report.Section(heading, report.flags(listed, others)))
         path = os.path.join(self.output_dir, "report.html")

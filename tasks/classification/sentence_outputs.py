@@ -208,7 +208,7 @@ class OutputWriter:
         spec = sentence_tasks.TASKS[task.name]
         data = spec.folders[0] if spec.folders else task.name.upper()
         if not spec.files:  # A user's own table.
-            flags = self._files.trained_with or self._files.settings
+            flags = self._files.trained_with or self._files.flags
             path = flags.get("train_file") or task.read(task.dev_splits[0]).path
             data = os.path.basename(path)
         return f"{_KINDS[task.kind]}: {data}"

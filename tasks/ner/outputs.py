@@ -237,7 +237,7 @@ class OutputWriter:
     def _title(self) -> str:
         """The kind of the task and its data."""
         kind = "tags of words" if self._data.is_plain else "named entities"
-        flags = self._files.trained_with or self._files.settings
+        flags = self._files.trained_with or self._files.flags
         data = (
             flags.get("data_dir")
             or flags.get("train_file")

@@ -100,8 +100,8 @@ def run(config: run_config.FinetuningConfig, options: SquadOptions) -> None:
     files = run_directory.RunFiles(
         output_dir=config.output_dir,
         tokenizer=members[0].tokenizer,
-        settings=dataclasses.asdict(resolved),
-        given=config_flags.given(config),
+        flags=dataclasses.asdict(resolved),
+        given_flags=config_flags.given(config),
         results=grid.Results(config.output_dir),
     )
     is_given = data.threshold is not None

@@ -357,7 +357,7 @@ class OutputWriter:
             tokenizer_files.save(
                 tokenizer,
                 self._files.output_dir,
-                max_length=self._files.settings["max_seq_length"],
+                max_length=self._files.flags["max_seq_length"],
             )
 
     def _store(self, threshold: float | None, directory: str) -> None:

@@ -41,8 +41,8 @@ def open_files(folder, seconds=None, **others):
         results.add(run, {"step": 3, "seconds": seconds, "values": {}})
     return run_directory.RunFiles(
         output_dir=str(folder),
-        settings={"do_train": False, **FLAGS},
-        given=FLAGS,
+        flags={"do_train": False, **FLAGS},
+        given_flags=FLAGS,
         results=results,
         **others,
     )

@@ -65,8 +65,8 @@ def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     found = outputs.evaluate(data, "test", *perfect(data))
     files = run_directory.RunFiles(
         output_dir=str(tmp_path),
-        settings={},
-        given={},
+        flags={},
+        given_flags={},
         results=grid.Results(str(tmp_path)),
     )
     outputs.OutputWriter(files, data).write_test(found)
@@ -127,8 +127,8 @@ def test_entities_of_another_text_are_kept(tmp_path):
     data = open_file(tmp_path, FILES["bio2"].split())
     files = run_directory.RunFiles(
         output_dir=str(tmp_path),
-        settings={},
-        given={},
+        flags={},
+        given_flags={},
         results=grid.Results(str(tmp_path)),
     )
     writer = outputs.OutputWriter(files, data)

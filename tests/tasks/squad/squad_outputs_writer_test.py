@@ -50,8 +50,8 @@ def record(tmp_path):
         (tmp_path / name).write_bytes(bytes([i]))
     files = run_directory.RunFiles(
         output_dir=str(tmp_path),
-        settings={},
-        given={},
+        flags={},
+        given_flags={},
         results=grid.Results(str(tmp_path)),
     )
     return outputs.OutputWriter(files, with_negative=True, threshold=None)
