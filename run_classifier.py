@@ -195,7 +195,7 @@ def main(config: ClassifierConfig) -> None:
         config.task_name,
         config.data,
         problem_type=config.problem_type,
-        known=task_files.Known(
+        known=task_files.ModelClasses(
             labels=start.labels, problem_type=start.problem_type
         ).with_names(config.names_of_labels, trains=config.do_train),
         trains=config.do_train,

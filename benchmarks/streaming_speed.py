@@ -68,7 +68,7 @@ def main(config: Config) -> None:
     task = sentence_tasks.open_task(
         flags.task_name,
         flags.data,
-        known=task_files.Known(
+        known=task_files.ModelClasses(
             labels=start.labels, problem_type=start.problem_type
         ),
         trains=False,

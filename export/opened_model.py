@@ -257,9 +257,9 @@ class OpenedModel:
         task_model.assign(self.start.init_checkpoint)
         return task_model
 
-    def _classes(self) -> task_files.Known:
+    def _classes(self) -> task_files.ModelClasses:
         """Returns the classes of the model, with the given names."""
-        known = task_files.Known(
+        known = task_files.ModelClasses(
             labels=self.start.labels, problem_type=self.start.problem_type
         )
         labels = self.options.labels

@@ -176,7 +176,7 @@ class TaskModel:
         order, its output layer is not used.
         """
         start = self.job.start
-        known = task_files.Known(labels=start.labels, problem_type=None)
+        known = task_files.ModelClasses(labels=start.labels, problem_type=None)
         labels = self.job.task_settings.get("labels") or ()
         has_others = known.has_other_outputs(labels)
         if has_others:

@@ -116,7 +116,7 @@ def test_how_long_a_run_trains_decides_its_outcome():
 def task_of_flags(*switches, classes=None, trained_for=None, **flags):
     """Opens the task of some flags with a model of these classes."""
     config = parse(*switches, **({"task_name": "jsonl"} | flags))
-    known = task_files.Known(labels=classes, problem_type=trained_for)
+    known = task_files.ModelClasses(labels=classes, problem_type=trained_for)
     return sentence_tasks.open_task(
         config.task_name,
         config.data,

@@ -34,7 +34,7 @@ PROBLEM_TYPES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Known:
+class ModelClasses:
     """The classes of a trained model.
 
     Attributes:
@@ -61,7 +61,7 @@ class Known:
 
     def with_names(
         self, names: Sequence[str] | None, *, trains: bool = False
-    ) -> "Known":
+    ) -> "ModelClasses":
         """Returns the classes with the names in --label_names.
 
         Args:
@@ -149,7 +149,7 @@ class Known:
         own = self._named_order(self.names, labels) or ()
         return list(own) != list(labels)
 
-    def in_order_if_its_own(self, labels: Sequence[str]) -> Sequence[str]:
+    def in_model_order_if_same(self, labels: Sequence[str]) -> Sequence[str]:
         """Returns the labels in the model's order if it was trained for them.
 
         For training, which can change the classes: labels of another task keep
@@ -172,7 +172,7 @@ class Known:
         return self._named_order(self.names, labels) or labels
 
 
-def kind(given: str | None, known: Known | None) -> str:
+def kind(given: str | None, known: ModelClasses | None) -> str:
     """Returns the kind of a user's own task: the given one, or the model's.
 
     A model with one output and no problem type predicts a value, as in

@@ -468,7 +468,7 @@ def open_task(
     data: DataFlags,
     *,
     problem_type: str | None = None,
-    known: task_files.Known | None = None,
+    known: task_files.ModelClasses | None = None,
     trains: bool = False,
 ) -> SentenceTask:
     """Opens a task by its name.
@@ -492,7 +492,7 @@ def open_task(
             f"--task_name={task_name}: none of: {', '.join(TASKS)}"
         )
     spec = TASKS[name]
-    known = known or task_files.Known(labels=None, problem_type=None)
+    known = known or task_files.ModelClasses(labels=None, problem_type=None)
     read = functools.cache(functools.partial(_read, name, spec, data))
     kind = spec.kind
     if kind is None and trains:
@@ -502,7 +502,7 @@ def open_task(
     if spec.labels is None:
         labels = _labels_of_table(kind, read, data, known, trains=trains)
     else:
-        match = known.in_order_if_its_own if trains else known.in_order
+        match = known.in_model_order_if_same if trains else known.in_order
         labels = match(spec.labels)
     return SentenceTask(
         name=name,
@@ -597,7 +597,7 @@ def _labels_of_table(
     kind: str,
     read: Callable[[str], Examples],
     data: DataFlags,
-    known: task_files.Known,
+    known: task_files.ModelClasses,
     *,
     trains: bool,
 ) -> Sequence[str]:
@@ -610,7 +610,7 @@ def _labels_of_table(
         return ()
     if trains:
         found = examples.find_labels(read(TRAIN), kind)
-        return known.in_order_if_its_own(found)
+        return known.in_model_order_if_same(found)
     if known.names is not None:
         return known.names
     if data.files.get(TRAIN):

@@ -373,10 +373,10 @@ def open_data(
     """
     read = functools.cache(files.read)
     scheme = None if tag_scheme == "auto" else tag_scheme
-    known = task_files.Known(labels=known_labels, problem_type=None)
+    known = task_files.ModelClasses(labels=known_labels, problem_type=None)
     if trains:
         found = _find_labels(read(TRAIN), scheme, model_scheme, types)
-        labels = known.in_order_if_its_own(found)
+        labels = known.in_model_order_if_same(found)
     elif known.names is not None:
         labels = known.names
     elif files.find(TRAIN) is not None:

@@ -13,7 +13,7 @@ NLI = ("contradiction", "entailment", "neutral")
 
 
 def known(labels, problem_type=None):
-    return task_files.Known(labels=labels, problem_type=problem_type)
+    return task_files.ModelClasses(labels=labels, problem_type=problem_type)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_assumed_order_is_logged(caplog):
     numbered.in_order(numbered.labels)
     known(["neutral", "contradiction", "entailment"]).in_order(NLI)
     known(None).in_order(NLI)
-    numbered.in_order_if_its_own(NLI)
+    numbered.in_model_order_if_same(NLI)
     assert not caplog.records
 
 
@@ -76,19 +76,19 @@ def test_labels_of_another_task_are_refused():
 
 def test_training_keeps_the_order_of_a_head_of_the_same_classes():
     swapped = ["NEUTRAL", "ENTAILMENT", "CONTRADICTION"]
-    found = known(swapped).in_order_if_its_own(NLI)
+    found = known(swapped).in_model_order_if_same(NLI)
     assert list(found) == [NLI[i] for i in (2, 1, 0)]
-    assert known(["a", "b", "c"]).in_order_if_its_own(NLI) == NLI
-    assert known(["a", "b"]).in_order_if_its_own(NLI) == NLI
-    assert known(None).in_order_if_its_own(()) == ()
+    assert known(["a", "b", "c"]).in_model_order_if_same(NLI) == NLI
+    assert known(["a", "b"]).in_model_order_if_same(NLI) == NLI
+    assert known(None).in_model_order_if_same(()) == ()
 
 
 def test_training_has_the_given_labels_in_their_order():
     given = known(None).with_names(["c", "b", "a"])
-    assert given.in_order_if_its_own(["a", "b", "c"]) == ["c", "b", "a"]
-    assert given.in_order_if_its_own(["a", "b"]) == ["c", "b", "a"]
+    assert given.in_model_order_if_same(["a", "b", "c"]) == ["c", "b", "a"]
+    assert given.in_model_order_if_same(["a", "b"]) == ["c", "b", "a"]
     with pytest.raises(errors.InputError, match="=c,b,a lacks .* task: d, e"):
-        given.in_order_if_its_own(["a", "d", "e"])
+        given.in_model_order_if_same(["a", "d", "e"])
 
 
 def test_training_has_the_given_labels_whatever_the_start_was_trained_for():

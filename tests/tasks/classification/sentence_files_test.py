@@ -290,7 +290,7 @@ def test_standard_input_is_a_text_a_line(monkeypatch):
 
 def test_json_lines_of_standard_input_are_no_texts(monkeypatch):
     data = sentence_tasks.DataFlags(files={"test": "-"})
-    known = task_files.Known(labels=["a", "b"], problem_type=None)
+    known = task_files.ModelClasses(labels=["a", "b"], problem_type=None)
     for name in ("csv", "jsonl"):
         task = sentence_tasks.open_task(name, data, known=known)
         standard_input(monkeypatch, b'{"text": "A"}\n')
