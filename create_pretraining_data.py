@@ -36,7 +36,7 @@ from absl import logging
 from foundation import config_flags, errors, file_system
 
 field = config_flags.field
-_PATIENCE = 4  # Seconds of work before worker processes start.
+_START_AFTER_SECONDS = 4  # Of work, before worker processes start.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -315,9 +315,9 @@ def make_recipe(config: PretrainingDataConfig) -> Recipe:
 def _workers(config: PretrainingDataConfig, recipe: Recipe) -> workers.Workers:
     count = config.num_workers or workers.cores()
     # With --num_workers, they start at once.
-    patience = _PATIENCE if config.num_workers is None else 0
+    start_after = _START_AFTER_SECONDS if config.num_workers is None else 0
     # Processes import this program first, as quietly as it was imported here.
-    options = (count, recipe, "create_pretraining_data", patience)
+    options = (count, recipe, "create_pretraining_data", start_after)
     if config.beam_runner is None:
         return workers.Workers(*options)
 

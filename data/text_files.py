@@ -7,9 +7,9 @@
     for row in text_files.read_named(["train.csv"], "csv"): ...
 
 `open_lines` takes the name of a file, a glob, a folder, or "-", standard input,
-which is read once. `expand` gives the files of such a name; the readers of rows
-take these. Files may be compressed, and begin with a byte-order mark. They are
-read several times, so a pipe is refused. Tables are .csv, .tsv, .jsonl and
+which is read once. `find_all` gives the files of such a name; the readers of
+rows take these. Files may be compressed, and begin with a byte-order mark. They
+are read several times, so a pipe is refused. Tables are .csv, .tsv, .jsonl and
 .parquet files. Every row has the number of its first line (in Parquet, of the
 row). Blank lines of a table are skipped, except in a table of one column, where
 each is an empty text. Anything else that does not fit is an InputError that

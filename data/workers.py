@@ -2,8 +2,8 @@
 
 The results do not depend on the number of workers. A worker ends itself when
 its parent dies, even by SIGKILL. One worker, or a single task, means this
-process. Starting processes takes seconds, so a pool with patience does the
-first seconds of work, and the work while processes start, in this process.
+process. Starting processes takes seconds. Until start_after_seconds have passed
+and the processes are ready, tasks run in this process.
 
 `BeamWorkers` runs tasks that leave a file with Apache Beam instead. All its
 machines must share the working directory.
@@ -46,7 +46,11 @@ class Workers:
     """Runs functions of (context, task) in `count` processes."""
 
     def __init__(
-        self, count: int, context: Any, preload: str, patience: float = 0
+        self,
+        count: int,
+        context: Any,
+        preload: str,
+        start_after_seconds: float = 0,
     ):
         """Starts no processes yet.
 
@@ -54,20 +58,21 @@ class Workers:
           count: number of processes; 1 means this one.
           context: the first argument of every task, sent once to each process.
           preload: a module to import once, before processes are forked.
-          patience: seconds of work before processes are started.
+          start_after_seconds: seconds of work before processes are started.
         """
         self._count, self._context = count, context
         self._preload, self._pool = preload, None
-        self._patience, self._begin, self._arrivals = patience, None, []
+        self._start_after_seconds = start_after_seconds
+        self._begin, self._arrivals = None, []
 
     def _is_ready(self) -> bool:
         """Returns whether to run tasks in processes by now."""
         if self._count == 1:
             return False
-        if self._patience == 0:
+        if self._start_after_seconds == 0:
             return True
         self._begin = self._begin or time.monotonic()
-        if time.monotonic() - self._begin < self._patience:
+        if time.monotonic() - self._begin < self._start_after_seconds:
             return False
         if self._pool is None:
             self._pool = self._start()
@@ -98,7 +103,7 @@ class Workers:
         """
         tasks = iter(tasks)
         for task in tasks:
-            # A process does not pay off for the last task.
+            # Starting processes takes longer than the last task.
             more = list(itertools.islice(tasks, 1)) if self._is_ready() else []
             if more:
                 rest = itertools.chain([task], more, tasks)

@@ -59,8 +59,8 @@ def test_one_worker_and_one_task_need_no_process(count, tasks):
     assert found == [(n, os.getpid()) for n in range(tasks)]
 
 
-def test_a_patient_pool_does_short_work_in_this_process():
-    with workers.Workers(2, None, "errors", patience=60) as pool:
+def test_a_pool_that_starts_later_does_short_work_in_this_process():
+    with workers.Workers(2, None, "errors", start_after_seconds=60) as pool:
         found = list(pool.map(whoami, range(10)))
     assert {process for _, process in found} == {os.getpid()}
 
@@ -80,7 +80,7 @@ def test_a_killed_worker_is_a_lack_of_memory():
 
 
 def test_workers_join_work_that_lasts_and_keep_its_order():
-    with workers.Workers(2, None, "errors", patience=0.1) as pool:
+    with workers.Workers(2, None, "errors", start_after_seconds=0.1) as pool:
         found, deadline = [], time.monotonic() + 60
         for number, process in pool.map(whoami, range(10**6)):
             found.append(process)
