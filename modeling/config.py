@@ -104,6 +104,15 @@ class BertConfig:
                 raise errors.InputError(
                     f"{key} is {values[key]!r}, but BERT has {expected!r}"
                 )
+        dropout = values.get("hidden_dropout_prob", cls.hidden_dropout_prob)
+        of_classifier = values.get("classifier_dropout")
+        if of_classifier not in (None, dropout):
+            logging.warning(
+                "BERT config: ignored classifier_dropout=%s; the dropout of "
+                "classifiers is hidden_dropout_prob, %s",
+                of_classifier,
+                dropout,
+            )
         names = [field.name for field in dataclasses.fields(cls)]
         # The defaults of transformers, where they differ from the released.
         known = {"hidden_act": "gelu", "type_vocab_size": 2}
@@ -152,7 +161,6 @@ class BertConfig:
             "model_type": "bert",
             "hidden_act": _TO_HUGGING_FACE[self.hidden_act],
             "layer_norm_eps": LAYER_NORM_EPSILON,
-            "pad_token_id": 0,
         }
 
 

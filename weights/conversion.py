@@ -150,6 +150,11 @@ def load(
             "%s: there is no vocabulary, and the output has none",
             source.directory,
         )
+    settings = _settings(source, heads, bilstm_size, tensors)
+    if tokenizer is not None:
+        settings = dataclasses.replace(
+            settings, pad_token_id=tokenizer.vocabulary.pad_id
+        )
     files = {name: os.path.join(source.folder, name) for name in TASK_FILES}
     found = {
         name: file_system.read(path)
@@ -163,7 +168,7 @@ def load(
             path: stored_weights.values(source.path, tensor)
             for path, tensor in tensors.items()
         },
-        settings=_settings(source, heads, bilstm_size, tensors),
+        settings=settings,
         tokenizer=tokenizer,
         training_state={name: t.read() for name, t in state.items()},
         task_files={} if drop_heads else found,

@@ -76,6 +76,7 @@ class Settings:
         know; 0 without one.
       labels: names of a classifier's or tagger's classes.
       problem_type: transformers' name for the kind of classification.
+      pad_token_id: of [PAD]; transformers does not train its embedding.
     """
 
     architecture: str | None = None
@@ -83,6 +84,7 @@ class Settings:
     bilstm_size: int = 0
     labels: Sequence[str] | None = None
     problem_type: str | None = None
+    pad_token_id: int = 0
 
 
 def save(
@@ -115,6 +117,7 @@ def save(
         bilstm_size=getattr(model, "bilstm_size", 0),
         labels=labels,
         problem_type=problem_type,
+        pad_token_id=tokenizer.vocabulary.pad_id if tokenizer else 0,
     )
     file_system.make_folder(directory)
     if tokenizer is None:
@@ -183,6 +186,7 @@ def write_configs(
     values = {
         "architectures": [settings.architecture],
         **config.to_hugging_face(),
+        "pad_token_id": settings.pad_token_id,
     }
     if settings.attention == "left_to_right":
         values["is_decoder"] = True
@@ -249,6 +253,7 @@ def read_settings(directory: str) -> Settings:
         bilstm_size=bilstm_size,
         labels=labels,
         problem_type=values.get("problem_type"),
+        pad_token_id=values.get("pad_token_id") or 0,
     )
 
 

@@ -75,6 +75,11 @@ def test_unknown_keys_are_named_and_those_of_releases_are_not(caplog):
         assert not caplog.records
         config.BertConfig.from_dict(values | {"hiden_size": 8})
         assert "hiden_size" in caplog.text
+        read = config.BertConfig.from_hugging_face
+        read({"vocab_size": 9, "classifier_dropout": 0.1})
+        assert "classifier_dropout" not in caplog.text
+        read({"vocab_size": 9, "classifier_dropout": 0.3})
+        assert "classifier_dropout=0.3" in caplog.text
     finally:
         logger.removeHandler(caplog.handler)
 

@@ -15,7 +15,12 @@ from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import models
 from tests.weights import other_forms
-from weights import checkpoint_sources, model_directory, stored_weights
+from weights import (
+    checkpoint_sources,
+    conversion,
+    model_directory,
+    stored_weights,
+)
 
 
 def _load(model, directory):
@@ -91,6 +96,19 @@ def test_both_configs_contain_the_same_in_their_dialect(saved, tiny_config):
     assert model_directory.read_config(saved) == tiny_config
     (saved / "config.json").unlink()
     assert model_directory.read_config(saved) == tiny_config
+
+
+def test_the_config_names_the_id_of_padding(model, tmp_path):
+    words = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+    model_directory.save(
+        model,
+        tmp_path,
+        wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(words)),
+    )
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["pad_token_id"] == 3
+    source = checkpoint_sources.read(str(tmp_path))
+    assert conversion.load(source).settings.pad_token_id == 3
 
 
 def test_the_error_function_form_survives(tiny_config, tmp_path):
