@@ -307,10 +307,11 @@ class SentenceModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model, self._kind, labels = opened.sentence_model()
-        self.task = opened_model.SENTENCE_TASKS[self._kind]
-        if self._kind != examples.REGRESSION:
-            self.labels = list(labels)
+        found = opened.sentence_model()
+        self._task_model, self._kind = found.task_model, found.kind
+        self.task = opened_model.SENTENCE_TASKS[found.kind]
+        if found.kind != examples.REGRESSION:
+            self.labels = list(found.labels)
 
     def _predict(self, inputs: list) -> list:
         logits = self._task_outputs(inputs)
@@ -376,9 +377,12 @@ class QuestionAnsweringModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model, data, _ = opened.answerer()
+        found = opened.answerer()
+        self._task_model = found.task_model
         self._prompt = squad_job.Prompt(
-            task_model=self._task_model, data=data, threshold=data.threshold
+            task_model=found.task_model,
+            data=found.data,
+            threshold=found.data.threshold,
         )
 
     def _predict(self, inputs: list) -> list[Answer]:

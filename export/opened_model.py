@@ -10,7 +10,7 @@ import functools
 import numbers
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from data import examples
 from foundation import errors
@@ -53,15 +53,8 @@ _BY_ARCHITECTURE = {
 }
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
-# The flags of run_squad.py and their defaults.
-_SQUAD_DEFAULTS = {
-    "doc_stride": 128,
-    "max_query_length": 64,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "exact_answers": False,
-}
-_MAX_SEQ_LENGTH = {"question_answering": 384}  # As in run_squad.py.
+# Of models whose training is not known.
+_MAX_SEQ_LENGTH = {"question_answering": windowing.WindowSizes().max_seq_length}
 _USUAL_LENGTH = 128
 _POOLINGS = ("mean", "cls", "max", "none")
 # Option -> the tasks on which it has an effect, if not on all.
@@ -134,6 +127,34 @@ class Options:
             raise errors.InputError(
                 f"pooling={self.pooling!r}: none of {', '.join(_POOLINGS)}"
             )
+
+
+class SentenceModel(NamedTuple):
+    """A model of sentences or pairs.
+
+    Attributes:
+      task_model: the model.
+      kind: one of data.examples.
+      labels: of its outputs.
+    """
+
+    task_model: finetuning.TaskModel
+    kind: str
+    labels: Sequence[str]
+
+
+class Answerer(NamedTuple):
+    """A model of SQuAD.
+
+    Attributes:
+      task_model: the model.
+      data: how it answers.
+      settings: the same, flag of run_squad.py -> value.
+    """
+
+    task_model: finetuning.TaskModel
+    data: squad_job.SquadData
+    settings: dict[str, Any]
 
 
 class OpenedModel:
@@ -265,10 +286,8 @@ class OpenedModel:
         labels = self.options.labels
         return known.with_names(list(labels) if labels else None)
 
-    def sentence_model(
-        self,
-    ) -> tuple[finetuning.TaskModel, str, Sequence[str]]:
-        """Returns a sentence model, its kind, and a label per output.
+    def sentence_model(self) -> SentenceModel:
+        """Returns a sentence model.
 
         Raises:
           InputError: the model is none, or is of another kind.
@@ -288,7 +307,7 @@ class OpenedModel:
                 f"{self.path}: the model has {count} outputs, but "
                 f"{len(labels)} labels"
             )
-        return self._load_kind(kind, count), kind, labels
+        return SentenceModel(self._load_kind(kind, count), kind, labels)
 
     def multiple_choice_model(self) -> finetuning.TaskModel:
         """Returns a model that scores each of several endings."""
@@ -324,19 +343,19 @@ class OpenedModel:
         parts = ner_job.model_parts(self.start, data, has_crf=has_crf)
         return self._load(tagging.TaggingTask(), **parts), data
 
-    def answerer(
-        self,
-    ) -> tuple[finetuning.TaskModel, squad_job.SquadData, dict[str, Any]]:
-        """Returns a model of SQuAD, how it answers, and that by flag.
+    def answerer(self) -> Answerer:
+        """Returns a model of SQuAD.
 
         Raises:
           InputError: options.squad has an unknown flag, or max_seq_length is
             too small.
         """
+        defaults = dataclasses.asdict(windowing.WindowSizes())
+        del defaults["max_seq_length"]  # It is an option of its own.
+        defaults |= dataclasses.asdict(decoding.AnswerRules())
+        settings = {k: self.trained.get(k, x) for k, x in defaults.items()}
         stored = task_files.read_settings(self.source.folder)
-        settings = dataclasses.asdict(stored or task_files.SquadSettings())
-        for name, default in _SQUAD_DEFAULTS.items():
-            settings[name] = self.trained.get(name, default)
+        settings |= dataclasses.asdict(stored or task_files.SquadSettings())
         given = self.options.squad
         for name in given:
             if name not in settings:
@@ -344,38 +363,33 @@ class OpenedModel:
                     f"squad: {name!r} is none of {', '.join(settings)}"
                 )
         settings |= {k: x for k, x in given.items() if x is not None}
-        if (
-            given.get("null_score_diff_threshold") is not None
-            and not settings["version_2_with_negative"]
-        ):
-            raise errors.InputError(
-                "--null_score_diff_threshold: needs --version_2_with_negative"
-            )
+        squad_job.check_threshold(
+            given.get("null_score_diff_threshold"),
+            with_negative=settings["version_2_with_negative"],
+        )
         if settings["null_score_diff_threshold"] is None:
             settings["null_score_diff_threshold"] = 0.0
-        if self.max_seq_length <= settings["max_query_length"] + 3:
-            raise errors.InputError(
-                f"max_seq_length={self.max_seq_length}: must be greater than "
-                f"max_query_length={settings['max_query_length']} + 3"
-            )
         rules = dict(settings)
+        sizes = windowing.WindowSizes(
+            max_seq_length=self.max_seq_length,
+            doc_stride=rules.pop("doc_stride"),
+            max_query_length=rules.pop("max_query_length"),
+        )
+        sizes.check()
         threshold = rules.pop("null_score_diff_threshold")
         data = squad_job.SquadData(
             train=None,
             predict=None,
             threshold=threshold if rules["version_2_with_negative"] else None,
-            sizes=windowing.WindowSizes(
-                max_seq_length=self.max_seq_length,
-                doc_stride=rules.pop("doc_stride"),
-                max_query_length=rules.pop("max_query_length"),
-            ),
+            sizes=sizes,
             rules=decoding.AnswerRules(**rules),
             verbose_logging=False,
         )
         make_model = functools.partial(
             models.QuestionAnsweringModel, self.start.config
         )
-        return self._load(squad_job.SpanTask(), make_model), data, settings
+        task_model = self._load(squad_job.SpanTask(), make_model)
+        return Answerer(task_model, data, settings)
 
     def masked_lm(self) -> models.PretrainingModel:
         """Returns the model with its masked-LM head."""

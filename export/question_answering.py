@@ -68,12 +68,13 @@ class AnswerGraph:
 
     def __init__(self, opened: OpenedModel):
         """Loads a model of SQuAD 1.1 or 2.0."""
-        task_model, data, self.settings = opened.answerer()
-        self.model = task_model.model
+        found = opened.answerer()
+        self.settings = found.settings
+        self.model = found.task_model.model
         self._tokenizer = opened.start.tokenizer
-        self._sizes = data.sizes
-        self._rules = data.rules
-        self._threshold = data.threshold
+        self._sizes = found.data.sizes
+        self._rules = found.data.rules
+        self._threshold = found.data.threshold
 
     def predict(
         self, question: tf.Tensor, context: tf.Tensor

@@ -35,10 +35,10 @@ class SentenceGraph:
 
     def __init__(self, opened: OpenedModel):
         """Loads the model; its kind determines the task."""
-        task_model, kind, labels = opened.sentence_model()
-        self.task = opened_model.SENTENCE_TASKS[kind]
-        is_regression = kind == examples.REGRESSION
-        self.labels = None if is_regression else list(labels)
+        found = opened.sentence_model()
+        self.task = opened_model.SENTENCE_TASKS[found.kind]
+        is_regression = found.kind == examples.REGRESSION
+        self.labels = None if is_regression else list(found.labels)
         has_pairs = opened.options.text_pair
         if has_pairs is None:
             has_pairs = sentence_tasks.has_pairs(opened.trained)
@@ -52,7 +52,7 @@ class SentenceGraph:
         names = ["text", "text_pair"] if has_pairs else ["text"]
         self.inputs = {name: tf.TensorSpec([None], tf.string) for name in names}
         self.settings = {}
-        self.model = task_model.model
+        self.model = found.task_model.model
         self._tokenizer = opened.start.tokenizer
         self._max_seq_length = opened.max_seq_length
 

@@ -14,9 +14,9 @@ import tiny_runs
 from squad_runs import read, run
 
 import run_squad
-from foundation import config_flags
+from foundation import config_flags, errors
 from modeling import models
-from tasks.squad import dataset, metrics
+from tasks.squad import dataset, decoding, metrics, windowing
 from weights import model_directory
 
 RATES = "1e-6,1e-2"
@@ -46,6 +46,27 @@ def second(root):
         "--version_2_with_negative",
         version=2,
     )
+
+
+def test_the_flags_are_those_of_windows_and_answer_rules():
+    """The command repeats them, because they are parsed before TensorFlow."""
+    flags = {
+        x.name: x.default for x in dataclasses.fields(run_squad.SquadConfig)
+    }
+    rules = dataclasses.asdict(decoding.AnswerRules())
+    del rules["version_2_with_negative"]  # By default, as the model has it.
+    for name, value in rules.items():
+        assert flags[name] == value
+    for name, value in dataclasses.asdict(windowing.WindowSizes()).items():
+        assert flags[name] == value
+    windowing.WindowSizes(max_seq_length=68).check()
+    message = "max_seq_length=67: must be greater than .*max_query_length=64"
+    with pytest.raises(errors.InputError, match=message):
+        windowing.WindowSizes(max_seq_length=67).check()
+    needed = {"output_dir": "out", "question": "Who?", "context": "Anna"}
+    run_squad.SquadConfig(max_seq_length=68, **needed)
+    with pytest.raises(ValueError, match=message):
+        run_squad.SquadConfig(max_seq_length=67, **needed)
 
 
 def test_it_learns_and_scores_itself(first, root):

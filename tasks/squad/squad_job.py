@@ -184,6 +184,14 @@ def _of_last_prediction(
     return task_files.read_settings(output_dir)
 
 
+def check_threshold(threshold: float | None, *, with_negative: bool) -> None:
+    """Raises InputError if a threshold is given for SQuAD 1.1."""
+    if threshold is not None and not with_negative:
+        raise errors.InputError(
+            "--null_score_diff_threshold: needs --version_2_with_negative"
+        )
+
+
 def open_data(
     options: SquadOptions, stored: task_files.SquadSettings | None
 ) -> SquadData:
@@ -198,10 +206,7 @@ def open_data(
     with_negative, threshold = options.with_negative, options.threshold
     if with_negative is None:
         with_negative = stored.version_2_with_negative
-    if threshold is not None and not with_negative:
-        raise errors.InputError(
-            "--null_score_diff_threshold: needs --version_2_with_negative"
-        )
+    check_threshold(threshold, with_negative=with_negative)
     stored_threshold = None
     if with_negative and options.train_file is None:
         stored_threshold = stored.null_score_diff_threshold

@@ -33,9 +33,17 @@ _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 class WindowSizes:
     """Numbers of tokens; the names are those of the flags."""
 
-    max_seq_length: int
-    doc_stride: int
-    max_query_length: int
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+
+    def check(self) -> None:
+        """Raises InputError if a question may fill a window."""
+        if self.max_seq_length <= self.max_query_length + _NUM_SPECIAL:
+            raise errors.InputError(
+                f"max_seq_length={self.max_seq_length}: must be greater than "
+                f"max_query_length={self.max_query_length} + {_NUM_SPECIAL}"
+            )
 
 
 class Documents(NamedTuple):
