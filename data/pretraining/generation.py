@@ -344,7 +344,7 @@ def _pair(
             counts_of_tables.append(counts)
             update(1)
     instances.merge_indexes(
-        work_dir.join(recipe, "index"), _tables(recipe, len(tasks))
+        work_dir.path_of(recipe, "index"), _tables(recipe, len(tasks))
     )
     total = PairCounts(*np.sum(counts_of_tables, axis=0).tolist())
     shards = len(recipe.output_files)
@@ -415,14 +415,14 @@ def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
             rng=recipe.rng("pairing", number),
             count_accesses=store.count_accesses,
         )
-        found = pairs.instances
+        paired = pairs.instances
         counts = PairCounts(
-            instances=len(found),
-            random_next=int(found["is_random"].sum()),
+            instances=len(paired),
+            random_next=int(paired["is_random"].sum()),
             lost_pieces=pairs.lost_tokens,
-            kept_pieces=int(_lengths(found).sum()),
+            kept_pieces=int(_lengths(paired).sum()),
         )
-        table = instances.table_bytes(found)
+        table = instances.table_bytes(paired)
         file_system.write_bytes(path, table)
         crc32 = zlib.crc32(table)
         work_dir.finish(recipe, path, crc32=crc32, **counts._asdict())
@@ -430,9 +430,9 @@ def write_table(recipe: Recipe, task: tuple[int, range]) -> PairCounts:
     return PairCounts(*(receipt[name] for name in PairCounts._fields))
 
 
-def _lengths(found: np.ndarray) -> np.ndarray:
-    """Returns the lengths of instances with [CLS] and [SEP]: int64 [N]."""
-    return found["a_length"].astype(np.int64) + found["b_length"] + 3
+def _lengths(pairs: np.ndarray) -> np.ndarray:
+    """Returns the lengths of INSTANCE [N] with [CLS] and [SEP]: int64 [N]."""
+    return pairs["a_length"].astype(np.int64) + pairs["b_length"] + 3
 
 
 def _tables(recipe: Recipe, count: int) -> list[str]:
@@ -469,7 +469,7 @@ def slices_of_shards(
             path = shard
             if count > 1:
                 name = f"slice-{n:05d}-of-{os.path.basename(shard)}"
-                path = work_dir.join(recipe, name)
+                path = work_dir.path_of(recipe, name)
             slices.append(Slice(shard, path, range(first, last), tables))
         result.append(slices)
     return result
@@ -532,18 +532,18 @@ def _join(recipe: Recipe, slices: list[Slice]) -> None:
 
 def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
     """Yields the features of a slice's records, _BATCH_TOKENS at once."""
-    found = instances.read_ranks(
-        work_dir.join(recipe, "index"),
+    selected = instances.read_ranks(
+        work_dir.path_of(recipe, "index"),
         _tables(recipe, task.tables),
         task.ranks,
     )
     rng = recipe.rng("masking", task.ranks.start)
     step = max(1, _BATCH_TOKENS // recipe.pairing.max_seq_length)
     if recipe.packing is None:
-        for start in range(0, len(found), step):
-            yield _features(recipe, found[start : start + step], rng)
+        for start in range(0, len(selected), step):
+            yield _features(recipe, selected[start : start + step], rng)
         return
-    lengths = _lengths(found)
+    lengths = _lengths(selected)
     rows = packing.pack(
         lengths,
         masking.prediction_counts(lengths, recipe.masking),
@@ -552,23 +552,23 @@ def _batches(recipe: Recipe, task: Slice) -> Iterator[dict[str, np.ndarray]]:
     )
     # Instances of one row (a record) must follow each other.
     order = np.argsort(rows, kind="stable")
-    found, rows = found[order], rows[order]
+    selected, rows = selected[order], rows[order]
     for first in range(0, int(rows[-1]) + 1, step):
         last = min(first + step, int(rows[-1]) + 1)
         begin, end = np.searchsorted(rows, (first, last))
-        columns = _features(recipe, found[begin:end], rng)
+        columns = _features(recipe, selected[begin:end], rng)
         yield packing.lay_out(
             columns, rows[begin:end] - first, last - first, recipe.packing
         )
 
 
 def _features(
-    recipe: Recipe, found: np.ndarray, rng: np.random.Generator
+    recipe: Recipe, batch: np.ndarray, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Builds the features of a batch of instances, INSTANCE [N]."""
     assembled = instances.assemble(
         work_dir.token_store(recipe).take,
-        found,
+        batch,
         max_seq_length=recipe.pairing.max_seq_length,
         vocabulary=recipe.vocabulary,
     )
@@ -584,7 +584,7 @@ def _features(
         **masked._asdict(),
         "input_mask": assembled.input_mask,
         "segment_ids": assembled.segment_ids,
-        "next_sentence_labels": found["is_random"][:, None],
+        "next_sentence_labels": batch["is_random"][:, None],
     }
 
 

@@ -122,15 +122,15 @@ def pair_segments(
     target[~is_short] = rule.max_num_tokens
     turns, lost = [], 0
     while len(own):
-        found, following, cut = _turn(
+        made, following, cut = _turn(
             corpus, own, start, last, target, rule, rng
         )
         count_accesses(len(own))
-        turns.append(found)
+        turns.append(made)
         lost += cut
-        going = np.flatnonzero(following < last)
-        start = following[going]
-        own, last, target = (x[going] for x in (own, last, target))
+        unfinished = np.flatnonzero(following < last)
+        start = following[unfinished]
+        own, last, target = (x[unfinished] for x in (own, last, target))
     result = np.concatenate(turns)
     result["key"] = rng.integers(0, 1 << 64, len(result), np.uint64)
     return Pairs(result, lost)
@@ -270,7 +270,7 @@ class Assembled(NamedTuple):
 
 def assemble(
     take: Callable[[np.ndarray], np.ndarray],
-    found: np.ndarray,
+    batch: np.ndarray,
     *,
     max_seq_length: int,
     vocabulary,
@@ -280,19 +280,19 @@ def assemble(
     Args:
       take: returns the tokens at positions of the corpus, int64 [N, S]; any
         token for positions outside of it.
-      found: INSTANCE [N].
+      batch: the instances, INSTANCE [N].
       max_seq_length: S.
       vocabulary: has pad_id, cls_id and sep_id.
     """
     column = np.arange(max_seq_length)
-    a_length = found["a_length"].astype(np.int64)[:, None]
-    lengths = a_length + found["b_length"][:, None] + 3
+    a_length = batch["a_length"].astype(np.int64)[:, None]
+    lengths = a_length + batch["b_length"][:, None] + 3
     in_a = column <= a_length  # And [CLS], which is replaced below.
     real = column < lengths
     positions = np.where(
         in_a,
-        found["a_start"][:, None] - 1 + column,
-        found["b_start"][:, None] - 2 - a_length + column,
+        batch["a_start"][:, None] - 1 + column,
+        batch["b_start"][:, None] - 2 - a_length + column,
     )
     is_candidate = real & (column != a_length + 1) & (column != lengths - 1)
     is_candidate[:, 0] = False

@@ -65,14 +65,14 @@ _ROWS_AT_ONCE = 128
 _SEARCH_ACCESSES = 64  # Of one binary search in each of two files.
 
 
-def join(recipe: Recipe, *names: str) -> str:
+def path_of(recipe: Recipe, *names: str) -> str:
     """Returns the path of a file or folder that is listed above."""
     return os.path.join(recipe.work_dir, *names)
 
 
 def table_path(recipe: Recipe, number: int) -> str:
     """Returns the path of a table of instances."""
-    return join(recipe, f"table-{number:05d}")
+    return path_of(recipe, f"table-{number:05d}")
 
 
 @contextlib.contextmanager
@@ -95,8 +95,8 @@ def locked(
     else:
         _refuse_other_shards(recipe)
         _refuse_other_files(recipe.work_dir)
-    os.makedirs(join(recipe, _FINISHED), exist_ok=True)
-    with open(join(recipe, f"lock{role}"), "w") as lock:
+    os.makedirs(path_of(recipe, _FINISHED), exist_ok=True)
+    with open(path_of(recipe, f"lock{role}"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -107,7 +107,7 @@ def locked(
         now = _begun(recipe)
         refuse_changes(place, now or description, description)
         if now is None:
-            file_system.write_json(join(recipe, _RECIPE), description)
+            file_system.write_json(path_of(recipe, _RECIPE), description)
         with one_at_a_time(recipe, "verifying"):
             _verify(recipe, own)
         yield
@@ -116,7 +116,7 @@ def locked(
 @contextlib.contextmanager
 def one_at_a_time(recipe: Recipe, purpose: str) -> Iterator[None]:
     """Waits until no other run of this recipe does the same."""
-    path = join(recipe, f"lock-{purpose}")
+    path = path_of(recipe, f"lock-{purpose}")
     with open(path, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,7 +167,7 @@ def remove(recipe: Recipe) -> None:
         with contextlib.suppress(FileNotFoundError):
             names = set(os.listdir(recipe.work_dir)) - {_RECIPE}
             for name in [*names, _RECIPE]:
-                path = join(recipe, name)
+                path = path_of(recipe, name)
                 if os.path.isdir(path):
                     shutil.rmtree(path, ignore_errors=True)
                 else:
@@ -201,12 +201,12 @@ def refuse_changes(place: str, before: dict, now: dict) -> None:
 
 
 def _receipt_path(recipe: Recipe, path: str) -> str:
-    return join(recipe, _FINISHED, os.path.basename(path))
+    return path_of(recipe, _FINISHED, os.path.basename(path))
 
 
 def _begun(recipe: Recipe) -> dict | None:
     """Returns the description of the recipe that the directory belongs to."""
-    path = join(recipe, _RECIPE)
+    path = path_of(recipe, _RECIPE)
     try:
         with open(path, "rb") as file:
             return json.load(file)
@@ -228,8 +228,8 @@ def _verify(recipe: Recipe, own: Sequence[str]) -> None:
     shards = {os.path.basename(path): path for path in own}
     others -= set(shards)
     paths = [
-        shards.get(name, join(recipe, name))
-        for name in os.listdir(join(recipe, _FINISHED))
+        shards.get(name, path_of(recipe, name))
+        for name in os.listdir(path_of(recipe, _FINISHED))
         if not name.startswith(".") and _SLICE.sub("", name) not in others
     ]
     options = {"total": len(paths), "desc": "verifying files"}
@@ -420,7 +420,7 @@ class TokenWriter:
 
 def token_writer(recipe: Recipe) -> TokenWriter:
     """Opens the token store to write it, or to continue."""
-    return TokenWriter(join(recipe, _STORE), recipe.token_dtype)
+    return TokenWriter(path_of(recipe, _STORE), recipe.token_dtype)
 
 
 class TokenStore:
@@ -473,7 +473,7 @@ class TokenStore:
 
 def token_store(recipe: Recipe) -> TokenStore:
     """Opens the complete token store; it is mapped once in each process."""
-    return _map_store(join(recipe, _STORE), recipe.token_dtype)
+    return _map_store(path_of(recipe, _STORE), recipe.token_dtype)
 
 
 @functools.lru_cache(maxsize=1)
