@@ -225,7 +225,7 @@ def main(config: ClassifierConfig) -> None:
     else:
         task_model, step = finetuning.load(job)
     if config.do_eval:
-        writer.evaluation(task_model.evaluate(), step)
+        writer.write_evaluation(task_model.evaluate(), step)
     predicted = [*task.test_splits] if config.do_predict else []
     for split in predicted + [*task.dev_splits] * config.predict_dev:
         sentence_job.predict(

@@ -279,7 +279,7 @@ def main(config: NerConfig) -> None:
     else:
         task_model, step = finetuning.load(job)
     if config.do_eval:
-        writer.write_dev(task_model.evaluate(), step)
+        writer.write_evaluation(task_model.evaluate(), step)
     if config.do_predict:
         ner_job.predict(data, options, task_model, writer)
     run_directory.announce(config.output_dir)

@@ -208,7 +208,7 @@ def main(config: SquadConfig) -> None:
     if config.do_predict:
         store = squad_job.open_blocks(task_model, data)
         evaluation = squad_job.predict(task_model, data, store=store)
-        writer.write(evaluation, store, data.sizes, step)
+        writer.write_evaluation(evaluation, store, data.sizes, step)
         threshold = evaluation.threshold
     elif data.trains_threshold:
         writer.write_threshold(task_model.evaluate())

@@ -156,7 +156,7 @@ class OutputWriter:
                 run_directory.eval_results(best["values"], best["step"])
             )
 
-    def evaluation(self, found: Evaluation, step: int) -> None:
+    def write_evaluation(self, evaluation: Evaluation, step: int) -> None:
         """Writes eval_results.txt, the model card's metrics, report.html."""
         if not self._files.is_chief:
             return
@@ -172,7 +172,7 @@ class OutputWriter:
             name=run_directory.set_name([sets[0].path]),
             digest=" ".join(texts.digest for texts in sets),
         )
-        values = run_directory.eval_results(found.values, step)
+        values = run_directory.eval_results(evaluation.values, step)
         run_directory.write_eval_results(self._files.output_dir, values)
         self._add_dev_scores(values)
         name = os.path.basename(sets[0].path.rstrip("/"))
@@ -190,13 +190,13 @@ class OutputWriter:
                 ),
                 report.Panel("Learning rate", ("train/learning_rate",)),
             ],
-            sections=sections(found),
+            sections=sections(evaluation),
             facts={
                 **{
-                    metric_writer.name_in_words(x): found.values[x]
+                    metric_writer.name_in_words(x): evaluation.values[x]
                     for x in task.metrics
                 },
-                f"examples of {name}": len(found.label_ids),
+                f"examples of {name}": len(evaluation.label_ids),
                 "training steps": step,
             },
         )

@@ -713,7 +713,7 @@ class _ChoiceRun:
             return {}
         evaluation = outputs.evaluate(data, split, logits, tags)
         if split == DEV:
-            writer.write_dev(evaluation, step)
+            writer.write_evaluation(evaluation, step)
         else:
             writer.write_test(evaluation)
         return evaluation.values

@@ -193,7 +193,7 @@ class OutputWriter:
             values = run_directory.eval_results(done["values"], done["step"])
             self._add_scores(ner_data.DEV, values)
 
-    def write_dev(self, evaluation: Evaluation, step: int) -> None:
+    def write_evaluation(self, evaluation: Evaluation, step: int) -> None:
         """Writes the scores, predictions and report of the development set."""
         if not self._files.is_chief:
             return

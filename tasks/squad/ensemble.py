@@ -110,7 +110,7 @@ def run(config: run_config.FinetuningConfig, options: SquadOptions) -> None:
         with_negative=data.with_negative,
         threshold=earlier if is_given else evaluation.threshold,
     )
-    writer.write(evaluation, store, sizes)
+    writer.write_evaluation(evaluation, store, sizes)
     if evaluation.threshold_found:
         store_threshold(config.output_dir, members, evaluation.threshold)
     run_directory.announce(config.output_dir)

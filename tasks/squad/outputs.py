@@ -280,7 +280,7 @@ class OutputWriter:
         if stored is not None and stored.version_2_with_negative:
             self._store(evaluation.threshold, self._files.output_dir)
 
-    def write(
+    def write_evaluation(
         self,
         evaluation: Evaluation,
         store: streaming.Blocks,

@@ -94,7 +94,7 @@ def write(record, folder, made):
         row = question, made.answers[question.id]
         assert not store.find(number, "")
         store.add(number, "", blocks.answer_parts([row], store))
-    record.write(made, store, None)
+    record.write_evaluation(made, store, None)
 
 
 def names(folder):
