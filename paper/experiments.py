@@ -61,23 +61,23 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class SentenceTask:
-    """What the training on a sentence task costs."""
+class TrainingSetSize:
+    """What the cost of training on a sentence task depends on."""
 
     rows: int  # of the complete training set
     tokens: int  # mean length of an example
 
 
 SENTENCE_TASKS = {
-    "mnli": SentenceTask(392_702, 39),
-    "qqp": SentenceTask(363_849, 30),
-    "qnli": SentenceTask(104_743, 50),
-    "sst-2": SentenceTask(67_349, 13),
-    "cola": SentenceTask(8_551, 11),
-    "sts-b": SentenceTask(5_749, 31),
-    "mrpc": SentenceTask(3_668, 53),
-    "rte": SentenceTask(2_490, 70),
-    "wnli": SentenceTask(635, 37),
+    "mnli": TrainingSetSize(392_702, 39),
+    "qqp": TrainingSetSize(363_849, 30),
+    "qnli": TrainingSetSize(104_743, 50),
+    "sst-2": TrainingSetSize(67_349, 13),
+    "cola": TrainingSetSize(8_551, 11),
+    "sts-b": TrainingSetSize(5_749, 31),
+    "mrpc": TrainingSetSize(3_668, 53),
+    "rte": TrainingSetSize(2_490, 70),
+    "wnli": TrainingSetSize(635, 37),
 }
 _SQUAD_WINDOWS = {"v1.1": 88_600, "v2.0": 132_000, "triviaqa": 110_000}
 _NER_SENTENCES = 14_041
@@ -119,10 +119,13 @@ class Finetuning:
     def at(self, scale: Scale) -> "Finetuning":
         """Returns the values at a scale; a small scale has its own."""
         changes: dict[str, Any] = {}
-        if scale.batch is not None:
-            changes = {"batch": scale.batch, "epochs": scale.epochs}
+        if scale.finetuning_batch_size is not None:
+            changes = {
+                "batch": scale.finetuning_batch_size,
+                "epochs": scale.finetuning_epochs,
+            }
         if self.rates == "" or (self.rates and changes):
-            changes["rates"] = scale.rates
+            changes["rates"] = scale.finetuning_learning_rates
         return dataclasses.replace(self, **changes)
 
 
@@ -233,9 +236,9 @@ class Experiments:
                 "phases": ",".join(
                     f"{phase.length}:{phase.steps}" for phase in scale.phases
                 ),
-                "train_batch_size": scale.batch_size,
-                "eval_batch_size": scale.batch_size,
-                "learning_rate": scale.learning_rate,
+                "train_batch_size": scale.pretraining_batch_size,
+                "eval_batch_size": scale.pretraining_batch_size,
+                "learning_rate": scale.pretraining_learning_rate,
                 "num_warmup_steps": scale.warmup,
                 "save_checkpoints_steps": save_every,
                 # Figure 5 starts from checkpoints of the run.
@@ -248,7 +251,7 @@ class Experiments:
             num_runs=1,
             flops=sum(
                 phase.steps
-                * scale.batch_size
+                * scale.pretraining_batch_size
                 * objectives.training_flops(
                     config,
                     phase.length,
@@ -634,7 +637,8 @@ class Experiments:
         scale = self.scale
         finetuning = finetuning.at(scale)
         seeds = scale.single_seeds if seeds is None else seeds
-        name = f"finetuned/{model.name}{'_bilstm' * model.bilstm}/{name}"
+        folder = f"{model.name}_bilstm" if model.bilstm else model.name
+        name = f"finetuned/{folder}/{name}"
         if seeds > 1:
             name += f"_{seeds}_seeds"
         flags = {

@@ -105,7 +105,7 @@ class Table:
         set, "mean" if it reports the mean of several runs.
       rows: in the paper's order.
       findings: statements that the rows can confirm.
-      also: commands without a score, such as predictions of a test set.
+      other_commands: those without a score, e.g. predictions of a test set.
       notes: sentences on what is left out because its data is missing.
     """
 
@@ -115,7 +115,7 @@ class Table:
     statistic: str
     rows: Sequence[Row]
     findings: Sequence[Finding] = ()
-    also: Sequence[Command] = ()
+    other_commands: Sequence[Command] = ()
     notes: Sequence[str] = ()
 
     @property
@@ -129,7 +129,7 @@ class Table:
         """Returns all commands once, each after those that it needs."""
         tops = [s.command for row in self.rows for s in row.scores.values()]
         found: dict[str, Command] = {}
-        for top in (*tops, *self.also):
+        for top in (*tops, *self.other_commands):
             for command in top.with_needs():
                 found.setdefault(command.name, command)
         return list(found.values())
@@ -175,12 +175,12 @@ class Scale:
       vocab_size: number of tokens, of a vocabulary that is learned.
       phases: of pre-training, in their order.
       warmup: steps of rising learning rate in pre-training.
-      batch_size: sequences of a step of pre-training.
-      learning_rate: of pre-training.
+      pretraining_batch_size: sequences of a step.
+      pretraining_learning_rate: the highest, after the warm-up.
       dupe_factor: passes over the corpus with different masks.
-      rates: learning rates of fine-tuning, comma-separated.
-      batch: examples of a step of fine-tuning; None takes the paper's.
-      epochs: of fine-tuning; None takes the paper's.
+      finetuning_learning_rates: separated by commas.
+      finetuning_batch_size: examples of a step; None takes the paper's.
+      finetuning_epochs: None takes the paper's.
       seeds: number of restarts where the paper has several or we compare.
       single_seeds: number of restarts where the paper has one.
       max_rows: training examples of a task, at most, for the estimate of hours.
@@ -203,12 +203,12 @@ class Scale:
     vocab_size: int
     phases: Sequence[Phase]
     warmup: int
-    batch_size: int
-    learning_rate: float
+    pretraining_batch_size: int
+    pretraining_learning_rate: float
     dupe_factor: int
-    rates: str
-    batch: int | None
-    epochs: float | None
+    finetuning_learning_rates: str
+    finetuning_batch_size: int | None
+    finetuning_epochs: float | None
     seeds: int
     single_seeds: int
     max_rows: int
@@ -238,12 +238,12 @@ PAPER = Scale(
     vocab_size=30522,
     phases=(Phase(128, 20, 900_000), Phase(512, 77, 100_000)),
     warmup=10_000,
-    batch_size=256,
-    learning_rate=1e-4,
+    pretraining_batch_size=256,
+    pretraining_learning_rate=1e-4,
     dupe_factor=10,
-    rates="5e-5,4e-5,3e-5,2e-5",
-    batch=None,
-    epochs=None,
+    finetuning_learning_rates="5e-5,4e-5,3e-5,2e-5",
+    finetuning_batch_size=None,
+    finetuning_epochs=None,
     seeds=5,
     single_seeds=1,
     max_rows=1_000_000,
@@ -269,12 +269,12 @@ SMALL = Scale(
     # steps with 128, a model knows token frequencies only.
     phases=(Phase(64, 10, 6_000),),
     warmup=600,
-    batch_size=64,
-    learning_rate=1e-3,
+    pretraining_batch_size=64,
+    pretraining_learning_rate=1e-3,
     dupe_factor=1,
-    rates="3e-4",
-    batch=32,
-    epochs=3,
+    finetuning_learning_rates="3e-4",
+    finetuning_batch_size=32,
+    finetuning_epochs=3,
     seeds=3,
     single_seeds=3,
     max_rows=9_000,
@@ -297,9 +297,9 @@ TINY = dataclasses.replace(
     vocab_size=180,
     phases=(Phase(32, 5, 6), Phase(64, 10, 2)),
     warmup=2,
-    batch_size=8,
-    batch=8,
-    epochs=1,
+    pretraining_batch_size=8,
+    finetuning_batch_size=8,
+    finetuning_epochs=1,
     seeds=3,
     single_seeds=1,
     max_rows=100,

@@ -40,7 +40,7 @@ def table_1(lab: Experiments) -> Table:
         lab.has_glue(task) and lab.has_glue(task, "test")
         for task in (*_GLUE, "wnli")
     )
-    rows, also, notes = [], [], []
+    rows, other_commands, notes = [], [], []
     for task in set(_GLUE) - set(has_data):
         notes.append(f"{_GLUE[task][1]} is not run: --glue_dir has no data.")
     if not has_tests:
@@ -67,7 +67,10 @@ def table_1(lab: Experiments) -> Table:
         if submission:
             wnli = lab.sentence_task(model, "wnli", submission=submission)
             mnli = scores["MNLI-m"]
-            also += [wnli.command, lab.glue_diagnostics(mnli, submission)]
+            other_commands += [
+                wnli.command,
+                lab.glue_diagnostics(mnli, submission),
+            ]
         rows.append(
             Row(
                 label=f"BERT-{name.title()}",
@@ -84,7 +87,7 @@ def table_1(lab: Experiments) -> Table:
         "file to GLUE's server for test scores.",
         statistic="best",
         rows=rows,
-        also=also,
+        other_commands=other_commands,
         notes=sorted(notes),
     )
 
