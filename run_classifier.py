@@ -226,8 +226,12 @@ def main(config: ClassifierConfig) -> None:
         task_model, step = finetuning.load(job)
     if config.do_eval:
         writer.write_evaluation(task_model.evaluate(), step)
-    predicted = [*task.test_splits] if config.do_predict else []
-    for split in predicted + [*task.dev_splits] * config.predict_dev:
+    predicted = []
+    if config.do_predict:
+        predicted += task.test_splits
+    if config.predict_dev:
+        predicted += task.dev_splits
+    for split in predicted:
         sentence_job.predict(
             task,
             split,

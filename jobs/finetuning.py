@@ -74,13 +74,13 @@ class Job:
       config: the flags.
       start: the pre-trained model and its tokenizer.
       strategy: the devices.
-      task: a step.Task and a inference.Task.
+      task: implements step.Task and inference.Task.
       make_model: takes attention, bilstm_size, recompute, seed and dtype.
       features: takes a split; returns its features, which it caches.
       evaluate: evaluates a model on the development sets.
-      data_settings: by flag that affects the training records, the value to
-        compare in a resumed run if it is not the flag's own value: for a file,
-        its digest instead of its name.
+      data_settings: flag -> value that replaces the flag's own when a resumed
+        run is compared, e.g. the digest of a file; for flags that affect the
+        training records.
       evaluation_settings: returns the same for flags that affect evaluations;
         called only if training evaluates.
       task_settings: JSON values that checkpoints store, because they tell the
@@ -304,7 +304,8 @@ class TaskModel:
             settings=assembly.settings_of(config, {**found, **run.settings}),
             warm_start=self.warm_start,
             evaluate=(lambda: self.evaluate().values) if evaluates else None,
-            # The checkpoints of a grid's runs are removed when they have ended.
+            # A grid exports nothing here: the checkpoints of a run are removed
+            # at its end.
             export=None
             if config.is_grid
             else functools.partial(self._write_best, writer),
@@ -695,8 +696,8 @@ def _train_run(
     is_grid = job.config.is_grid
     if is_grid and job.is_chief and not job.config.dry_run:
         run.begin(job.settings)
-    # The step of the previous model refers to the model and to itself, so that
-    # only the garbage collector frees their memory.
+    # The previous model and its compiled step form a reference cycle, which
+    # only the garbage collector frees.
     gc.collect()
     task_model = job.build(run.random_seed)
     finished: dict[str, Any] = {"values": {}}

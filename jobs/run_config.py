@@ -401,7 +401,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
             values = self.axis(name)
             if len(values) == 1:
                 object.__setattr__(self, name, values[0])
-        if self.dry_run:  # Which writes nothing.
+        if self.dry_run:  # A dry run writes nothing.
             object.__setattr__(self, "write_records", False)
         if self.is_grid and not self.do_train:
             raise ValueError("a grid of runs needs --do_train")
@@ -471,7 +471,7 @@ class FinetuningConfig(RunConfig, EncoderConfig):
 
     @property
     def standard_input_flag(self) -> str | None:
-        """The flag because of which the command reads standard input."""
+        """The flag that makes the command read standard input, if any."""
         return None
 
     def run(

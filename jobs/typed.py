@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-_PIPE_BYTES = 1 << 16  # The most that a pipe has.
+_PIPE_BYTES = 1 << 16  # Capacity of a pipe on Linux.
 
 
 def reader(lines: TextIO, output: TextIO) -> Callable[[str], bytes]:

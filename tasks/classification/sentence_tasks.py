@@ -630,10 +630,14 @@ def check(task: SentenceTask, *, train: bool, dev: bool, test: bool) -> None:
         raise errors.InputError(
             f"--task_name={task.name}: has no development set"
         )
-    for split in (*([TRAIN] * train), *(task.dev_splits if dev else ())):
-        task.label_ids(split)
-    for split in task.test_splits if test else ():
-        task.read(split)
+    if train:
+        task.label_ids(TRAIN)
+    if dev:
+        for split in task.dev_splits:
+            task.label_ids(split)
+    if test:
+        for split in task.test_splits:
+            task.read(split)
 
 
 def encode(
