@@ -43,7 +43,7 @@ class PretrainingConfig(run_config.RunConfig):
     eval_file: str | None = field(
         "Held-out shards to evaluate on; by default those of --input_file.",
         None,
-        affects="execution",
+        affects="evaluation",
     )
     vocab_file: str | None = field(
         "Vocabulary of the shards; by default the one that the manifest "
@@ -114,7 +114,7 @@ class PretrainingConfig(run_config.RunConfig):
     max_eval_steps: int = field(
         "Batches of one evaluation, at most.",
         100,
-        affects="execution",
+        affects="evaluation",
         at_least=1,
     )
     eval_every_steps: int = field(

@@ -212,6 +212,19 @@ def test_regenerated_shards_are_refused(root, tmp_path, capfd):
     _run(folder, allow_changed_data=True, **flags)
 
 
+def test_evaluations_of_a_run_read_the_same_records(root, tmp_path, capfd):
+    """Another set would have another loss, and `best/` another meaning."""
+    flags = {"output_dir": tmp_path / "run", "eval_every_steps": 2}
+    flags |= {"do_eval": None, "eval_batch_size": 4}
+    _run(root, num_train_steps=2, **flags)
+    line = _refused(capfd, root, max_eval_steps=1, **flags)
+    assert "--max_eval_steps was ['8 records'], is ['4 records']" in line
+    (shard, *_) = sorted(root.glob("text-*.tfrecord"))
+    line = _refused(capfd, root, eval_file=shard, **flags)
+    assert "--eval_file was" in line
+    _run(root, **flags | {"eval_batch_size": 2, "max_eval_steps": 4})
+
+
 @pytest.mark.parametrize(
     ("objective", "start"), [("masked_lm", "model"), ("left_to_right", None)]
 )
@@ -365,17 +378,28 @@ def test_a_segment_beyond_the_model_is_refused(root, tmp_path, capfd):
     assert "segment_ids are below 1" in line
 
 
-def test_an_id_beyond_the_model_is_refused_in_evaluation(root, tmp_path, capfd):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("masked_lm_ids", CONFIG["vocab_size"]),
+        ("masked_lm_positions", 32),
+        ("next_sentence_labels", 2),
+    ],
+)
+def test_what_is_beyond_the_model_is_refused_in_evaluation(
+    root, tmp_path, capfd, name, value
+):
+    """A position beyond the sequence would be one of the next record."""
     kind = schema.pretraining(32, 5)
     path = str(tmp_path / "bad.tfrecord")
     shard = next(root.glob("text-*.tfrecord"))
     columns = records.parse(tf.constant(list(records.read(shard))), kind)
     columns = {name: value.numpy() for name, value in columns.items()}
-    columns["masked_lm_ids"][2, 0] = CONFIG["vocab_size"]
+    columns[name][2, 0] = value
     with records.ShardWriter(path) as writer:
         writer.write(records.encode(kind, columns))
     line = _refused(capfd, root, do_train=False, eval_file=path)
-    assert "bad.tfrecord: record 3: " in line and "masked_lm_ids" in line
+    assert "bad.tfrecord: record 3: " in line and name in line
 
 
 def test_held_out_shards_that_are_trained_on_get_a_warning(

@@ -444,6 +444,10 @@ def _open_set(
             input_ids=config.vocab_size,
             masked_lm_ids=config.vocab_size,
             segment_ids=config.type_vocab_size,
+            position_ids=config.max_position_embeddings,
+            masked_lm_positions=lengths.max_seq_length,
+            next_sentence_positions=lengths.max_seq_length,
+            next_sentence_labels=2,
         ),
         counts=counts,
     )

@@ -27,7 +27,13 @@ from weights import model_directory, pretrained
 
 _HELD_OUT = "held out"
 # A run may be continued with more phases: these settings list them.
-_SETTINGS_BY_PHASE = ("phases", "input_file", "input_file contents")
+_SETTINGS_BY_PHASE = (
+    "phases",
+    "input_file",
+    "input_file contents",
+    "eval_file",
+    "max_eval_steps",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,6 +79,7 @@ class PretrainingJob:
                 # Separate, so that runs that were started before contents were
                 # compared can continue.
                 "input_file contents": [x.train.contents for x in self.phases],
+                **(self._evaluation_settings if eval_every_steps else {}),
             },
             extendable=_SETTINGS_BY_PHASE,
         )
@@ -98,6 +105,21 @@ class PretrainingJob:
             self._begin_card()
             if not config.do_eval:
                 self._write_report()
+
+    @property
+    def _evaluation_settings(self) -> dict[str, Any]:
+        """What decides which records an evaluation reads.
+
+        The best checkpoint is chosen by losses on the same records.
+        """
+        most = self.max_eval_steps * self.eval_batch_size
+        held_out = [phase.held_out for phase in self.phases]
+        return {
+            "eval_file": [f"{x.fingerprint} {x.contents}" for x in held_out],
+            "max_eval_steps": [
+                f"{min(most, sum(x.counts))} records" for x in held_out
+            ],
+        }
 
     def _write_model(self, directory: str) -> None:
         if strategies.is_chief(self.strategy):
@@ -255,7 +277,7 @@ class PretrainingJob:
 
     @functools.cached_property
     def _predictor(self) -> pretraining_report.Predictor:
-        return pretraining_report.Predictor(self.task, self.model)
+        return pretraining_report.Predictor(self.task, self.model, self._words)
 
     def _samples(self, phase: pretraining_data.Phase) -> list[dict[str, Any]]:
         if self._words is None or not self._shows_predictions:

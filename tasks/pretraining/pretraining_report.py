@@ -97,14 +97,28 @@ class Predictions:
 class Predictor:
     """Predicts the masked positions of records, on one device."""
 
-    def __init__(self, task: objectives.PretrainingTask, model: Any):
-        """Compiles nothing yet."""
+    def __init__(
+        self,
+        task: objectives.PretrainingTask,
+        model: Any,
+        words: vocabulary.Vocabulary | None,
+    ):
+        """Compiles nothing yet.
+
+        Args:
+          task: computes the logits.
+          model: of the task.
+          words: the tokens to predict, of which the model's embeddings may have
+            more; None if they are not known.
+        """
         self._model = model
+        num_tokens = len(words) if words else None
 
         @functools.partial(tf.function, autograph=False, reduce_retracing=True)
         def predict(features: dict) -> tuple:
             logits = task.outputs(model, features).masked_lm_logits
-            return tf.math.top_k(tf.nn.softmax(logits), k=_TOP)
+            shown = tf.nn.softmax(logits)[..., :num_tokens]
+            return tf.math.top_k(shown, k=_TOP)
 
         self._predict = predict
 

@@ -93,13 +93,29 @@ def test_the_report_keeps_the_predictions_of_a_limited_number_of_records(
             return types.SimpleNamespace(masked_lm_logits=logits)
 
     many = dataclasses.replace(train, paths=train.paths * 9)
-    predict = pretraining_report.Predictor(Task(), None)
+    predict = pretraining_report.Predictor(Task(), None, words)
     assert len(predict(many, 2, 100).ids) == 9
     monkeypatch.setattr(pretraining_report, "_MOST_RECORDS", 3)
     assert len(predict(many, 2, 100).ids) == 4  # Two complete batches.
     assert len(predict(many, 2, 1).ids) == 2
     section, _ = pretraining_report.accuracy(predictions, train, words)
     assert "the first 1 records of the evaluation" in section.body
+
+
+def test_only_tokens_of_the_vocabulary_are_predicted(train, words):
+    """The embeddings may be padded to a multiple of 64."""
+
+    class Task:
+        def outputs(self, model, features):
+            shape = [*features["masked_lm_ids"].shape, 1]
+            best_last = tf.range(len(TOKENS) + 9, dtype=tf.float32)
+            return types.SimpleNamespace(
+                masked_lm_logits=tf.tile(best_last[None, None], shape)
+            )
+
+    found = pretraining_report.Predictor(Task(), None, words)(train, 2, 1)
+    assert found.ids.max() == len(TOKENS) - 1
+    assert pretraining_report.samples(found, words)
 
 
 def test_the_baseline_predicts_the_most_frequent_label(train):
