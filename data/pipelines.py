@@ -15,6 +15,7 @@ a million records.
 Records are permuted as bytes. A worker parses only its own rows of a batch.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -142,14 +143,22 @@ def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
         InputError: names the first damaged record.
     """
     for path in shards:
-        for number, record in enumerate(records.read(path)):
+        found, first = records.read(path), 1
+        while block := list(itertools.islice(found, _CHUNK)):
             try:
-                records.parse(tf.constant([record]), schema)
-            except tf.errors.OpError as error:
-                reason = str(error.message).splitlines()[0]
-                raise errors.InputError(
-                    f"{path}: record {number + 1}: {reason}"
-                ) from None
+                records.parse(tf.constant(block), schema)
+            except tf.errors.OpError:
+                for number, record in enumerate(block, first):
+                    _check_record(path, number, record, schema)
+            first += len(block)
+
+
+def _check_record(path, number, record, schema) -> None:
+    try:
+        records.parse(tf.constant([record]), schema)
+    except tf.errors.OpError as error:
+        reason = str(error.message).splitlines()[0]
+        raise errors.InputError(f"{path}: record {number}: {reason}") from None
 
 
 class _Start(NamedTuple):

@@ -382,6 +382,12 @@ def replace(source: str, path: str) -> None:
     _flush_entries(os.path.dirname(path) or ".")
 
 
+def flush(path: str) -> None:
+    """Forces a file, if it exists on this machine, to the disk."""
+    if not is_remote(path) and os.path.exists(path):
+        _flush(path)
+
+
 def flush_folder(folder: str) -> None:
     """Forces a folder with all of its files and folders to the disk."""
     for inner, _, names in os.walk(folder):
@@ -407,7 +413,8 @@ def _remove_stale(path: str) -> None:
         return
     for found in glob.glob(pattern):
         # Another process may remove or rename it meanwhile.
-        with contextlib.suppress(OSError), open(found, "rb") as file:
+        # NFS locks only files that are open for writing.
+        with contextlib.suppress(OSError), open(found, "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.remove(found)
 

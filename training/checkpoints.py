@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Collection, Mapping
 from concurrent import futures
 from typing import Any
@@ -28,6 +29,7 @@ from training import optimizers
 
 _PREFIX = "model.ckpt"
 _STATE = "training_state"
+_RETRY_SECONDS = (5, 60)  # Network disks and buckets have such failures.
 BEST = "best"  # Directory of the best checkpoint, in that of the run.
 
 
@@ -40,7 +42,6 @@ class Checkpoints:
         *,
         keep_max: int = 5,
         is_chief: bool = True,
-        shares_thread_with: "Checkpoints | None" = None,
     ):
         """Writes nothing yet; only the chief ever does.
 
@@ -48,17 +49,11 @@ class Checkpoints:
             directory: the output_dir of the run.
             keep_max: how many of the last to keep, at least 1.
             is_chief: whether this process writes.
-            shares_thread_with: checkpoints whose writer thread is shared, so
-                that files are completed in the order of `save`.
         """
         self._directory = directory
         self._keep_max = keep_max
         self._is_chief = is_chief
-        self._thread = (
-            shares_thread_with._thread
-            if shares_thread_with is not None
-            else futures.ThreadPoolExecutor(1, "checkpoint")
-        )
+        self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
         self._writing: futures.Future | None = None
 
     def latest(self) -> str | None:
@@ -117,11 +112,30 @@ class Checkpoints:
             writing, self._writing = self._writing, None
             writing.result()
 
+    def check(self) -> None:
+        """Re-raises the error of the last save, if it has failed already."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
+
     def _write(self, step: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        tensor_files.write(_path(self._directory, step), tensors)
-        self._point_to(step)
-        self._remove_old(step)
-        self._sweep()
+        for pause in (*_RETRY_SECONDS, None):
+            try:
+                tensor_files.write(_path(self._directory, step), tensors)
+                self._point_to(step)
+                self._remove_old(step)
+                self._sweep()
+                return
+            except (OSError, tf.errors.OpError) as error:
+                if pause is None:
+                    raise
+                logging.error(
+                    "the checkpoint of step %d cannot be written: %s; trying "
+                    "again in %d s",
+                    step,
+                    error,
+                    pause,
+                )
+                time.sleep(pause)
 
     def restore(
         self,
@@ -208,7 +222,6 @@ class BestCheckpoint:
         metric: str = "loss",
         higher_is_better: bool = False,
         is_chief: bool = True,
-        shares_thread_with: Checkpoints,
     ):
         """Writes nothing yet.
 
@@ -217,18 +230,11 @@ class BestCheckpoint:
             metric: the name of the value that decides.
             higher_is_better: in which direction.
             is_chief: whether this process writes.
-            shares_thread_with: the checkpoints of the run. One of them that
-                names a best checkpoint is completed after it.
         """
         self.directory = os.path.join(output_dir, BEST)
         self._metric = metric
         self._higher_is_better = higher_is_better
-        self._saver = Checkpoints(
-            self.directory,
-            keep_max=1,
-            is_chief=is_chief,
-            shares_thread_with=shares_thread_with,
-        )
+        self._saver = Checkpoints(self.directory, keep_max=1, is_chief=is_chief)
 
     def offer(
         self,
@@ -237,7 +243,11 @@ class BestCheckpoint:
         variables: Mapping[str, tf.Variable],
         best: float | None,
     ) -> float | None:
-        """Saves if it beats `best`; returns the best value from now on."""
+        """Saves if it beats `best`; returns the best value from now on.
+
+        Returns when the checkpoint is complete: a later checkpoint of the run
+        will name it.
+        """
         if self._metric not in values:
             raise ValueError(
                 f"best_metric={self._metric!r}: not among {sorted(values)}"
@@ -249,12 +259,9 @@ class BestCheckpoint:
         if best is not None and sign * value <= sign * best:
             return best
         self._saver.save(step, variables, {self._metric: value})
+        self._saver.wait()
         logging.info("step %d: best so far, %s = %g", step, self._metric, value)
         return value
-
-    def wait(self) -> None:
-        """Returns when the last save is done; re-raises its error."""
-        self._saver.wait()
 
 
 def remove_all(directory: str) -> None:

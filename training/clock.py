@@ -31,7 +31,6 @@ class Clock:
         self._max_seconds = max_seconds
         self._num_train_steps = num_train_steps
         self._used_before = 0.0
-        self._used = 0.0
         self._plan = (0, 0.0, num_train_steps)
         self._first: tuple[int, float] | None = None
         self._next = 0
@@ -63,8 +62,7 @@ class Clock:
             step: how many steps are done.
             elapsed: seconds since this process began to train.
         """
-        self._used = self._used_before + elapsed
-        left = self._max_seconds - self._used
+        left = self._max_seconds - self._used_before - elapsed
         if left <= 0:
             self._replan(step, 0)
         elif self._first is None:  # The first call compiles: it is no measure.
@@ -77,9 +75,10 @@ class Clock:
             done = step - before
             self._next = step + max(1, min(done, (self.end - step) // _PLANS))
 
-    def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
-        return {"plan": list(self._plan), "seconds_used": self._used}
+    def state(self, elapsed: float) -> dict[str, Any]:
+        """Returns what a checkpoint keeps; see `tick` for the argument."""
+        used = self._used_before + elapsed
+        return {"plan": list(self._plan), "seconds_used": used}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues the plan of a checkpoint.
@@ -87,10 +86,10 @@ class Clock:
         A run that ran out of time continues if it is given more. A run that
         reached the end of its plan, a learning rate of 0, is finished.
         """
-        self._used_before = self._used = state["seconds_used"]
+        self._used_before = state["seconds_used"]
         start, done, end = state["plan"]
         is_cut_off = start == end and done < 1.0
-        if is_cut_off and self._used < self._max_seconds:
+        if is_cut_off and self._used_before < self._max_seconds:
             end = self._num_train_steps
         self._assign(start, done, end)
 

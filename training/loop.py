@@ -368,7 +368,6 @@ class Loop:
             metric=options.selection.metric,
             higher_is_better=options.selection.higher_is_better,
             is_chief=self._is_chief,
-            shares_thread_with=self.saver,
         )
         self._variables = saved_variables(
             learner.model, learner.optimizer, learner.loss_scale
@@ -432,6 +431,7 @@ class Loop:
             end: the last step, as planned now.
         """
         self.preempted = preempted
+        self._begun = time.monotonic()
         self.writer = metric_writer.MetricWriter(
             self.options.output_dir,
             first_step=self.progress.step,
@@ -519,8 +519,7 @@ class Loop:
 
     def _train(self, train_step: steps.TrainStep, batches: Any) -> None:
         """Calls the compiled steps until the phase ends."""
-        steps_per_call, begun = 1, time.monotonic()
-        is_first = True
+        steps_per_call, is_first = 1, True
         while self.progress.step < self._end():
             number = min(steps_per_call, self._steps_to_next_action())
             self._profile()
@@ -529,13 +528,14 @@ class Loop:
                 results = self._call(train_step, batches, number)
             seconds = time.monotonic() - started
             self._add(results)
+            self.saver.check()
             # The first call compiles, and fills the shuffle buffers.
             if not is_first:
                 self._interval_seconds += seconds
                 self._interval_steps += number
             is_first = False
             stop_signal, seconds_per_step, elapsed = self._agree(
-                seconds / number, started + seconds - begun
+                seconds / number, started + seconds - self._begun
             )
             steps_per_call = min(
                 max(1, int(_SECONDS_PER_CALL / max(seconds_per_step, 1e-6))),
@@ -581,7 +581,6 @@ class Loop:
 
     def _wait_for_checkpoints(self) -> None:
         """Waits until the last checkpoint is complete, on all workers."""
-        self.best.wait()
         self.saver.wait()
         strategies.wait_for_all(self.strategy)
 
@@ -604,7 +603,11 @@ class Loop:
                 reason = str(error.message).partition("\n")[0]
                 text = "step %d: %s; all records are read to find a damaged one"
                 logging.error(text, step, reason)
-                self._phase.diagnose()
+                try:
+                    with self.preempted.interruptible():
+                        self._phase.diagnose()
+                except preemption.Interrupted:
+                    self.preempted.exit(self.preempted.signal)
             raise
 
     def _steps_to_next_action(self) -> int:
@@ -655,7 +658,6 @@ class Loop:
         )
 
     def _raise_diverged(self, found: str, advice: str) -> NoReturn:
-        self.best.wait()
         self.saver.wait()
         self.writer.close()
         raise Diverged(
@@ -690,13 +692,19 @@ class Loop:
         if stop_signal:
             self.progress.pending_evaluation = True
             return stop_signal
-        self._evaluate()
+        try:
+            self._evaluate()
+        except Exception:
+            self._save()  # Else the steps since the last checkpoint are lost.
+            self.saver.wait()
+            raise
         return self._agree()[0]
 
     def _evaluate(self) -> None:
         """Evaluates the model, and keeps it if it is the best.
 
-        Sets pending_evaluation if a signal interrupts the evaluation.
+        Leaves pending_evaluation set if the evaluation is interrupted by a
+        signal, or fails.
         """
         progress = self.progress
         progress.pending_evaluation = True
@@ -709,7 +717,6 @@ class Loop:
                     held_out = self._phase.evaluate()
             except preemption.Interrupted:
                 return
-            progress.pending_evaluation = False
             self.writer.write(
                 progress.step, {f"eval/{k}": v for k, v in held_out.items()}
             )
@@ -723,9 +730,10 @@ class Loop:
                 progress.best,
             )
             if best != progress.best:
-                progress.best, progress.best_step = best, progress.step
                 if self.options.selection.export:
                     self.options.selection.export(self.best.directory)
+                progress.best, progress.best_step = best, progress.step
+        progress.pending_evaluation = False
         if self._is_patience_over():
             text = "step %d: no better since step %d, stopping early"
             logging.info(text, progress.step, progress.best_step)
@@ -784,12 +792,15 @@ class Loop:
             )
 
     def _save(self) -> None:
+        # A checkpoint must not survive a power failure without its metrics.
+        self.writer.flush()
         self.progress.seconds = self._seconds()
         state = dataclasses.asdict(self.progress)
         state["settings"] = dict(self._settings.values)
         state["task_settings"] = dict(self.options.task_settings)
         if self.learner.run_clock:
-            state["clock"] = self.learner.run_clock.state()
+            elapsed = time.monotonic() - self._begun
+            state["clock"] = self.learner.run_clock.state(elapsed)
         self.saver.save(state.pop("step"), self._variables, state)
 
     def _agree(

@@ -164,6 +164,13 @@ class MetricWriter:
             tf.summary.text("eval/samples", text, step=step)
         self._events.flush()
 
+    def flush(self) -> None:
+        """Forces all that is written to the disk."""
+        if self._is_chief:
+            events = _event_files(os.path.dirname(self._path))
+            for path in (self._path, self._samples_path, *events):
+                file_system.flush(path)
+
     def progress(self, step: int) -> None:
         """Moves the progress bar."""
         if self._bar:
@@ -256,10 +263,18 @@ def _drop_lines_after(
         file_system.write_text(path, "".join(f"{line}\n" for line in kept))
 
 
+def _event_files(folder: str) -> list[str]:
+    names = tf.io.gfile.listdir(folder)  # A glob would read brackets in names.
+    return [
+        os.path.join(folder, name)
+        for name in sorted(names)
+        if name.startswith("events.out.tfevents.")
+    ]
+
+
 def _drop_events_after(folder: str, last: int, evaluates_again: bool) -> None:
     """Drops TensorBoard's events, also those that a kill has cut off."""
-    paths = tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))
-    for path in sorted(paths):
+    for path in _event_files(folder):
         kept, is_complete = [], True
         records = iter(tf.data.TFRecordDataset(path, buffer_size=1 << 18))
         while True:

@@ -9,8 +9,10 @@ import itertools
 import json
 import os
 import secrets
+import signal
 import site
 import sys
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -213,7 +215,12 @@ def _on_this_machine(
                 "--strategy=multi_worker_mirrored: the environment variable "
                 "TF_CONFIG names no workers"
             )
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        if threading.current_thread() is threading.main_thread():
+            # TensorFlow has replaced the handler, so that SIGTERM did nothing.
+            handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+            signal.signal(signal.SIGTERM, handler)
+        return strategy
     wanted = num_replicas or (1 if name == "one_device" else max(gpus, 1))
     if gpus and wanted > gpus:
         raise errors.InputError(

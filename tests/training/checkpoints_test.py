@@ -4,7 +4,6 @@ pytest tests/training/checkpoints_test.py
 """
 
 import os
-import time
 
 import pytest
 import tensorflow as tf
@@ -39,26 +38,56 @@ def test_data_without_an_index_is_swept_by_the_next_save(tmp_path):
     assert found == {"checkpoint", *names}
 
 
-def test_a_save_that_names_the_best_comes_after_it(tmp_path, monkeypatch):
-    written, write = [], checkpoints.Checkpoints._write
-
-    def slow(self, step, tensors):
-        time.sleep(0.2 if self._directory.endswith("best") else 0.0)
-        write(self, step, tensors)
-        written.append(os.path.basename(self._directory))
-
-    monkeypatch.setattr(checkpoints.Checkpoints, "_write", slow)
-    run = checkpoints.Checkpoints(str(tmp_path / "run"))
-    best = checkpoints.BestCheckpoint(
-        str(tmp_path / "run"), shares_thread_with=run
-    )
+def test_the_best_is_complete_before_a_checkpoint_can_name_it(tmp_path):
+    best = checkpoints.BestCheckpoint(str(tmp_path / "run"))
     variables = {"weight": tf.Variable([1.0, 2.0])}
     assert best.offer(1, {"loss": 3.0}, variables, None) == 3.0
-    run.save(1, variables, {"best": 3.0})
-    assert written == []
-    run.wait()
-    assert written == ["best", "run"]
-    best.wait()
+    assert checkpoints.steps(str(tmp_path / "run" / "best")) == [1]
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Makes the first writes fail: as many as the value of the list."""
+    count, write = [0], checkpoints.tensor_files.write
+
+    def fail(*args):
+        if count[0]:
+            count[0] -= 1
+            raise tf.errors.UnavailableError(None, None, "the bucket is away")
+        write(*args)
+
+    monkeypatch.setattr(checkpoints.tensor_files, "write", fail)
+    monkeypatch.setattr(checkpoints, "_RETRY_SECONDS", (0, 0))
+    return count
+
+
+def test_a_write_that_fails_is_repeated(tmp_path, failing, caplog):
+    failing[0] = 2
+    saver = checkpoints.Checkpoints(str(tmp_path))
+    saver.save(1, {"weight": tf.Variable([1.0])}, {})
+    saver.wait()
+    assert checkpoints.steps(str(tmp_path)) == [1]
+    assert caplog.text.count("step 1 cannot be written: the bucket is") == 2
+
+
+def test_a_write_that_always_fails_is_seen_before_the_next_save(
+    tmp_path, failing
+):
+    failing[0] = 3
+    saver = checkpoints.Checkpoints(str(tmp_path))
+    saver.check()
+    saver.save(1, {"weight": tf.Variable([1.0])}, {})
+    saver._thread.shutdown()  # Waits.
+    with pytest.raises(tf.errors.UnavailableError):
+        saver.check()
+
+
+def test_a_best_that_cannot_be_written_is_not_the_best(tmp_path, failing):
+    failing[0] = 3
+    best = checkpoints.BestCheckpoint(str(tmp_path))
+    with pytest.raises(tf.errors.UnavailableError):
+        offer(best, [3.0])
+    assert offer(best, [4.0]) == [4.0]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +96,9 @@ def test_a_save_that_names_the_best_comes_after_it(tmp_path, monkeypatch):
     ids=["lower", "higher"],
 )
 def test_what_is_not_finite_is_never_the_best(tmp_path, higher, expected):
-    best = checkpoints.BestCheckpoint(
-        str(tmp_path),
-        higher_is_better=higher,
-        shares_thread_with=checkpoints.Checkpoints(str(tmp_path)),
-    )
+    best = checkpoints.BestCheckpoint(str(tmp_path), higher_is_better=higher)
     values = [float("nan"), 3.0, float("inf"), 2.0]
     assert offer(best, values) == expected
-    best.wait()
     step = 2 if higher else 4
     assert checkpoints.steps(str(tmp_path / "best")) == [step]
 

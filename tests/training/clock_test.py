@@ -25,7 +25,7 @@ def test_a_run_that_was_cut_off_goes_on_if_it_is_given_more_time():
     made = clock.Clock(10.0, 100)
     made.tick(1, 1.0)
     made.tick(20, 11.0)
-    state = made.state()
+    state = made.state(11.0)
     reached = progress(made, 20)
     assert made.end == 20
     assert 0.1 < reached < 0.5
@@ -85,7 +85,7 @@ def test_a_resumed_clock_goes_on_with_its_plan_and_its_time():
     for step in range(1, 50):
         made.tick(step, step * 1.0)
     resumed = clock.Clock(100.0, 10**6)
-    resumed.restore(made.state())
+    resumed.restore(made.state(49.0))
     for step in (49, 60, 99):
         assert progress(resumed, step) == progress(made, step)
     step, elapsed = run(resumed, 49, 0.0, 1.0)

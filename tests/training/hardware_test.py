@@ -4,8 +4,14 @@ pytest tests/training/hardware_test.py
 """
 
 import glob
+import os
+import pathlib
+import signal
+import subprocess
+import sys
 import types
 
+import clusters
 import pytest
 import tensorflow as tf
 
@@ -313,3 +319,22 @@ def test_without_a_gpu_nothing_is_reported(monkeypatch, caplog):
     with caplog.at_level("WARNING"):
         strategy.create()
     assert not caplog.records
+
+
+def test_sigterm_ends_a_worker_that_does_not_train_yet():
+    """TensorFlow's handler would ignore it."""
+    (cluster,) = clusters.tf_configs(1)
+    code = (
+        "import os, signal, time\n"
+        "from training import strategy\n"
+        "strategy.create('multi_worker_mirrored')\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(30)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TF_CONFIG": cluster},
+        cwd=pathlib.Path(__file__).parents[2],
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGTERM

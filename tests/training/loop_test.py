@@ -431,6 +431,45 @@ def test_the_best_checkpoint_by_held_out_loss_is_kept(tmp_path):
     assert names.keys() == weights | {"global_step", "training_state"}
 
 
+def test_an_evaluation_that_fails_loses_no_step(tmp_path, monkeypatch):
+    """The run can continue as if the evaluation had not failed."""
+    options = {**QUICK, "save_every": 4, "eval_every": 4}
+    go, *expected = toy_run.make(options)
+    go(str(tmp_path / "alone"))
+    go, *_ = toy_run.make(options)
+    with monkeypatch.context() as patch:
+        error = OSError("the disk of best/ is full")
+        patch.setattr(
+            checkpoints.BestCheckpoint, "offer", lambda *_: _raise(error)
+        )
+        with pytest.raises(OSError, match="is full"):
+            go(str(tmp_path / "failed"))
+    assert checkpoints.steps(str(tmp_path / "failed")) == [4]
+    go, *found = toy_run.make(options)
+    assert go(str(tmp_path / "failed")) == 4
+    expected, found = toy_run.weights(*expected), toy_run.weights(*found)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
+    alone, failed = (
+        [
+            (line["step"], line["eval/loss"])
+            for line in metrics(tmp_path / folder)
+            if "eval/loss" in line
+        ]
+        for folder in ("alone", "failed")
+    )
+    assert alone == failed
+    for folder in ("alone", "failed"):
+        names = sorted(
+            path.name for path in (tmp_path / folder / "best").glob("*")
+        )
+        assert "model.ckpt-6.index" in names
+
+
+def _raise(error):
+    raise error
+
+
 def test_float16_trains_and_reports_skipped_steps(tmp_path):
     go, model, optimizer = toy_run.make({**QUICK, "precision": "float16"})
     go(str(tmp_path))

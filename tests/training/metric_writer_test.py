@@ -84,6 +84,22 @@ def test_a_resumed_run_drops_later_samples(tmp_path):
         assert [line["step"] for line in lines] == kept
 
 
+def test_events_are_dropped_in_a_folder_with_brackets(tmp_path):
+    folder = tmp_path / "run[1]"
+    first = metric_writer.MetricWriter(str(folder))
+    for step in (1, 2, 3):
+        first.write(step, {"train/loss": 1.0})
+    first.flush()
+    first.close()
+    metric_writer.MetricWriter(str(folder), first_step=2).close()
+    steps = {
+        event.step
+        for path in folder.glob("events*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+    }
+    assert steps == {0, 1, 2}
+
+
 def test_hyperparameters_are_events_of_tensorboard(tmp_path):
     folder = tmp_path / "lr0.0001"
     metric_writer.write_hyperparameters(
