@@ -326,7 +326,7 @@ def prepare(
     """
     if records_dir is None:
         return make()
-    path = f"{records_dir}/{name}.tf_record"
+    path = os.path.join(records_dir, f"{name}.tf_record")
     described = {
         feature.name: [feature.dtype, *feature.shape]
         for feature in schema.features

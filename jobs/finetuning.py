@@ -449,8 +449,10 @@ def open_start(
             config.output_dir, init_checkpoint, is_grid=config.is_grid
         )
     elif model_directory.has_model(config.output_dir):
-        weights = os.path.join(config.output_dir, model_directory.WEIGHTS)
-        own = {file_system.real(path) for path in (config.output_dir, weights)}
+        step = _finished_step(config.output_dir)
+        names = ("", model_directory.WEIGHTS, f"model.ckpt-{step}")
+        paths = (os.path.join(config.output_dir, name) for name in names)
+        own = set(map(file_system.real, paths))
         if init_checkpoint and file_system.real(init_checkpoint) not in own:
             logging.warning(
                 "using the model in --output_dir=%s, not --init_checkpoint=%s",

@@ -181,9 +181,9 @@ class Executor:
         own: Sequence[int],
         on_success: Callable[[], object],
     ) -> None:
-        began = time.time()
         pending = [i for i in own if self.record(commands[i]) is None]
         of_others = [x for i, x in enumerate(commands) if i not in own]
+        before = {x.name: self._time_of_record(x) for x in of_others}
         is_waiting = False
         while pending:
             if self._is_stopping:
@@ -195,7 +195,7 @@ class Executor:
                     logging.info("waiting for %s of another part", name)
                 is_waiting = True
                 for command in of_others:
-                    self._check_other_part(command, began)
+                    self._check_other_part(command, before[command.name])
                 time.sleep(_WAIT_SECONDS)
                 continue
             is_waiting = False
@@ -213,10 +213,14 @@ class Executor:
             self._run(command)
             on_success()
 
-    def _check_other_part(self, command: Command, began: float) -> None:
-        """Raises InputError if a command has failed since a time."""
+    def _time_of_record(self, command: Command) -> float | None:
+        """Returns when a command ended, by the clock of the file server."""
         path = self._path(command, "json")
-        has_ended = file_system.exists(path) and os.path.getmtime(path) > began
+        return os.path.getmtime(path) if file_system.exists(path) else None
+
+    def _check_other_part(self, command: Command, before: float | None) -> None:
+        """Raises InputError if a command has failed after its last record."""
+        has_ended = self._time_of_record(command) not in (None, before)
         record = self._read(command)
         if has_ended and not record["succeeded"] and not record["stopped"]:
             raise errors.InputError(

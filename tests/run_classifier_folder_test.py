@@ -60,7 +60,7 @@ def test_a_finished_run_refuses_other_settings(root, capsys):
     assert tiny_runs.eval_results(root / "done") == before
 
 
-def test_an_own_table_finds_its_labels_and_predicts_without_them(root):
+def test_an_own_table_finds_its_labels_and_predicts_without_them(root, caplog):
     folder = root / "done"
     assert model_directory.read_settings(str(folder)).labels == ["no", "yes"]
     values = tiny_runs.eval_results(folder)
@@ -73,10 +73,12 @@ def test_an_own_table_finds_its_labels_and_predicts_without_them(root):
         "--do_predict",
         train_file=None,
         dev_file=None,
-        init_checkpoint=None,
+        # As the README of google-research/bert has it.
+        init_checkpoint=f"{folder}/model.ckpt-{values['global_step']:.0f}",
         test_file=root / "new.csv",
         id_column="id",
     )
+    assert "not --init_checkpoint" not in caplog.text
     rows = (folder / "predictions.tsv").read_text().splitlines()
     assert rows[0] == "id\tlabel\tno\tyes"
     assert [row.split("\t")[:2] for row in rows[1:]] == [

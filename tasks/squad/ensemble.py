@@ -86,7 +86,7 @@ def run(config: run_config.FinetuningConfig, options: SquadOptions) -> None:
     )
     data = squad_job.open_data(options, stored)
     store = streaming.Blocks(
-        f"{config.output_dir}/{blocks.UNFINISHED}", {}, continues=False
+        os.path.join(config.output_dir, blocks.UNFINISHED), {}, continues=False
     )
     earlier = earlier_threshold(config.output_dir, members)
     evaluation, sizes = combine(

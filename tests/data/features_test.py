@@ -211,6 +211,19 @@ def test_records_are_made_again_only_when_something_changed(
     assert len(calls) == 4
 
 
+def test_records_in_a_bucket_have_one_name(tokenizer):
+    """With a slash in between twice, it would be that of another object."""
+    features.prepare(
+        "ram://records/of/",
+        "train",
+        schema.classification(64),
+        dict,
+        lambda: features_of(tokenizer, 5),
+        tokenizer=tokenizer,
+    )
+    assert tf.io.gfile.exists("ram://records/of/train.tf_record")
+
+
 def test_a_sidecar_that_another_worker_removes_is_missing(
     tmp_path, monkeypatch
 ):
