@@ -66,7 +66,7 @@ class ServeConfig:
     max_response_values: int = field(
         "Requests for more numbers and texts get status 400. The logits of 512 "
         "tokens over 30,522 words are 15,627,264 numbers.",
-        1 << 24,
+        1 << 25,
         at_least=1,
     )
     max_pending_requests: int = field(

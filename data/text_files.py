@@ -145,7 +145,7 @@ def find(name: str) -> str:
     if not file_system.is_remote(path) and not os.path.isfile(path):
         raise errors.InputError(
             f"{path}: not a regular file; a pipe can be read only once, so "
-            "give a file, or - for standard input"
+            "give a file"
         )
     return path
 

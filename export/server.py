@@ -64,7 +64,7 @@ class Limits:
 
     max_request_bytes: int = 1 << 20
     max_request_rows: int = 4096
-    max_response_values: int = 1 << 24
+    max_response_values: int = 1 << 25
     timeout_seconds: float = 60.0
     max_pending_requests: int = 256
     shutdown_seconds: float = 30.0

@@ -383,8 +383,8 @@ def replace(source: str, path: str) -> None:
 
 
 def flush(path: str) -> None:
-    """Forces a file, if it exists on this machine, to the disk."""
-    if not is_remote(path) and os.path.exists(path):
+    """Forces a file of this machine, if it exists, to the disk."""
+    if os.path.exists(path):
         _flush(path)
 
 

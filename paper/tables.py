@@ -242,8 +242,7 @@ def table_5(lab: Experiments) -> Table:
         name="5",
         title="Pre-training tasks, development sets",
         protocol="All models have the size of Base and read the same records. "
-        "Ours: the mean of five restarts of fine-tuning; the paper does not "
-        "state the number of runs.",
+        + _mean_of_restarts(lab),
         statistic="mean",
         rows=rows,
         findings=[
@@ -394,8 +393,7 @@ def table_8(lab: Experiments) -> Table:
     return Table(
         name="8",
         title="Masking procedures, development sets",
-        protocol="All models have the size of Base. Ours: the mean of five "
-        "restarts of fine-tuning; the paper does not state the number of runs. "
+        protocol=f"All models have the size of Base. {_mean_of_restarts(lab)} "
         "Feature-based: the last four layers, concatenated; one run.",
         statistic="mean",
         rows=rows,
@@ -460,6 +458,13 @@ def figure_5(lab: Experiments) -> Table:
                 smaller=left_to_right[-1],
             ),
         ],
+    )
+
+
+def _mean_of_restarts(lab: Experiments) -> str:
+    return (
+        f"Ours: the mean of {lab.scale.seeds} restarts of fine-tuning; the "
+        "paper does not state the number of runs."
     )
 
 

@@ -144,7 +144,8 @@ def test_an_interrupted_prediction_is_not_continued_by_another(
     with pytest.raises(SystemExit):
         predict(root, "other", root / "rows.csv", predict_batch_size=4)
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "other/predict_test.incomplete: a prediction that was not" in error
+    message = "predict_test.incomplete: contains an unfinished prediction with"
+    assert f"other/{message}" in error
     assert "predict_batch_size: 8, now 4" in error
 
 

@@ -218,10 +218,10 @@ def test_evaluations_of_a_run_read_the_same_records(root, tmp_path, capfd):
     flags |= {"do_eval": None, "eval_batch_size": 4}
     _run(root, num_train_steps=2, **flags)
     line = _refused(capfd, root, max_eval_steps=1, **flags)
-    assert "--max_eval_steps was ['8 records'], is ['4 records']" in line
+    assert "--max_eval_steps in records was [8], is [4]" in line
     (shard, *_) = sorted(root.glob("text-*.tfrecord"))
     line = _refused(capfd, root, eval_file=shard, **flags)
-    assert "--eval_file was" in line
+    assert "--eval_file had other contents" in line
     _run(root, **flags | {"eval_batch_size": 2, "max_eval_steps": 4})
 
 

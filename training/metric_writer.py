@@ -165,11 +165,13 @@ class MetricWriter:
         self._events.flush()
 
     def flush(self) -> None:
-        """Forces all that is written to the disk."""
-        if self._is_chief:
-            events = _event_files(os.path.dirname(self._path))
-            for path in (self._path, self._samples_path, *events):
-                file_system.flush(path)
+        """Forces what has been written to this machine's disk."""
+        if not self._is_chief or file_system.is_remote(self._path):
+            return
+        # Of the files of events, this process writes the last one.
+        events = _event_files(os.path.dirname(self._path))[-1:]
+        for path in (self._path, self._samples_path, *events):
+            file_system.flush(path)
 
     def progress(self, step: int) -> None:
         """Moves the progress bar."""

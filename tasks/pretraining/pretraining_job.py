@@ -31,8 +31,8 @@ _SETTINGS_BY_PHASE = (
     "phases",
     "input_file",
     "input_file contents",
-    "eval_file",
-    "max_eval_steps",
+    "eval_file contents",
+    "max_eval_steps in records",
 )
 
 
@@ -115,9 +115,10 @@ class PretrainingJob:
         most = self.max_eval_steps * self.eval_batch_size
         held_out = [phase.held_out for phase in self.phases]
         return {
-            "eval_file": [f"{x.fingerprint} {x.contents}" for x in held_out],
-            "max_eval_steps": [
-                f"{min(most, sum(x.counts))} records" for x in held_out
+            # Names that runs which compared no evaluations do not have.
+            "eval_file contents": [x.contents for x in held_out],
+            "max_eval_steps in records": [
+                min(most, sum(x.counts)) for x in held_out
             ],
         }
 

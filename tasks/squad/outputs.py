@@ -131,7 +131,7 @@ def evaluate(
         logging.log(
             logging.WARNING if question_set.has_answers else logging.INFO,
             "%s: a threshold needs questions with and without an answer; %g is "
-            "applied and none is stored",
+            "applied",
             question_set.path,
             threshold,
         )

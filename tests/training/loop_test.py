@@ -470,6 +470,38 @@ def _raise(error):
     raise error
 
 
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(
+    tmp_path, monkeypatch
+):
+    """And not when the next one is due, or at the end."""
+    error = OSError("the disk is full")
+    monkeypatch.setattr(
+        checkpoints.Checkpoints, "_write", lambda *_: _raise(error)
+    )
+    go, *_ = toy_run.make({"steps": 90, "save_every": 30, "log_every": 1})
+    with pytest.raises(OSError, match="is full"):
+        go(str(tmp_path))
+    assert 30 <= metrics(tmp_path)[-1]["step"] < 60
+
+
+def test_metrics_are_on_the_disk_before_their_checkpoint(tmp_path, monkeypatch):
+    calls = []
+    for owner, name in (
+        (metric_writer.MetricWriter, "flush"),
+        (checkpoints.Checkpoints, "save"),
+    ):
+        function = getattr(owner, name)
+
+        def called(*args, name=name, function=function):
+            calls.append(name)
+            function(*args)
+
+        monkeypatch.setattr(owner, name, called)
+    go, *_ = toy_run.make(QUICK)
+    go(str(tmp_path))
+    assert calls == ["flush", "save"] * 2
+
+
 def test_float16_trains_and_reports_skipped_steps(tmp_path):
     go, model, optimizer = toy_run.make({**QUICK, "precision": "float16"})
     go(str(tmp_path))

@@ -11,11 +11,13 @@ import json
 import os
 import signal
 import time
+import types
 
 import pytest
+import tensorflow as tf
 import toy_run
 
-from training import checkpoints, inference, metric_writer, preemption
+from training import checkpoints, inference, loop, metric_writer, preemption
 
 # Evaluations at 2, 4, 6, 7; of two phases, checkpoints at 3, 4, 6, 7.
 OPTIONS = {
@@ -116,6 +118,25 @@ def test_a_signal_while_saving_is_not_lost(
             train(tmp_path)
     assert stopped.value.code == preemption.EXIT_CODE
     assert_ends_alike(tmp_path, stands_at, undisturbed)
+
+
+def test_sigterm_ends_the_search_for_a_damaged_record():
+    def damaged(*_):
+        raise tf.errors.DataLossError(None, None, "corrupted record")
+
+    def diagnose():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    with preemption.Preemption() as preempted:
+        run = types.SimpleNamespace(
+            progress=loop.Progress(),
+            preempted=preempted,
+            _phase=types.SimpleNamespace(diagnose=diagnose),
+        )
+        with pytest.raises(SystemExit) as stopped:
+            loop.Loop._call(run, damaged, None, 1)
+    assert stopped.value.code == preemption.EXIT_CODE
 
 
 def test_the_second_ctrl_c_does_not_wait():

@@ -117,7 +117,7 @@ def test_otherwise_the_stored_one_is_applied(found, scored, caplog):
     (level,) = (
         record.levelname
         for record in caplog.records
-        if "0.5 is applied and none is stored" in record.getMessage()
+        if "an answer; 0.5 is applied" in record.getMessage()
     )
     assert level == ("INFO" if scored is None else "WARNING")
 
