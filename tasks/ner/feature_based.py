@@ -729,7 +729,7 @@ class _ChoiceRun:
         files = dataclasses.replace(
             finetuning.open_files(config, activations.job),
             output_dir=self.folder,
-            given=given | {"features": self.choice.name},
+            given_flags=given | {"features": self.choice.name},
             results=results,
         )
         return outputs.OutputWriter(files, activations.data)
