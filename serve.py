@@ -77,7 +77,7 @@ class ServeConfig:
     )
     request_timeout: float = field(
         "Seconds after which a request gets status 504; a computation that has "
-        "begun goes on to its end.",
+        "begun continues to its end.",
         60.0,
         above=0,
     )

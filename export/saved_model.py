@@ -335,6 +335,7 @@ def _replacing_folder(directory: str) -> Iterator[str]:
     ) as temporary:
         made = os.path.join(temporary, "new")
         yield made
+        # Now: `replace` would flush while `directory` does not exist.
         file_system.flush_folder(made)
         if os.path.exists(directory):
             os.rename(directory, os.path.join(temporary, "old"))

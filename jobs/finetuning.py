@@ -450,8 +450,11 @@ def open_start(
         )
     elif model_directory.has_model(config.output_dir):
         step = _finished_step(config.output_dir)
-        names = ("", model_directory.WEIGHTS, f"model.ckpt-{step}")
-        paths = (os.path.join(config.output_dir, name) for name in names)
+        paths = (
+            config.output_dir,
+            os.path.join(config.output_dir, model_directory.WEIGHTS),
+            checkpoints.path_of(config.output_dir, step),
+        )
         own = set(map(file_system.real, paths))
         if init_checkpoint and file_system.real(init_checkpoint) not in own:
             logging.warning(
@@ -641,8 +644,7 @@ def train_grid(
         saved = {
             run
             for run in reused
-            if kept is None
-            or kept == {**run.settings, "step": run.result()["step"]}
+            if kept is None or kept == run.as_kept(run.result()["step"])
         }
     task_model, last = None, None
     for number, run in enumerate(runs, 1):

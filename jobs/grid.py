@@ -73,6 +73,10 @@ class Run:
         """Returns the results of the run, None if it has not finished."""
         return _read(os.path.join(self.directory, RESULT))
 
+    def as_kept(self, step: int) -> dict[str, Any]:
+        """Returns what kept.json contains if the model is this run's."""
+        return {**self.settings, "step": step}
+
     def begun(self) -> dict | None:
         """Returns the record of the run's beginning, None if it has none."""
         return _read(os.path.join(self.directory, BEGUN))
@@ -182,7 +186,7 @@ class Results:
             self._finished.clear()
 
     def _record(self, run: Run) -> dict[str, Any]:
-        return {**run.settings, "step": self._finished[run]["step"]}
+        return run.as_kept(self._finished[run]["step"])
 
     def __len__(self) -> int:
         """Returns the number of finished runs, failed ones included."""

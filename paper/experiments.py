@@ -16,6 +16,7 @@ from modeling.config import BertConfig
 from paper.protocol import Command, Scale, Score, Size
 from tasks.classification import sentence_files, sentence_tasks
 from tasks.pretraining import objectives
+from training import checkpoints
 
 _PLOTTED = ("masked_lm_and_next_sentence", "left_to_right")  # In Figure 5.
 
@@ -283,7 +284,7 @@ class Experiments:
         return dataclasses.replace(
             model,
             name=f"{model.name}_step{step}",
-            checkpoint=f"{model.checkpoint}/model.ckpt-{step}",
+            checkpoint=checkpoints.path_of(model.checkpoint, step),
         )
 
     def start(self, name: str, number: int = 0) -> Model | None:

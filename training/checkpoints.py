@@ -67,7 +67,7 @@ class Checkpoints:
         """
         found = steps(self._directory)
         for step in found:
-            prefix = _path(self._directory, step)
+            prefix = path_of(self._directory, step)
             if not tf.io.gfile.exists(prefix + tensor_files.DATA):
                 raise errors.InputError(
                     f"--output_dir: {prefix}{tensor_files.DATA} is missing; "
@@ -75,7 +75,7 @@ class Checkpoints:
                     "the checkpoint before"
                 )
         named = tensor_files.named(self._directory)
-        newest = _path(self._directory, found[-1]) if found else None
+        newest = path_of(self._directory, found[-1]) if found else None
         return named or newest
 
     def save(
@@ -120,7 +120,7 @@ class Checkpoints:
     def _write(self, step: int, tensors: Mapping[str, tf.Tensor]) -> None:
         for pause in (*_RETRY_SECONDS, None):
             try:
-                tensor_files.write(_path(self._directory, step), tensors)
+                tensor_files.write(path_of(self._directory, step), tensors)
                 self._point_to(step)
                 self._remove_old(step)
                 self._sweep()
@@ -200,7 +200,7 @@ class Checkpoints:
         for s in old[: -self._keep_max]:
             # The index first, so that none is without its data.
             for suffix in (tensor_files.INDEX, tensor_files.DATA):
-                tf.io.gfile.remove(_path(self._directory, s) + suffix)
+                tf.io.gfile.remove(path_of(self._directory, s) + suffix)
 
     def _sweep(self) -> None:
         """Removes data without an index, which a killed process left."""
@@ -282,7 +282,8 @@ def steps(directory: str) -> list[int]:
     return sorted(int(m[1]) for m in matches if m)
 
 
-def _path(directory: str, step: int) -> str:
+def path_of(directory: str, step: int) -> str:
+    """Returns the path of a checkpoint without the endings of its files."""
     return os.path.join(directory, f"{_PREFIX}-{step}")
 
 

@@ -603,12 +603,16 @@ class Loop:
                 reason = str(error.message).partition("\n")[0]
                 text = "step %d: %s; all records are read to find a damaged one"
                 logging.error(text, step, reason)
-                try:
-                    with self.preempted.interruptible():
-                        self._phase.diagnose()
-                except preemption.Interrupted:
-                    self.preempted.exit(self.preempted.signal)
+                self._diagnose()
             raise
+
+    def _diagnose(self) -> None:
+        """Reads the records of the phase; exits if a signal comes."""
+        try:
+            with self.preempted.interruptible():
+                self._phase.diagnose()
+        except preemption.Interrupted:
+            self.preempted.exit(self.preempted.signal)
 
     def _steps_to_next_action(self) -> int:
         options, step = self.options, self.progress.step

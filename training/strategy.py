@@ -217,7 +217,7 @@ def _on_this_machine(
             )
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         if threading.current_thread() is threading.main_thread():
-            # TensorFlow has replaced the handler, so that SIGTERM did nothing.
+            # TensorFlow has replaced the handler by one that ignores SIGTERM.
             handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
             signal.signal(signal.SIGTERM, handler)
         return strategy

@@ -88,9 +88,9 @@ def locked(
         belongs to another recipe.
     """
     before, description = _begun(recipe), recipe.describe()
-    place = f"--work_dir: {recipe.work_dir}"
+    where = f"--work_dir: {recipe.work_dir}"
     if before is not None:
-        refuse_changes(place, before, description)
+        refuse_changes(where, before, description)
         logging.info("Continuing the run that left %s.", recipe.work_dir)
     else:
         _refuse_other_shards(recipe)
@@ -105,7 +105,7 @@ def locked(
             ) from None
         # Another run may have begun meanwhile.
         now = _begun(recipe)
-        refuse_changes(place, now or description, description)
+        refuse_changes(where, now or description, description)
         if now is None:
             file_system.write_json(path_of(recipe, _RECIPE), description)
         with one_at_a_time(recipe, "verifying"):
@@ -177,7 +177,7 @@ def remove(recipe: Recipe) -> None:
         os.rmdir(recipe.work_dir)
 
 
-def refuse_changes(place: str, before: dict, now: dict) -> None:
+def refuse_changes(where: str, before: dict, now: dict) -> None:
     """Raises InputError naming a flag that differs between descriptions."""
     for name in [*now, *before]:
         then, given = before.get(name), now.get(name)
@@ -195,7 +195,7 @@ def refuse_changes(place: str, before: dict, now: dict) -> None:
             else:
                 change = f"--{name}: {then} then, {given} now"
             raise errors.InputError(
-                f"{place}: belongs to shards of another run ({change}); "
+                f"{where}: belongs to shards of another run ({change}); "
                 "choose another directory or remove those files"
             )
 

@@ -2,8 +2,8 @@
 
     questions of a block -> windows -> logits -> answers -> parts
 
-See jobs/streaming.py. Only the candidate answers stay in memory.
-The parts of a block are:
+See jobs/streaming.py. Only the candidate answers stay in memory. The parts of a
+block are:
 
     answers   the candidate answers, a line of JSON for each question
     n_best    JSON of nbest_predictions.json, without the braces

@@ -134,6 +134,7 @@ def test_sigterm_ends_the_search_for_a_damaged_record():
             preempted=preempted,
             _phase=types.SimpleNamespace(diagnose=diagnose),
         )
+        run._diagnose = lambda: loop.Loop._diagnose(run)
         with pytest.raises(SystemExit) as stopped:
             loop.Loop._call(run, damaged, None, 1)
     assert stopped.value.code == preemption.EXIT_CODE

@@ -237,12 +237,18 @@ def test_unusable_files_are_named(tmp_path, capsys):
     assert "THRESHOLD: 'high' is no number" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
+def write_question(folder):
+    """Writes a set of SQuAD 1.1 with one question; returns its path."""
     qa = {"id": "1", "question": "?"}
     qa["answers"] = [{"text": "cat", "answer_start": 2}]
     paragraph = {"context": "a cat", "qas": [qa]}
-    path = tmp_path / "d.json"
+    path = folder / "d.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    return path
+
+
+def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
+    path = write_question(tmp_path)
     for missing, message in (
         (tmp_path / "nowhere.json", "nowhere.json: no such file"),
         (tmp_path, "is a directory"),
@@ -253,11 +259,7 @@ def test_a_file_that_is_not_there_ends_in_one_line(tmp_path, capsys):
 
 
 def test_null_odds_of_1_1_are_refused(tmp_path, capsys):
-    qa = {"id": "1", "question": "?"}
-    qa["answers"] = [{"text": "cat", "answer_start": 2}]
-    paragraph = {"context": "a cat", "qas": [qa]}
-    path = tmp_path / "d.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    path = write_question(tmp_path)
     predictions = tmp_path / "p.json"
     predictions.write_text('{"1": "cat"}')
     assert metrics.main([str(path), str(predictions)]) == 0
