@@ -47,8 +47,9 @@ def padded(arrays: dict[str, np.ndarray], rows) -> dict[str, np.ndarray]:
       rows: numbers of the B examples.
 
     Returns:
-      input_ids, token_type_ids and attention_mask, int [B, S], and labels:
-      [B, S] with -100 at positions without a label, or one per example [B].
+      input_ids, token_type_ids and attention_mask, int [B, S], and, unless it
+      is a test set, labels: [B, S] with -100 at positions without a label, or
+      one per example [B].
     """
     rows = np.asarray(rows)
     splits = arrays["row_splits"]
@@ -56,18 +57,20 @@ def padded(arrays: dict[str, np.ndarray], rows) -> dict[str, np.ndarray]:
     positions = np.arange(lengths.max())
     is_token = positions < lengths[:, None]
     where = np.where(is_token, splits[rows][:, None] + positions, 0)
+    batch = {
+        "input_ids": np.where(is_token, arrays["input_ids"][where], 0),
+        "token_type_ids": np.where(is_token, arrays["segment_ids"][where], 0),
+        "attention_mask": is_token.astype(np.int64),
+    }
+    if "label_ids" not in arrays:
+        return batch
     labels = arrays["label_ids"]
     if labels.ndim == 1:
         labels = np.where(is_token, labels[where], -1)
         labels = np.where(labels < 0, -100, labels)
     else:
         labels = labels[rows, 0]
-    return {
-        "input_ids": np.where(is_token, arrays["input_ids"][where], 0),
-        "token_type_ids": np.where(is_token, arrays["segment_ids"][where], 0),
-        "attention_mask": is_token.astype(np.int64),
-        "labels": labels,
-    }
+    return {**batch, "labels": labels}
 
 
 def open_sentence_task(
@@ -93,7 +96,11 @@ def tokenize_sentence_task(
     *,
     max_seq_length: int = 128,
 ) -> None:
-    """Tokenizes a split as run_classifier.py does and writes it to a file."""
+    """Tokenizes a split as run_classifier.py does and writes it to a file.
+
+    A test set has no labels, so that its file has no label_ids.
+    """
+    from data import features as features_lib
     from jobs import finetuning, run_config
     from tasks.classification import sentence_tasks
 
@@ -102,11 +109,19 @@ def tokenize_sentence_task(
             output_dir=os.path.dirname(path), init_checkpoint=init_checkpoint
         )
     )
-    features = sentence_tasks.tokenize(
-        task,
-        split,
-        start.tokenizer,
-        max_seq_length=max_seq_length,
-        records_dir=None,
-    )
+    if split in task.test_splits:
+        features = sentence_tasks.encode(
+            task.read(split),
+            start.tokenizer,
+            max_seq_length=max_seq_length,
+            statistics=features_lib.TokenizationStatistics(),
+        )
+    else:
+        features = sentence_tasks.tokenize(
+            task,
+            split,
+            start.tokenizer,
+            max_seq_length=max_seq_length,
+            records_dir=None,
+        )
     write(path, features, classes=task.num_classes)
