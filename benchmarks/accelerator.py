@@ -28,6 +28,7 @@ from typing import Any, Literal
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import accelerator_cases as cases
+import smoke
 from absl import logging
 
 from foundation import config_flags
@@ -430,4 +431,10 @@ def summary(result: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "output_dir": "DATA/results",
+            "plan": "smoke",
+        }
+    ):
+        config_flags.run(Config, main)

@@ -34,6 +34,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import aiohttp
 import serving
+import smoke
 
 from foundation import config_flags, errors, file_system
 
@@ -78,6 +79,9 @@ class Config:
     data_dir: str = field("Directory of glue, swag, squad and conll2003.")
     vocab_file: str = field("Vocabulary of the random models.")
     output_dir: str = field("Directory of models, exports and predictions.")
+    swag_file: str = field("Below --data_dir.", "swag/val.csv")
+    squad_file: str = field("Below --data_dir.", "squad/dev-v1.1.json")
+    squad_2_file: str = field("Below --data_dir.", "squad/dev-v2.0.json")
     init_checkpoint: str | None = field("Encoder with random heads.", None)
     tasks: str | None = field("Comma-separated; by default all.", None)
     max_examples: int = field("Of each set.", 100000)
@@ -276,7 +280,7 @@ def multiple_choice(runner: Runner) -> Case:
 
     runner.model("multiple_choice", models.MultipleChoiceModel)
     config = runner.config
-    source = pathlib.Path(config.data_dir, "swag", "codah.val.csv")
+    source = pathlib.Path(config.data_dir, config.swag_file)
     with open(source, newline="") as file:
         rows = list(csv.DictReader(file))[: config.max_examples]
     hard = [text.replace("\0", "") for text in HARD_TEXTS]
@@ -462,7 +466,7 @@ def save_random_crf(labels: list[str], directory: str) -> None:
 def question_answering(runner: Runner) -> Case:
     """SQuAD 1.1's development set: the answer and the n best."""
     name = "question_answering"
-    return squad_case(runner, name, "dev-v1.1.json.gz", [])
+    return squad_case(runner, name, runner.config.squad_file, [])
 
 
 def question_answering_2(runner: Runner) -> Case:
@@ -470,7 +474,7 @@ def question_answering_2(runner: Runner) -> Case:
     # About half of the answers of the random model are.
     flags = ["--version_2_with_negative", "--null_score_diff_threshold=-2"]
     name = "question_answering_2"
-    return squad_case(runner, name, "dev-v2.0.first_of_two.json.gz", flags)
+    return squad_case(runner, name, runner.config.squad_2_file, flags)
 
 
 def squad_case(
@@ -482,8 +486,8 @@ def squad_case(
     config = runner.config
     runner.model(name, models.QuestionAnsweringModel)
     folder = runner.folder / name
-    source = pathlib.Path(config.data_dir, "squad", file_name)
-    data = file_system.read_json(str(source))["data"]
+    source = file_system.find(os.path.join(config.data_dir, file_name))
+    data = file_system.read_json(source)["data"]
     pairs = [
         (qa["question"], paragraph["context"])
         for article in data
@@ -700,4 +704,15 @@ def main(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "data_dir": "DATA",
+            "vocab_file": "DATA/vocab.txt",
+            "output_dir": "DATA/scores",
+            "tasks": "classification",
+            "http": True,
+            "clients": 2,
+            "num_single": 4,
+        }
+    ):
+        config_flags.run(Config, main)

@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import comparison
 import examples
 import numpy as np
+import smoke
 
 from foundation import config_flags
 
@@ -171,4 +172,15 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "task_name": "MRPC",
+            "data_dir": "DATA/glue/MRPC",
+            "init_checkpoint": "DATA/model",
+            "output_dir": "DATA/scores",
+            "num_seeds": 1,
+            "num_train_epochs": 1,
+        },
+        smoke.encoder,
+    ):
+        config_flags.run(Config, main)

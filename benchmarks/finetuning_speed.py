@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import comparison
 import examples
 import numpy as np
+import smoke
 
 from foundation import config_flags
 
@@ -176,4 +177,15 @@ def _measure(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "task_name": "MRPC",
+            "data_dir": "DATA/glue/MRPC",
+            "init_checkpoint": "DATA/model",
+            "batch_size": 4,
+            "steps": 2,
+            "rounds": 1,
+        },
+        smoke.encoder,
+    ):
+        config_flags.run(Config, main)

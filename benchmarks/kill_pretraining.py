@@ -27,6 +27,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import kill_pretraining_data
+import smoke
 
 import run_pretraining
 from foundation import config_flags
@@ -150,4 +151,15 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with smoke.flags(
+        {
+            "input_file": "DATA/records.tfrecord",
+            "bert_config_file": "DATA/bert_config.json",
+            "kills": 1,
+            "flags": "--num_train_steps=4 --train_batch_size=4 "
+            "--save_checkpoints_steps=2 --max_seq_length=32 "
+            "--max_predictions_per_seq=5",
+        },
+        smoke.records,
+    ):
+        sys.exit(main())

@@ -28,6 +28,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import smoke
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = ROOT / "create_pretraining_data.py"
 _DIGITS = re.compile(r"\d{5}(-of-\d{5})?")
@@ -221,4 +223,13 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with smoke.flags(
+        {
+            "input_file": "DATA/corpus.txt",
+            "vocab_file": "DATA/vocab.txt",
+            "kills": 2,
+            "num_shards": 2,
+            "dupe_factor": 2,
+        }
+    ):
+        sys.exit(main())

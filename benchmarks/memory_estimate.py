@@ -18,6 +18,8 @@ from typing import Literal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
+import smoke
+
 from foundation import config_flags
 
 field = config_flags.field
@@ -151,4 +153,9 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "cases": "mini:2:128",
+        }
+    ):
+        config_flags.run(Config, main)

@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 
+import smoke
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GIB = 1 << 30
 
@@ -119,7 +121,7 @@ def main() -> int:
         cells = [own["peak"], own["anonymous"]]
         cells += [worker["peak"], worker["anonymous"]]
         print(
-            f"{megabytes:6.0f}",
+            f"{megabytes:6g}",
             *(f"{cell / 1e6:11.0f}" for cell in cells),
             f"{seconds:9.0f}",
             flush=True,
@@ -130,4 +132,11 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with smoke.flags(
+        {
+            "input_file": "DATA/corpus.txt",
+            "vocab_file": "DATA/vocab.txt",
+            "megabytes": (0.1, 0.2),
+        }
+    ):
+        sys.exit(main())

@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+import smoke
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -187,4 +189,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with smoke.flags(
+        {
+            "input_file": "DATA/corpus.txt",
+            "vocab_file": "DATA/vocab.txt",
+            "megabytes": 0.01,
+        }
+    ):
+        main()

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-
 import numpy as np
+import smoke
 
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -431,4 +431,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with smoke.flags(
+        {
+            "seeds": 2,
+            "documents": 30,
+        }
+    ):
+        sys.exit(main())

@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import comparison
 import numpy as np
+import smoke
 
 from foundation import config_flags
 
@@ -176,4 +177,13 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "size": "tiny",
+            "batch_size": 2,
+            "max_seq_length": 16,
+            "steps": 1,
+            "rounds": 1,
+        }
+    ):
+        config_flags.run(Config, main)

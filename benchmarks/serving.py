@@ -36,6 +36,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import comparison
+import smoke
 
 from foundation import config_flags
 
@@ -227,4 +228,15 @@ def main(config: ServingConfig) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(ServingConfig, main)
+    with smoke.flags(
+        {
+            "model_dir": "DATA/model",
+            "text_file": "DATA/texts.txt",
+            "clients": "1,2",
+            "seconds": 0.5,
+            "rounds": 1,
+            "max_seq_length": 32,
+        },
+        smoke.classifier,
+    ):
+        config_flags.run(ServingConfig, main)

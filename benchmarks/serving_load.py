@@ -31,6 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import serving
+import smoke
 
 from foundation import config_flags
 
@@ -206,4 +207,13 @@ def main(config: LoadConfig) -> int:
 
 
 if __name__ == "__main__":
-    config_flags.run(LoadConfig, main)
+    with smoke.flags(
+        {
+            "model_dir": "DATA/model",
+            "text_file": "DATA/texts.txt",
+            "requests": 300,
+            "clients": 4,
+        },
+        smoke.classifier,
+    ):
+        config_flags.run(LoadConfig, main)

@@ -21,6 +21,7 @@ from typing import Literal
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import comparison
+import smoke
 
 from foundation import config_flags
 
@@ -180,4 +181,14 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "predict_file": "DATA/squad/dev-v1.1.json",
+            "init_checkpoint": "DATA/model",
+            "questions": 8,
+            "batch_size": 4,
+            "rounds": 1,
+        },
+        smoke.encoder,
+    ):
+        config_flags.run(Config, main)

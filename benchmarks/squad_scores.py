@@ -25,6 +25,7 @@ from collections.abc import Callable
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import comparison
+import smoke
 
 from foundation import config_flags
 
@@ -178,4 +179,18 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "train_file": "DATA/squad/train-v1.1.json",
+            "predict_file": "DATA/squad/dev-v1.1.json",
+            "every": 2,
+            "init_checkpoint": "DATA/model",
+            "output_dir": "DATA/scores",
+            "num_train_epochs": 1,
+            "train_batch_size": 4,
+            "max_seq_length": 96,
+            "doc_stride": 16,
+        },
+        smoke.encoder,
+    ):
+        config_flags.run(Config, main)

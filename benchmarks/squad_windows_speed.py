@@ -16,6 +16,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
+import smoke
+
 import foundation.tensorflow_setup  # noqa: F401
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags
@@ -64,4 +66,12 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "train_file": "DATA/squad/train-v1.1.json",
+            "vocab_file": "DATA/vocab.txt",
+            "max_seq_length": 64,
+            "doc_stride": 16,
+        }
+    ):
+        config_flags.run(Config, main)

@@ -22,6 +22,7 @@ from typing import Literal
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
 import comparison
+import smoke
 
 from foundation import config_flags
 
@@ -111,4 +112,14 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "data_dir": "DATA/conll2003",
+            "init_checkpoint": "DATA/model",
+            "output_dir": "DATA/scores",
+            "num_seeds": 1,
+            "num_train_epochs": 1,
+        },
+        smoke.encoder,
+    ):
+        config_flags.run(Config, main)

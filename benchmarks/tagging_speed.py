@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 import comparison
 import examples
 import numpy as np
+import smoke
 
 from foundation import config_flags
 
@@ -172,4 +173,14 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.run(Config, main)
+    with smoke.flags(
+        {
+            "data_file": "DATA/conll2003/eng.train",
+            "init_checkpoint": "DATA/model",
+            "batch_size": 4,
+            "steps": 2,
+            "rounds": 1,
+        },
+        smoke.encoder,
+    ):
+        config_flags.run(Config, main)

@@ -1,19 +1,43 @@
-"""Tests that the benchmarks use modules and names that exist.
+"""Tests that the benchmarks run at their smallest size, and name what exists.
 
 Most of their imports are inside functions, because the processes of peers have
-no TensorFlow. So a renamed module would be noticed only when a benchmark runs.
+no TensorFlow. The peers' parts are not run here: the names that they use of
+this project are tested, and --smoke --peer_python=... runs them.
 
 python -m pytest tests/benchmarks_test.py
 """
 
 import ast
 import functools
+import os
 import pathlib
+import re
+import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
+# Files without a smallest size of their own -> the benchmark that runs them.
+PARTS = {
+    "accelerator_cases": "accelerator",
+    "comparison": "finetuning_speed",
+    "examples": "finetuning_speed",
+    "our_side": "finetuning_speed",
+    "smoke": "finetuning_speed",
+    "trace_table": "accelerator_cases",
+}
+# The same of the peers, which need torch, transformers or onnxruntime.
+PEERS = {
+    "one_hour_peer": "one_hour",
+    "onnx_peer": "onnx_scores",
+    "serving_peer": "serving",
+    "squad_peer": "squad_scores",
+    "tagging_peer": "tagging_scores",
+    "torch_peer": "finetuning_speed",
+}
+QUICK = "finetuning_speed"  # make test runs it, make test-all the others.
 
 
 @functools.cache
@@ -69,3 +93,31 @@ def test_imported_names_exist(path):
             module = modules.get(node.value.id)
             if module and _file(module).is_file():
                 assert node.attr in _names(module), (module, node.attr)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.stem == QUICK else pytest.mark.all)
+        for path in BENCHMARKS
+        if path.stem not in PARTS | PEERS
+    ],
+    ids=lambda path: path.stem,
+)
+def test_a_benchmark_runs_at_its_smallest_size(path):
+    done = subprocess.run(
+        [sys.executable, str(path), "--smoke"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"\d", done.stdout), done.stderr[-3000:]
+    assert not re.search(r"\bnan\b", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(("part", "benchmark"), (PARTS | PEERS).items())
+def test_a_part_is_named_by_the_benchmark_that_runs_it(part, benchmark):
+    folder = ROOT / "benchmarks"
+    assert (folder / f"{part}.py").exists()
+    assert re.search(rf"\b{part}\b", (folder / f"{benchmark}.py").read_text())
