@@ -410,6 +410,7 @@ def tagging_case(runner: Runner, name: str, *, has_crf: bool) -> Case:
             words = []
         elif line:
             words.append(line.split()[0])
+    texts.append(" ".join(words))
     texts = [text for text in texts if text][: runner.config.max_examples]
     texts += [text.replace("\0", "") for text in HARD_TEXTS]
     (folder / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
