@@ -26,6 +26,7 @@ The loaded object is also a preprocessor with TensorFlow Hub's text interface:
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -281,7 +282,7 @@ def save(
         "tensorflow": tf.__version__,
     }
     check_directory(directory)
-    with _replacing_folder(directory) as temporary:
+    with file_system.replacing_folder(directory) as temporary:
         with tempfile.TemporaryDirectory() as scratch:
             vocab_file = os.path.join(scratch, _VOCABULARY)
             tokenizer.vocabulary.to_file(vocab_file)
@@ -322,24 +323,13 @@ def check_directory(directory: str) -> None:
         raise errors.InputError(
             f"--output_dir={directory}: exists and is no exported model"
         )
-
-
-@contextlib.contextmanager
-def _replacing_folder(directory: str) -> Iterator[str]:
-    """Yields a new folder, which then replaces `directory`."""
-    parent = os.path.dirname(os.path.abspath(directory))
-    os.makedirs(parent, exist_ok=True)
-    name = os.path.basename(os.path.abspath(directory))
-    with tempfile.TemporaryDirectory(
-        dir=parent, prefix=f".{name}."
-    ) as temporary:
-        made = os.path.join(temporary, "new")
-        yield made
-        # Now: `replace` would flush while `directory` does not exist.
-        file_system.flush_folder(made)
-        if os.path.exists(directory):
-            os.rename(directory, os.path.join(temporary, "old"))
-        file_system.replace(made, directory)
+    if re.search(r"[[\\]", os.path.abspath(directory)):
+        logging.warning(
+            "--output_dir=%s: TensorFlow itself loads no SavedModel from a "
+            "path with [ or \\, as serve.py does: move it before you load it "
+            "there",
+            directory,
+        )
 
 
 _OUTPUTS = {

@@ -2,6 +2,8 @@
 
     with file_system.replacing("out/a.npy") as temporary:   atomic writing
         numpy.save(temporary, values)
+    with file_system.replacing_folder("out/model") as temporary:    of a folder
+        save(model, temporary)
     file_system.write_text("gs://bucket/out/kept.json", text)
     file_system.read_json(file_system.find("train.json"))   or train.json.gz
     file_system.local("gs://bucket/out/config.json")
@@ -13,6 +15,7 @@ import, so only remote paths import it.
 
 import bz2
 import contextlib
+import ctypes
 import errno
 import fcntl
 import functools
@@ -22,22 +25,32 @@ import hashlib
 import io
 import json
 import os
+import re
+import shutil
 import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from foundation import errors
 
 COMPRESSED = (".gz", ".bz2", ".zst")
-# Temporary files are called .NAME.0123456789ab.incomplete.
+# Temporary files and folders are called .NAME.0123456789ab.incomplete.
 INCOMPLETE = ".incomplete"
 _DIGITS = 12
+_TEMPORARY = re.compile(rf"\.(.+)\.[0-9a-f]{{{_DIGITS}}}{INCOMPLETE}", re.S)
+# In a temporary folder: the file that its process locks, the folder or file
+# that is written, and the earlier folder between the two renames of a swap.
+_LOCK, _NEW, _OLD = "lock", "new", "old"
+# Special in the patterns of TensorFlow's glob.
+PATTERN = re.compile(r"[*?[\\]")
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Of Linux's renameat2.
 # Buckets have no locks: an older temporary file is that of a killed run.
 _STALE_SECONDS = 24 * 3600
 _BLOCK_BYTES = 1 << 22
+_MOST_COMMAS = 8  # Of a name. A bucket needs requests for each.
 
 # Folder -> names of files that this process has written there; see
 # `take_written`.
@@ -149,6 +162,29 @@ def find(path: str) -> str:
                 raise errors.InputError(f"{name}: is a directory, not a file")
             return name
     raise errors.InputError(f"{path}: no such file")
+
+
+def split_names(text: str, is_there: Callable[[str], bool]) -> list[str]:
+    """Returns the names of a list with commas.
+
+    A name may contain a few commas if there is something of this name, and
+    nothing of the part before its comma.
+
+    Args:
+      text: the list; names without characters are left out.
+      is_there: returns whether there is something of a name.
+    """
+    parts = [part for part in text.split(",") if part.strip()]
+    names = []
+    while parts:
+        joined = (
+            ",".join(parts[:count]).strip()
+            for count in range(1, min(len(parts), 1 + _MOST_COMMAS) + 1)
+        )
+        name = next(filter(is_there, joined), parts[0].strip())
+        names.append(name)
+        del parts[: 1 + name.count(",")]
+    return names
 
 
 def read(path: str) -> bytes:
@@ -299,7 +335,9 @@ def sha256(path: str) -> str:
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
+def replacing(
+    path: str, *, on_disk: bool = False, own_folder: bool = False
+) -> Iterator[str]:
     """Yields a temporary path to write to, and then renames it to `path`.
 
     The temporary file is beside `path`. On a disk, its data is flushed to the
@@ -311,36 +349,192 @@ def replacing(path: str, *, on_disk: bool = False) -> Iterator[str]:
       path: of the file, new or existing; its folder exists.
       on_disk: for writers that know no buckets: yields a path on this disk also
         if `path` is remote, and then copies the file there.
+      own_folder: for writers that make temporary files of their own beside the
+        file that they write: the temporary path is in a folder, which is
+        removed with all that they leave.
     """
     path = os.fspath(path)
     _remove_stale(path)
-    temporary = _temporary(path)
-    try:
-        if not is_remote(path):
-            with _locked(temporary, path) as file:
-                temporary = file.name
+    if is_remote(path):
+        made = _remote_temporary(path, on_disk)
+    elif own_folder:
+        made = _inside_folder(path)
+    else:
+        made = _temporary_file(path)
+    with made as temporary:
+        yield temporary
+    folder, name = os.path.split(path)
+    _WRITTEN.setdefault(folder, set()).add(name)
+
+
+@contextlib.contextmanager
+def _temporary_file(path: str) -> Iterator[str]:
+    """Yields a locked file on this disk, which then replaces `path`."""
+    with _naming(path):
+        file = None
+        while file is None:
+            temporary = _temporary(path)
+            file = _locked(temporary)
+        try:
+            with file:
                 yield temporary
                 replace(temporary, path)
-        elif on_disk:
-            with tempfile.TemporaryDirectory() as scratch:
-                copy = os.path.join(scratch, os.path.basename(path))
-                yield copy
-                _gfile().copy(copy, temporary)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                discard(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def _inside_folder(path: str) -> Iterator[str]:
+    """Yields a path in a locked folder; its file then replaces `path`."""
+    with _naming(path), _temporary_folder(path) as folder:
+        made = os.path.join(folder, _NEW)
+        yield made
+        replace(made, path)
+
+
+@contextlib.contextmanager
+def _remote_temporary(path: str, on_disk: bool) -> Iterator[str]:
+    """Yields a file in the bucket or on this disk; it then replaces `path`."""
+    temporary = _temporary(path)
+    with _naming(path):
+        try:
+            if on_disk:
+                with tempfile.TemporaryDirectory() as scratch:
+                    copy = os.path.join(scratch, os.path.basename(path))
+                    yield copy
+                    _gfile().copy(copy, temporary)
+            else:
+                yield temporary
             replace(temporary, path)
-        else:
-            yield temporary
-            replace(temporary, path)
-        folder, name = os.path.split(path)
-        _WRITTEN.setdefault(folder, set()).add(name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                discard(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def replacing_folder(path: str) -> Iterator[str]:
+    """Yields the path of a folder to make, which then replaces `path`.
+
+    The new folder is flushed to the disk before it gets its name, and the
+    earlier folder is removed after that. A failure leaves the earlier one. File
+    systems that cannot exchange two names have an instant without a folder of
+    the name; `restore_folder` brings back what a kill at this instant took
+    away. What killed runs left of the same folder is removed first.
+
+    Args:
+      path: of the folder, on this disk, new or existing.
+    """
+    path = os.path.abspath(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    _remove_stale(path)
+    with _naming(path), _temporary_folder(path) as folder:
+        made = os.path.join(folder, _NEW)
+        yield made
+        # Now: a flush can fail, and must do so before anything is renamed.
+        flush_folder(made)
+        _swap(made, path, os.path.join(folder, _OLD))
+        _flush_entries(os.path.dirname(path))
+
+
+def _swap(made: str, path: str, aside: str) -> None:
+    """Gives a folder its name; an earlier one is then at `made` or `aside`."""
+    if not os.path.lexists(path):
+        os.rename(made, path)
+        return
+    if exchange(made, path):
+        return
+    os.rename(path, aside)
+    try:
+        os.rename(made, path)
+    except BaseException:
+        os.rename(aside, path)
+        raise
+
+
+def exchange(one: str, other: str) -> bool:
+    """Exchanges the names of two files or folders in one step.
+
+    Returns:
+      False if the file system or the system cannot do it.
+
+    Raises:
+      OSError: one of them is missing, or may not be renamed.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        renameat2 = libc.renameat2
+    except AttributeError:  # A C library before 2018.
+        return False
+    failed = renameat2(
+        *(_AT_FDCWD, os.fsencode(one)),
+        *(_AT_FDCWD, os.fsencode(other)),
+        ctypes.c_uint(_RENAME_EXCHANGE),
+    )
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    # EPERM: some containers answer so to system calls that they do not know.
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), one, None, other)
+
+
+def restore_folder(path: str) -> None:
+    """Brings back a folder that a process was replacing when it was killed.
+
+    Does nothing where there is `path`, or where the process is alive.
+    """
+    if is_remote(path) or os.path.lexists(path):
+        return
+    path = os.path.abspath(path)
+    for found in _temporaries(path):
+        if os.path.lexists(os.path.join(found, _OLD)):
+            with _stale_folder(found) as is_stale:
+                if is_stale:
+                    _put_back(found, path)
+
+
+def restore_folders(parent: str) -> None:
+    """Brings back all such folders in a folder; see `restore_folder`."""
+    if is_remote(parent) or not os.path.isdir(parent):
+        return
+    for match in filter(None, map(_TEMPORARY.fullmatch, os.listdir(parent))):
+        restore_folder(os.path.join(parent, match[1]))
+
+
+def _put_back(temporary: str, path: str) -> None:
+    """Renames the earlier folder, if it was moved aside, to its old name."""
+    old = os.path.join(temporary, _OLD)
+    if os.path.lexists(old) and not os.path.lexists(path):
+        os.rename(old, path)
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Names `path` in errors of the system that name a temporary file of it."""
+    try:
+        yield
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            discard(temporary)
         full = errno.ENOSPC
         if os.strerror(full) in str(error):  # TensorFlow's OpError as well.
             raise OSError(full, os.strerror(full), path) from None
-        if isinstance(error, OSError) and error.filename == temporary:
+        if isinstance(error, OSError) and _is_temporary(error.filename, path):
             raise OSError(error.errno, error.strerror, path) from None
         raise
+
+
+def _is_temporary(named: object, path: str) -> bool:
+    """Returns whether a path is that of a temporary file, or in its folder."""
+    folder, name = os.path.split(path)
+    start = os.path.join(folder, f".{name}.")
+    if not isinstance(named, str) or not named.startswith(start):
+        return False
+    first = named[len(folder) :].lstrip("/").partition("/")[0]
+    match = _TEMPORARY.fullmatch(first)
+    return match is not None and match[1] == name
 
 
 def take_written(folder: str) -> set[str]:
@@ -354,30 +548,88 @@ def _temporary(path: str) -> str:
     return os.path.join(folder, f".{name}.{unique}{INCOMPLETE}")
 
 
-def _locked(temporary: str, path: str) -> BinaryIO:
-    """Creates and locks the temporary file, or one of another name.
+def _locked(path: str) -> BinaryIO | None:
+    """Creates and locks a file.
 
-    Another process may have removed it before it was locked; see _remove_stale.
+    Returns:
+      None if another process removed it before it was locked; see
+      `_remove_stale`.
     """
-    while True:
-        file = open(temporary, "wb")
-        with contextlib.suppress(OSError):  # Not every disk has locks.
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.path.exists(temporary):
+    file = open(path, "wb")
+    with contextlib.suppress(OSError):  # Not every disk has locks.
+        fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             return file
-        file.close()
+    file.close()
+    return None
+
+
+@contextlib.contextmanager
+def _temporary_folder(path: str) -> Iterator[str]:
+    """Makes and locks a folder, and removes it with its contents.
+
+    It stays if it has the only copy of the earlier folder.
+    """
+    temporary, lock = _locked_folder(path)
+    with lock:
+        try:
+            yield temporary
+        finally:
+            with contextlib.suppress(OSError):
+                _put_back(temporary, path)
+                _remove_folder(temporary)
+
+
+def _locked_folder(path: str) -> tuple[str, BinaryIO]:
+    """Makes a temporary folder and locks it; see `_locked`."""
+    while True:
         temporary = _temporary(path)
+        os.mkdir(temporary)
+        try:
+            file = _locked(os.path.join(temporary, _LOCK))
+        except FileNotFoundError:  # The folder was removed.
+            continue
+        if file is not None:
+            return temporary, file
+
+
+@contextlib.contextmanager
+def _stale_folder(temporary: str) -> Iterator[bool]:
+    """Yields whether nobody has locked a temporary folder; locks it then."""
+    try:
+        # Its process may have been killed, or be alive, before it locked it.
+        lock = open(os.path.join(temporary, _LOCK), "ab")
+    except OSError:
+        yield False
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def _remove_folder(temporary: str) -> None:
+    """Removes a temporary folder; the lock, which its remover has, last."""
+    for name in set(os.listdir(temporary)) - {_LOCK}:
+        inner = os.path.join(temporary, name)
+        if os.path.isdir(inner) and not os.path.islink(inner):
+            shutil.rmtree(inner)
+        else:
+            os.remove(inner)
+    os.remove(os.path.join(temporary, _LOCK))
+    os.rmdir(temporary)
 
 
 def replace(source: str, path: str) -> None:
-    """Flushes a complete file or folder, then renames it to `path`."""
+    """Flushes a complete file, then renames it to `path`."""
     if is_remote(path):
         _gfile().rename(source, path, overwrite=True)
         return
-    if os.path.isdir(source):
-        flush_folder(source)
-    else:
-        _flush(source)
+    _flush(source)
     os.replace(source, path)
     _flush_entries(os.path.dirname(path) or ".")
 
@@ -396,27 +648,45 @@ def flush_folder(folder: str) -> None:
         _flush_entries(inner)
 
 
-def _remove_stale(path: str) -> None:
-    """Removes temporary files of `path` that killed runs have left.
+def escaped(path: str) -> str:
+    """Returns a pattern for TensorFlow's glob that matches only this path."""
+    return PATTERN.sub(r"\\\g<0>", path)
 
-    On a disk, these are the files that no process has locked.
-    """
+
+def _temporaries(path: str) -> list[str]:
+    """Returns the temporary files and folders of `path`, on a disk."""
     folder, name = os.path.split(path)
-    pattern = os.path.join(
-        glob.escape(folder), f".{glob.escape(name)}.{'?' * _DIGITS}{INCOMPLETE}"
-    )
+    pattern = f".{glob.escape(name)}.{'?' * _DIGITS}{INCOMPLETE}"
+    return sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
+
+
+def _remove_stale(path: str) -> None:
+    """Removes temporary files and folders of `path` that killed runs have left.
+
+    On a disk, these are those that no process has locked. Restores `path` if
+    one of them has the only copy.
+    """
     if is_remote(path):
-        for found in _gfile().glob(pattern):
+        folder, name = os.path.split(path)
+        names = f".{escaped(name)}.{'?' * _DIGITS}{INCOMPLETE}"
+        for found in _gfile().glob(os.path.join(escaped(folder), names)):
             modified = _gfile().stat(found).mtime_nsec * 1e-9  # 0: unknown.
             if modified and time.time() - modified > _STALE_SECONDS:
                 _gfile().remove(found)
         return
-    for found in glob.glob(pattern):
+    for found in _temporaries(path):
         # Another process may remove or rename it meanwhile.
-        # NFS locks only files that are open for writing.
-        with contextlib.suppress(OSError), open(found, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.remove(found)
+        with contextlib.suppress(OSError):
+            if os.path.isdir(found):
+                with _stale_folder(found) as is_stale:
+                    if is_stale:
+                        _put_back(found, path)
+                        _remove_folder(found)
+                continue
+            # NFS locks only files that are open for writing.
+            with open(found, "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.remove(found)
 
 
 def write_bytes(path: str, data: bytes) -> None:

@@ -169,7 +169,10 @@ def write(
     # transformers refuses files that do not name a format.
     metadata = {"format": "pt"}
     weights = os.path.join(directory, WEIGHTS)
-    with file_system.replacing(weights, on_disk=True) as temporary:
+    # The library renames a file of its own to the temporary path.
+    with file_system.replacing(
+        weights, on_disk=True, own_folder=True
+    ) as temporary:
         try:
             safetensors.numpy.save_file(tensors, temporary, metadata=metadata)
             if not file_system.is_remote(directory):  # Else only we may read.

@@ -120,19 +120,236 @@ def test_data_is_flushed_before_the_rename_and_the_folder_after(
     assert (tmp_path / "a").read_text() == "data"
 
 
+def _write_folder(path, text):
+    """Replaces a folder; returns the temporary one."""
+    with file_system.replacing_folder(str(path)) as made:
+        os.makedirs(f"{made}/inner")
+        for name in ("a", "inner/b"):
+            pathlib.Path(made, name).write_text(text)
+    return pathlib.Path(made)
+
+
+def _text_of(path):
+    """Returns the text that `_write_folder` wrote to both files."""
+    a, b = (pathlib.Path(path, name).read_text() for name in ("a", "inner/b"))
+    assert a == b
+    return a
+
+
+def _exchange_nothing(monkeypatch):
+    monkeypatch.setattr(file_system, "exchange", lambda *_: False)
+
+
 def test_a_folder_is_flushed_with_its_files_before_the_rename(
     tmp_path, monkeypatch
 ):
-    flushed = []
-    monkeypatch.setattr(file_system, "_flush", flushed.append)
-    made = tmp_path / "made"
-    (made / "inner").mkdir(parents=True)
-    (made / "a").write_text("data")
-    (made / "inner" / "b").write_text("data")
-    file_system.replace(str(made), str(tmp_path / "new"))
+    path, flushed = tmp_path / "a[1]", []
+
+    def flush(name):
+        flushed.append(name)
+        assert path.exists() == (name == str(tmp_path))
+
+    monkeypatch.setattr(file_system, "_flush", flush)
+    made = _write_folder(path, "data")
     inside = {str(made / name) for name in ("", "a", "inner", "inner/b")}
     assert set(flushed[:-1]) == inside and flushed[-1] == str(tmp_path)
-    assert (tmp_path / "new" / "inner" / "b").read_text() == "data"
+    assert _text_of(path) == "data"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_an_exchange_of_names_replaces_a_folder_in_one_step(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").write_text("")
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    if not file_system.exchange(one, other):
+        pytest.skip("the file system cannot exchange two names")
+    assert os.path.isfile(one) and os.path.isdir(other)
+    with pytest.raises(FileNotFoundError):
+        file_system.exchange(one, str(tmp_path / "nowhere"))
+    path = tmp_path / "folder" / "made"
+    _write_folder(path, "old")
+    monkeypatch.setattr(os, "rename", None)
+    _write_folder(path, "new")
+    assert _text_of(path) == "new"
+    assert os.listdir(tmp_path / "folder") == ["made"]
+
+
+def test_two_renames_replace_a_folder_where_names_cannot_be_exchanged(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "made"
+    _exchange_nothing(monkeypatch)
+    for text in ("1", "2", "3"):
+        _write_folder(path, text)
+        assert _text_of(path) == text
+        assert os.listdir(tmp_path) == ["made"]
+
+
+@pytest.mark.parametrize(
+    "call", ["fsync", "exchange", "first rename", "second rename"]
+)
+def test_a_failure_leaves_the_earlier_folder(tmp_path, monkeypatch, call):
+    path, calls = tmp_path / "made", []
+    _write_folder(path, "old")
+    rename = os.rename
+
+    def fail(*names):
+        raise OSError(28, "No space left on device", *names[:1])
+
+    def rename_some(source, target):
+        calls.append(source)
+        if len(calls) == 1 + (call == "second rename"):
+            fail(source)
+        rename(source, target)
+
+    if "rename" in call:
+        _exchange_nothing(monkeypatch)
+        monkeypatch.setattr(os, "rename", rename_some)
+    else:
+        owner = os if call == "fsync" else file_system
+        monkeypatch.setattr(owner, call, fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        _write_folder(path, "new")
+    assert caught.value.filename == str(path)
+    assert _text_of(path) == "old"
+    assert os.listdir(tmp_path) == ["made"]
+
+
+def test_the_earlier_folder_stays_if_it_cannot_be_renamed_back(
+    tmp_path, monkeypatch
+):
+    path, rename = tmp_path / "made", os.rename
+    _write_folder(path, "old")
+
+    def rename_once(source, target):
+        if os.path.exists(path):
+            return rename(source, target)
+        raise OSError(5, "Input/output error", source)
+
+    _exchange_nothing(monkeypatch)
+    monkeypatch.setattr(os, "rename", rename_once)
+    with pytest.raises(OSError, match="Input/output"):
+        _write_folder(path, "new")
+    monkeypatch.setattr(os, "rename", rename)
+    assert not path.exists()
+    file_system.restore_folders(str(tmp_path))
+    assert _text_of(path) == "old"
+    _write_folder(path, "newer")
+    assert os.listdir(tmp_path) == ["made"]
+
+
+def _kill_folder_writer(repository, path, moment):
+    """Kills a process that replaces a folder without an exchange of names."""
+    code = (
+        "import os, signal, sys; from foundation import file_system\n"
+        "path, moment = sys.argv[1:]\n"
+        "rename, left = os.rename, [int(moment)]\n"
+        "def kill(*names):\n"
+        "  if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "  left[0] -= 1; rename(*names)\n"
+        "os.rename = kill; file_system.exchange = lambda *_: False\n"
+        "with file_system.replacing_folder(path) as made:\n"
+        "  os.makedirs(f'{made}/inner')\n"
+        "  for name in ('a', 'inner/b'):\n"
+        "    with open(f'{made}/{name}', 'w') as file: file.write('killed')\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(moment)]
+    code = subprocess.run(command, cwd=repository, check=False).returncode
+    assert code == -signal.SIGKILL
+
+
+def test_what_a_kill_between_two_renames_took_away_is_restored(
+    tmp_path, repository
+):
+    path = tmp_path / "a[1]"
+    _write_folder(path, "old")
+    _kill_folder_writer(repository, path, 1)
+    assert not path.exists()
+    file_system.restore_folder(str(path))
+    assert _text_of(path) == "old"
+    _kill_folder_writer(repository, path, 1)
+    with pytest.raises(ZeroDivisionError):
+        with file_system.replacing_folder(str(path)):
+            raise ZeroDivisionError
+    assert _text_of(path) == "old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_the_next_write_removes_the_folders_of_killed_runs(
+    tmp_path, repository
+):
+    path = tmp_path / "made"
+    _write_folder(path, "old")
+    _kill_folder_writer(repository, path, 0)
+    # Killed before it locked the folder.
+    (tmp_path / ".made.0123456789ab.incomplete").mkdir()
+    other = tmp_path / ".made.too.0123456789ab.incomplete"
+    other.mkdir()
+    assert len(os.listdir(tmp_path)) == 4 and _text_of(path) == "old"
+    with file_system.replacing_folder(str(path)) as living:
+        os.mkdir(living)
+        assert set(os.listdir(tmp_path)) == {
+            "made",
+            other.name,
+            os.path.basename(os.path.dirname(living)),
+        }
+        _write_folder(path, "new")
+        assert os.path.isdir(living)
+    assert sorted(os.listdir(tmp_path)) == [other.name, "made"]
+
+
+def test_a_folder_that_was_removed_before_it_was_locked_is_made_again(
+    tmp_path, monkeypatch
+):
+    path, mkdir, made = str(tmp_path / "made"), os.mkdir, []
+
+    def late(name, *mode):
+        mkdir(name, *mode)
+        made.append(name)
+        if len(made) == 1:
+            monkeypatch.setattr(os, "mkdir", mkdir)
+            _write_folder(path, "theirs")
+            monkeypatch.setattr(os, "mkdir", late)
+            assert os.listdir(tmp_path) == ["made"]
+
+    monkeypatch.setattr(os, "mkdir", late)
+    with file_system.replacing_folder(path) as temporary:
+        assert os.path.dirname(temporary) == made[1]
+        mkdir(temporary)
+    assert os.listdir(tmp_path) == ["made"] and not os.listdir(path)
+
+
+def test_what_a_writer_leaves_beside_its_file_is_removed(folder):
+    path = f"{folder}/a"
+    with file_system.replacing(path, on_disk=True, own_folder=True) as name:
+        for other in (name, f"{name}.tmp"):
+            pathlib.Path(other).write_text("text")
+        assert not os.path.exists(os.path.join(folder, "a.tmp"))
+    assert file_system.read_text(path) == "text"
+    assert tf.io.gfile.listdir(folder) == ["a"]
+
+
+def test_a_name_in_a_list_may_contain_commas(tmp_path):
+    def split(text):
+        return file_system.split_names(text, lambda x: x in names)
+
+    names = {"a", "b{1,2}/x", "c,d,e", "f,g", "f"}
+    assert split("a, b{1,2}/x,c,d,e ,,a") == ["a", "b{1,2}/x", "c,d,e", "a"]
+    assert split("f,g") == ["f", "g"]  # The shorter name is there.
+    assert split("h,a") == ["h", "a"]
+    assert split(" , ") == []
+
+
+def test_an_escaped_path_matches_only_itself(folder):
+    names = ["a[1]", "a1", "a\\b", "ab", "a*b", "a?b", "a{b,c}"]
+    for name in names:
+        file_system.write_text(f"{folder}/{name}", "")
+    for name in names:
+        pattern = f"{file_system.escaped(folder)}/{file_system.escaped(name)}"
+        found = tf.io.gfile.glob(pattern)
+        assert list(map(os.path.basename, found)) == [name]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

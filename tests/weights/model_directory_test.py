@@ -5,6 +5,9 @@ python -m pytest tests/weights/model_directory_test.py
 
 import dataclasses
 import json
+import os
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -204,6 +207,25 @@ def test_an_interrupted_save_leaves_the_old_file(
         )
     assert (saved / "model.safetensors").read_bytes() == before
     assert len(list(saved.iterdir())) == 3
+
+
+def test_the_librarys_own_temporary_files_are_removed_with_ours(
+    saved, model, monkeypatch
+):
+    written, folders = safetensors.numpy.save_file, []
+
+    def leave(tensors, path, metadata):
+        written(tensors, path, metadata)
+        folders.append(os.path.dirname(path))
+        pathlib.Path(folders[0], ".tmpAbCdEf").write_text("half")
+
+    before = set(os.listdir(saved))
+    monkeypatch.setattr(safetensors.numpy, "save_file", leave)
+    model_directory.save(model, saved)
+    assert set(os.listdir(saved)) == before
+    # A folder that the next save would remove if this one was killed.
+    name = os.path.basename(folders[0])
+    assert re.fullmatch(r"\.model\.safetensors\.\w{12}\.incomplete", name)
 
 
 def test_weights_of_another_shape_get_one_line(saved, tiny_config):
