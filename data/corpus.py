@@ -16,6 +16,7 @@ ignored, as released.
 """
 
 import collections
+import functools
 import itertools
 import json
 import os
@@ -84,21 +85,16 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
       InputError: one of them matches no file, or only a directory.
     """
     paths = []
-    for pattern in filter(None, map(str.strip, patterns.split(","))):
-        pattern = _without_double_slashes(pattern)
-        # A name may contain brackets, which are special in a pattern.
-        is_name = tf.io.gfile.exists(pattern)
-        matched = [pattern] if is_name else matches(pattern)
-        # In parallel: a bucket needs a request for each.
-        with futures.ThreadPoolExecutor(16) as pool:
-            is_file = [not x for x in pool.map(tf.io.gfile.isdir, matched)]
-        found = list(itertools.compress(matched, is_file))
-        if matched and not found:
-            raise errors.InputError(
-                f"--{flag}={pattern}: is a directory: name its files, e.g. "
-                f"{pattern.rstrip('/')}/*"
-            )
+    files_of = functools.cache(_files)
+    for pattern in file_system.split_names(patterns, files_of):
+        found = files_of(pattern)
         if not found:
+            pattern = _without_double_slashes(pattern)
+            if tf.io.gfile.exists(pattern) or matches(pattern):
+                raise errors.InputError(
+                    f"--{flag}={pattern}: is a directory: name its files, e.g. "
+                    f"{pattern.rstrip('/')}/*"
+                )
             raise errors.InputError(f"--{flag}={pattern}: no such file")
         paths.extend(found)
     if not paths:
@@ -120,6 +116,18 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
     return list(found_at.values())
 
 
+def _files(pattern: str) -> list[str]:
+    """Returns the files of a name or a glob, without directories."""
+    pattern = _without_double_slashes(pattern)
+    # A name may contain brackets, which are special in a pattern.
+    is_name = tf.io.gfile.exists(pattern)
+    matched = [pattern] if is_name else matches(pattern)
+    # In parallel: a bucket needs a request for each.
+    with futures.ThreadPoolExecutor(16) as pool:
+        is_file = [not x for x in pool.map(tf.io.gfile.isdir, matched)]
+    return list(itertools.compress(matched, is_file))
+
+
 def _without_double_slashes(path: str) -> str:
     """Returns a path as the manifest and TensorFlow's globs need it."""
     is_remote = file_system.is_remote(path)
@@ -127,9 +135,15 @@ def _without_double_slashes(path: str) -> str:
 
 
 def matches(pattern: str) -> list[str]:
-    """Returns the sorted paths that match a glob, without hidden files."""
+    """Returns the sorted paths that match a glob, without hidden files.
+
+    A folder that exists is taken by its name, also if it has brackets.
+    """
     pattern = _without_double_slashes(pattern)
-    shows_hidden = os.path.basename(pattern).startswith(".")
+    folder, name = os.path.split(pattern)
+    shows_hidden = name.startswith(".")
+    if file_system.PATTERN.search(folder) and tf.io.gfile.isdir(folder):
+        pattern = os.path.join(file_system.escaped(folder), name)
     return [
         path
         for path in sorted(tf.io.gfile.glob(pattern))

@@ -27,7 +27,7 @@ from google.protobuf import json_format
 from tensorflow.python.saved_model import loader_impl
 
 from export import saved_model
-from foundation import errors, file_system
+from foundation import errors, file_system, tensor_files
 
 DEFAULT_SIGNATURE = "serving_default"
 _SAVED_MODEL = "saved_model.pb"
@@ -113,7 +113,8 @@ class Servable:
         )
         self._settings = settings or BatchSettings()
         try:
-            self._model = tf.saved_model.load(self._directory)
+            loadable = tensor_files.without_pattern(self._directory, self)
+            self._model = tf.saved_model.load(loadable)
         except (tf.errors.OpError, ValueError, OSError) as error:
             line = str(error).strip().splitlines()[0]
             raise errors.InputError(
@@ -391,8 +392,9 @@ def open_all(
       InputError: a model cannot be loaded, or two have one name.
     """
     found: dict[str, str] = {}
-    for item in models.split(","):
-        name, is_named, directory = item.strip().partition("=")
+    items = file_system.split_names(models, _is_named_folder)
+    for item in items or [""]:
+        name, is_named, directory = item.partition("=")
         if not is_named:
             directory = name
             name = os.path.basename(directory.rstrip("/"))
@@ -413,12 +415,21 @@ def open_all(
     }
 
 
+def _is_named_folder(item: str) -> bool:
+    """Returns whether the directory of "name=directory" exists."""
+    name, _, directory = item.partition("=")
+    return file_system.is_folder(directory or name)
+
+
 def _find_version(directory: str) -> tuple[int, str]:
     """Returns the version and the directory of the SavedModel."""
+    # export_model.py may have been killed while it replaced one.
+    file_system.restore_folder(directory)
     if file_system.is_file(os.path.join(directory, _SAVED_MODEL)):
         return 1, directory
     versions = []
     if file_system.is_folder(directory):
+        file_system.restore_folders(directory)
         names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory))
         versions = [int(name) for name in names if name.isdecimal()]
     for version in sorted(versions, reverse=True):

@@ -12,6 +12,9 @@ A checkpoint is two files, and the file `checkpoint` names one of several:
 import contextlib
 import os
 import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,7 +44,59 @@ def named(directory: str) -> str | None:
 def open_reader(prefix: str) -> Any:
     """Returns TensorFlow's reader of the files; see `reading`."""
     # tf.train.load_checkpoint would take a prefix in ram:// for a directory.
-    return tf.compat.v1.train.NewCheckpointReader(prefix)
+    open_files = tf.compat.v1.train.NewCheckpointReader
+    # TensorFlow takes the prefix for a pattern, which may not match itself, or
+    # match the files of another directory.
+    if not file_system.PATTERN.search(prefix):
+        return open_files(prefix)
+    scratch = tempfile.mkdtemp(prefix="checkpoint-")
+    try:
+        _link_files(prefix, os.path.join(scratch, POINTER))
+        reader = open_files(os.path.join(scratch, POINTER))
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    # The reader opens the data when a tensor is read.
+    weakref.finalize(reader, shutil.rmtree, scratch, ignore_errors=True)
+    return reader
+
+
+def _link_files(prefix: str, link: str) -> None:
+    """Makes links to the files of a checkpoint; copies those in a bucket."""
+    folder, name = os.path.split(prefix)
+    for file in tf.io.gfile.listdir(folder or "."):
+        ending = file.removeprefix(name)
+        if file == name + ending and ending.startswith((INDEX, ".data-")):
+            source = os.path.join(folder, file)
+            if file_system.is_remote(source):
+                tf.io.gfile.copy(source, link + ending)
+            else:
+                os.symlink(os.path.abspath(source), link + ending)
+
+
+def without_pattern(directory: str, owner: object) -> str:
+    """Returns a path of a SavedModel's directory that TensorFlow can load.
+
+    Args:
+      directory: a link to it is made if its path has special characters.
+      owner: the link exists as long as this object.
+
+    Raises:
+      InputError: the directory is in a bucket, and its path has such
+        characters.
+    """
+    if not file_system.PATTERN.search(directory):
+        return directory
+    if file_system.is_remote(directory):
+        raise errors.InputError(
+            f"{directory}: TensorFlow loads no SavedModel in a bucket whose "
+            "path has one of the characters * ? [ \\; rename the directory"
+        )
+    scratch = tempfile.mkdtemp(prefix="model-")
+    weakref.finalize(owner, shutil.rmtree, scratch, ignore_errors=True)
+    link = os.path.join(scratch, "model")
+    os.symlink(os.path.abspath(directory), link)
+    return link
 
 
 @contextlib.contextmanager

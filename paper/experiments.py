@@ -302,7 +302,7 @@ class Experiments:
             return None
         given = getattr(self.inputs, f"{name}_checkpoint")
         if given:
-            paths = given.split(",")
+            paths = file_system.split_names(given, _is_checkpoint)
             number %= len(paths)
             suffix = f"_{number}" if number else ""
             return Model(
@@ -711,6 +711,10 @@ class Experiments:
 
     def _path(self, *names: str) -> str:
         return os.path.join(self.output_dir, *names)
+
+
+def _is_checkpoint(path: str) -> bool:
+    return file_system.exists(path) or file_system.exists(f"{path}.index")
 
 
 def _shard_glob(command: Command) -> str:

@@ -77,7 +77,12 @@ def find(directory: str) -> str | None:
     named = tensor_files.named(directory)
     if named is not None:
         return named
-    found = sorted(tf.io.gfile.glob(os.path.join(directory, "*.index")))
+    # No glob: the directory's name may have brackets.
+    found = [
+        os.path.join(directory, name)
+        for name in sorted(tf.io.gfile.listdir(directory))
+        if name.endswith(tensor_files.INDEX) and not name.startswith(".")
+    ]
     if len(found) > 1:
         names = ", ".join(os.path.basename(name)[:-6] for name in found[:3])
         raise errors.InputError(

@@ -94,7 +94,7 @@ class QuestionSet:
     @property
     def paths(self) -> list[str]:
         """The files that were read, with the ending of a compressed one."""
-        return [file_system.find(path) for path in self.path.split(",")]
+        return list(map(file_system.find, _names(self.path)))
 
     @functools.cached_property
     def digests(self) -> list[str]:
@@ -117,13 +117,23 @@ class QuestionSet:
         return self.has_impossible or all(q.answers for q in self.questions)
 
 
+def _names(paths: str) -> list[str]:
+    """Returns the names of some files, which may be those without endings."""
+    endings = ("", *file_system.COMPRESSED)
+
+    def is_there(path: str) -> bool:
+        return any(file_system.is_file(path + ending) for ending in endings)
+
+    return file_system.split_names(paths, is_there)
+
+
 def read(paths: str) -> QuestionSet:
     """Reads one file, or several separated by commas.
 
     Raises:
       InputError: names the first error and where it is.
     """
-    names = [path for path in map(str.strip, paths.split(",")) if path]
+    names = _names(paths)
     if not names:
         raise errors.InputError(f"{paths!r} names no file")
     contexts: list[str] = []

@@ -122,8 +122,7 @@ def parse_directories(ensemble_dirs: str, output_dir: str) -> list[str]:
     Raises:
       InputError: there is none, or output_dir contains a run.
     """
-    names = [name.strip() for name in ensemble_dirs.split(",")]
-    names = [name for name in names if name]
+    names = file_system.split_names(ensemble_dirs, file_system.is_folder)
     if not names:
         raise errors.InputError("--ensemble_dirs: names no directory")
     real_dir = file_system.real(output_dir)

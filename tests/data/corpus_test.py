@@ -294,6 +294,28 @@ def test_brackets_of_a_name_are_no_pattern(tmp_path):
     assert corpus.find_files(f"{tmp_path}/a[12].txt") == [f"{tmp_path}/a1.txt"]
 
 
+@pytest.mark.parametrize("name", ["a[1]", "a\\b", "a*b", "a?b", "a{b,c}"])
+def test_the_name_of_a_folder_is_no_pattern(tmp_path, name):
+    paths = []
+    for folder in (name, "a1", "axb", "ab"):
+        (tmp_path / folder).mkdir()
+        for file in ("x1", "x2"):
+            (tmp_path / folder / file).write_text("x")
+            paths.append(f"{tmp_path}/{folder}/{file}")
+    folder = tmp_path / name
+    assert corpus.find_files(f"{folder}/x*,{folder}/x[1]") == paths[:2]
+    assert corpus.find_files(f"{folder}/x2,{folder}/x1") == paths[1::-1]
+
+
+def test_a_name_may_contain_commas(tmp_path):
+    for name in ("a,b.txt", "c", "d", "c,d"):
+        (tmp_path / name).write_text("x")
+    c, d, both = (f"{tmp_path}/{name}" for name in ("c", "d", "a,b.txt"))
+    assert corpus.find_files(f"{c},{both}, {d}") == [c, both, d]
+    with pytest.raises(errors.InputError, match="--input_file=x: no such"):
+        corpus.find_files(",".join("x" * 5000))
+
+
 @pytest.mark.parametrize("pattern", ["wiki", "wiki/", "wi*"])
 def test_a_directory_in_place_of_its_files_is_named(tmp_path, pattern):
     (tmp_path / "wiki").mkdir()

@@ -163,6 +163,25 @@ def test_the_highest_version_is_served(toys, tmp_path):
     assert inputs["a"]["dtype"] == "DT_INT32"
 
 
+def test_an_export_that_was_moved_aside_by_a_killed_one_is_restored(
+    toys, tmp_path
+):
+    for path in (tmp_path / "sums", tmp_path / "versions" / "2"):
+        moved = path.parent / f".{path.name}.0123456789ab.incomplete"
+        shutil.copytree(toys / "numbers", moved / "old")
+    (tmp_path / "versions" / "1").mkdir()
+    servables = servable.open_all(f"{tmp_path}/sums/,{tmp_path}/versions")
+    assert [x.version for x in servables.values()] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a\\b", "a*b", "a?b", "a{b,c}"])
+def test_the_path_of_a_model_is_no_pattern(toys, tmp_path, name):
+    shutil.copytree(toys / "numbers", tmp_path / name / "numbers")
+    found = servable.open_all(f"sums={tmp_path}/{name}/numbers")["sums"]
+    assert found.metadata["serving_default"]["inputs"].keys() == {"a", "b"}
+    found.warm_up()
+
+
 def test_models_are_named_by_their_directories_or_by_the_flag(toys, tmp_path):
     (tmp_path / "lr=1").symlink_to(toys)
     given = f"{toys}/numbers/, sums={tmp_path}/lr=1/numbers"

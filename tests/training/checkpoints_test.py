@@ -126,6 +126,15 @@ def test_a_truncated_file_is_named_in_one_line(saved, name, length):
         saver.restore(saver.latest(), variables)
 
 
+def test_the_path_of_a_run_is_no_pattern(tmp_path):
+    saver = checkpoints.Checkpoints(str(tmp_path / "a[1]"))
+    saver.save(6, {"weight": tf.Variable(1.0)}, {"name": "a"})
+    saver.wait()
+    variables = {"weight": tf.Variable(0.0)}
+    assert saver.restore(saver.latest(), variables) == (6, {"name": "a"})
+    assert variables["weight"].numpy() == 1
+
+
 def test_an_index_whose_data_is_missing_is_named(saved):
     folder, saver, variables = saved
     (folder / DATA).unlink()

@@ -3,6 +3,8 @@
 python -m pytest tests/weights/tensorflow_checkpoints_test.py
 """
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -79,6 +81,14 @@ def test_partitioned_variables_are_merged(tmp_path):
         "global_step": (),
     }
     np.testing.assert_array_equal(found[name].read(), expected)
+
+
+def test_the_only_checkpoint_of_a_folder_with_brackets_is_found(tmp_path):
+    prefix = str(tmp_path / "a[1]" / "bert[2].ckpt")
+    tensor_files.write(prefix, {"a": [1.0]})
+    assert tensorflow_checkpoints.find(os.path.dirname(prefix)) == prefix
+    stored = tensorflow_checkpoints.read(prefix)
+    assert stored["a"].read().tolist() == [1.0]
 
 
 def test_slots_and_steps_are_no_weights():
