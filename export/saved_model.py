@@ -323,7 +323,12 @@ def check_directory(directory: str) -> None:
         raise errors.InputError(
             f"--output_dir={directory}: exists and is no exported model"
         )
-    if re.search(r"[[\\]", os.path.abspath(directory)):
+    if os.path.ismount(directory):
+        raise errors.InputError(
+            f"--output_dir={directory}: a mount point cannot be replaced; name "
+            "a directory in it"
+        )
+    if re.search(r"[\[\\]", os.path.abspath(directory)):
         logging.warning(
             "--output_dir=%s: TensorFlow itself loads no SavedModel from a "
             "path with [ or \\, as serve.py does: move it before you load it "

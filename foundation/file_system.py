@@ -590,6 +590,9 @@ def _locked_folder(path: str) -> tuple[str, BinaryIO]:
             file = _locked(os.path.join(temporary, _LOCK))
         except FileNotFoundError:  # The folder was removed.
             continue
+        except OSError:  # A full disk.
+            os.rmdir(temporary)
+            raise
         if file is not None:
             return temporary, file
 

@@ -16,7 +16,7 @@ import tiny_runs
 
 from data.tokenization import vocabulary, wordpiece
 from export import saved_model
-from foundation import file_system
+from foundation import errors, file_system
 
 
 @pytest.fixture
@@ -55,6 +55,13 @@ def test_a_path_from_which_tensorflow_cannot_load_gets_a_warning(
 ):
     saved_model.check_directory(f"{tmp_path}/{name}/model")
     assert (f"--output_dir={tmp_path}/{name}" in caplog.text) == (name != "a")
+
+
+def test_a_mount_point_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path))
+    saved_model.check_directory(f"{tmp_path}/model")
+    with pytest.raises(errors.InputError, match=f"--output_dir={tmp_path}: "):
+        saved_model.check_directory(str(tmp_path))
 
 
 @pytest.mark.parametrize("call", ["flush_folder", "exchange"])

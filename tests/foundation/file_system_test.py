@@ -188,7 +188,7 @@ def test_two_renames_replace_a_folder_where_names_cannot_be_exchanged(
 
 
 @pytest.mark.parametrize(
-    "call", ["fsync", "exchange", "first rename", "second rename"]
+    "call", ["lock", "fsync", "exchange", "first rename", "second rename"]
 )
 def test_a_failure_leaves_the_earlier_folder(tmp_path, monkeypatch, call):
     path, calls = tmp_path / "made", []
@@ -207,6 +207,8 @@ def test_a_failure_leaves_the_earlier_folder(tmp_path, monkeypatch, call):
     if "rename" in call:
         _exchange_nothing(monkeypatch)
         monkeypatch.setattr(os, "rename", rename_some)
+    elif call == "lock":
+        monkeypatch.setattr(file_system, "_locked", fail)
     else:
         owner = os if call == "fsync" else file_system
         monkeypatch.setattr(owner, call, fail)
