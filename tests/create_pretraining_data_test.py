@@ -265,6 +265,20 @@ def test_a_prefix_names_the_shards_and_gzip_compresses_them(corpus, tmp_path):
     ]
 
 
+def test_the_folder_of_shards_may_have_a_comma(tmp_path):
+    def shards(output_file):
+        return create_pretraining_data.PretrainingDataConfig(
+            input_file="x", vocab_file="x", output_file=output_file
+        ).shard_paths
+
+    one, two = f"{tmp_path}/a{{b,c}}/1", f"{tmp_path}/a{{b,c}}/2"
+    with pytest.raises(ValueError, match="one directory"):
+        shards(one)  # It does not exist.
+    (tmp_path / "a{b,c}").mkdir()
+    assert shards(f"{one}, {two}") == (one, two)
+    assert shards("b/1,b/2,") == ("b/1", "b/2")
+
+
 @pytest.mark.parametrize(
     "flags, match",
     [
