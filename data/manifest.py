@@ -21,23 +21,23 @@ a manifest (google-research/bert's, NVIDIA's) are checked by their first record.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import typing
+from typing import Annotated, Literal
 
+import msgspec
 import tensorflow as tf
 from absl import logging
 
 from data import records, schema
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 
 if typing.TYPE_CHECKING:
-    from data.tokenization.vocabulary import Vocabulary
+    from data.tokenization import vocabulary as vocabularies
 
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
 VOCABULARY_SUFFIX = ".vocab.txt"  # Of the vocabulary's copy.
-_VOCABULARY = ("file", "size", "sha256")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,35 @@ class Shard:
     """One file of records, named relative to its manifest."""
 
     file: str
-    records: int
-    bytes: int
+    records: metadata.Count
+    bytes: metadata.Count
+
+
+class Vocabulary(typing.TypedDict):
+    """The vocabulary that the shards were made with."""
+
+    file: str
+    size: metadata.Size
+    sha256: str
+
+
+class Packing(typing.TypedDict):
+    """The lengths of packed records, and what packing has saved."""
+
+    predictions_per_row: metadata.Size
+    instances_per_row: metadata.Size
+    packing_factor: float
+    efficiency: float
+    efficiency_unpacked: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """The keys of a job that are read; the others are only compared."""
+
+    input_files: list[dict[Literal["file", "blake2b"], str]] = (
+        dataclasses.field(default_factory=list)
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,15 +81,22 @@ class Manifest:
     """The contents of a set of shards, and what they were made from."""
 
     kind: str
-    max_seq_length: int
-    max_predictions_per_seq: int
-    vocabulary: dict
-    tokenizer: dict
-    shards: tuple[Shard, ...]
-    job: dict
-    totals: dict
-    packing: dict | None = None
+    max_seq_length: metadata.Size
+    max_predictions_per_seq: metadata.Size
+    vocabulary: Vocabulary
+    tokenizer: dict[
+        Literal["do_lower_case", "strip_accents", "tokenize_chinese_chars"],
+        bool | None,
+    ]
+    shards: Annotated[tuple[Shard, ...], msgspec.Meta(min_length=1)]
+    job: metadata.Object
+    totals: dict[str, metadata.Count]
+    packing: Packing | None = None
     format_version: int = FORMAT_VERSION
+
+    def __post_init__(self):
+        """Checks what is read of the job."""
+        metadata.convert(self.job, _Job, "job")
 
     @property
     def record_count(self) -> int:
@@ -98,20 +132,14 @@ def read(path: str) -> Manifest:
 
 
 def _parse(path: str, data: bytes) -> Manifest:
-    try:
-        fields = json.loads(data)
-        version = fields["format_version"]
-        if version == FORMAT_VERSION:
-            shards = tuple(Shard(**shard) for shard in fields["shards"])
-            manifest = Manifest(**{**fields, "shards": shards})
-            _ = manifest.schema, [manifest.vocabulary[x] for x in _VOCABULARY]
-            _ = {**manifest.tokenizer, **manifest.job, **manifest.totals}
-            return manifest
-    except (ValueError, KeyError, TypeError):
-        raise errors.InputError(f"{path}: not a manifest of shards") from None
-    raise errors.InputError(
-        f"{path}: format version {version}, this program reads {FORMAT_VERSION}"
-    )
+    fields = file_system.parse_json(data, path)
+    version = isinstance(fields, dict) and fields.get("format_version")
+    if type(version) is int and version != FORMAT_VERSION:
+        raise errors.InputError(
+            f"{path}: format version {version}, this program reads "
+            f"{FORMAT_VERSION}"
+        )
+    return metadata.convert(fields, Manifest, path)
 
 
 def find(paths: list[str]) -> dict[str, Manifest]:
@@ -142,7 +170,9 @@ def _entries(paths: list[str]) -> dict[str, tuple[Manifest, Shard]]:
                 names = (os.path.basename(shard) for shard in paths)
                 if any(name.encode() in data for name in names):
                     raise
-                errors.warn_once(f"{error}; ignored")
+                errors.warn_once(
+                    f"{path}: not a manifest of shards; ignored ({error})"
+                )
                 continue
             entries = {
                 os.path.join(folder, shard.file): (manifest, shard)
@@ -205,11 +235,13 @@ def check(
     *,
     max_seq_length: int,
     max_predictions_per_seq: int,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: vocabularies.Vocabulary | None = None,
 ) -> None:
     """Compares shards with what a run expects.
 
-    Without a vocabulary, ids are not checked.
+    Without a vocabulary, ids are not checked. A shard's number of records is
+    compared with its size, which costs nothing; training finds smaller
+    differences when it reads the shard to its end.
 
     Raises:
       InputError: names a shard that does not fit, is missing or truncated.
@@ -241,6 +273,30 @@ def check(
                 f"{path}: {actual} bytes, its manifest says {shard.bytes}: "
                 "the shard is truncated or changed"
             )
+        _check_count(path, manifest, shard)
+
+
+def _check_count(path: str, manifest: Manifest, shard: Shard) -> None:
+    """Refuses a number of records that a shard of this size cannot have."""
+    largest = records.LARGEST_COMPRESSION if records.is_gzip(path) else 1
+    size, packing = manifest.vocabulary["size"], manifest.packing
+    kind = manifest.schema.limited(
+        input_ids=size,
+        input_mask=packing["instances_per_row"] + 1 if packing else 2,
+        segment_ids=2,
+        position_ids=manifest.max_seq_length,
+        masked_lm_ids=size,
+        masked_lm_positions=manifest.max_seq_length,
+        next_sentence_positions=manifest.max_seq_length,
+        next_sentence_labels=2,
+    )
+    least, most = records.stored_bytes(kind)
+    fewest, highest = shard.bytes // most, shard.bytes * largest // least
+    if not fewest <= shard.records <= highest:
+        raise errors.InputError(
+            f"{path}: {shard.bytes} bytes cannot hold the {shard.records} "
+            "records that its manifest says"
+        )
 
 
 def _check_lengths(path, lengths, predictions) -> None:

@@ -66,9 +66,11 @@ def train_batches(
     counts = _counted(shards, counts)
     rows = _rows(batch_size, part, num_parts)
     paths = tf.constant([*shards, ""])
+    sizes = tf.constant([*counts, 0], tf.int64)
 
     def read(shard, start):
-        return _open(paths[shard]).skip(start)
+        found = _open(paths[shard]).skip(start)
+        return _exactly(sizes[shard] - start, found)
 
     return (
         _shuffled(counts, seed, first_batch * batch_size, read)
@@ -129,20 +131,30 @@ def locate(
     def read(shard, start):
         last = tf.gather(tf.constant([*counts, 0], tf.int64), shard)
         numbers = tf.data.Dataset.range(start, last)
-        return numbers.map(lambda n: tf.stack([shard, n]))
+        return numbers.map(lambda n: tf.stack([shard, n])).batch(_CHUNK)
 
     order = _shuffled(counts, seed, batch * batch_size, read)
     (found,) = order.rebatch(batch_size).take(1).as_numpy_iterator()
     return [(shards[shard], number) for shard, number in found.tolist()]
 
 
-def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
+def check_records(
+    shards: Sequence[str],
+    schema: schemas.Schema,
+    counts: Sequence[int] | None = None,
+) -> None:
     """Reads all records, to name the file after TensorFlow failed in a run.
 
+    Args:
+        shards: the files.
+        schema: of their records.
+        counts: records per shard; by default the manifest's.
+
     Raises:
-        InputError: names the first damaged record.
+        InputError: names the first damaged record, or the first shard with
+            another number of records.
     """
-    for path in shards:
+    for path, count in zip(shards, _counted(shards, counts), strict=True):
         found, first = records.read(path), 1
         while block := list(itertools.islice(found, _CHUNK)):
             try:
@@ -151,6 +163,10 @@ def check_records(shards: Sequence[str], schema: schemas.Schema) -> None:
                 for number, record in enumerate(block, first):
                     _check_record(path, number, record, schema)
             first += len(block)
+        if first - 1 != count:
+            raise errors.InputError(
+                f"{path}: {first - 1} records, its manifest says {count}"
+            )
 
 
 def _check_record(path, number, record, schema) -> None:
@@ -194,6 +210,28 @@ def _open(path: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(path, compression)
 
 
+def _exactly(count: tf.Tensor, shard: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the chunks of a shard that must have `count` records.
+
+    Every chunk must be full, and the last one must have what is left. More
+    records after a full last chunk would have to be read, and are not found.
+    """
+
+    def check(index, chunk):
+        expected = tf.minimum(count - index * _CHUNK, _CHUNK)
+        found = tf.size(chunk, tf.int64)
+        check = tf.debugging.Assert(
+            tf.equal(found, expected),
+            ["a shard has another number of records than", count],
+        )
+        with tf.control_dependencies([check]):
+            return tf.identity(chunk)
+
+    # If the shard ends early, this chunk comes instead of a missing one.
+    end = tf.data.Dataset.from_tensors(tf.constant([], tf.string))
+    return shard.batch(_CHUNK).concatenate(end).enumerate().map(check)
+
+
 def _shuffled(
     counts: Sequence[int],
     seed: int,
@@ -202,7 +240,7 @@ def _shuffled(
 ) -> tf.data.Dataset:
     """Returns windows [n, ...] of the endless order, from record `first` on.
 
-    `read` maps (shard, number of its first record) to its records.
+    `read` maps (shard, number of its first record) to chunks of its records.
     """
     start = _find(counts, seed, first)
 
@@ -255,7 +293,7 @@ def _windows(counts, shards, first_window, read) -> tf.data.Dataset:
         dtype=tf.int64,
     )
     sources = [
-        read(shards[i], done[i] * _CHUNK).batch(_CHUNK)
+        read(shards[i], done[i] * _CHUNK)
         for i in range(min(_GROUP, len(counts)))
     ]
     return tf.data.Dataset.choose_from_datasets(

@@ -25,6 +25,9 @@ from foundation import errors, file_system
 _CHUNK_BYTES = 1 << 21  # The byte matrix fits in the processor's cache.
 _TABLE_SIZE = 1 << 16  # Integers below it are looked up, not computed.
 _COUNTED_AT_ONCE = 1024
+# zlib's bound: it never makes data smaller than this.
+LARGEST_COMPRESSION = 1032
+_FRAME_BYTES = 16  # The length and both checksums of a TFRecord.
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
 
@@ -177,9 +180,32 @@ def _base_128(values, width):
     return data, used
 
 
+@functools.cache
+def stored_bytes(schema: schemas.Schema) -> tuple[int, int]:
+    """Returns the least and the most bytes of a record in a shard.
+
+    Integers are not negative; those without a limit are below 2^31.
+    """
+    sizes = []
+    for is_largest in (False, True):
+        columns = {}
+        for feature in schema.features:
+            value = (feature.limit or 2**31) - 1 if is_largest else 0
+            dtype = np.float32 if feature.dtype == schemas.FLOAT else np.int64
+            columns[feature.name] = np.full((1, *feature.shape), value, dtype)
+        (record,) = encode(schema, columns)
+        sizes.append(len(record) + _FRAME_BYTES)
+    return sizes[0], sizes[1]
+
+
+def is_gzip(path: str) -> bool:
+    """Returns whether a shard's name says that it is compressed."""
+    return str(path).endswith(".gz")
+
+
 def compression_type(path: str) -> str:
     """Returns TFRecordDataset's name of it: "GZIP" for .gz, "" otherwise."""
-    return "GZIP" if str(path).endswith(".gz") else ""
+    return "GZIP" if is_gzip(path) else ""
 
 
 class ShardWriter:

@@ -47,6 +47,8 @@ _LOCK, _NEW, _OLD = "lock", "new", "old"
 # Special in the patterns of TensorFlow's glob.
 PATTERN = re.compile(r"[*?[\\]")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Of Linux's renameat2.
+# Stands in a checkout for a file that Git LFS has not fetched.
+_POINTER = b"version https://git-lfs"
 # Buckets have no locks: an older temporary file is that of a killed run.
 _STALE_SECONDS = 24 * 3600
 _BLOCK_BYTES = 1 << 22
@@ -198,8 +200,28 @@ def read(path: str) -> bytes:
 
 
 def open_binary(path: str) -> BinaryIO:
-    """Opens a file to read its bytes as they are."""
-    return _RemoteFile(path) if is_remote(path) else open(path, "rb")
+    """Opens a file to read its bytes as they are.
+
+    Raises:
+      InputError: it is a pointer of Git LFS.
+    """
+    file = _RemoteFile(path) if is_remote(path) else open(path, "rb")
+    if file.seekable():  # A pipe is not.
+        start = file.read(len(_POINTER))
+        file.seek(0)
+        if start == _POINTER:
+            file.close()
+            raise errors.InputError(
+                f"{path}: only a pointer of Git LFS; fetch the file itself "
+                "with git lfs pull"
+            )
+    return file
+
+
+def refuse_pointer(path: str) -> None:
+    """Raises InputError if a file, where there is one, is Git LFS's pointer."""
+    if is_file(path):
+        open_binary(path).close()
 
 
 class _RemoteFile(io.RawIOBase):
@@ -294,7 +316,12 @@ def read_json(path: str) -> Any:
     Raises:
       InputError: it is not UTF-8, or not JSON.
     """
-    text = decode(read(path), path).removeprefix("\ufeff")
+    return parse_json(read(path), path)
+
+
+def parse_json(data: bytes, path: str) -> Any:
+    """Returns the value of a JSON file's bytes; see `read_json`."""
+    text = decode(data, path).removeprefix("\ufeff")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -272,7 +272,7 @@ class ShardSet:
 
     def check_records(self) -> None:
         """Reads all records; raises InputError that names a corrupt one."""
-        pipelines.check_records(self.paths, self.schema)
+        pipelines.check_records(self.paths, self.schema, self.counts)
 
     @property
     def fingerprint(self) -> str:

@@ -195,6 +195,15 @@ def test_a_damaged_record_is_named(tmp_path):
         pipelines.check_records(shards, SCHEMA)
 
 
+@pytest.mark.parametrize("count", [4, 6, 1, 9])
+def test_another_number_of_records_is_found(shards, count):
+    counts = (count, *COUNTS[1:])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="number of rec"):
+        numbers(shards, take=7, counts=counts)
+    with pytest.raises(errors.InputError, match=rf"0\.tf.*5 .*says {count}"):
+        pipelines.check_records(shards, SCHEMA, counts)
+
+
 GOLDEN = [
     [5, 6, 25, 7, 3, 4, 1, 2, 0],
     [12, 11, 8, 13, 10, 9, 14, 17, 15],
