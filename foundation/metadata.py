@@ -71,7 +71,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
       InputError: see `read`.
     """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, str_keys=True)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         reason = _reason(error, value, kind)
     raise errors.InputError(f"{where}: {reason}")
@@ -108,7 +108,7 @@ def _wrong_key(mapping: dict, error: Exception, value: Any, kind: Any) -> str:
             mapping.clear()
             mapping[key] = entry
             try:
-                msgspec.convert(value, kind)
+                msgspec.convert(value, kind, str_keys=True)
             except msgspec.ValidationError as found:
                 if str(found) == str(error):
                     return key

@@ -43,6 +43,8 @@ def named(directory: str) -> str | None:
 
 def open_reader(prefix: str) -> Any:
     """Returns TensorFlow's reader of the files; see `reading`."""
+    for suffix in (INDEX, DATA):
+        file_system.refuse_pointer(prefix + suffix)
     # tf.train.load_checkpoint would take a prefix in ram:// for a directory.
     open_files = tf.compat.v1.train.NewCheckpointReader
     # TensorFlow takes the prefix for a pattern, which may not match itself, or
@@ -114,6 +116,8 @@ def reading(what: str, advice: str) -> Iterator[None]:
     kinds = (IndexError, MemoryError, RuntimeError, TypeError, ValueError)
     try:
         yield
+    except errors.InputError:
+        raise
     except (tf.errors.OpError, *kinds) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise errors.InputError(

@@ -12,10 +12,12 @@ exact form. A `BertConfig` has the released names, and calls the exact form
 
 import dataclasses
 import os
+from typing import Annotated
 
+import msgspec
 from absl import logging
 
-from foundation import errors, file_system
+from foundation import errors, metadata
 
 # https://github.com/google-research/bert/blob/master/modeling.py#L370
 LAYER_NORM_EPSILON = 1e-12
@@ -50,26 +52,35 @@ _HUGGING_FACE_FIXED = {
 }
 
 
+# The bounds are far above any model; without them, a damaged file would keep
+# the machine busy for hours.
+_Layers = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+_Width = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+# 0 and 0.0 are written as they were read.
+_Share = (
+    Annotated[int, msgspec.Meta(ge=0, le=0)]
+    | Annotated[float, msgspec.Meta(ge=0, lt=1)]
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
     """The released hyperparameters, with the released defaults."""
 
-    vocab_size: int
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
+    vocab_size: metadata.Size
+    hidden_size: _Width = 768
+    num_hidden_layers: _Layers = 12
+    num_attention_heads: _Width = 12
+    intermediate_size: _Width = 3072
     hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 16
-    initializer_range: float = 0.02
+    hidden_dropout_prob: _Share = 0.1
+    attention_probs_dropout_prob: _Share = 0.1
+    max_position_embeddings: _Width = 512
+    type_vocab_size: _Width = 16
+    initializer_range: _Share = 0.02
 
     def __post_init__(self):
-        """Raises InputError for values that are invalid."""
-        for field in dataclasses.fields(self):
-            _check_value(field, getattr(self, field.name))
+        """Raises InputError for values that exclude each other."""
         if self.hidden_size % self.num_attention_heads:
             raise errors.InputError(
                 f"hidden_size {self.hidden_size} is not a multiple of "
@@ -82,8 +93,18 @@ class BertConfig:
             )
 
     @classmethod
-    def from_dict(cls, values: dict) -> "BertConfig":
-        """Reads the released form; ignores other keys with a warning."""
+    def from_dict(
+        cls, values: metadata.Object, where: str = "the BERT config"
+    ) -> "BertConfig":
+        """Reads the released form; ignores other keys with a warning.
+
+        Args:
+          values: by key.
+          where: the file, for messages.
+
+        Raises:
+          InputError: a value is missing, of another type or out of bounds.
+        """
         names = [field.name for field in dataclasses.fields(cls)]
         ignored = [
             key
@@ -92,17 +113,18 @@ class BertConfig:
         ]
         if ignored:
             logging.warning("BERT config: ignored %s", ", ".join(ignored))
-        if "vocab_size" not in values:
-            raise errors.InputError("the BERT config lacks vocab_size")
-        return cls(**{k: values[k] for k in names if k in values})
+        return metadata.convert(values, cls, where)
 
     @classmethod
-    def from_hugging_face(cls, values: dict) -> "BertConfig":
-        """Reads the form of a Hugging Face config.json."""
+    def from_hugging_face(
+        cls, values: metadata.Object, where: str = "the BERT config"
+    ) -> "BertConfig":
+        """Reads the form of a Hugging Face config.json; see `from_dict`."""
         for key, expected in _HUGGING_FACE_FIXED.items():
             if values.get(key, expected) not in (expected, None):
                 raise errors.InputError(
-                    f"{key} is {values[key]!r}, but BERT has {expected!r}"
+                    f"{where}: {key} is {values[key]!r}, but BERT has "
+                    f"{expected!r}"
                 )
         dropout = values.get("hidden_dropout_prob", cls.hidden_dropout_prob)
         of_classifier = values.get("classifier_dropout")
@@ -118,10 +140,14 @@ class BertConfig:
         known = {"hidden_act": "gelu", "type_vocab_size": 2}
         known |= {k: values[k] for k in names if k in values}
         act = known["hidden_act"]
-        if act not in _FROM_HUGGING_FACE:
-            names = ", ".join(_FROM_HUGGING_FACE)
-            raise errors.InputError(f"hidden_act {act!r} is none of: {names}")
-        return cls.from_dict(known | {"hidden_act": _FROM_HUGGING_FACE[act]})
+        if isinstance(act, str):
+            if act not in _FROM_HUGGING_FACE:
+                names = ", ".join(_FROM_HUGGING_FACE)
+                raise errors.InputError(
+                    f"{where}: hidden_act {act!r} is none of: {names}"
+                )
+            known["hidden_act"] = _FROM_HUGGING_FACE[act]
+        return cls.from_dict(known, where)
 
     @classmethod
     def from_json_file(
@@ -136,20 +162,13 @@ class BertConfig:
             transformers writes.
         """
         path = os.fspath(path)
-        values = file_system.read_json(path)
-        if not isinstance(values, dict):
-            raise errors.InputError(
-                f"{path}: a BERT config must be a JSON object"
-            )
+        values = metadata.read(path, metadata.Object)
         is_hugging_face = "model_type" in values or (
             os.path.basename(path) == "config.json"
             and not (of_tensorflow and _OF_HUGGING_FACE.isdisjoint(values))
         )
         read = cls.from_hugging_face if is_hugging_face else cls.from_dict
-        try:
-            return read(values)
-        except errors.InputError as error:
-            raise errors.InputError(f"{path}: {error}") from error
+        return read(values, path)
 
     def to_dict(self) -> dict:
         """Returns the released form, the content of bert_config.json."""
@@ -162,19 +181,3 @@ class BertConfig:
             "hidden_act": _TO_HUGGING_FACE[self.hidden_act],
             "layer_norm_eps": LAYER_NORM_EPSILON,
         }
-
-
-def _check_value(field: dataclasses.Field, value: object) -> None:
-    """Raises InputError unless a value fits the type of its field."""
-    if field.type is int:
-        good = type(value) is int and value >= 1
-        wanted = "a positive whole number"
-    elif field.type is float:
-        good = type(value) in (int, float) and 0 <= value < 1
-        wanted = "a number from 0 up to, not including, 1"
-    else:
-        good, wanted = isinstance(value, str), "a word"
-    if not good:
-        raise errors.InputError(
-            f"{field.name} is {value!r}; it must be {wanted}"
-        )

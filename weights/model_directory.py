@@ -20,12 +20,12 @@ import functools
 import importlib
 import importlib.util
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import keras
+import msgspec
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -33,7 +33,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 from modeling import models
 from modeling.config import BertConfig
 from weights import stored_weights, tokenizer_files
@@ -85,6 +85,34 @@ class Settings:
     labels: Sequence[str] | None = None
     problem_type: str | None = None
     pad_token_id: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Config:
+    """The keys of config.json that become `Settings`."""
+
+    architectures: list[str | None] | None = None
+    bilstm_size: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
+    id2label: dict[int, metadata.Text | int | float | bool] | None = None
+    is_decoder: bool | None = None
+    problem_type: str | None = None
+    pad_token_id: metadata.Count | None = None
+
+    def __post_init__(self):
+        """Checks the numbers of the classes."""
+        labels = self.id2label or {}
+        if sorted(labels) != list(range(len(labels))):
+            raise errors.InputError(
+                "id2label must map the numbers 0, 1, ... to names"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Index:
+    """The content of model.safetensors.index.json."""
+
+    # A name without "/" cannot lead out of the directory.
+    weight_map: dict[str, Annotated[str, msgspec.Meta(pattern=r"^\w[\w.-]*$")]]
 
 
 def save(
@@ -232,31 +260,15 @@ def read_settings(directory: str) -> Settings:
       InputError: they have wrong types.
     """
     path = os.path.join(directory, CONFIG)
-    values = file_system.read_object(path)
-    bilstm_size = values.get("bilstm_size", 0)
-    if not isinstance(bilstm_size, int) or bilstm_size < 0:
-        raise errors.InputError(
-            f"{path}: bilstm_size must not be {bilstm_size!r}"
-        )
-    labels = values.get("id2label")
-    try:
-        if labels is not None:
-            by_id = {int(key): str(labels[key]) for key in labels}
-            labels = [by_id[i] for i in range(len(labels))]
-    except (TypeError, ValueError, KeyError) as error:
-        raise errors.InputError(
-            f"{path}: id2label must map the numbers 0, 1, ... to names"
-        ) from error
-    names = values.get("architectures")
-    is_list = isinstance(names, list) and names and isinstance(names[0], str)
-    is_causal = values.get("is_decoder")
+    found = metadata.read_if_present(path, _Config) or _Config()
+    labels = found.id2label
     return Settings(
-        architecture=names[0] if is_list else None,
-        attention="left_to_right" if is_causal else "bidirectional",
-        bilstm_size=bilstm_size,
-        labels=labels,
-        problem_type=values.get("problem_type"),
-        pad_token_id=values.get("pad_token_id") or 0,
+        architecture=next(iter(found.architectures or ()), None),
+        attention="left_to_right" if found.is_decoder else "bidirectional",
+        bilstm_size=found.bilstm_size,
+        labels=labels and [str(labels[i]) for i in range(len(labels))],
+        problem_type=found.problem_type,
+        pad_token_id=found.pad_token_id or 0,
     )
 
 
@@ -267,16 +279,10 @@ def read_index(index: str) -> dict[str, StoredTensor]:
         InputError: the index or a file is damaged, or does not have a tensor.
     """
     directory = os.path.dirname(index)
-    values = file_system.read_json(index)
-    weight_map = values.get("weight_map") if isinstance(values, dict) else None
-    if not isinstance(weight_map, dict):
-        raise errors.InputError(f"{index}: no weight_map in it")
+    weight_map = metadata.read(index, _Index).weight_map
     files: dict[str, dict[str, StoredTensor]] = {}
     tensors = {}
     for name, file in weight_map.items():
-        # A name without "/" cannot lead out of the directory.
-        if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+", file):
-            raise errors.InputError(f"{index}: {file!r} is no file name")
         if file not in files:
             path = os.path.join(directory, file)
             if not file_system.exists(path):
@@ -294,6 +300,7 @@ def read_safetensors(path: str) -> dict[str, StoredTensor]:
     Raises:
         InputError: the file is truncated or damaged.
     """
+    file_system.refuse_pointer(path)
     copy = file_system.local(path)
 
     def read(name: str, dtype: str) -> np.ndarray:
@@ -337,6 +344,7 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
             f"{path} is a pickle, which only torch can read, and torch is not "
             "installed; where it is, run: " + _CONVERT.format(name=path)
         )
+    file_system.refuse_pointer(path)
     torch = importlib.import_module("torch")
     try:
         state = torch.load(

@@ -12,16 +12,17 @@ For released TF1 models only the directory's name shows the case:
 "uncased_L-12_...".
 """
 
+import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from absl import logging
 
 from data.tokenization import vocabulary, wordpiece
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
@@ -46,10 +47,63 @@ _COMPONENTS = {
     "normalizer": "BertNormalizer",
     "pre_tokenizer": "BertPreTokenizer",
 }
+_Id = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
 _RELEASE = re.compile(
     r"(?:wwm_)?(uncased|cased|multi_cased|multilingual|chinese)(?:_wwm(?:_ext)?)?"
     r"_L-\d+_H-\d+_A-\d+(?:_\w+)?"
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Added:
+    """A token that is not split; its id is in tokenizer.json only."""
+
+    content: metadata.Text
+    id: _Id | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Component:
+    """How tokenizer.json prepares text, in BERT's case."""
+
+    type: str | None = None
+    clean_text: bool = True
+    lowercase: bool | None = None
+    strip_accents: bool | None = None
+    handle_chinese_chars: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """The tokens of tokenizer.json; those of other models are in a list."""
+
+    vocab: dict[metadata.Text, _Id] | list
+    type: str = "WordPiece"
+    continuing_subword_prefix: str | None = "##"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fast:
+    """The content of tokenizer.json."""
+
+    model: _Model
+    normalizer: _Component | None = _Component("BertNormalizer")
+    pre_tokenizer: _Component | None = _Component("BertPreTokenizer")
+    added_tokens: list[_Added] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The content of tokenizer_config.json."""
+
+    do_lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+    word_tokenizer_type: Any = None
+    subword_tokenizer_type: Any = None
+    do_basic_tokenize: Any = None
+    never_split: Any = None
+    added_tokens_decoder: dict[str, _Added] | None = None
 
 
 def load(
@@ -123,13 +177,16 @@ def has_vocabulary(directory: str) -> bool:
     )
 
 
-def _read_fast(directory: str) -> dict[str, Any]:
-    return file_system.read_object(os.path.join(directory, FAST))
+def _read_fast(directory: str) -> _Fast | None:
+    return metadata.read_if_present(os.path.join(directory, FAST), _Fast)
 
 
-def read_settings(
-    directory: str, fast: Mapping[str, Any] | None = None
-) -> dict[str, bool]:
+def _read_given(directory: str) -> _Settings:
+    path = os.path.join(directory, SETTINGS)
+    return metadata.read_if_present(path, _Settings) or _Settings()
+
+
+def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
     """Returns the settings in the files; tokenizer_config.json comes first.
 
     `fast` is the content of tokenizer.json, if it has been read.
@@ -139,46 +196,44 @@ def read_settings(
     """
     if fast is None:
         fast = _read_fast(directory)
-    normalizer = _normalizer(fast, os.path.join(directory, FAST))
-    given = file_system.read_object(os.path.join(directory, SETTINGS))
+    normalizer = _Component()
+    if fast is not None:
+        normalizer = _normalizer(fast, os.path.join(directory, FAST))
+    given = _read_given(directory)
     for name, ours in _ALGORITHMS.items():
-        if given.get(name, ours) not in (ours, None):
+        theirs = getattr(given, name)
+        if theirs not in (ours, None):
             raise errors.InputError(
-                f"{directory}: its {name} is {given[name]!r}; only BERT's "
+                f"{directory}: its {name} is {theirs!r}; only BERT's "
                 f"{ours!r} is supported. Split the text into words first and "
                 f"set {name} to {json.dumps(ours)} in {SETTINGS}"
             )
     settings = {}
     for name, theirs in _NORMALIZER.items():
-        value = given.get(name)
+        value = getattr(given, name)
         if value is None:
-            value = normalizer.get(theirs)
+            value = getattr(normalizer, theirs)
         if value is not None:
             settings[name] = value
-        if not isinstance(value, bool | None):
-            raise errors.InputError(
-                f"{directory}: the tokenizer's {name} is {value!r}"
-            )
     return settings
 
 
-def _normalizer(fast: Mapping[str, Any], path: str) -> dict[str, bool]:
+def _normalizer(fast: _Fast, path: str) -> _Component:
     """Returns the settings of the normalizer of tokenizer.json.
 
     Raises:
       InputError: the file prepares text in another way than BERT.
     """
     for name, ours in _COMPONENTS.items():
-        part = fast.get(name, {"type": ours})
-        found = part.get("type") if isinstance(part, dict) else part
+        part = getattr(fast, name)
+        found = part and part.type
         if found != ours:
             raise errors.InputError(
                 f"{path}: its {name} is {found}; only {ours} is supported"
             )
-    normalizer = fast.get("normalizer", {})
-    if not normalizer.get("clean_text", True):
+    if not fast.normalizer.clean_text:
         raise errors.InputError(f"{path}: clean_text is false")
-    return normalizer
+    return fast.normalizer
 
 
 def case_of_release(path: str) -> bool | None:
@@ -230,7 +285,7 @@ def save(
 
 
 def read_vocabulary(
-    directory: str, fast: Mapping[str, Any] | None = None
+    directory: str, fast: _Fast | None = None
 ) -> vocabulary.Vocabulary:
     """Reads vocab.txt, or the vocabulary in tokenizer.json; see read_settings.
 
@@ -263,34 +318,33 @@ def read_vocabulary(
     return vocabulary.Vocabulary.from_tokens(tokens, fast_path)
 
 
-def _ids(fast: Mapping[str, Any], path: str) -> dict[str, int]:
+def _ids(fast: _Fast, path: str) -> dict[str, int]:
     """Returns the ids of all tokens in tokenizer.json."""
-    model = fast.get("model")
-    model = model if isinstance(model, dict) else {}
+    model = fast.model
     if (
-        model.get("type", "WordPiece") != "WordPiece"
-        or model.get("continuing_subword_prefix", "##") != "##"
-        or not isinstance(model.get("vocab"), dict)
+        model.type != "WordPiece"
+        or model.continuing_subword_prefix != "##"
+        or not isinstance(model.vocab, dict)
     ):
         raise errors.InputError(f"{path}: not BERT's WordPiece tokens")
-    added = fast.get("added_tokens") or ()
-    return {token.get("content"): token.get("id") for token in added} | model[
-        "vocab"
-    ]
+    added = {x.content: x.id for x in fast.added_tokens or ()}
+    if None in added.values():
+        raise errors.InputError(f"{path}: added_tokens: one has no id")
+    return added | model.vocab
 
 
-def _warn_of_added_tokens(directory: str, fast: Mapping[str, Any]) -> None:
+def _warn_of_added_tokens(directory: str, fast: _Fast | None) -> None:
     """Warns of added tokens: the tokenizer never makes them from text."""
-    settings = file_system.read_object(os.path.join(directory, SETTINGS))
-    entries = [
-        *(fast.get("added_tokens") or ()),
-        *(settings.get("added_tokens_decoder") or {}).values(),
-    ]
-    added = [token.get("content") for token in entries]
-    added += file_system.read_object(os.path.join(directory, ADDED))
-    added = sorted({*added} - {*vocabulary.SPECIAL_TOKENS})
+    path = os.path.join(directory, ADDED)
+    entries = [*(fast and fast.added_tokens or ())]
+    entries += (_read_given(directory).added_tokens_decoder or {}).values()
+    added = {token.content for token in entries}
+    added |= (
+        metadata.read_if_present(path, dict[metadata.Text, _Id]) or {}
+    ).keys()
+    added = sorted(added - {*vocabulary.SPECIAL_TOKENS})
     if added:
-        shown = ", ".join(map(str, added[:_SHOWN]))
+        shown = ", ".join(added[:_SHOWN])
         errors.warn_once(
             f"{directory}: {len(added)} added token(s) are split like other "
             f"words: {shown}"
