@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, file_system, metadata
 
 field = config_flags.field
 PEER_PYTHON = "Python with absl-py, torch and transformers; None: ours only."
@@ -88,7 +88,7 @@ class ScoreComparison:
             del recipe[name]
         recipe.pop("num_peer_seeds", None)
         path = os.path.join(self.output_dir, "recipe.json")
-        found = file_system.read_object(path)
+        found = metadata.read_if_present(path, metadata.Object) or {}
         if not found and os.path.isdir(self.output_dir):
             raise errors.InputError(
                 f"--output_dir={self.output_dir}: exists, but has no "

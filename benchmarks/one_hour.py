@@ -36,7 +36,7 @@ import comparison
 import examples
 import smoke
 
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, file_system, metadata
 
 field = config_flags.field
 _MAX_STEPS = 1_000_000  # More than any time allows.
@@ -284,7 +284,7 @@ def measure_once(config: Config, side: str, seed: int) -> dict[str, float]:
         del recipe[name]
     if side == "ours":  # Another setting of the peer changes nothing here.
         recipe = {k: v for k, v in recipe.items() if not k.startswith("peer_")}
-    found = file_system.read_object(path)
+    found = metadata.read_if_present(path, metadata.Object) or {}
     if not found:
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)

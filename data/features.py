@@ -35,7 +35,7 @@ from data import records
 from data import schema as schemas
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
-from foundation import errors, file_system, progress
+from foundation import errors, file_system, metadata, progress
 
 FORMAT_VERSION = 1
 SUFFIX = ".json"
@@ -372,7 +372,7 @@ def tokenizer_recipe(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
 def read_sidecar(path: str) -> dict[str, Any]:
     """Returns what a file was made from; {} if its sidecar is missing."""
     try:
-        return file_system.read_object(path + SUFFIX)
+        return metadata.read_if_present(path + SUFFIX, metadata.Object) or {}
     except errors.InputError:  # An interrupted writer's; made again.
         return {}
 

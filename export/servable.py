@@ -27,7 +27,7 @@ from google.protobuf import json_format
 from tensorflow.python.saved_model import loader_impl
 
 from export import saved_model
-from foundation import errors, file_system, tensor_files
+from foundation import errors, file_system, metadata, tensor_files
 
 DEFAULT_SIGNATURE = "serving_default"
 _SAVED_MODEL = "saved_model.pb"
@@ -79,6 +79,14 @@ class Part(NamedTuple):
     length_class: int
 
 
+@dataclasses.dataclass(frozen=True)
+class _Description:
+    """The keys of export.json that are used."""
+
+    task: str | None = None
+    max_seq_length: metadata.Size = _LENGTH_CLASSES[-1]
+
+
 class Servable:
     """An exported model, called by any number of threads.
 
@@ -108,9 +116,8 @@ class Servable:
 
         self.name = name
         self.version, self._directory = _find_version(directory)
-        self.description = file_system.read_object(
-            os.path.join(self._directory, saved_model.DESCRIPTION)
-        )
+        path = os.path.join(self._directory, saved_model.DESCRIPTION)
+        self.description = metadata.read_object(path, _Description) or {}
         self._settings = settings or BatchSettings()
         try:
             loadable = tensor_files.without_pattern(self._directory, self)

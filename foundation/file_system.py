@@ -338,20 +338,6 @@ def parse_json(data: bytes, path: str) -> Any:
         ) from None
 
 
-def read_object(path: str) -> dict[str, Any]:
-    """Returns the JSON object in a file, {} if the file does not exist.
-
-    Raises:
-      InputError: it is no JSON object.
-    """
-    if not is_file(path):
-        return {}
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise errors.InputError(f"{path}: not a JSON object")
-    return values
-
-
 def sha256(path: str) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal digits."""
     digest = hashlib.sha256()

@@ -16,6 +16,7 @@ converted: "5" is no number.
 Modules that are imported before the flags are parsed do not import this one.
 """
 
+import dataclasses
 import re
 from typing import Annotated, Any, TypeVar
 
@@ -33,6 +34,10 @@ Size = Annotated[int, msgspec.Meta(ge=1, le=10**7)]
 _UNICODE = r"matching regex '\\A[^\\ud800-\\udfff]*\\Z'"
 Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\ud800-\udfff]*\Z")]
 Object = dict[str, Any]
+# Both are written as they were read: 1 and 1.0.
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Number = Whole | float
+Finite = Whole | Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 # What msgspec names the place of an error: `$.shards[0].file`. It writes
 # "[...]" for any key of a dict.
 _STEP = re.compile(r"(\w+|\[\.\.\.\])|\[(\d+)\]")
@@ -57,6 +62,40 @@ def read(path: str, kind: type[T]) -> T:
 def read_if_present(path: str, kind: type[T]) -> T | None:
     """Returns what `read` does, None if there is no file."""
     return read(path, kind) if file_system.is_file(path) else None
+
+
+def read_closed(path: str, kind: type[T]) -> T | None:
+    """Returns what `read_if_present` does; refuses keys that are no fields.
+
+    Args:
+      path: of the file.
+      kind: a dataclass.
+
+    Raises:
+      InputError: see `read`.
+    """
+    found = read_if_present(path, kind)
+    if found is not None:
+        names = {field.name for field in dataclasses.fields(kind)}
+        for key in read(path, Object).keys() - names:
+            raise errors.InputError(f"{path}: unknown key {key!r}")
+    return found
+
+
+def read_object(path: str, kind: type) -> Object | None:
+    """Returns the object of a JSON file as it is, None if there is no file.
+
+    Args:
+      path: of the file.
+      kind: the types of the keys that will be used; the others are kept.
+
+    Raises:
+      InputError: see `read`.
+    """
+    values = read_if_present(path, Object)
+    if values is not None:
+        convert(values, kind, path)
+    return values
 
 
 def convert(value: Any, kind: type[T], where: str) -> T:

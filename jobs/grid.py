@@ -24,7 +24,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, file_system, metadata
 
 RESULT = "result.json"
 BEGUN = "begun.json"
@@ -32,6 +32,62 @@ KEPT = "kept.json"
 SCORE = "score"  # The metric by which runs are compared.
 _GRID_RESULTS = "grid_results"
 _FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Axes:
+    """The keys that a run has in the records of a grid; see Run.settings."""
+
+    learning_rate: metadata.Finite
+    random_seed: metadata.Whole
+    train_batch_size: metadata.Size | None = None
+    num_train_epochs: metadata.Finite | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Kept(_Axes):
+    """The content of kept.json."""
+
+    step: metadata.Count
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Begun:
+    """The content of begun.json."""
+
+    settings: metadata.Object = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Result(_Begun):
+    """The content of result.json."""
+
+    step: metadata.Count
+    seconds: metadata.Number
+    values: dict[str, metadata.Number]
+    failed: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Record:
+    """What is read of grid_results.json."""
+
+    runs: list[_Axes] = dataclasses.field(default_factory=list)
+    failed: list[_Axes] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """What the tables of a paper need of grid_results.json."""
+
+    runs: list[dict[str, metadata.Number]]
+
+    def __post_init__(self):
+        """Checks what every run has."""
+        for i, run in enumerate(self.runs):
+            for name in ("learning_rate", SCORE):
+                if name not in run:
+                    raise errors.InputError(f"runs[{i}]: {name} is missing")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +127,8 @@ class Run:
 
     def result(self) -> dict | None:
         """Returns the results of the run, None if it has not finished."""
-        return _read(os.path.join(self.directory, RESULT))
+        path = os.path.join(self.directory, RESULT)
+        return metadata.read_object(path, _Result)
 
     def as_kept(self, step: int) -> dict[str, Any]:
         """Returns what kept.json contains if the model is this run's."""
@@ -79,7 +136,8 @@ class Run:
 
     def begun(self) -> dict | None:
         """Returns the record of the run's beginning, None if it has none."""
-        return _read(os.path.join(self.directory, BEGUN))
+        path = os.path.join(self.directory, BEGUN)
+        return metadata.read_object(path, _Begun)
 
     def check(
         self, recorded: Mapping[str, Any], settings: Mapping[str, Any]
@@ -153,7 +211,18 @@ def plan(
 
 def kept(output_dir: str) -> dict[str, Any] | None:
     """Returns learning_rate, random_seed and step of the model kept there."""
-    return _read(os.path.join(output_dir, KEPT))
+    return metadata.read_object(os.path.join(output_dir, KEPT), _Kept)
+
+
+def rows(output_dir: str) -> list[dict[str, float]] | None:
+    """Returns settings and metrics of each run that has not failed, if any.
+
+    Raises:
+      InputError: grid_results.json is damaged, or a run has no score.
+    """
+    path = os.path.join(output_dir, f"{_GRID_RESULTS}.json")
+    found = metadata.read_if_present(path, _Rows)
+    return None if found is None else found.runs
 
 
 class Results:
@@ -173,11 +242,11 @@ class Results:
         """
         path = os.path.join(self._output_dir, f"{_GRID_RESULTS}.json")
         self._was_read = True
-        record = _read(path) or {}
-        for row in (*record.get("runs", ()), *record.get(_FAILED, ())):
-            names = {f.name for f in dataclasses.fields(Run)}
+        record = metadata.read_if_present(path, _Record) or _Record()
+        for row in (*record.runs, *record.failed):
+            axes = dataclasses.asdict(row).items()
             run = _run(
-                self._output_dir, **{k: row[k] for k in row if k in names}
+                self._output_dir, **{k: x for k, x in axes if x is not None}
             )
             if (result := run.result()) is not None:
                 self._finished[run] = result
@@ -397,7 +466,3 @@ def _run(
         directory=os.path.join(output_dir, "runs", name),
         **axes,
     )
-
-
-def _read(path: str) -> dict[str, Any] | None:
-    return file_system.read_json(path) if file_system.exists(path) else None

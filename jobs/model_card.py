@@ -10,20 +10,21 @@ A directory without card.json has a README.md from elsewhere, or none, and is
 not changed.
 """
 
+import dataclasses
 import json
 import math
 import os
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 from training import checkpoints
 from weights import checkpoint_sources, tokenizer_files
 
@@ -41,6 +42,28 @@ _ON_THE_HUB = {
     ),
     "chinese_L-12_H-768_A-12": "google-bert/bert-base-chinese",
 }
+
+
+class _Evaluation(TypedDict):
+    data: dict[str, str]
+    metrics: dict[str, metadata.Number]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Card:
+    """The content of card.json; that of earlier versions had less."""
+
+    title: str
+    labels: list[str]
+    data: dict[str, str]
+    flags: metadata.Object
+    versions: dict[str, str]
+    seconds: metadata.Number
+    weights: str | None
+    hub: metadata.Object = dataclasses.field(default_factory=dict)
+    evaluations: dict[str, _Evaluation] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 def begin(
@@ -134,13 +157,20 @@ def data_of(directory: str, name: str) -> str | None:
     return card["evaluations"].get(name, {"data": {}})["data"].get(name)
 
 
+def metrics_of(directory: str) -> dict[str, float]:
+    """Returns the metrics of all evaluations in the card, if there is one."""
+    card = _read(directory) or {"evaluations": {}}
+    found: dict[str, float] = {}
+    for evaluation in card["evaluations"].values():
+        found |= evaluation["metrics"]
+    return found
+
+
 def _read(directory: str) -> dict[str, Any] | None:
     path = os.path.join(directory, JSON)
-    if not file_system.exists(path):
-        return None
     try:
-        # Cards of earlier versions have no "evaluations".
-        return {"evaluations": {}} | file_system.read_json(path)
+        card = metadata.read_object(path, _Card)
+        return card and {"evaluations": {}} | card
     except errors.InputError as error:  # Written by hand, or damaged.
         logging.warning("%s; writing a new model card", error)
         return None

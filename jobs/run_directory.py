@@ -21,14 +21,15 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatch
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO, TypedDict
 
 import keras
+import msgspec
 from absl import logging
 from markupsafe import Markup
 
 from data.tokenization import wordpiece
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, file_system, metadata
 from jobs import grid, model_card, report
 from training import metric_writer
 from weights import model_directory
@@ -57,6 +58,38 @@ _RUN_METRICS_ON_PHONES = 3
 _SCORE_NOTE = Markup(
     "<p>eval_score selects the best run of a grid and the best checkpoint.</p>"
 )
+_Column = str | metadata.Whole | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Flags:
+    """The flags in run_config.json that later commands read."""
+
+    do_train: bool = False
+    init_checkpoint: str | None = None
+    max_seq_length: metadata.Size | None = None
+    task_name: str | None = None
+    text_column: _Column = None
+    text_pair_column: _Column = None
+    label_column: _Column = None
+    word_column: _Column = None
+    tag_column: _Column = None
+    tokens_field: _Column = None
+    tags_field: _Column = None
+    doc_stride: metadata.Count = 0
+    max_query_length: metadata.Count = 0
+    max_answer_length: metadata.Count = 0
+    n_best_size: metadata.Count = 0
+    exact_answers: bool = False
+
+
+class _Set(TypedDict):
+    """A set that was predicted; its name becomes a part of files' names."""
+
+    set: Annotated[str, msgspec.Meta(pattern=r"^[^/]*$")]
+    digest: str
+
+
 _LOCKS: dict[str, TextIO] = {}  # The files that this process has locked.
 
 
@@ -64,10 +97,11 @@ def flags(output_dir: str) -> dict[str, Any]:
     """Returns the flags in a directory's run_config.json, {} without one.
 
     Raises:
-      InputError: the file is not JSON.
+      InputError: the file is not JSON, or a flag that is read has a value of
+        another type.
     """
     path = os.path.join(output_dir, config_flags.RUN_CONFIG)
-    return file_system.read_object(path)
+    return metadata.read_object(path, _Flags) or {}
 
 
 def training_flags(output_dir: str) -> dict[str, Any] | None:
@@ -263,7 +297,7 @@ def keep_other_sets(
       digest: identifies the content of this set.
     """
     path = os.path.join(output_dir, _SETS)
-    sets = file_system.read_object(path)
+    sets = metadata.read_if_present(path, dict[str, _Set]) or {}
     for file in names:
         before = sets.get(file, {"set": "earlier", "digest": ""})
         old = os.path.join(output_dir, file)

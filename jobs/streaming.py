@@ -24,6 +24,7 @@ blocks that are missing or damaged. So it writes the same bytes as a run that
 was never killed.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -39,7 +40,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from absl import logging
 
-from foundation import errors, file_system, progress
+from foundation import errors, file_system, metadata, progress
 
 BLOCK_ITEMS = 4096
 _SETTINGS = "settings.json"
@@ -93,7 +94,7 @@ class Blocks:
         settings = json.loads(text)
         self._key = hashlib.sha256(text.encode()).hexdigest()
         if continues and file_system.exists(path):
-            before = file_system.read_json(path)
+            before = metadata.read(path, metadata.Object)
             for name in [*settings, *before]:
                 then, now = before.get(name), settings.get(name)
                 if then == now:
@@ -348,20 +349,31 @@ class _Read(NamedTuple):
     parts: dict[str, bytes]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Head:
+    """The first line of a block's file."""
+
+    sha256: str
+    settings: str
+    digest: str
+    parts: dict[str, metadata.Count]
+
+
 def _read(path: str) -> _Read | None:
     """Returns a block, None if it is damaged."""
     head_line, _, data = file_system.read(path).partition(b"\n")
     try:
-        head = json.loads(head_line)
-        if hashlib.sha256(data).hexdigest() != head["sha256"]:
-            return None
-    except (ValueError, TypeError, KeyError):
+        values = file_system.parse_json(head_line, path)
+        head = metadata.convert(values, _Head, path)
+    except errors.InputError:
+        return None
+    if hashlib.sha256(data).hexdigest() != head.sha256:
         return None
     parts, begin = {}, 0
-    for name, length in head["parts"].items():
+    for name, length in head.parts.items():
         parts[name] = data[begin : begin + length]
         begin += length
-    return _Read(head["settings"], head["digest"], parts)
+    return _Read(head.settings, head.digest, parts)
 
 
 def _ahead(values: Iterator[_Value]) -> Iterator[_Value]:

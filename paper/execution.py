@@ -14,6 +14,7 @@ continue where they were killed, so that a killed table ends with the same
 numbers as an undisturbed one.
 """
 
+import dataclasses
 import os
 import shlex
 import signal
@@ -25,7 +26,7 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 from paper.protocol import Command, Scale, Table, commands_of
 from training import preemption
 
@@ -288,13 +289,24 @@ class Executor:
 
     def _read(self, command: Command) -> dict[str, Any]:
         """Returns the record of a command's attempts."""
-        found = file_system.read_object(self._path(command, "json"))
-        return {"seconds": 0.0, "succeeded": False, "stopped": False} | found
+        path = self._path(command, "json")
+        found = metadata.read_object(path, _Attempts) or {}
+        return dataclasses.asdict(_Attempts()) | found
 
     def _path(self, command: Command, ending: str) -> str:
         return os.path.join(
             self._output_dir, "commands", f"{command.name}.{ending}"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attempts:
+    """The record of a command's attempts."""
+
+    seconds: metadata.Number = 0.0
+    succeeded: bool = False
+    stopped: bool = False
+    arguments: list[str] = dataclasses.field(default_factory=list)
 
 
 def _exit() -> NoReturn:

@@ -15,8 +15,8 @@ from typing import Any
 
 import scipy.stats
 
-from foundation import errors, file_system
-from jobs import grid, model_card, report
+from foundation import errors, file_system, metadata
+from jobs import grid, model_card, report, run_directory
 from paper.execution import Executor
 from paper.protocol import Command, Finding, Score, Table, commands_of
 from tasks.classification import sentence_outputs
@@ -62,6 +62,23 @@ class Measured:
         return f"{self.mean:.1f} +- {self.std:.1f} ({len(self.values)})"
 
 
+@dataclasses.dataclass(frozen=True)
+class _F1:
+    f1: metadata.Number
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfSplits:
+    dev: _F1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Feature:
+    """What is read of a choice in feature_results.json."""
+
+    values: _OfSplits
+
+
 def read(score: Score) -> Measured:
     """Reads a score from the output directory of its command.
 
@@ -71,11 +88,12 @@ def read(score: Score) -> Measured:
     folder = score.command.flags["output_dir"]
     if score.metric.startswith(_FEATURES):
         name = score.metric.removeprefix(_FEATURES)
-        found = file_system.read_json(f"{folder}/feature_results.json")
-        return _single(score.factor * found[name]["values"]["dev"]["f1"])
-    path = os.path.join(folder, "grid_results.json")
-    if file_system.exists(path):
-        runs = file_system.read_json(path)["runs"]
+        path = f"{folder}/feature_results.json"
+        found = metadata.read(path, dict[str, _Feature])
+        if name not in found:
+            raise errors.InputError(f"{path}: {name} is missing")
+        return _single(score.factor * found[name].values.dev.f1)
+    if runs := grid.rows(folder):
         best = max(runs, key=lambda run: run[grid.SCORE])
         by_rate: dict[float, list[Mapping[str, Any]]] = {}
         for run in runs:
@@ -90,10 +108,9 @@ def read(score: Score) -> Measured:
                 best=score.factor * best[score.metric],
                 learning_rate=rate,
             )
-    found = file_system.read_object(os.path.join(folder, "eval_results.json"))
-    card = file_system.read_object(os.path.join(folder, model_card.JSON))
-    for evaluation in card.get("evaluations", {}).values():
-        found |= evaluation["metrics"]
+    path = os.path.join(folder, run_directory.RESULTS_JSON)
+    found = metadata.read_if_present(path, dict[str, metadata.Number]) or {}
+    found |= model_card.metrics_of(folder)
     for key in (score.metric, f"eval_{score.metric}"):
         if key in found:
             return _single(score.factor * found[key])

@@ -11,14 +11,13 @@ it finds for SQuAD 2.0.
 """
 
 import dataclasses
-import math
 import os
 from collections.abc import Sequence
 
 from absl import logging
 
 from data import examples
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 from weights import model_directory
 
 CRF = "crf.json"  # The transition scores between tags.
@@ -203,7 +202,7 @@ class SquadSettings:
     """
 
     version_2_with_negative: bool = False
-    null_score_diff_threshold: float | None = None
+    null_score_diff_threshold: metadata.Finite | None = None
 
 
 def write_settings(directory: str, settings: SquadSettings) -> None:
@@ -220,19 +219,7 @@ def read_settings(directory: str) -> SquadSettings | None:
       InputError: the file holds something else.
     """
     path = os.path.join(directory, SQUAD_SETTINGS)
-    if not file_system.is_file(path):
-        return None
-    try:
-        settings = SquadSettings(**file_system.read_json(path))
-        is_valid = isinstance(settings.version_2_with_negative, bool)
-        is_valid &= math.isfinite(settings.null_score_diff_threshold or 0.0)
-    except TypeError:
-        is_valid = False
-    if not is_valid:
-        raise errors.InputError(
-            f"{path}: not the settings of a question answering model"
-        )
-    return settings
+    return metadata.read_closed(path, SquadSettings)
 
 
 def settings_of_model(directory: str) -> SquadSettings | None:

@@ -32,6 +32,7 @@ are compared by their number of records.
 
 import collections
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import json
@@ -42,7 +43,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent import futures
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypedDict
 
 import numpy as np
 import tensorflow as tf
@@ -51,7 +52,7 @@ from absl import logging
 from data import records
 from data.pretraining import instances
 from data.pretraining.recipe import Recipe
-from foundation import errors, file_system, progress
+from foundation import errors, file_system, metadata, progress
 
 _RECIPE, _FINISHED, _STORE = "recipe.json", "finished", "store"
 _SLICE = re.compile(r"slice-\d+-of-")
@@ -63,6 +64,33 @@ _RESIDENT_BYTES = 16 << 20
 _ACCESS_BYTES = 64 << 10
 _ROWS_AT_ONCE = 128
 _SEARCH_ACCESSES = 64  # Of one binary search in each of two files.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Receipt:
+    """What every receipt has; files of records have their number."""
+
+    bytes: metadata.Count
+    crc32: metadata.Count | None
+    records: metadata.Count = 0
+
+
+class _OfKinds(TypedDict):
+    tokens: metadata.Count
+    sentences: metadata.Count
+    documents: metadata.Count
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """A line of journal.jsonl."""
+
+    blocks: metadata.Count
+    lengths: _OfKinds
+    crc32: _OfKinds
+    begins: bool
+    counts: dict[str, metadata.Count]
+    done: bool
 
 
 def path_of(recipe: Recipe, *names: str) -> str:
@@ -142,11 +170,10 @@ def finish(
 def receipt(recipe: Recipe, path: str) -> dict | None:
     """Returns a finished file's receipt, or None; compares the size alone."""
     try:
-        with open(_receipt_path(recipe, path), "rb") as file:
-            found = json.load(file)
-    except (FileNotFoundError, ValueError):
+        found = metadata.read_object(_receipt_path(recipe, path), _Receipt)
+    except errors.InputError:
         return None
-    if not tf.io.gfile.exists(path):
+    if found is None or not tf.io.gfile.exists(path):
         return None
     return found if tf.io.gfile.stat(path).length == found["bytes"] else None
 
@@ -208,13 +235,10 @@ def _begun(recipe: Recipe) -> dict | None:
     """Returns the description of the recipe that the directory belongs to."""
     path = path_of(recipe, _RECIPE)
     try:
-        with open(path, "rb") as file:
-            return json.load(file)
-    except FileNotFoundError:
-        return None
-    except ValueError:
+        return metadata.read_if_present(path, metadata.Object)
+    except errors.InputError as error:
         raise errors.InputError(
-            f"{path}: damaged; remove {recipe.work_dir} and the "
+            f"{error}: damaged; remove {recipe.work_dir} and the "
             "shards that the run has written"
         ) from None
 
@@ -346,20 +370,21 @@ class TokenWriter:
             file.seek(0)
         for line in self._journal:
             try:
-                state = json.loads(line)
-            except ValueError:
+                values = file_system.parse_json(line, self._journal.name)
+                state = metadata.convert(values, _Block, self._journal.name)
+            except errors.InputError:
                 break  # A killed writer's last line.
             crc32 = {}
             for kind, file in self._files.items():
-                grown = state["lengths"][kind] - self._lengths[kind]
+                grown = max(0, state.lengths[kind] - self._lengths[kind])
                 data = file.read(grown * self._dtypes[kind].itemsize)
                 crc32[kind] = zlib.crc32(data, self._crc32[kind])
-            if crc32 != state["crc32"]:
+            if crc32 != state.crc32:
                 break
-            self.blocks, self.done = state["blocks"], state["done"]
-            self.counts = collections.Counter(state["counts"])
-            self._lengths, self._crc32 = state["lengths"], crc32
-            self._begins = state["begins"]
+            self.blocks, self.done = state.blocks, state.done
+            self.counts = collections.Counter(state.counts)
+            self._lengths, self._crc32 = dict(state.lengths), crc32
+            self._begins = state.begins
             end += len(line)
         return end
 

@@ -45,7 +45,7 @@ from keras import ops
 from data import features as features_lib
 from data import length_groups
 from data.features import Features
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, file_system, metadata
 from jobs import assembly, finetuning, grid, run_config
 from modeling import encoder, lstm
 from tasks.ner import (
@@ -124,7 +124,7 @@ def layers_of(chosen: Sequence[Choice]) -> list[int]:
 def read_labels(output_dir: str) -> list[str] | None:
     """Returns the labels of earlier taggers; None if there are none."""
     path = os.path.join(output_dir, _FOLDER, _LABELS)
-    return file_system.read_json(path) if os.path.exists(path) else None
+    return metadata.read_if_present(path, list[metadata.Text])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,9 +139,9 @@ class Result:
         tagger; for others what the values depend on besides the tagger.
     """
 
-    step: int
-    seconds: float
-    values: Mapping[str, Mapping[str, float]]
+    step: metadata.Count
+    seconds: metadata.Number
+    values: Mapping[str, Mapping[str, metadata.Number]]
     made_from: Mapping[str, Mapping[str, Any]]
 
     def has(self, split: str, made_from: Mapping[str, Any]) -> bool:
@@ -178,12 +178,10 @@ def _read_result(folder: str, settings: Mapping[str, Any]) -> Result | None:
       InputError: the tagger was trained with other settings.
     """
     path = os.path.join(folder, _RESULT)
-    if not os.path.exists(path):
+    found = metadata.read_if_present(path, Result)
+    if found is None or TRAIN not in found.made_from:  # Of an early version.
         return None
-    values = file_system.read_json(path)
-    if TRAIN not in values.get("made_from", {}):  # Of an early version.
-        return None
-    before = values["made_from"][TRAIN]
+    before = found.made_from[TRAIN]
     for flag, now in _as_json(settings).items():
         if before.get(flag, now) != now:
             changed = f"--{flag} was {before[flag]}, is {now}"
@@ -193,7 +191,7 @@ def _read_result(folder: str, settings: Mapping[str, Any]) -> Result | None:
                 f"{changed}: {folder} contains a trained tagger; choose "
                 "another --output_dir, or remove it"
             )
-    return Result(**values)
+    return found
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:

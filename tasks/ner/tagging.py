@@ -12,20 +12,43 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import scipy.special
 from keras import ops
 
 from data.features import Features
-from foundation import errors, file_system
+from foundation import errors, file_system, metadata
 from modeling import crf, losses
 from tasks.ner import tag_spans, windowing, word_files
 from weights import task_files
 
 _LOSS = "tagging_loss"
 _BOUNDARIES = "boundaries"
+
+
+_Row = list[Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _StoredScores:
+    """The content of crf.json."""
+
+    labels: list[str]
+    transitions: list[_Row]
+    start: _Row
+    end: _Row
+
+    def __post_init__(self):
+        """Checks that there is a score for every label."""
+        for row in (self.transitions, self.start, self.end, *self.transitions):
+            if len(row) != len(self.labels):
+                raise errors.InputError(
+                    f"transitions, start and end: {len(row)} scores for "
+                    f"{len(self.labels)} labels"
+                )
 
 
 class TaggingTask:
@@ -222,9 +245,12 @@ def load_crf(
     if not has_crf(directory):
         return []
     path = os.path.join(directory, task_files.CRF)
-    values = file_system.read_json(path)
-    if values["labels"] != list(labels):
+    stored = metadata.read(path, _StoredScores)
+    if stored.labels != list(labels):
         raise errors.InputError(f"{path}: has other labels than the model")
-    arrays = (np.array(values[n], np.float32) for n in crf.Scores._fields)
+    arrays = (
+        np.array(getattr(stored, name), np.float32)
+        for name in crf.Scores._fields
+    )
     model.set_scores(crf.Scores(*arrays))
     return [variable.path for variable in model.learned]

@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from foundation import file_system
+from foundation import file_system, metadata
 from tasks.ner import word_files
 from weights import task_files
 
@@ -35,7 +35,8 @@ def save(directory: str, forms: Mapping[str, str] | None) -> None:
 def load(directory: str) -> dict[str, str] | None:
     """Returns what `save` wrote; None if there is no file."""
     path = os.path.join(directory, task_files.TRUE_CASE)
-    return file_system.read_json(path) if file_system.exists(path) else None
+    kind = dict[metadata.Text, metadata.Text]
+    return metadata.read_if_present(path, kind)
 
 
 def learn(sentences: word_files.Sentences) -> dict[str, str]:

@@ -23,7 +23,7 @@ import numpy as np
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, file_system, metadata
 from jobs import grid, model_card, run_config, run_directory, streaming
 from tasks.squad import (
     blocks,
@@ -185,14 +185,24 @@ def _read_sizes(
     return sizes
 
 
+@dataclasses.dataclass(frozen=True)
+class _Threshold:
+    """The content of ensemble_threshold.json."""
+
+    members: list[Any]
+    threshold: metadata.Finite
+
+
 def earlier_threshold(
     output_dir: str, members: Sequence[Member]
 ) -> float | None:
     """Returns the threshold of an earlier ensemble of the same weights."""
-    found = file_system.read_object(os.path.join(output_dir, _THRESHOLD))
-    if found.get("members") != [member.identity for member in members]:
+    path = os.path.join(output_dir, _THRESHOLD)
+    found = metadata.read_if_present(path, _Threshold)
+    identities = [member.identity for member in members]
+    if found is None or found.members != identities:
         return None
-    return found["threshold"]
+    return found.threshold
 
 
 def store_threshold(

@@ -90,5 +90,5 @@ def test_settings_are_read_beside_the_checkpoint_only(model, tmp_path):
 def test_other_files_of_that_name_are_refused(model, tmp_path, text):
     directory = model("model", NEW)
     (tmp_path / "model" / task_files.SQUAD_SETTINGS).write_text(text)
-    with pytest.raises(errors.InputError, match="not the settings of a quest"):
+    with pytest.raises(errors.InputError, match="question_answering.json: "):
         squad_job.find_settings(directory, None)
