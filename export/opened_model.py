@@ -205,7 +205,7 @@ class OpenedModel:
             max_seq_length = source.config.max_position_embeddings
             if task != "fill_mask":  # fill_mask.py uses all positions.
                 usual = _MAX_SEQ_LENGTH.get(task, _USUAL_LENGTH)
-                trained = self.trained.get("max_seq_length", usual)
+                trained = self.trained.get("max_seq_length") or usual
                 max_seq_length = min(trained, max_seq_length)
         self.max_seq_length = max_seq_length
         self.start = pretrained.open_start(

@@ -119,11 +119,14 @@ class Servable:
         path = os.path.join(self._directory, saved_model.DESCRIPTION)
         self.description = metadata.read_object(path, _Description) or {}
         self._settings = settings or BatchSettings()
+        for folder, _, names in tf.io.gfile.walk(self._directory):
+            for file in names:
+                file_system.refuse_pointer(os.path.join(folder, file))
         try:
             loadable = tensor_files.without_pattern(self._directory, self)
             self._model = tf.saved_model.load(loadable)
-        except (tf.errors.OpError, ValueError, OSError) as error:
-            line = str(error).strip().splitlines()[0]
+        except (tf.errors.OpError, OSError, *tensor_files.DAMAGES) as error:
+            line = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise errors.InputError(
                 f"{self._directory}: cannot be loaded: {line}"
             ) from error

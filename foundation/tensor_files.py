@@ -25,6 +25,8 @@ from foundation import errors, file_system
 INDEX, DATA = ".index", ".data-00000-of-00001"
 POINTER = "checkpoint"  # Names the latest one, for TensorFlow.
 _SCRATCH = ".saving"
+# What TensorFlow raises for truncated or damaged files besides its OpError.
+DAMAGES = (IndexError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 def named(directory: str) -> str | None:
@@ -112,13 +114,11 @@ def reading(what: str, advice: str) -> Iterator[None]:
     Raises:
       InputError: the body could not read the files.
     """
-    # All of these occur for truncated or damaged files.
-    kinds = (IndexError, MemoryError, RuntimeError, TypeError, ValueError)
     try:
         yield
     except errors.InputError:
         raise
-    except (tf.errors.OpError, *kinds) as error:
+    except (tf.errors.OpError, *DAMAGES) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise errors.InputError(
             f"{what} cannot be read, {advice}: {reason:.200}"

@@ -76,10 +76,10 @@ class _Flags:
     tag_column: _Column = None
     tokens_field: _Column = None
     tags_field: _Column = None
-    doc_stride: metadata.Count = 0
+    doc_stride: metadata.Size = 1
     max_query_length: metadata.Count = 0
-    max_answer_length: metadata.Count = 0
-    n_best_size: metadata.Count = 0
+    max_answer_length: metadata.Size = 1
+    n_best_size: metadata.Size = 1
     exact_answers: bool = False
 
 

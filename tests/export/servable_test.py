@@ -226,6 +226,50 @@ def test_a_savedmodel_of_another_program_may_refuse_the_first_row(
     assert "m: not prepared: " in caplog.text
 
 
+def _keep(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def _point(path):
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0")
+
+
+@pytest.mark.parametrize(
+    "name, damage, message",
+    [
+        ("saved_model.pb", lambda path: _keep(path, 100), "cannot be loaded"),
+        ("saved_model.pb", _point, "saved_model.pb: .*Git LFS"),
+        (
+            "variables/variables.data-00000-of-00001",
+            lambda path: _keep(path, 1000),
+            "cannot be loaded",
+        ),
+        (
+            "variables/variables.data-00000-of-00001",
+            _point,
+            "variables.data-00000-of-00001: .*Git LFS",
+        ),
+        (
+            "export.json",
+            lambda path: path.write_text('{"max_seq_length": "a"}'),
+            "export.json: max_seq_length: ",
+        ),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, name, damage, message):
+    module = tf.Module()
+    module.table = tf.Variable(tf.ones([1000]))
+    specs = [tf.TensorSpec([None], tf.int32)]
+    module.call = tf.function(
+        lambda x: {"y": tf.gather(module.table, x)}, input_signature=specs
+    )
+    tf.saved_model.save(module, str(tmp_path / "m"), module.call)
+    damage(tmp_path / "m" / name)
+    with pytest.raises(errors.InputError, match=message) as caught:
+        servable.Servable("m", str(tmp_path / "m"))
+    assert "\n" not in str(caught.value)
+
+
 def test_an_input_without_rows_is_refused(tmp_path):
     spec = tf.TensorSpec([], tf.float32)
     toy_models.save(tmp_path / "m", None, lambda x: {"y": x}, x=spec)
