@@ -148,7 +148,7 @@ def _wrong_key(mapping: dict, error: Exception, value: Any, kind: Any) -> str:
             mapping[key] = entry
             try:
                 msgspec.convert(value, kind, str_keys=True)
-            except msgspec.ValidationError as found:
+            except (msgspec.ValidationError, UnicodeEncodeError) as found:
                 if str(found) == str(error):
                     return key
         return _SOME_KEY

@@ -45,22 +45,24 @@ _ON_THE_HUB = {
 
 
 class _Evaluation(TypedDict):
-    data: dict[str, str]
-    metrics: dict[str, metadata.Number]
+    data: dict[metadata.Text, metadata.Text]
+    metrics: dict[metadata.Text, metadata.Number]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Card:
     """The content of card.json; that of earlier versions had less."""
 
-    title: str
-    labels: list[str]
-    data: dict[str, str]
-    flags: metadata.Object
-    versions: dict[str, str]
+    title: metadata.Text
+    labels: list[metadata.Text]
+    data: dict[metadata.Text, metadata.Text]
+    flags: dict[metadata.Text, Any]
+    versions: dict[metadata.Text, metadata.Text]
     seconds: metadata.Number
     weights: str | None
-    hub: metadata.Object = dataclasses.field(default_factory=dict)
+    hub: dict[metadata.Text, metadata.Text | list[metadata.Text]] = (
+        dataclasses.field(default_factory=dict)
+    )
     evaluations: dict[str, _Evaluation] = dataclasses.field(
         default_factory=dict
     )

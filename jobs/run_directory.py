@@ -86,7 +86,10 @@ class _Flags:
 class _Set(TypedDict):
     """A set that was predicted; its name becomes a part of files' names."""
 
-    set: Annotated[str, msgspec.Meta(pattern=r"^[^/]*$")]
+    # Python writes bytes that are not UTF-8 as U+DC80 to U+DCFF.
+    set: Annotated[
+        str, msgspec.Meta(pattern=r"^[^/\0\ud800-\udc7f\udd00-\udfff]*$")
+    ]
     digest: str
 
 

@@ -1,0 +1,414 @@
+"""Proves that damaged JSON files of every kind end in one line.
+
+Each kind has a valid file and a function that reads it. The table of damages
+names the key that the line must name; seeded mutations must end in InputError,
+or be read, but never in another exception.
+
+python -m pytest tests/metadata_files_test.py
+"""
+
+import copy
+import functools
+import json
+import os
+import pathlib
+import random
+import shutil
+import types
+
+import numpy as np
+import pytest
+
+from data import features, manifest
+from data.pretraining import work_dir
+from foundation import errors
+from jobs import grid, model_card, run_directory, streaming
+from modeling.config import BertConfig
+from paper import results
+from tasks.ner import feature_based, tagging, true_case
+from tasks.squad import ensemble
+from weights import model_directory, task_files, tokenizer_files
+
+NUM_MUTATIONS = 20  # Of each kind.
+VALUES = (
+    *(None, True, -1, 0, 1, 3.5, 10**8, 2**62, 2**80, float("nan"), 1e300),
+    *("", "x", "5", "../x", "\ud800", [], [1], ["x"], {}, {"a": 1}, {"0": []}),
+)
+PRETRAINED = pathlib.Path(__file__).parent / "testdata" / "tiny_pretrained"
+CONFIG = {
+    "vocab_size": 30,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "architectures": ["BertForSequenceClassification"],
+    "id2label": {"0": "a", "1": "b"},
+    "problem_type": None,
+    "pad_token_id": 0,
+    "layer_norm_eps": 1e-12,
+    "model_type": "bert",
+}
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b"]
+FAST = {
+    "normalizer": {"type": "BertNormalizer", "lowercase": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "added_tokens": [{"id": 0, "content": "[PAD]"}],
+    "model": {
+        "type": "WordPiece",
+        "vocab": {word: i for i, word in enumerate(WORDS)},
+    },
+}
+TOKENIZER = {
+    "do_lower_case": True,
+    "strip_accents": None,
+    "added_tokens_decoder": {"0": {"content": "[PAD]"}},
+    "never_split": [],
+}
+AXES = {"learning_rate": 5e-05, "random_seed": 1}
+CARD = {
+    "title": "BERT",
+    "hub": {"pipeline_tag": "text-classification"},
+    "labels": ["a", "b"],
+    "data": {"train": "3 texts"},
+    "evaluations": {
+        "dev": {"data": {"dev": "2 texts"}, "metrics": {"eval_f1": 0.5}}
+    },
+    "flags": {"learning_rate": 5e-05},
+    "versions": {"Python": "3.11"},
+    "seconds": 3.5,
+    "weights": "ab",
+}
+MANIFEST = {
+    "kind": "pretraining",
+    "max_seq_length": 16,
+    "max_predictions_per_seq": 4,
+    "vocabulary": {"file": "v.txt", "size": 50, "sha256": "aa"},
+    "tokenizer": {"do_lower_case": True},
+    "shards": [{"file": "a.tfrecord", "records": 3, "bytes": 700}],
+    "job": {"input_files": [{"file": "x", "blake2b": "y"}]},
+    "totals": {"instances": 3},
+    "packing": None,
+    "format_version": 1,
+}
+BLOCK = {"tokens": 0, "sentences": 0, "documents": 0}
+
+
+def _tokenizer(folder):
+    path = pathlib.Path(folder) / "vocab.txt"
+    if not (pathlib.Path(folder) / "tokenizer.json").exists():
+        path.write_text("\n".join(WORDS))
+    return tokenizer_files.load(folder)
+
+
+def _grid(folder):
+    results = grid.Results(folder)
+    results.read()
+    return results.table()
+
+
+def _run(folder):
+    return grid.Run(**AXES, directory=folder)
+
+
+def _card(folder):
+    model_card.add_scores(
+        folder, "test", data={"test": "1"}, metrics={"f1": 1.0}
+    )
+    model_card.data_of(folder, "dev")
+    return model_card.weights_of(folder)
+
+
+def _crf(folder):
+    model = types.SimpleNamespace(set_scores=lambda scores: None, learned=())
+    return tagging.load_crf(model, ["a", "b"], folder)
+
+
+def _sets(folder):
+    pathlib.Path(folder, "out.txt").write_text("x")
+    run_directory.keep_other_sets(
+        folder, ["out.txt"], name="dev", digest="0123456789"
+    )
+
+
+def _recipe(folder):
+    os.makedirs(os.path.join(folder, "finished"), exist_ok=True)
+    return types.SimpleNamespace(work_dir=folder)
+
+
+def _begun(folder):
+    recipe = _recipe(folder)
+    recipe.describe = lambda: {"random_seed": 1}
+    work_dir.remove(recipe)
+
+
+def _receipt(folder):
+    recipe = _recipe(folder)
+    shutil.move(f"{folder}/receipt.json", f"{folder}/finished/a")
+    pathlib.Path(folder, "a").write_bytes(b"abc")
+    work_dir.receipt(recipe, f"{folder}/a")
+
+
+def _journal(folder):
+    os.makedirs(f"{folder}/store")
+    shutil.move(f"{folder}/journal.jsonl", f"{folder}/store/journal.jsonl")
+    work_dir.TokenWriter(f"{folder}/store", np.dtype(np.uint16)).close()
+
+
+def _score(metric, folder):
+    command = types.SimpleNamespace(flags={"output_dir": folder})
+    results.read(
+        types.SimpleNamespace(command=command, metric=metric, factor=100.0)
+    )
+
+
+def _blocks(folder):
+    streaming.Blocks(folder, {"a": [1]})
+
+
+def _of(function, name):
+    """Returns a function of the folder that reads one file of it."""
+    return lambda folder: function(os.path.join(folder, name))
+
+
+# Name of the file, its content, the function that reads it from a folder.
+KINDS = {
+    "manifest": (
+        "a.manifest.json",
+        MANIFEST,
+        _of(manifest.read, "a.manifest.json"),
+    ),
+    "bert_config": (
+        "bert_config.json",
+        CONFIG,
+        _of(BertConfig.from_json_file, "bert_config.json"),
+    ),
+    "config": (
+        "config.json",
+        CONFIG,
+        _of(BertConfig.from_json_file, "config.json"),
+    ),
+    "settings": ("config.json", CONFIG, model_directory.read_settings),
+    "index": (
+        model_directory.INDEX,
+        {"weight_map": {"a": "one.safetensors"}},
+        _of(model_directory.read_index, model_directory.INDEX),
+    ),
+    "tokenizer_config": ("tokenizer_config.json", TOKENIZER, _tokenizer),
+    "tokenizer": ("tokenizer.json", FAST, _tokenizer),
+    "added_tokens": ("added_tokens.json", {"[X]": 7}, _tokenizer),
+    "run_config": (
+        "run_config.json",
+        {"do_train": True, "max_seq_length": 128, "task_name": "csv"},
+        run_directory.training_flags,
+    ),
+    "predicted_sets": (
+        "predicted_sets.json",
+        {"out.txt": {"set": "dev", "digest": "ab"}},
+        _sets,
+    ),
+    "begun": (
+        "begun.json",
+        {"settings": {"learning_rate": 5e-05}},
+        lambda folder: _run(folder).check(_run(folder).begun(), {}),
+    ),
+    "result": (
+        "result.json",
+        {"values": {"score": 0.5}, "step": 3, "seconds": 1.5, "settings": {}},
+        lambda folder: grid.Results(folder).add(
+            _run(folder), _run(folder).result()
+        ),
+    ),
+    "kept": ("kept.json", {**AXES, "step": 3}, grid.kept),
+    "grid_results": (
+        "grid_results.json",
+        {"runs": [{**AXES, "score": 0.5}], "failed": [{**AXES, "step": 3}]},
+        _grid,
+    ),
+    "grid_rows": (
+        "grid_results.json",
+        {"runs": [{**AXES, "score": 0.5}, {**AXES, "score": 0.25}]},
+        functools.partial(_score, "score"),
+    ),
+    "eval_results": (
+        "eval_results.json",
+        {"eval_f1": 0.5, "global_step": 3},
+        functools.partial(_score, "f1"),
+    ),
+    "feature_results": (
+        "feature_results.json",
+        {"last": {"values": {"dev": {"f1": 0.5}}}},
+        functools.partial(_score, "features/last"),
+    ),
+    "card": ("card.json", CARD, _card),
+    "question_answering": (
+        "question_answering.json",
+        {"version_2_with_negative": True, "null_score_diff_threshold": -1.5},
+        task_files.read_settings,
+    ),
+    "threshold": (
+        "ensemble_threshold.json",
+        {"members": [], "threshold": -1.5},
+        lambda folder: ensemble.earlier_threshold(folder, []),
+    ),
+    "true_case": ("true_case.json", {"bbc": "BBC"}, true_case.load),
+    "crf": (
+        "crf.json",
+        {
+            "labels": ["a", "b"],
+            "transitions": [[0.5, 0], [1, 2]],
+            "start": [0.0, 1.0],
+            "end": [1.0, 2.0],
+        },
+        _crf,
+    ),
+    "feature_result": (
+        "result.json",
+        {
+            "step": 3,
+            "seconds": 1.5,
+            "values": {"dev": {"f1": 0.5}},
+            "made_from": {"train": {"lstm_size": 7}},
+        },
+        lambda folder: feature_based._read_result(folder, {"lstm_size": 7}),
+    ),
+    "recipe": ("recipe.json", {"random_seed": 1}, _begun),
+    "receipt": ("receipt.json", {"bytes": 3, "crc32": 5}, _receipt),
+    "journal": (
+        "journal.jsonl",
+        {
+            "blocks": 1,
+            "lengths": BLOCK,
+            "crc32": BLOCK,
+            "begins": True,
+            "counts": {},
+            "done": False,
+        },
+        _journal,
+    ),
+    "sidecar": (
+        f"a{features.SUFFIX}",
+        {"job": {}, "bytes": 3},
+        _of(features.read_sidecar, "a"),
+    ),
+    "blocks": ("settings.json", {"a": [1]}, _blocks),
+}
+
+
+def _read(kind, values, tmp_path):
+    name, _, read = KINDS[kind]
+    shutil.rmtree(tmp_path, ignore_errors=True)
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(json.dumps(values))
+    return read(str(tmp_path))
+
+
+def _places(value, path=()):
+    """Yields the path of every value inside of a value."""
+    yield path
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from _places(value[key], (*path, key))
+
+
+def _with(value, path, new):
+    """Returns a value with another one at a path."""
+    if not path:
+        return new
+    value = copy.deepcopy(value)
+    inner = functools.reduce(lambda x, key: x[key], path[:-1], value)
+    inner[path[-1]] = new
+    return value
+
+
+def _mutated(value, numbers):
+    path = numbers.choice(list(_places(value)))
+    found = functools.reduce(lambda x, key: x[key], path, value)
+    if numbers.random() < 0.2 and isinstance(found, dict) and found:
+        key = numbers.choice(list(found))
+        return _with(value, path, {k: x for k, x in found.items() if k != key})
+    if numbers.random() < 0.1 and isinstance(found, dict):
+        key = numbers.choice(["x", "", "a.b", "-1", "\ud800"])
+        return _with(value, path, {**found, key: numbers.choice(VALUES)})
+    return _with(value, path, numbers.choice(VALUES))
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings_in_common():
+    errors.warn_once.cache_clear()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutations_are_read_or_end_in_one_line(kind, tmp_path):
+    numbers, (_, valid, _) = random.Random(kind), KINDS[kind]
+    if kind not in ("index", "threshold"):  # They need other files.
+        _read(kind, valid, tmp_path)
+    for _ in range(NUM_MUTATIONS):
+        values = _mutated(valid, numbers)
+        if numbers.random() < 0.3:
+            values = _mutated(values, numbers)
+        try:
+            _read(kind, values, tmp_path)
+        except errors.InputError as error:
+            assert "\n" not in str(error), values
+        except Exception as error:
+            raise AssertionError(json.dumps(values)) from error
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("bert_config", ["vocab_size"], 2**62),
+        ("config", ["hidden_act"], {}),
+        ("config", ["num_hidden_layers"], 10**8),
+        ("settings", ["problem_type"], [1]),
+        ("settings", ["architectures"], "x"),
+        ("settings", ["id2label", "0"], None),
+        ("settings", ["id2label"], {"1": "a"}),
+        ("index", ["weight_map", "a"], "../x"),
+        ("tokenizer_config", ["added_tokens_decoder"], "x"),
+        ("tokenizer_config", ["do_lower_case"], "yes"),
+        ("tokenizer", ["added_tokens"], "x"),
+        ("tokenizer", ["added_tokens", 0, "id"], "0"),
+        ("tokenizer", ["model", "vocab", "a"], None),
+        ("tokenizer", ["model", "vocab", "a"], -1),
+        ("tokenizer", ["normalizer", "lowercase"], 1),
+        ("added_tokens", ["[X]"], []),
+        ("run_config", ["max_seq_length"], "a"),
+        ("run_config", ["task_name"], []),
+        ("predicted_sets", ["out.txt", "set"], "../x"),
+        ("begun", ["settings"], []),
+        ("result", ["values", "score"], "high"),
+        ("kept", ["step"], "3"),
+        ("grid_results", ["runs", 0, "learning_rate"], None),
+        ("grid_rows", ["runs", 1, "score"], "x"),
+        ("eval_results", ["eval_f1"], []),
+        ("feature_results", ["last", "values", "dev"], {}),
+        ("question_answering", ["null_score_diff_threshold"], "0"),
+        ("threshold", ["threshold"], float("nan")),
+        ("true_case", ["bbc"], 1),
+        ("crf", ["start"], [1.0, "x"]),
+        ("crf", ["end"], [1.0]),
+        ("feature_result", ["step"], -1),
+    ],
+)
+def test_a_wrong_value_is_named(kind, path, value, tmp_path):
+    name, valid, _ = KINDS[kind]
+    with pytest.raises(errors.InputError) as caught:
+        _read(kind, _with(valid, path, value), tmp_path)
+    message = str(caught.value)
+    assert os.path.join(tmp_path, name) in message
+    assert all(str(key) in message for key in path)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("text", ["[]", "5", '"x"', "null", "[" * 100000])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_no_object_is_named(kind, text, tmp_path, caplog):
+    name, _, read = KINDS[kind]
+    (tmp_path / name).write_text(text)
+    if kind in ("card", "receipt", "journal", "sidecar"):
+        read(str(tmp_path))  # Is made again.
+        return
+    with pytest.raises(errors.InputError, match=name):
+        read(str(tmp_path))
