@@ -14,7 +14,6 @@ bodies.
 import contextlib
 import functools
 import io
-import json
 import math
 import numbers
 import os
@@ -28,7 +27,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from foundation import file_system
+from foundation import errors, file_system, metadata
 
 _MAX_POINTS = 1000  # More would only make the file larger.
 _LONG_TEXT = 40  # Characters of a cell.
@@ -91,14 +90,18 @@ class Span(NamedTuple):
         return self.start < other.end and other.start < self.end
 
 
+_Values = dict[str, metadata.Number]  # A line of metrics.jsonl.
+
+
 def read_metrics(path: str) -> list[dict[str, float]]:
     """Reads metrics.jsonl; [] if it does not exist. Skips incomplete lines."""
     if not file_system.exists(path):
         return []
     found = []
     for line in file_system.read_text(path).splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
+        with contextlib.suppress(errors.InputError):
+            values = file_system.parse_json(line.encode(), path)
+            found.append(metadata.convert(values, _Values, path))
     return found
 
 

@@ -4,9 +4,9 @@ Call `create` before anything else touches a device.
 """
 
 import ctypes
+import dataclasses
 import glob
 import itertools
-import json
 import os
 import secrets
 import signal
@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors
+from foundation import errors, file_system, metadata
 from training import precision
 
 NAMES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
@@ -277,12 +277,19 @@ def _call_early(function, *arguments) -> None:
         logging.info("%s", error)
 
 
+@dataclasses.dataclass(frozen=True)
+class _TfConfig:
+    """What is read of the environment variable TF_CONFIG."""
+
+    cluster: dict[str, list[str] | dict[str, str]] = dataclasses.field(
+        default_factory=dict
+    )
+
+
 def _num_workers() -> int:
     text = os.environ.get("TF_CONFIG", "{}")
-    try:
-        cluster = json.loads(text).get("cluster", {})
-    except ValueError as error:
-        raise errors.InputError(f"TF_CONFIG is not JSON: {error}") from error
+    values = file_system.parse_json(text.encode(), "TF_CONFIG")
+    cluster = metadata.convert(values, _TfConfig, "TF_CONFIG").cluster
     return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
 
 
