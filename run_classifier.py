@@ -196,7 +196,9 @@ def main(config: ClassifierConfig) -> None:
         config.data,
         problem_type=config.problem_type,
         known=task_files.ModelClasses(
-            labels=start.labels, problem_type=start.problem_type
+            labels=start.labels,
+            problem_type=start.problem_type,
+            num_outputs=start.num_outputs,
         ).with_names(config.names_of_labels, trains=config.do_train),
         trains=config.do_train,
     )

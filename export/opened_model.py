@@ -281,7 +281,9 @@ class OpenedModel:
     def _classes(self) -> task_files.ModelClasses:
         """Returns the classes of the model, with the given names."""
         known = task_files.ModelClasses(
-            labels=self.start.labels, problem_type=self.start.problem_type
+            labels=self.start.labels,
+            problem_type=self.start.problem_type,
+            num_outputs=self.start.num_outputs,
         )
         labels = self.options.labels
         return known.with_names(list(labels) if labels else None)
@@ -301,12 +303,9 @@ class OpenedModel:
                 f"({_SCORES} is missing)"
             )
         count = self.source.tensors[_SCORES].shape[0]
+        if kind != examples.REGRESSION:
+            known.check()
         labels = known.labels or examples.unnamed(count)
-        if len(labels) != count:
-            raise errors.InputError(
-                f"{self.path}: the model has {count} outputs, but "
-                f"{len(labels)} labels"
-            )
         return SentenceModel(self._load_kind(kind, count), kind, labels)
 
     def multiple_choice_model(self) -> finetuning.TaskModel:
@@ -325,8 +324,10 @@ class OpenedModel:
 
     def tagger(self) -> tuple[finetuning.TaskModel, ner_data.NerData]:
         """Returns a tagger, with its CRF if it has one, and its labels."""
-        labels = self._classes().labels
-        if labels is None:
+        known = self._classes()
+        known.check()
+        labels = known.labels
+        if not labels:
             raise errors.InputError(
                 f"{self.path}: its config has no labels; --label_names (in "
                 "Python: labels=) names them"

@@ -481,6 +481,7 @@ def open_start(
         start,
         labels=stored.get("labels"),
         problem_type=stored.get("problem_type"),
+        num_outputs=None,
         task_settings=stored,
     )
 

@@ -292,7 +292,11 @@ def _settings(
         return dataclasses.replace(settings, labels=None)
     count = tensors["output_weights"].shape[0]
     labels, problem_type = settings.labels, settings.problem_type
-    if settings.architecture == "BertForSequenceClassification" and count == 1:
+    if (
+        count == 1
+        and settings.architecture == "BertForSequenceClassification"
+        and source.settings.architecture is None
+    ):  # transformers applies a sigmoid to the output of other models.
         problem_type = problem_type or "regression"
     if labels is not None and len(labels) != count:
         logging.warning(

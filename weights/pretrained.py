@@ -45,6 +45,7 @@ class Start:
       labels: the classes that the weights were trained for, or None if unknown.
       problem_type: the kind of classification as transformers calls it, or
         None.
+      num_outputs: of the weights' classifier; None without one.
       init_checkpoint: the path of the weights; None for random weights.
       task_settings: what the checkpoint of an unfinished training stores about
         its task, if its weights are used.
@@ -57,6 +58,7 @@ class Start:
     labels: list[str] | None
     problem_type: str | None
     init_checkpoint: str | None
+    num_outputs: int | None = None
     task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def check_segments(self, features: Features) -> None:
@@ -139,7 +141,7 @@ def open_start(
         labels is None
         and settings.architecture == "BertForSequenceClassification"
         and scores is not None
-        and scores.shape[0] == 2
+        and scores.shape[:1] == (2,)
     ):  # transformers does not write these default names of two classes.
         labels = ["LABEL_0", "LABEL_1"]
     return Start(
@@ -150,6 +152,7 @@ def open_start(
         labels=labels,
         problem_type=settings.problem_type,
         init_checkpoint=source.path if source else None,
+        num_outputs=scores.shape[0] if scores and scores.shape else None,
     )
 
 

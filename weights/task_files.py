@@ -23,6 +23,7 @@ from weights import model_directory
 CRF = "crf.json"  # The transition scores between tags.
 TRUE_CASE = "true_case.json"  # The usual case of words.
 SQUAD_SETTINGS = "question_answering.json"
+_SHOWN = 5  # labels in an error message
 # Kind of task -> transformers' name for it.
 PROBLEM_TYPES = {
     examples.CLASSIFICATION: "single_label_classification",
@@ -39,11 +40,13 @@ class ModelClasses:
     Attributes:
       labels: in the order of the model's outputs, or None.
       problem_type: transformers' name, or None.
+      num_outputs: of the model's head, or None if it is unknown.
       are_given: whether --label_names gives the labels.
     """
 
     labels: Sequence[str] | None
     problem_type: str | None
+    num_outputs: int | None = None
     are_given: bool = False
 
     @property
@@ -53,10 +56,60 @@ class ModelClasses:
         return labels if labels != examples.unnamed(len(labels)) else None
 
     @property
+    def count(self) -> int | None:
+        """The number of classes, or None if it is unknown."""
+        if self.num_outputs is None and self.labels:
+            return len(self.labels)
+        return self.num_outputs
+
+    @property
+    def fault(self) -> str | None:
+        """Why the labels cannot be those of the outputs, or None."""
+        labels = self.labels or ()
+        if labels and len(labels) != self.count:
+            return f"the head has {self.count} outputs, not {len(labels)}"
+        for label in labels:
+            if labels.count(label) > 1:
+                return f"{label!r} is the name of several classes"
+        return None
+
+    def check(self, *, can_be_named: bool = True) -> None:
+        """Refuses labels that cannot be those of the model's outputs.
+
+        Args:
+          can_be_named: whether the command has --label_names.
+
+        Raises:
+          InputError: their number is another one, or two are the same.
+        """
+        if self.fault is None:
+            return
+        shown = ", ".join(self.labels[:_SHOWN])
+        more = ", ..." if len(self.labels) > _SHOWN else ""
+        other = ", or use --label_names (in Python: labels=)"
+        raise errors.InputError(
+            f"the model's classes are {shown}{more}, but {self.fault}; correct "
+            f'"id2label" in its {model_directory.CONFIG}'
+            f"{other if can_be_named else ''}"
+        )
+
+    @property
     def kind(self) -> str | None:
-        """The kind of task, see data.examples; None if it is unknown."""
-        kinds = {name: kind for kind, name in PROBLEM_TYPES.items() if name}
-        return kinds.get(self.problem_type)
+        """The kind of task, see data.examples; None if it is unknown.
+
+        Raises:
+          InputError: transformers has no such problem type.
+        """
+        if self.problem_type is None:
+            return None
+        for kind, name in PROBLEM_TYPES.items():
+            if name == self.problem_type:
+                return kind
+        names = ", ".join(filter(None, PROBLEM_TYPES.values()))
+        raise errors.InputError(
+            f"the model's problem_type, in its {model_directory.CONFIG}, is "
+            f"{self.problem_type!r}: none of {names}"
+        )
 
     def with_names(
         self, names: Sequence[str] | None, *, trains: bool = False
@@ -82,11 +135,12 @@ class ModelClasses:
         )
         if trains:
             return given_labels
-        if self.labels is not None and len(self.labels) != len(names):
+        if self.count is not None and self.count != len(names):
             raise errors.InputError(
-                f"{given}: the model has {len(self.labels)} classes"
+                f"{given}: the model has {self.count} classes"
             )
-        if self.names is not None and list(self.names) != list(names):
+        has_names = self.names is not None and self.fault is None
+        if has_names and list(self.names) != list(names):
             raise errors.InputError(
                 f"{given}: the model's classes are {', '.join(self.names)}"
             )
@@ -174,22 +228,34 @@ class ModelClasses:
 def kind(given: str | None, known: ModelClasses | None) -> str:
     """Returns the kind of a user's own task: the given one, or the model's.
 
-    A model with one output and no problem type predicts a value, as in
-    transformers.
+    The output of a model with one output and no problem type is the logit of a
+    label, as in transformers' pipeline: it is a multi-label model.
 
     `known` is None if a new model is trained.
 
     Raises:
-      InputError: they differ.
+      InputError: they differ, or the number of outputs is not that of the kind.
     """
     trained = known.kind if known is not None else None
     if given and trained and given != trained:
         raise errors.InputError(
             f"--problem_type={given}, but the model was trained for {trained}"
         )
-    if known is not None and len(known.labels or ()) == 1:
-        trained = trained or examples.REGRESSION
-    return given or trained or examples.CLASSIFICATION
+    count = known.count if known is not None else None
+    usual = examples.MULTI_LABEL if count == 1 else examples.CLASSIFICATION
+    found = given or trained or usual
+    if found == examples.CLASSIFICATION and count == 1:
+        raise errors.InputError(
+            "the model has one output, so it does not choose a class: "
+            "--problem_type or --task can be regression (its value) or several "
+            "labels (its sigmoid)"
+        )
+    if found == examples.REGRESSION and count not in (1, None):
+        raise errors.InputError(
+            f"the model is a regression with {count} outputs; only one value "
+            "is supported"
+        )
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

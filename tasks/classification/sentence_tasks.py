@@ -499,6 +499,9 @@ def open_task(
         kind = task_files.kind(problem_type or known.kind, None)
     elif kind is None:
         kind = task_files.kind(problem_type, known)
+    has_names = kind not in (examples.REGRESSION, examples.MULTIPLE_CHOICE)
+    if has_names and not trains:
+        known.check()
     if spec.labels is None:
         labels = _labels_of_table(kind, read, data, known, trains=trains)
     else:

@@ -354,6 +354,7 @@ def open_data(
     model_scheme: str,
     types: Sequence[str] = (),
     known_labels: Sequence[str] | None,
+    num_outputs: int | None = None,
     trains: bool,
 ) -> NerData:
     """Opens the sets of a command.
@@ -365,15 +366,21 @@ def open_data(
       types: of entities; by default those of the training set.
       known_labels: the labels of the trained model, or of the one that training
         starts from; None if they are unknown.
+      num_outputs: of that model's head; None if it is unknown.
       trains: whether a new model is trained. With the same labels as the model
         that it starts from, it keeps their order.
 
     Raises:
-      InputError: nothing tells the labels of a trained model.
+      InputError: nothing tells the labels of a trained model, or they cannot be
+        those of its head.
     """
     read = functools.cache(files.read)
     scheme = None if tag_scheme == "auto" else tag_scheme
-    known = task_files.ModelClasses(labels=known_labels, problem_type=None)
+    known = task_files.ModelClasses(
+        labels=known_labels, problem_type=None, num_outputs=num_outputs
+    )
+    if not trains:
+        known.check(can_be_named=False)
     if trains:
         found = _find_labels(read(TRAIN), scheme, model_scheme, types)
         labels = known.in_model_order_if_same(found)

@@ -99,7 +99,7 @@ def _open_data(
     start: pretrained.Start,
 ) -> ner_data.NerData:
     """Reads the files that are used, and checks their tags."""
-    known_labels = start.labels
+    known_labels, num_outputs = start.labels, start.num_outputs
     if options.tagger is not None:
         file_system.refuse_remote(
             config.output_dir,
@@ -107,12 +107,14 @@ def _open_data(
             "--features maps activations into memory",
         )
         known_labels = feature_based.read_labels(config.output_dir)
+        num_outputs = None
     data = ner_data.open_data(
         options.files,
         tag_scheme=options.tag_scheme,
         model_scheme=options.model_scheme,
         types=options.types,
         known_labels=known_labels,
+        num_outputs=num_outputs,
         trains=config.do_train,
     )
     forms = _open_true_case(config, options, data, start)

@@ -107,6 +107,72 @@ def test_labels_are_those_of_the_command(task, load, tiny_models, tmp_path):
             assert ",".join(found.labels) == row["label"]
 
 
+def changed(model_dir, tmp_path, **values):
+    """Returns a copy of a model directory with other values in its config.
+
+    Those that are None are left out.
+    """
+    path = tmp_path / "changed"
+    shutil.copytree(model_dir, path, dirs_exist_ok=True)
+    config = json.loads((path / "config.json").read_text()) | values
+    config = {k: x for k, x in config.items() if x is not None}
+    (path / "config.json").write_text(json.dumps(config))
+    return str(path)
+
+
+def test_one_output_without_a_problem_type_is_a_probability(
+    load, tiny_models, tmp_path
+):
+    path = changed(tiny_models / "regression", tmp_path, problem_type=None)
+    values = load("regression").predict(TEXTS)
+    model = api.load(path, max_seq_length=24)
+    assert (model.task, model.labels) == ("multilabel", ["LABEL_0"])
+    for value, found in zip(values, model.predict(TEXTS), strict=True):
+        expected = 1 / (1 + np.exp(-value))
+        assert found.probabilities["LABEL_0"] == pytest.approx(
+            expected, abs=1e-5
+        )
+        assert found.labels == (["LABEL_0"] if value > 0 else [])
+    as_value = api.load(path, max_seq_length=24, task="regression")
+    assert as_value.predict(TEXTS) == pytest.approx(values, abs=1e-5)
+    tiny_runs.run(
+        convert_checkpoint,
+        convert_checkpoint.ConversionConfig,
+        input=path,
+        output=tmp_path / "converted",
+    )
+    config = json.loads((tmp_path / "converted" / "config.json").read_text())
+    assert "problem_type" not in config
+
+
+@pytest.mark.parametrize(
+    ("task", "names", "message"),
+    [
+        ("classification", ["x", "y"], "3 outputs"),
+        ("classification", ["x", "y", "x"], "'x'"),
+        ("token_classification", ["O", "B-X"], "5 outputs"),
+        ("token_classification", ["O", "B-X", "I-X", "B-Y", "B-X"], "'B-X'"),
+    ],
+)
+def test_labels_that_do_not_fit_the_head_can_be_replaced(
+    task, names, message, tiny_models, tmp_path
+):
+    ids = dict(enumerate(names))
+    path = changed(tiny_models / task, tmp_path, id2label=ids)
+    with pytest.raises(errors.InputError, match=f"{message}.*id2label"):
+        api.load(path)
+    right = exports.LABELS if task == "classification" else exports.TAGS
+    assert api.load(path, labels=right).labels == right
+
+
+def test_a_regression_of_several_values_is_refused(tiny_models, tmp_path):
+    path = changed(
+        tiny_models / "classification", tmp_path, problem_type="regression"
+    )
+    with pytest.raises(errors.InputError, match="regression with 3 outputs"):
+        api.load(path)
+
+
 def test_values_are_those_of_the_command(load, tiny_models, tmp_path):
     rows = run_classifier_on(
         [{"text": text} for text in TEXTS],

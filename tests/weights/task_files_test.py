@@ -12,8 +12,10 @@ from weights import task_files
 NLI = ("contradiction", "entailment", "neutral")
 
 
-def known(labels, problem_type=None):
-    return task_files.ModelClasses(labels=labels, problem_type=problem_type)
+def known(labels, problem_type=None, num_outputs=None):
+    return task_files.ModelClasses(
+        labels=labels, problem_type=problem_type, num_outputs=num_outputs
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,45 @@ def test_the_kind_is_the_models_unless_it_is_given():
     assert task_files.kind(None, several) == examples.MULTI_LABEL
     assert task_files.kind(None, known(None)) == examples.CLASSIFICATION
     assert task_files.kind("regression", None) == examples.REGRESSION
-    assert task_files.kind(None, known(["LABEL_0"])) == examples.REGRESSION
     with pytest.raises(errors.InputError, match="trained for multi_label"):
         task_files.kind("regression", several)
+    with pytest.raises(errors.InputError, match="problem_type.*'ranking'"):
+        task_files.kind(None, known(None, "ranking"))
+
+
+def test_one_output_is_the_logit_of_a_label_or_a_value():
+    for one in (known(["LABEL_0"]), known(None, num_outputs=1)):
+        assert task_files.kind(None, one) == examples.MULTI_LABEL
+        assert task_files.kind("regression", one) == examples.REGRESSION
+        with pytest.raises(errors.InputError, match="one output"):
+            task_files.kind("classification", one)
+    value = known(["LABEL_0"], "regression", 1)
+    assert task_files.kind(None, value) == examples.REGRESSION
+    with pytest.raises(errors.InputError, match="one output"):
+        task_files.kind(None, known(["a"], "single_label_classification"))
+
+
+def test_a_regression_has_one_output():
+    several = known(None, "regression", num_outputs=3)
+    with pytest.raises(errors.InputError, match="regression with 3 outputs"):
+        task_files.kind(None, several)
+
+
+def test_labels_must_be_those_of_the_outputs():
+    known(["a", "b"], num_outputs=2).check()
+    known(None, num_outputs=2).check()
+    faults = {
+        "a, b, but the head has 3 outputs": known(["a", "b"], num_outputs=3),
+        "'a' is the name of several": known(["a", "b", "a"], num_outputs=3),
+    }
+    for message, classes in faults.items():
+        with pytest.raises(errors.InputError, match=message) as caught:
+            classes.check(can_be_named=False)
+        assert "--label_names" not in str(caught.value)
+        with pytest.raises(errors.InputError, match="id2label.*--label_names"):
+            classes.check()
+        named = classes.with_names(["x", "y", "z"])
+        named.check()
+        assert named.names == ["x", "y", "z"]
+        with pytest.raises(errors.InputError, match="model has 3 classes"):
+            classes.with_names(["x", "y"])

@@ -146,6 +146,10 @@ def test_an_assumed_order_of_labels_is_warned_of(folder, caplog):
     caplog.clear()
     names = ["B-X", "I-X", "O"]
     assert open_folder(folder, known_labels=names, trains=False).labels == names
+    with pytest.raises(errors.InputError, match="4 outputs.*id2label"):
+        open_folder(folder, known_labels=names, num_outputs=4, trains=False)
+    # Training makes a new head.
+    open_folder(folder, known_labels=names, num_outputs=4)
     assert "Assumed" not in caplog.text
     (folder / "train.txt.gz").unlink()
     with pytest.raises(errors.InputError, match='add "id2label" to its config'):
