@@ -15,8 +15,8 @@ tensorflow_text to load it; serve.py and TensorFlow Serving serve it.
 --model_dir is a model directory of any task, or a released checkpoint, of which
 the masked-LM head or, with --task=sentence_embedding, the encoder is exported:
 
-    python export_model.py --model_dir=all-MiniLM-L6-v2 --pooling=mean \
-        --normalize --task=sentence_embedding --output_dir=exported/minilm
+    python export_model.py --model_dir=all-MiniLM-L6-v2 \
+        --task=sentence_embedding --output_dir=exported/minilm
 """
 
 import dataclasses
@@ -102,12 +102,26 @@ class ExportConfig:
         "none",
     )
     top_k: int = field("Number of words for each mask.", 5, at_least=1)
-    pooling: Literal["cls", "mean", "max"] = field(
-        "How sentence embeddings are made from the vectors of tokens.", "mean"
+    pooling: (
+        Literal[
+            "cls",
+            "mean",
+            "max",
+            "mean_sqrt_len_tokens",
+            "weightedmean",
+            "lasttoken",
+        ]
+        | None
+    ) = field(
+        "How sentence embeddings are made from the vectors of tokens; by "
+        "default as the files of sentence-transformers say, mean without them.",
+        None,
     )
     layer: int = field("Layer of sentence embeddings; -1 is the last.", -1)
-    normalize: bool = field(
-        "Scale every sentence embedding to length 1.", False
+    normalize: bool | None = field(
+        "Scale every sentence embedding to length 1; by default as the files "
+        "of sentence-transformers say.",
+        None,
     )
 
     def __post_init__(self):

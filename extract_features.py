@@ -11,8 +11,7 @@ per line:
 The sentence embeddings of sentence-transformers:
 
     python extract_features.py --input_file=input.txt --output_file=out.npz \
-        --output_format=npz --init_checkpoint=all-MiniLM-L6-v2 \
-        --pooling=mean --normalize --max_seq_length=256
+        --output_format=npz --init_checkpoint=all-MiniLM-L6-v2 --pooling=auto
 
 Lines are written in the order of the input. Memory does not grow with their
 number. A command that was stopped continues where it was.
@@ -51,10 +50,32 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
     output_format: Literal["jsonl", "npz", "tfrecord", "parquet"] = field(
         "jsonl is google-research/bert's; the others are smaller.", "jsonl"
     )
-    pooling: Literal["none", "cls", "mean", "max"] = field(
-        "Write one vector per text instead of one per token.", "none"
+    max_seq_length: int | None = field(
+        "Maximum number of tokens; longer texts are cut. By default 128, with "
+        "--pooling as the files of sentence-transformers say.",
+        None,
+        affects="records",
+        at_least=3,
     )
-    normalize: bool = field("Scale every vector to length 1.", False)
+    pooling: Literal[
+        "none",
+        "auto",
+        "cls",
+        "mean",
+        "max",
+        "mean_sqrt_len_tokens",
+        "weightedmean",
+        "lasttoken",
+    ] = field(
+        "Write one vector per text instead of one per token. auto: as the "
+        "files of sentence-transformers say, mean without them.",
+        "none",
+    )
+    normalize: bool | None = field(
+        "Scale every vector to length 1. By default, with --pooling, as the "
+        "files of sentence-transformers say.",
+        None,
+    )
     # float32, because vectors are compared with those of other machines.
     precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
         "auto: bfloat16 if the hardware multiplies it, else float32.", "float32"
@@ -76,10 +97,13 @@ config_flags.parse_early(ExtractConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import text_files
+from foundation import file_system
 from jobs import assembly, run_directory
 from tasks.features import feature_extraction
 from training import feed
-from weights import pretrained
+from weights import pretrained, sentence_modules
+
+_USUAL_LENGTH = 128
 
 
 def main(config: ExtractConfig) -> None:
@@ -99,15 +123,25 @@ def main(config: ExtractConfig) -> None:
         max_seq_length=config.max_seq_length,
     )
     layers = config.layers or ("-1" if output.pooled else "-1,-2,-3,-4")
+    modules = sentence_modules.open_modules(
+        file_system.folder_of(start.init_checkpoint),
+        pooling=None if config.pooling == "auto" else config.pooling,
+        normalize=config.normalize,
+        max_seq_length=config.max_seq_length,
+    )
+    max_seq_length = min(
+        modules.max_seq_length or _USUAL_LENGTH,
+        start.config.max_position_embeddings,
+    )
     task = feature_extraction.ExtractionTask(
         feature_extraction.parse_layers(
             layers,
             start.config,
             name="--layers" if config.layers else "the default --layers",
         ),
-        pooling=config.pooling,
-        normalize=config.normalize,
+        modules,
     )
+    task.vector_size(start.config.hidden_size)  # Refuses modules that differ.
     strategy = assembly.make_strategy(config, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
     lines = text_files.open_lines(config.input_file)
@@ -118,8 +152,8 @@ def main(config: ExtractConfig) -> None:
         dtype=assembly.dtype_policy(config),
         jit_compile=assembly.uses_xla(config),
         batch_size=config.batch_size,
-        max_seq_length=config.max_seq_length,
-        lengths=assembly.batch_lengths(config, strategy, config.max_seq_length),
+        max_seq_length=max_seq_length,
+        lengths=assembly.batch_lengths(config, strategy, max_seq_length),
     )
     feature_extraction.extract(lines, output, extractor)
     folder, name = os.path.split(config.output_file)

@@ -71,7 +71,7 @@ def make_ours(config: Config):
     from modeling import encoder, models
     from tasks.features import feature_extraction
     from tasks.ner import tagging
-    from weights import checkpoint_sources
+    from weights import checkpoint_sources, sentence_modules
 
     arrays = examples.read(config.examples)
     bert = checkpoint_sources.read(config.init_checkpoint).config
@@ -86,7 +86,9 @@ def make_ours(config: Config):
     if config.work == "extract":
         predictor = our_side.predictor(
             lambda dtype: encoder.make_encoder(bert, dtype=dtype),
-            feature_extraction.ExtractionTask([-1], pooling="mean"),
+            feature_extraction.ExtractionTask(
+                [-1], sentence_modules.SentenceModules()
+            ),
             **common,
         )
         count = config.batch_size * config.steps

@@ -476,7 +476,10 @@ class MaskedLanguageModel(Model):
 
 
 class EmbeddingModel(Model):
-    """Maps texts, or pairs of texts, to vectors, float32 [N, H]."""
+    """Maps texts, or pairs of texts, to vectors, float32 [N, size].
+
+    Of a model without dense layers, `size` is H.
+    """
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""

@@ -24,6 +24,7 @@ from weights import (
     checkpoint_sources,
     model_directory,
     pretrained,
+    sentence_modules,
     task_files,
     tokenizer_files,
 )
@@ -56,7 +57,6 @@ _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # Of models whose training is not known.
 _MAX_SEQ_LENGTH = {"question_answering": windowing.WindowSizes().max_seq_length}
 _USUAL_LENGTH = 128
-_POOLINGS = ("mean", "cls", "max", "none")
 # Option -> the tasks on which it has an effect, if not on all.
 _TASKS_OF = {
     "labels": (*SENTENCE_TASKS.values(), "token_classification"),
@@ -86,10 +86,13 @@ class Options:
       document_context: whether a tagger reads the sentences around each one, as
         with --document_context=maximal.
       top_k: words for each [MASK].
-      pooling: "mean", "cls" or "max", of embeddings; "none", which `api.load`
-        refuses, for the embeddings of all tokens.
+      pooling: of embeddings: one of sentence_modules.POOLINGS, or several with
+        commas, which are joined; "none", which `api.load` refuses, for the
+        embeddings of all tokens. By default as the files of
+        sentence-transformers say, "mean" without them.
       layer: of embeddings; -1 is the last.
-      normalize: whether embeddings have length 1.
+      normalize: whether embeddings have length 1; by default as these files
+        say, False without them.
     """
 
     task: str | None = None
@@ -101,9 +104,9 @@ class Options:
     squad: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     document_context: bool = False
     top_k: int = 5
-    pooling: str = "mean"
+    pooling: str | None = None
     layer: int = -1
-    normalize: bool = False
+    normalize: bool | None = None
 
     def __post_init__(self):
         """Checks the values.
@@ -123,9 +126,13 @@ class Options:
                 raise errors.InputError(
                     f"{name}={value!r}: must be an integer, at least {least}"
                 )
-        if self.pooling not in _POOLINGS:
+        known = sentence_modules.POOLINGS
+        names = str(self.pooling).split(",")
+        if self.pooling not in (None, sentence_modules.NO_POOLING) and not all(
+            name in known for name in names
+        ):
             raise errors.InputError(
-                f"pooling={self.pooling!r}: none of {', '.join(_POOLINGS)}"
+                f"pooling={self.pooling!r}: none of {', '.join(known)}"
             )
 
 
@@ -168,6 +175,7 @@ class OpenedModel:
       source: the checkpoint.
       trained: the flags of the training, if they are known.
       max_seq_length: the given length, or that of the training, or the default.
+      modules: how sentence embeddings are made; None for other tasks.
       start: the model and its tokenizer.
       config: the flags of a command that predicts with it.
     """
@@ -201,6 +209,19 @@ class OpenedModel:
         self.task, self.source = task, source
         self.trained = run_directory.flags(source.folder)
         max_seq_length = options.max_seq_length
+        self.modules = None
+        if task == "sentence_embedding":
+            self.modules = sentence_modules.open_modules(
+                source.folder,
+                pooling=options.pooling,
+                normalize=options.normalize,
+                max_seq_length=max_seq_length,
+            )
+            if self.modules.max_seq_length and max_seq_length is None:
+                max_seq_length = min(
+                    self.modules.max_seq_length,
+                    source.config.max_position_embeddings,
+                )
         if max_seq_length is None:
             max_seq_length = source.config.max_position_embeddings
             if task != "fill_mask":  # fill_mask.py uses all positions.
@@ -403,9 +424,9 @@ class OpenedModel:
         start, options = self.start, self.options
         task = feature_extraction.ExtractionTask(
             feature_extraction.parse_layers(str(options.layer), start.config),
-            pooling=options.pooling,
-            normalize=options.normalize,
+            self.modules,
         )
+        task.vector_size(start.config.hidden_size)  # Refuses what differs.
 
         def make_model(*, attention: str, dtype: Any, **_: Any) -> Any:
             return encoder.make_encoder(

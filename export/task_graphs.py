@@ -246,20 +246,26 @@ class EmbeddingGraph:
     def __init__(self, opened: OpenedModel):
         """Loads the encoder."""
         task_model = opened.embedder()
-        names = ("layer", "pooling", "normalize")
-        self.settings = {name: getattr(opened.options, name) for name in names}
+        self.settings = {
+            "layer": opened.options.layer,
+            "pooling": opened.modules.pooling,
+            "normalize": opened.modules.normalize,
+            "size": task_model.job.task.vector_size(
+                opened.start.config.hidden_size
+            ),
+        }
         self.model = task_model.model
         self._extraction = task_model.job.task
         self._tokenizer = opened.start.tokenizer
         self._max_seq_length = opened.max_seq_length
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Maps text string [B] to embedding float32 [B, H]."""
+        """Maps text string [B] to embedding float32 [B, size]."""
         sequences = _encode(self._tokenizer, text, None, self._max_seq_length)
         return self.logits(sequences.features())
 
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Maps features of [B, S] to embedding float32 [B, H]."""
+        """Maps features of [B, S] to embedding float32 [B, size]."""
         (embedding,) = self._extraction.predict(self.model, features).values()
         return {"embedding": embedding}
 

@@ -4,6 +4,8 @@
     .../bert_model.ckpt-1, ckpt-5            TensorFlow 2, by Model Garden
     a directory with model.safetensors       Hugging Face, and our own
     models--bert-base-cased                  a folder of the Hugging Face cache
+    a directory with 0_Transformer           sentence-transformers, see
+                                             sentence_modules
     a directory with `checkpoint` or one .index; model.safetensors itself;
     pytorch_model.bin, where torch is installed
 
@@ -27,6 +29,7 @@ from foundation import errors, file_system
 from modeling.config import BertConfig
 from weights import (
     model_directory,
+    sentence_modules,
     stored_weights,
     tensorflow_checkpoints,
     tokenizer_files,
@@ -42,6 +45,8 @@ _BESIDE = (
     tokenizer_files.VOCABULARY,
     tokenizer_files.SETTINGS,
     tokenizer_files.FAST,
+    tokenizer_files.SENTENCES,
+    sentence_modules.PROMPTS,
 )
 # Formats that other projects write and this one does not read.
 _UNREADABLE = ("tf_model.h5", "flax_model.msgpack", "model.onnx")
@@ -165,6 +170,9 @@ def _in_directory(directory: str) -> str:
     )
     if found is not None:
         return found
+    inner = sentence_modules.transformer_folder(directory)
+    if inner is not None:
+        return _in_directory(inner)
     other = first(*_UNREADABLE)
     because = f"; {os.path.basename(other)} is not supported" if other else ""
     raise errors.InputError(
@@ -198,6 +206,15 @@ def _source(path: str, kind: str, matched: Matched) -> Source:
     of_tensorflow = kind in (TENSORFLOW, TENSORFLOW_2)
     if of_tensorflow:
         names = names[::-1]
+    settings = model_directory.read_settings(directory)
+    scores = matched.tensors.get("output_weights")
+    has_one_output = scores is not None and scores.shape[:1] == (1,)
+    if (
+        settings.problem_type is None
+        and has_one_output
+        and sentence_modules.keeps_logit(directory)
+    ):
+        settings = dataclasses.replace(settings, problem_type="regression")
     return Source(
         path=path,
         kind=kind,
@@ -205,7 +222,7 @@ def _source(path: str, kind: str, matched: Matched) -> Source:
         config=model_directory.read_config(
             directory, names, of_tensorflow=of_tensorflow
         ),
-        settings=model_directory.read_settings(directory),
+        settings=settings,
         matched=matched,
     )
 

@@ -80,13 +80,14 @@ def open_start(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
     bilstm_size: int | None = None,
-    max_seq_length: int,
+    max_seq_length: int | None,
 ) -> Start:
     """Finds and checks the model that a run starts from.
 
     The arguments are the flags of these names. Without init_checkpoint, the
     model in output_dir is used, if there is one; the other arguments replace
-    what is beside the weights. The model must have max_seq_length positions.
+    what is beside the weights. The model must have max_seq_length positions, if
+    that is given.
 
     Raises:
       InputError: something is missing or does not fit.
@@ -102,7 +103,7 @@ def open_start(
         config = source.config
     else:
         raise _no_config(source, output_dir)
-    if max_seq_length > config.max_position_embeddings:
+    if max_seq_length and max_seq_length > config.max_position_embeddings:
         raise errors.InputError(
             f"--max_seq_length={max_seq_length}: the model has only "
             f"{config.max_position_embeddings} positions"

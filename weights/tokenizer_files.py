@@ -7,6 +7,7 @@ uses:
     vocab.txt               one token a line
     tokenizer_config.json   do_lower_case, strip_accents, tokenize_chinese_chars
     tokenizer.json          both; the only file that newer transformers write
+    sentence_bert_config.json   of sentence-transformers: do_lower_case, too
 
 For released TF1 models only the directory's name shows the case:
 "uncased_L-12_...".
@@ -28,6 +29,7 @@ VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
 FAST = "tokenizer.json"
 ADDED = "added_tokens.json"
+SENTENCES = "sentence_bert_config.json"
 _SHOWN = 5  # added tokens in a warning
 # Our setting -> the same in the "normalizer" of tokenizer.json.
 _NORMALIZER = {
@@ -186,6 +188,13 @@ def _read_given(directory: str) -> _Settings:
     return metadata.read_if_present(path, _Settings) or _Settings()
 
 
+@dataclasses.dataclass(frozen=True)
+class _SentenceSettings:
+    """What is read of sentence_bert_config.json."""
+
+    do_lower_case: bool | None = None
+
+
 def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
     """Returns the settings in the files; tokenizer_config.json comes first.
 
@@ -215,6 +224,14 @@ def read_settings(directory: str, fast: _Fast | None = None) -> dict[str, bool]:
             value = getattr(normalizer, theirs)
         if value is not None:
             settings[name] = value
+    # sentence-transformers lower-cases the text before a cased tokenizer, which
+    # does not strip accents.
+    sentences = os.path.join(directory, SENTENCES)
+    lowers = metadata.read_object(sentences, _SentenceSettings) or {}
+    if lowers.get("do_lower_case"):
+        if settings.get("do_lower_case") is False:
+            settings.setdefault("strip_accents", False)
+        settings["do_lower_case"] = True
     return settings
 
 

@@ -2,7 +2,8 @@
 
 layers    -1 is the last of L, as released; files call it "layer_-1"
 pooling   none: [S, H] per text; cls: the vector of [CLS]; mean, max: over all
-          tokens, including [CLS] and [SEP]
+          tokens, including [CLS] and [SEP]; others: see _POOLINGS. The dense
+          layers of sentence-transformers are applied to the pooled vector
 
 The formats of the file:
 
@@ -37,7 +38,7 @@ from jobs import run_directory, streaming
 from modeling import encoder
 from modeling.config import BertConfig
 from training import inference
-from weights import pretrained
+from weights import pretrained, sentence_modules
 
 FORMATS = ("jsonl", "npz", "tfrecord", "parquet")
 _STANDARD_OUTPUT = "-"
@@ -49,32 +50,83 @@ _BLOCK_BYTES = 1 << 27  # Of activations; three blocks are in memory.
 _BLOCK_BATCHES = 200
 _MIN_NORM = 1e-12  # As in PyTorch's normalize.
 _LOWEST = -1e9
+# Activation of a dense layer -> function.
+_ACTIVATIONS = {
+    "Tanh": ops.tanh,
+    "Identity": lambda x: x,
+    "ReLU": ops.relu,
+    "GELU": lambda x: ops.gelu(x, approximate=False),
+    "Sigmoid": ops.sigmoid,
+    "SiLU": ops.silu,
+}
+
+
+def _weighted_mean(x, weights):
+    """Maps float32 [B, S, H] and [B, S, 1] to the mean [B, H]."""
+    return ops.sum(x * weights, axis=1) / ops.sum(weights, axis=1)
+
+
+def _positions(mask):
+    """Returns float32 [S, 1]: 1, 2, ..."""
+    return ops.cast(ops.arange(1, ops.shape(mask)[1] + 1), "float32")[:, None]
+
+
+def _last(x, mask):
+    length = ops.sum(mask, axis=1, keepdims=True)
+    is_last = ops.cast(ops.equal(_positions(mask), length), "float32")
+    return ops.sum(x * is_last, axis=1)
+
+
+# Name -> function of float32 [B, S, H] and the mask [B, S, 1], which returns
+# [B, H].
+_POOLINGS = {
+    "cls": lambda x, mask: x[:, 0],
+    "max": lambda x, mask: ops.max(ops.where(mask > 0, x, _LOWEST), axis=1),
+    "mean": _weighted_mean,
+    "mean_sqrt_len_tokens": lambda x, mask: (
+        ops.sum(x * mask, axis=1) / ops.sqrt(ops.sum(mask, axis=1))
+    ),
+    # Later tokens have larger weights.
+    "weightedmean": lambda x, mask: _weighted_mean(x, mask * _positions(mask)),
+    "lasttoken": _last,
+}
 
 
 class ExtractionTask:
-    """Selects layers, and pools and normalizes them."""
+    """Selects layers, and makes vectors of texts of them."""
 
     def __init__(
         self,
         layers: Sequence[int],
-        *,
-        pooling: str = "none",
-        normalize: bool = False,
+        modules: sentence_modules.SentenceModules,
     ):
-        """Takes the flags' values; see parse_layers."""
+        """Takes the layers' numbers, and how vectors are made of each."""
         self.layers = list(layers)
-        self.pooling = pooling
-        self.normalize = normalize
+        self.modules = modules
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a text has one vector."""
+        return self.modules.pooling != sentence_modules.NO_POOLING
+
+    def vector_size(self, hidden_size: int) -> int:
+        """Returns the size of a vector; see SentenceModules."""
+        if not self.is_pooled:
+            return hidden_size
+        return self.modules.vector_size(hidden_size)
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
-        """Returns each layer by name: float32 [B, S, H], pooled [B, H]."""
+        """Returns each layer by name: float32 [B, S, H], pooled [B, size]."""
         mask = features["input_mask"]
         outputs = model(features["input_ids"], mask, features["segment_ids"])
         found = {}
         for layer in self.layers:
             x = ops.cast(outputs.all_encoder_layers[layer], "float32")
             x = self._pool(x, ops.cast(mask, "float32")[..., None])
-            if self.normalize:
+            for dense in self.modules.dense:
+                x = ops.matmul(x, dense.kernel) + dense.bias
+                x = _ACTIVATIONS[dense.activation](x)
+            if self.modules.normalize:
                 norm = ops.sqrt(ops.sum(ops.square(x), -1, keepdims=True))
                 x = x / ops.maximum(norm, _MIN_NORM)
             found[_name(layer)] = x
@@ -82,13 +134,11 @@ class ExtractionTask:
 
     def _pool(self, x, mask):
         """Maps float32 [B, S, H] and [B, S, 1] to [B, H], or returns x."""
-        if self.pooling == "cls":
-            return x[:, 0]
-        if self.pooling == "mean":
-            return ops.sum(x * mask, axis=1) / ops.sum(mask, axis=1)
-        if self.pooling == "max":
-            return ops.max(ops.where(mask > 0, x, _LOWEST), axis=1)
-        return x
+        if not self.is_pooled:
+            return x
+        names = self.modules.pooling.split(",")
+        pooled = [_POOLINGS[name](x, mask) for name in names]
+        return ops.concatenate(pooled, axis=-1)
 
 
 def _name(layer: int) -> str:
@@ -164,12 +214,18 @@ class Extractor:
         )
 
     @property
+    def vector_size(self) -> int:
+        """The size of a vector in the file."""
+        return self.task.vector_size(self.start.config.hidden_size)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What the activations of a line depend on; see streaming.Blocks."""
         return {
             "the model's weights": run_directory.weights_digest(self._model),
-            "pooling": self.task.pooling,
-            "normalize": self.task.normalize,
+            "pooling": self.task.modules.pooling,
+            "dense layers": self.task.modules.dense_digest,
+            "normalize": self.task.modules.normalize,
             "max_seq_length": self.max_seq_length,
             **features_lib.tokenizer_recipe(self.start.tokenizer),
             "layers": self.task.layers,
@@ -182,9 +238,8 @@ class Extractor:
     def block_lines(self) -> int:
         """The number of lines whose activations make a block."""
         task = self.task
-        vectors = self.max_seq_length if task.pooling == "none" else 1
-        size = self.start.config.hidden_size
-        line_bytes = 4 * vectors * size * len(task.layers)
+        vectors = 1 if task.is_pooled else self.max_seq_length
+        line_bytes = 4 * vectors * self.vector_size * len(task.layers)
         batches = max(1, _BLOCK_BYTES // (line_bytes * self._batch_size))
         return self._batch_size * min(batches, _BLOCK_BATCHES)
 
@@ -209,7 +264,7 @@ def _in_order(
         for number, row in enumerate(batch["example_index"].tolist()):
             for name in map(_name, task.layers):
                 values = batch[name][number]
-                if task.pooling == "none":
+                if not task.is_pooled:
                     values = values[: lengths[row]].copy()
                 found[row][name] = values
     return found
@@ -279,7 +334,7 @@ def extract(
     statistics.warn(lines.name, extractor.max_seq_length)
     if isinstance(store, streaming.Blocks):
         names = list(map(_name, extractor.task.layers))
-        output.write(store, names, extractor.start.config.hidden_size)
+        output.write(store, names, extractor.vector_size)
         store.remove()
 
 
@@ -363,14 +418,14 @@ class FeatureFile:
         }
 
     def write(
-        self, blocks: streaming.Blocks, layers: Sequence[str], hidden_size: int
+        self, blocks: streaming.Blocks, layers: Sequence[str], vector_size: int
     ) -> None:
         """Writes the file, which appears when it is complete.
 
         Args:
           blocks: of `parts`.
           layers: the names of the layers.
-          hidden_size: H.
+          vector_size: the numbers of a vector.
         """
         folder = os.path.dirname(self.path)
         if folder:
@@ -380,7 +435,7 @@ class FeatureFile:
             return
         with file_system.replacing(self.path, on_disk=True) as hidden:
             if self.form == "npz":
-                _write_npz(hidden, blocks, layers, hidden_size, self.pooled)
+                _write_npz(hidden, blocks, layers, vector_size, self.pooled)
             elif self.form == "tfrecord":
                 _write_tfrecord(hidden, blocks)
             else:
@@ -483,7 +538,7 @@ def _write_npz(
     path: str,
     blocks: streaming.Blocks,
     layers: Sequence[str],
-    hidden_size: int,
+    vector_size: int,
     pooled: bool,
 ) -> None:
     """Writes each array as a stream, after its length is known."""
@@ -501,7 +556,7 @@ def _write_npz(
             "<i8", (num_lines + 1,), splits
         )
         arrays["input_ids"] = streaming.NpzArray("<i4", (num_tokens,), ids)
-    shape = (num_lines if pooled else num_tokens, hidden_size)
+    shape = (num_lines if pooled else num_tokens, vector_size)
     for name in layers:
         arrays[name] = streaming.NpzArray("<f4", shape, blocks.parts(name))
     streaming.write_npz(path, arrays)

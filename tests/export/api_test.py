@@ -5,6 +5,7 @@ python -m pytest tests/export/api_test.py
 
 import csv
 import json
+import pathlib
 import shutil
 
 import exports
@@ -22,6 +23,7 @@ from export import api, opened_model, task_graphs
 from foundation import errors
 from modeling import crf
 from tasks.ner import tagging
+from tests.weights import sentence_models
 from weights import task_files
 
 LABELS = exports.LABELS
@@ -412,6 +414,44 @@ def test_vectors_are_those_of_the_command(pooling, tiny_models, tmp_path):
     np.testing.assert_allclose(model.predict(texts), expected, atol=1e-5)
 
 
+SENTENCES = pathlib.Path(__file__).parents[1] / "testdata"
+SENTENCES = json.loads((SENTENCES / "sentence_modules.json").read_text())
+
+
+@pytest.mark.parametrize("name", sentence_models.CASES)
+def test_vectors_are_those_of_sentence_transformers(name, tmp_path):
+    arguments = sentence_models.CASES[name]
+    path = sentence_models.save(tmp_path / "model", **arguments)
+    model = api.load(str(path), task="sentence_embedding")
+    assert model.max_seq_length == arguments.get("max_seq_length", 48)
+    found = model.predict(sentence_models.TEXTS)
+    np.testing.assert_allclose(found, SENTENCES[name], atol=5e-6)
+
+
+def test_exports_and_files_have_these_vectors(tmp_path):
+    path = sentence_models.save(
+        tmp_path / "model", **sentence_models.CASES["joined"]
+    )
+    graph = exports.graph(path, task="sentence_embedding")
+    found = graph(text=sentence_models.TEXTS)["embedding"]
+    np.testing.assert_allclose(found, SENTENCES["joined"], atol=5e-6)
+    lines = "".join(f"{text}\n" for text in sentence_models.TEXTS)
+    (tmp_path / "texts.txt").write_text(lines)
+    run(
+        extract_features,
+        extract_features.ExtractConfig,
+        input_file=tmp_path / "texts.txt",
+        output_file=tmp_path / "vectors.npz",
+        output_format="npz",
+        init_checkpoint=path,
+        pooling="auto",
+        max_seq_length=None,
+    )
+    with np.load(tmp_path / "vectors.npz") as arrays:
+        found = arrays["layer_-1"]
+    np.testing.assert_allclose(found, SENTENCES["joined"], atol=5e-6)
+
+
 def test_tokens_have_the_characters_of_the_text(load):
     text = "Mary's CAFE\u0301 \u4e2d x"
     (tokens, none) = load("classification").tokenize([text, ""])
@@ -498,7 +538,7 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
         (None, {"labels": ["a", "b"]}, "3 classes"),
         (None, {"max_seq_length": 1000}, "positions"),
         (None, {"text_pair": True}, "only for exported graphs"),
-        (None, {"pooling": "avg"}, "pooling='avg': none of mean, cls, max"),
+        (None, {"pooling": "avg"}, "pooling='avg': none of cls, max, mean"),
         (
             None,
             {"batch_size": 0},

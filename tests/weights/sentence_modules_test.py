@@ -1,0 +1,241 @@
+"""Proves that the files of sentence-transformers are read, or refused.
+
+python -m pytest tests/weights/sentence_modules_test.py
+"""
+
+import json
+import re
+
+import pytest
+import safetensors.numpy
+
+from foundation import errors
+from tests.weights import sentence_models
+from weights import checkpoint_sources, sentence_modules, tokenizer_files
+
+TANH = "torch.nn.modules.activation.Tanh"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return sentence_models.save(
+        tmp_path / "model",
+        pooling=["cls", "mean"],
+        dense=[(32, 4, TANH)],
+        normalize=True,
+        max_seq_length=20,
+    )
+
+
+def open_modules(folder, **given):
+    flags = {"pooling": None, "normalize": None, "max_seq_length": None}
+    return sentence_modules.open_modules(str(folder), **(flags | given))
+
+
+def test_the_modules_are_the_defaults(folder, caplog):
+    found = open_modules(folder)
+    assert found.pooling == "cls,mean" and found.normalize
+    assert found.max_seq_length == 20
+    (dense,) = found.dense
+    assert dense.kernel.shape == (32, 4) and dense.activation == "Tanh"
+    assert found.vector_size(16) == 4
+    same = open_modules(folder, pooling="cls,mean", normalize=True)
+    assert same.pooling == found.pooling
+    assert not caplog.records
+
+
+def test_flags_win_with_a_warning(folder, caplog):
+    found = open_modules(folder, normalize=False, max_seq_length=30)
+    assert (found.normalize, found.max_seq_length) == (False, 30)
+    for text in ("--normalize=False", "True", "--max_seq_length=30", "20"):
+        assert text in caplog.text
+    with pytest.raises(errors.InputError, match="32 numbers.*pooling=max.*16"):
+        open_modules(folder, pooling="max").vector_size(16)
+
+
+def test_vectors_of_tokens_have_no_modules(folder):
+    found = open_modules(folder, pooling="none")
+    assert not found.dense and not found.normalize
+    assert found.max_seq_length is None
+
+
+def test_a_directory_without_modules_has_the_mean(folder):
+    (folder / "modules.json").unlink()
+    found = open_modules(folder)
+    assert found == sentence_modules.SentenceModules()
+    assert found.pooling == "mean" and not found.normalize
+
+
+@pytest.mark.parametrize("length", [None, 48, 10**30, float("inf")])
+def test_the_tokenizer_has_a_maximum_length(folder, length):
+    sentence_models.edit(
+        folder / "sentence_bert_config.json", max_seq_length=None
+    )
+    sentence_models.edit(
+        folder / "tokenizer_config.json", model_max_length=length
+    )
+    assert open_modules(folder).max_seq_length >= 48
+
+
+def test_the_encoder_may_have_a_folder(tmp_path):
+    root = sentence_models.save(
+        tmp_path / "model",
+        pooling=["max"],
+        encoder="0_Transformer",
+        max_seq_length=9,
+        do_lower_case=True,
+    )
+    for path in (root, root / "0_Transformer"):
+        source = checkpoint_sources.read(str(path))
+        found = open_modules(source.folder)
+        assert (found.pooling, found.max_seq_length) == ("max", 9)
+        # The cased tokenizer is lower-cased, and keeps its accents.
+        settings = tokenizer_files.load(source.directory).settings
+        assert settings["do_lower_case"] and not settings["strip_accents"]
+
+
+def test_a_default_prompt_is_warned_of(folder, caplog):
+    sentence_models.write(
+        folder / "config_sentence_transformers.json",
+        {"prompts": {"query": "Query: "}, "default_prompt_name": "query"},
+    )
+    open_modules(folder)
+    assert "'Query: '" in caplog.text
+
+
+def change_modules(folder, **values):
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text())
+    modules[-1] |= values
+    path.write_text(json.dumps(modules))
+
+
+def change_weights(folder, names):
+    path = folder / "2_Dense" / "model.safetensors"
+    found = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file(
+        {names.get(k, k): found[k] for k in found}, path
+    )
+
+
+def pickle_weights(folder):
+    path = folder / "2_Dense" / "model.safetensors"
+    path.rename(path.with_name("pytorch_model.bin"))
+
+
+BAD = {
+    "module": (
+        lambda x: change_modules(x, type="sentence_transformers.models.CNN"),
+        "modules.json: sentence_transformers.models.CNN .*Pooling, Dense",
+    ),
+    "code": (
+        lambda x: change_modules(x, type="custom.Normalize"),
+        "modules.json: custom.Normalize is not supported",
+    ),
+    "order": (
+        lambda x: change_modules(
+            x, type="sentence_transformers.models.Pooling"
+        ),
+        "modules.json: Transformer, Pooling, Dense, Pooling",
+    ),
+    "outside": (lambda x: change_modules(x, path="../x"), "modules.json: .*/x"),
+    "list": (lambda x: (x / "modules.json").write_text("{}"), "not a list"),
+    "pooling": (
+        lambda x: sentence_models.edit(
+            x / "1_Pooling" / "config.json", pooling_mode="attention"
+        ),
+        '1_Pooling/config.json: pooling_mode is "attention".*weightedmean',
+    ),
+    "poolings": (
+        lambda x: sentence_models.edit(
+            x / "1_Pooling" / "config.json", pooling_mode=["cls", ["mean"]]
+        ),
+        "1_Pooling/config.json: pooling_mode",
+    ),
+    "old pooling": (
+        lambda x: sentence_models.edit(
+            x / "1_Pooling" / "config.json", pooling_mode_other=True
+        ),
+        "1_Pooling/config.json: pooling_mode_other",
+    ),
+    "activation": (
+        lambda x: sentence_models.edit(
+            x / "2_Dense" / "config.json", activation_function="torch.nn.PReLU"
+        ),
+        "2_Dense/config.json: .*PReLU.*Tanh",
+    ),
+    "residual": (
+        lambda x: sentence_models.edit(
+            x / "2_Dense" / "config.json", use_residual=True
+        ),
+        "2_Dense/config.json: use_residual",
+    ),
+    "tokens": (
+        lambda x: sentence_models.edit(
+            x / "2_Dense" / "config.json", module_input_name="token_embeddings"
+        ),
+        "2_Dense/config.json: module_input_name",
+    ),
+    "size": (
+        lambda x: sentence_models.edit(
+            x / "2_Dense" / "config.json", out_features=5
+        ),
+        r"2_Dense/model.safetensors: .*\[4, 32\].*out_features=5",
+    ),
+    "names": (
+        lambda x: change_weights(x, {"linear.bias": "norm.bias"}),
+        "2_Dense/model.safetensors: holds .*norm.bias",
+    ),
+    "pickle": (
+        pickle_weights,
+        "2_Dense/model.safetensors: .*pytorch_model.bin.*not read",
+    ),
+    "length": (
+        lambda x: sentence_models.edit(
+            x / "sentence_bert_config.json", max_seq_length="20"
+        ),
+        'sentence_bert_config.json: max_seq_length is "20"',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_not_computed_is_refused(name, folder):
+    damage, message = BAD[name]
+    damage(folder)
+    with pytest.raises(errors.InputError) as caught:
+        open_modules(folder)
+    assert re.search(message, str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem_type"),
+    [
+        ("config.json", {}, None),
+        (
+            "config.json",
+            {"sbert_ce_default_activation_function": "torch.nn.Identity"},
+            "regression",
+        ),
+        (
+            "config.json",
+            {"sentence_transformers": {"activation_fn": "torch.nn.Sigmoid"}},
+            None,
+        ),
+        (
+            "config_sentence_transformers.json",
+            {"activation_fn": "torch.nn.modules.linear.Identity"},
+            "regression",
+        ),
+    ],
+)
+def test_a_cross_encoder_may_keep_its_logit(name, values, problem_type, folder):
+    path = folder / "model.safetensors"
+    weights = safetensors.numpy.load_file(path)
+    head = weights["cls.seq_relationship.weight"]
+    for count in (1, 2):
+        weights["classifier.weight"] = head[:count].copy()
+        safetensors.numpy.save_file(weights, path)
+        sentence_models.edit(folder / name, **values)
+        found = checkpoint_sources.read(str(folder)).settings.problem_type
+        assert found == (problem_type if count == 1 else None)

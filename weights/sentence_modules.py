@@ -1,0 +1,378 @@
+"""The files of sentence-transformers, which tell how vectors are made of texts.
+
+    modules.json                        the steps, in order, and their folders
+    config.json, model.safetensors      the encoder, here or in 0_Transformer/
+    sentence_bert_config.json           max_seq_length, do_lower_case
+    1_Pooling/config.json               pooling_mode
+    2_Dense/config.json                 activation_function
+    2_Dense/model.safetensors           linear.weight [O, I], linear.bias [O]
+    config_sentence_transformers.json   default_prompt_name
+
+`read` returns the steps as `SentenceModules`, or refuses a step that this
+project does not compute. tokenizer_files reads do_lower_case, because it
+belongs to the tokenizer whatever the task is.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from foundation import errors, file_system, metadata
+from weights import model_directory, stored_weights, tokenizer_files
+
+MODULES = "modules.json"
+PROMPTS = "config_sentence_transformers.json"
+# sentence-transformers' names of poolings, in the order in which old files,
+# which have a flag for each, join several.
+POOLINGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+NO_POOLING = "none"
+# Classes of torch.nn.
+ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "Sigmoid", "SiLU")
+_VECTOR = "sentence_embedding"  # The vector's name between modules.
+_TRANSFORMER_FOLDER = "0_Transformer"
+_NO_LIMIT = 10**30  # As transformers writes it.
+_WEIGHTS = {"weight": "linear.weight", "bias": "linear.bias"}
+
+
+class Dense(NamedTuple):
+    """A layer on the vector of a text.
+
+    kernel: float32 [I, O].
+    bias: float32 [O], zeros if the file has none.
+    activation: one of ACTIVATIONS.
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray
+    activation: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceModules:
+    """How the vector of a text is made of those of its tokens.
+
+    Attributes:
+      folder: of modules.json; None without one.
+      pooling: names of POOLINGS with commas, whose vectors are joined; or
+        "none" for the vectors of all tokens.
+      dense: layers on the pooled vector.
+      normalize: whether the result has length 1.
+      max_seq_length: in tokens; None if it is not known.
+    """
+
+    folder: str | None = None
+    pooling: str = "mean"
+    dense: tuple[Dense, ...] = ()
+    normalize: bool = False
+    max_seq_length: int | None = None
+
+    def with_flags(self, **given: Any) -> "SentenceModules":
+        """Returns the modules with the flags that are not None.
+
+        Logs a warning for a flag that differs from what modules.json says.
+        """
+        given = {k: value for k, value in given.items() if value is not None}
+        for name, value in given.items():
+            own = getattr(self, name)
+            if self.folder is not None and own not in (value, None):
+                logging.warning(
+                    "--%s=%s is used; the files of sentence-transformers in %s "
+                    "say %s",
+                    name,
+                    value,
+                    self.folder,
+                    own,
+                )
+        return dataclasses.replace(self, **given)
+
+    @property
+    def dense_digest(self) -> str:
+        """The SHA-256 of the dense layers."""
+        digest = hashlib.sha256()
+        for dense in self.dense:
+            digest.update(repr(dense.kernel.shape).encode())
+            digest.update(dense.activation.encode())
+            digest.update(dense.kernel.tobytes() + dense.bias.tobytes())
+        return digest.hexdigest()
+
+    def vector_size(self, hidden_size: int) -> int:
+        """Returns the size of a vector for the encoder's hidden size.
+
+        Raises:
+          InputError: a dense layer takes vectors of another size.
+        """
+        size = hidden_size * len(self.pooling.split(","))
+        for dense in self.dense:
+            inputs, outputs = dense.kernel.shape
+            if inputs != size:
+                raise errors.InputError(
+                    f"{self.folder}: a dense layer takes {inputs} numbers, but "
+                    f"the step before it (--pooling={self.pooling}) gives "
+                    f"{size}"
+                )
+            size = outputs
+        return size
+
+
+def open_modules(
+    folder: str,
+    *,
+    pooling: str | None,
+    normalize: bool | None,
+    max_seq_length: int | None,
+) -> SentenceModules:
+    """Returns how vectors are made, by the flags and the files.
+
+    The arguments are flags; None for what the files say, or for the mean of all
+    tokens without files. `folder` is that of the encoder's weights.
+
+    Raises:
+      InputError: a file is damaged, or has a step that is not supported.
+    """
+    own = SentenceModules()
+    if pooling != NO_POOLING:
+        own = read(folder)
+    elif _root(folder) is not None:
+        logging.info(
+            "%s: the files of sentence-transformers make one vector of a text; "
+            "they are not used with --pooling=none",
+            folder,
+        )
+    return own.with_flags(
+        pooling=pooling, normalize=normalize, max_seq_length=max_seq_length
+    )
+
+
+def transformer_folder(directory: str) -> str | None:
+    """Returns the folder of the encoder if modules.json names another one."""
+    folder = os.path.join(directory, _TRANSFORMER_FOLDER)
+    return folder if _root(folder) == directory else None
+
+
+def _root(folder: str) -> str | None:
+    """Returns the folder of modules.json for the folder of the weights."""
+    parent, name = os.path.split(folder)
+    for root in (folder, parent) if name == _TRANSFORMER_FOLDER else (folder,):
+        if file_system.is_file(os.path.join(root, MODULES)):
+            return root
+    return None
+
+
+def read(folder: str) -> SentenceModules:
+    """Reads the modules of the encoder whose weights are in a folder.
+
+    Returns:
+      The modules; the defaults without modules.json, or if it has no step after
+      the encoder.
+
+    Raises:
+      InputError: a file is damaged, or has a step that is not supported.
+    """
+    root = _root(folder)
+    if root is None:
+        return SentenceModules()
+    path = os.path.join(root, MODULES)
+    modules = _modules(path)
+    if [kind for kind, _ in modules] == ["Transformer"]:
+        return SentenceModules()
+    kinds = [kind for kind, _ in modules if kind != "Dropout"]
+    is_normalized = "Normalize" in kinds
+    count = kinds.count("Dense")
+    wanted = ["Transformer", "Pooling"] + ["Dense"] * count
+    if kinds != wanted + ["Normalize"] * is_normalized:
+        raise errors.InputError(
+            f"{path}: {', '.join(kinds)}; only Transformer, Pooling, Dense and "
+            "Normalize in this order are supported"
+        )
+    (pooling,) = [place for kind, place in modules if kind == "Pooling"]
+    for kind, place in modules:
+        if kind == "Normalize":
+            settings = os.path.join(place, model_directory.CONFIG)
+            _check_names(settings, _object(settings))
+    _warn_of_prompt(root)
+    return SentenceModules(
+        folder=root,
+        pooling=_pooling(os.path.join(pooling, model_directory.CONFIG)),
+        dense=tuple(
+            _dense(place) for kind, place in modules if kind == "Dense"
+        ),
+        normalize=is_normalized,
+        max_seq_length=_max_seq_length(folder),
+    )
+
+
+def _modules(path: str) -> list[tuple[str, str]]:
+    """Returns the class and the folder of each module of modules.json."""
+    root = os.path.dirname(path)
+    entries = file_system.read_json(path)
+    if not isinstance(entries, list) or not entries:
+        raise errors.InputError(f"{path}: not a list of modules")
+    found = []
+    for entry in entries:
+        entry = entry if isinstance(entry, dict) else {}
+        place, name = entry.get("path"), entry.get("type")
+        is_valid = isinstance(place, str) and isinstance(name, str)
+        if not is_valid or os.path.isabs(place) or ".." in place.split("/"):
+            raise errors.InputError(
+                f"{path}: {json.dumps(entry)} is no module with a type and a "
+                "path in this folder"
+            )
+        parts = name.split(".")
+        project, kind = parts[0], parts[-1]
+        known = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
+        if project != "sentence_transformers" or kind not in known:
+            raise errors.InputError(
+                f"{path}: {name} is not supported, only {', '.join(known)} of "
+                "sentence_transformers; without its entry, vectors are made "
+                "without it"
+            )
+        found.append((kind, os.path.join(root, place)))
+    return found
+
+
+def _pooling(path: str) -> str:
+    """Returns the names of a Pooling module's config, with commas."""
+    values = _object(path)
+    found = values.get("pooling_mode")
+    if found is None:
+        flags = [x for x in values if x.startswith("pooling_mode_")]
+        unknown = [x for x in flags if x not in POOLINGS.values()]
+        if any(values[name] for name in unknown):
+            raise errors.InputError(f"{path}: {unknown[0]} is not supported")
+        found = [k for k, flag in POOLINGS.items() if values.get(flag)]
+    names = [found] if isinstance(found, str) else found or ["mean"]
+    if not isinstance(names, list) or not all(
+        isinstance(x, str) and x in POOLINGS for x in names
+    ):
+        raise errors.InputError(
+            f"{path}: pooling_mode is {json.dumps(found)}; supported are "
+            f"{', '.join(POOLINGS)}"
+        )
+    return ",".join(names)
+
+
+def _dense(folder: str) -> Dense:
+    """Reads a Dense module: its config and its weights."""
+    path = os.path.join(folder, model_directory.CONFIG)
+    config = _object(path)
+    _check_names(path, config)
+    if config.get("use_residual"):
+        raise errors.InputError(f"{path}: use_residual is not supported")
+    name = config.get("activation_function", "torch.nn.Tanh")
+    project, _, activation = str(name).rpartition(".")
+    if not project.startswith("torch.") or activation not in ACTIVATIONS:
+        raise errors.InputError(
+            f"{path}: activation_function is {name}; supported are "
+            f"{', '.join(ACTIVATIONS)} of torch.nn"
+        )
+    file = os.path.join(folder, model_directory.WEIGHTS)
+    if not file_system.is_file(file):
+        raise errors.InputError(
+            f"{file}: no such file; weights in other files, such as "
+            f"{model_directory.TORCH_WEIGHTS}, are not read: save the model as "
+            "safetensors with sentence-transformers"
+        )
+    stored = model_directory.read_safetensors(file)
+    weight = stored.get(_WEIGHTS["weight"])
+    has_bias = config.get("bias", True)
+    names = {*_WEIGHTS.values()} if has_bias else {_WEIGHTS["weight"]}
+    if weight is None or {*stored} != names or len(weight.shape) != 2:
+        raise errors.InputError(
+            f"{file}: holds {', '.join(stored)}; a dense layer has the matrix "
+            f"{' and '.join(sorted(names, reverse=True))}"
+        )
+    kernel = stored_weights.values(file, weight).T
+    bias = np.zeros(kernel.shape[1:], np.float32)
+    if has_bias:
+        bias = stored_weights.values(file, stored[_WEIGHTS["bias"]])
+    sizes = config.get("in_features"), config.get("out_features")
+    if kernel.shape != sizes or bias.shape != kernel.shape[1:]:
+        raise errors.InputError(
+            f"{file}: the weights are {list(kernel.T.shape)} and "
+            f"{list(bias.shape)}, but {path} says in_features={sizes[0]} and "
+            f"out_features={sizes[1]}"
+        )
+    return Dense(np.ascontiguousarray(kernel), bias, activation)
+
+
+def _check_names(path: str, config: Mapping[str, Any]) -> None:
+    """Refuses a module on something else than the vector of a text."""
+    for key in ("module_input_name", "module_output_name"):
+        if config.get(key) not in (None, _VECTOR):
+            raise errors.InputError(
+                f"{path}: {key} is {json.dumps(config[key])}; only {_VECTOR} "
+                "is supported"
+            )
+
+
+def _max_seq_length(folder: str) -> int:
+    """Returns the maximum number of tokens; it may exceed the positions."""
+    for name, key in (
+        (tokenizer_files.SENTENCES, "max_seq_length"),
+        (tokenizer_files.SETTINGS, "model_max_length"),
+    ):
+        path = os.path.join(folder, name)
+        value = _object(path).get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool | str | list | dict) or not value >= 3:
+            raise errors.InputError(
+                f"{path}: {key} is {json.dumps(value)}, not a number of tokens "
+                "from 3"
+            )
+        return int(min(value, _NO_LIMIT))
+    return _NO_LIMIT
+
+
+def _warn_of_prompt(root: str) -> None:
+    """Warns of a text that sentence-transformers puts before every text."""
+    path = os.path.join(root, PROMPTS)
+    values = _object(path)
+    prompts = values.get("prompts")
+    name = values.get("default_prompt_name")
+    if (
+        isinstance(prompts, dict)
+        and isinstance(name, str)
+        and prompts.get(name)
+    ):
+        logging.warning(
+            "%s: sentence-transformers puts %r before every text. The texts "
+            "are taken as they are: begin them with it",
+            path,
+            prompts[name],
+        )
+
+
+def keeps_logit(directory: str) -> bool:
+    """Returns whether a CrossEncoder's score is its output as it is.
+
+    Otherwise, the score of one output is its sigmoid.
+    """
+    config = _object(os.path.join(directory, model_directory.CONFIG))
+    prompts = _object(os.path.join(directory, PROMPTS))
+    own = config.get("sentence_transformers")
+    names = (
+        prompts.get("activation_fn"),
+        own.get("activation_fn") if isinstance(own, dict) else None,
+        config.get("sbert_ce_default_activation_function"),
+    )
+    found = next((x for x in names if isinstance(x, str)), "")
+    return found.startswith("torch.") and found.endswith(".Identity")
+
+
+def _object(path: str) -> metadata.Object:
+    """Returns the JSON object in a file, {} without the file."""
+    return metadata.read_if_present(path, metadata.Object) or {}
