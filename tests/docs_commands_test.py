@@ -5,17 +5,22 @@
 A page's blocks run in order, in a directory with small data under the names
 that the pages use. Only environment variables lower sizes (STEPS). The programs
 `hf`, `make` and `pip` are replaced: `hf download` copies a tiny model, the
-others do nothing. <!-- not run: REASON --> excludes the block that follows.
+others do nothing. `curl` fails unless it is answered with a status below 400
+and JSON without "error". <!-- not run: REASON --> excludes the block that
+follows.
 """
 
+import http.server
 import json
 import os
 import pathlib
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -63,8 +68,14 @@ cp two/predictions.json two/null_odds.json .""",
 }
 # serve.py runs until the end of the page.
 SERVER = """{command} > server.log 2>&1 &
-for i in $(seq 1500); do curl -s -o /dev/null http://127.0.0.1:8501/healthz \\
+for i in $(seq 1500); do {curl} -s -o /dev/null http://127.0.0.1:8501/healthz \\
     && break; sleep 0.2; done"""
+CURL = shlex.quote(shutil.which("curl") or "curl")
+# By itself, curl exits with 0 for any status.
+CHECKED_CURL = """set -o pipefail
+{curl} --silent --show-error --fail-with-body "$@" | tee /dev/stderr | \\
+    {python} -c 'import json, sys; sys.exit("error" in json.load(sys.stdin))'
+"""
 
 
 def blocks(text: str) -> list[str]:
@@ -98,7 +109,7 @@ def script(page: pathlib.Path) -> str:
     text = "\n".join(blocks(page.read_text()))
     return re.sub(
         r"^python serve\.py(?:[^\n]*\\\n)*[^\n]*",
-        lambda match: SERVER.format(command=match[0]),
+        lambda match: SERVER.format(command=match[0], curl=CURL),
         text,
         flags=re.MULTILINE,
     )
@@ -194,9 +205,53 @@ def _programs(folder: pathlib.Path, model: pathlib.Path) -> None:
         ("make", "exit 0"),
         ("pip", "exit 0"),
         ("python", f'exec {shlex.quote(sys.executable)} "$@" < /dev/null'),
+        ("curl", checked_curl()),
     ):
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)
+
+
+def checked_curl() -> str:
+    """Returns the script of a curl that checks what it is answered."""
+    return CHECKED_CURL.format(curl=CURL, python=shlex.quote(sys.executable))
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.parametrize(
+    "status, body, is_accepted",
+    [
+        (200, b'{"outputs": [1]}', True),
+        (200, b"[1]", True),
+        (500, b'{"outputs": [1]}', False),
+        (400, b'{"error": "one line"}', False),
+        (200, b'{"error": "one line"}', False),
+        (200, b"ok", False),
+    ],
+)
+def test_a_request_of_a_page_must_be_answered(status, body, is_accepted):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *values):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as answering:
+        thread = threading.Thread(target=answering.handle_request)
+        thread.start()
+        address = f"http://127.0.0.1:{answering.server_address[1]}/"
+        done = subprocess.run(
+            ["bash", "-c", checked_curl(), "curl", "-d", "{}", address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        thread.join()
+    assert (done.returncode == 0) == is_accepted
+    assert body in done.stdout
 
 
 @pytest.mark.docs
