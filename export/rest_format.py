@@ -16,7 +16,7 @@ of the request, with "", 0 or -1 as in the exported model.
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +77,9 @@ def parse(body: bytes, signatures: Mapping[str, servable.Signature]) -> Request:
         raise errors.InputError(
             'the request needs either "instances" or "inputs"'
         )
-    name = request.get("signature_name") or servable.DEFAULT_SIGNATURE
+    name = request.get("signature_name")
+    if name is None or name == "":
+        name = servable.DEFAULT_SIGNATURE
     if not isinstance(name, str) or name not in signatures:
         raise errors.InputError(
             f"signature_name must be one of {', '.join(sorted(signatures))}"
@@ -133,9 +135,14 @@ def _array(name: str, values: Any, spec: tf.TensorSpec) -> np.ndarray:
                 if depth
                 else f"{name}: must be a list of rows"
             )
-        sizes = {len(x) for x in cells}
-        if len(sizes) > 1:
-            raise errors.InputError(f"{name}: the lists differ in length")
+        sizes = [len(x) for x in cells]
+        if len(set(sizes)) > 1:
+            number = next(i for i, x in enumerate(sizes) if x != sizes[0])
+            row = number * shape[0] // len(cells)
+            raise errors.InputError(
+                f"{name}: row {row}: the lists differ in length: "
+                f"{sizes[number]}, that of row 0 {sizes[0]}"
+            )
         shape.append(max(sizes, default=0))
         cells = [x for values in cells for x in values]
     if not spec.shape.is_compatible_with(shape):
@@ -143,44 +150,62 @@ def _array(name: str, values: Any, spec: tf.TensorSpec) -> np.ndarray:
             f"{name}: has the shape {shape}, not {spec.shape.as_list()}"
         )
     if spec.dtype == tf.string:
-        array = np.empty(len(cells), object)
-        array[:] = [_bytes(name, x) for x in cells]
-        return array.reshape(shape)
-    return _numbers(name, cells, spec.dtype).reshape(shape)
+        array, convert = np.empty(len(cells), object), _bytes
+    else:
+        array = np.empty(len(cells), spec.dtype.as_numpy_dtype)
+        convert = _number_reader(spec.dtype)
+    try:
+        for number, value in enumerate(cells):
+            array[number] = convert(value)
+    except (ValueError, OverflowError) as error:
+        row = number * shape[0] // len(cells)
+        raise errors.InputError(f"{name}: row {row}: {error}") from error
+    return array.reshape(shape)
 
 
-def _numbers(name: str, cells: Sequence[Any], dtype: tf.DType) -> np.ndarray:
+def _number_reader(dtype: tf.DType) -> Callable[[Any], Any]:
+    """Returns a function that raises ValueError if a value is none of a type.
+
+    A number that is too large for a float raises OverflowError.
+    """
     kinds = (int, float) if dtype.is_floating else int
     if dtype.is_bool:
         kinds = bool
-    for x in cells:
-        if not isinstance(x, kinds) or isinstance(x, bool) != dtype.is_bool:
-            raise errors.InputError(f"{name}: {_shown(x)} is no {dtype.name}")
-    try:
-        return np.array(cells, dtype.as_numpy_dtype)
-    except OverflowError as error:
-        raise errors.InputError(
-            f"{name}: a number is too large for {dtype.name}"
-        ) from error
+    is_integer, is_bool = dtype.is_integer, dtype.is_bool
+    low, high = (dtype.min, dtype.max) if is_integer else (0, 0)
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, kinds) or isinstance(value, bool) != is_bool:
+            raise ValueError(f"{_shown(value)} is no {dtype.name}")
+        if is_integer and not low <= value <= high:
+            raise ValueError(
+                f"{_shown(value)} is too large for {dtype.name}, from {low} to "
+                f"{high}"
+            )
+        return value
+
+    return read
 
 
-def _bytes(name: str, value: Any) -> bytes:
+def _bytes(value: Any) -> bytes:
+    """Returns the bytes of a text; raises ValueError if it is none."""
     if isinstance(value, str):
         try:
             return value.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise errors.InputError(
-                f"{name}: has half of a surrogate pair"
-            ) from error
+            raise ValueError("has half of a surrogate pair") from error
     if isinstance(value, dict) and isinstance(value.get("b64"), str):
         try:
             return base64.b64decode(value["b64"], validate=True)
         except (binascii.Error, ValueError) as error:
-            raise errors.InputError(f"{name}: is not base64") from error
-    raise errors.InputError(f"{name}: {_shown(value)} is no text")
+            raise ValueError("is not base64") from error
+    raise ValueError(f"{_shown(value)} is no text")
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, (list, dict)):
+        # It may be nested too deeply to be written.
+        return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -252,7 +277,9 @@ def _stack(name: str, rows: Sequence[np.ndarray]) -> np.ndarray:
     shape = np.max([row.shape for row in rows], axis=0).astype(int)
     stacked = np.full([len(rows), *shape], _fill(name, rows[0]), rows[0].dtype)
     for number, row in enumerate(rows):
-        stacked[(number, *map(slice, row.shape))] = row
+        # With "...", the cell gets the text in an array without axes, not the
+        # array.
+        stacked[(number, *map(slice, row.shape), ...)] = row
     return stacked
 
 

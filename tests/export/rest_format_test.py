@@ -79,9 +79,9 @@ def test_another_signature_is_called_by_its_name():
         ({"instances": ["a"], "more": 1}, TEXT, "'more' is unknown"),
         ({"instances": "a"}, TEXT, "not a list"),
         ({"instances": []}, TEXT, "no rows"),
-        ({"instances": [1]}, TEXT, "text: 1 is no text"),
-        ({"instances": [None]}, TEXT, "text: null is no text"),
-        ({"instances": [["a"]]}, TEXT, "is no text"),
+        ({"instances": [1]}, TEXT, "text: row 0: 1 is no text"),
+        ({"instances": ["a", None]}, TEXT, "text: row 1: null is no text"),
+        ({"instances": [["a"]]}, TEXT, "a list is no text"),
         ({"instances": ["\ud800"]}, TEXT, "surrogate"),
         ({"instances": [{"b64": "%"}]}, TEXT, "base64"),
         ({"inputs": "a"}, TEXT, "text: must be a list of rows"),
@@ -97,11 +97,29 @@ def test_another_signature_is_called_by_its_name():
         (
             {"inputs": {"context": ["a"] * 2, "endings": [["x"], []]}},
             ENDINGS,
-            "endings: the lists differ in length",
+            "endings: row 1: the lists differ in length",
         ),
-        ({"inputs": {"a": [[1, 2.5]], "b": [1]}}, NUMBERS, "2.5 is no int32"),
+        (
+            {"inputs": {"a": [[1, 2.5]], "b": [1]}},
+            NUMBERS,
+            "a: row 0: 2.5 is no int32",
+        ),
         ({"inputs": {"a": [[1, True]], "b": [1]}}, NUMBERS, "true is no int32"),
-        ({"inputs": {"a": [[1, 9**30]], "b": [1]}}, NUMBERS, "too large"),
+        (
+            {"inputs": {"a": [[1, 2], [1, 2**31]], "b": [1, 1]}},
+            NUMBERS,
+            "a: row 1: 2147483648 is too large for int32, .* to 2147483647",
+        ),
+        (
+            {"inputs": {"a": [[1, 2]], "b": [10**400]}},
+            NUMBERS,
+            "b: row 0: .*too large",
+        ),
+        (
+            {"signature_name": 0, "instances": ["a"]},
+            TEXT,
+            "signature_name must be",
+        ),
         ({"inputs": {"a": [[1, 2, 3]], "b": [1]}}, NUMBERS, "shape"),
         ({"inputs": {"a": [[1, 2]], "b": ["1"]}}, NUMBERS, "is no float32"),
     ],
@@ -177,6 +195,23 @@ def test_rows_of_different_batches_are_padded_to_the_longest():
         "words": [[["a", "b"]], [["", ""]]],
         "probabilities": [[[0.75, 0.25]], [[0, 0]]],
     }
+
+
+def test_texts_by_column_are_texts():
+    rows = {
+        "label": [np.array(b"good", object), np.array(b"", object)],
+        "score": [np.float32(0.5), np.float32(2)],
+    }
+    found = answer(rows, by_row=False, task="classification")
+    assert found == {"outputs": {"label": ["good", ""], "score": [0.5, 2]}}
+
+
+def test_a_value_of_many_lists_is_refused():
+    # As deep as the parser reads, which differs between versions of Python.
+    for depth in range(900, 1000, 5):
+        body = '{"instances": [%s]}' % ("[" * depth + "]" * depth)
+        with pytest.raises(errors.InputError):
+            parse(body, TEXT)
 
 
 def test_bytes_that_are_not_utf8_are_base64():
