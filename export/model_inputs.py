@@ -172,8 +172,8 @@ def for_any_count(
 ) -> Callable[..., dict[str, tf.Tensor]]:
     """Returns the function for batches of any size, 0 included.
 
-    It calls the function with one empty row if there is none, because a model
-    cannot reshape tensors without elements.
+    It calls the function with one row of zeros or empty texts if there is none,
+    because a model cannot reshape tensors without elements.
 
     Args:
       function: maps tensors [B, ...], given by name, to tensors [B, ...].
@@ -184,9 +184,12 @@ def for_any_count(
         missing = tf.maximum(1 - count, 0)
         padded = {}
         for name, tensor in tensors.items():
-            shape = tf.concat([[missing], tf.shape(tensor)[1:]], 0)
+            # An empty row has one element, even if other axes have none.
+            rest = tf.maximum(tf.shape(tensor)[1:], missing)
+            given = tf.reshape(tensor, tf.concat([[count], rest], 0))
+            shape = tf.concat([[missing], rest], 0)
             empty = tf.zeros([], tensor.dtype)
-            padded[name] = tf.concat([tensor, tf.fill(shape, empty)], 0)
+            padded[name] = tf.concat([given, tf.fill(shape, empty)], 0)
             padded[name].set_shape(tensor.shape)
         outputs = function(**padded)
         return {name: value[:count] for name, value in outputs.items()}

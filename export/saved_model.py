@@ -35,7 +35,7 @@ import tensorflow as tf
 from absl import logging
 
 from data.tokenization import wordpiece
-from export import model_inputs
+from export import input_checks, model_inputs
 from foundation import errors, file_system
 
 DESCRIPTION = "export.json"
@@ -153,48 +153,36 @@ class _ExportedModel(tf.Module):
 
 def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
     """Returns the traced signatures by name."""
-    num_segments = next(
-        variable.shape[0]
-        for variable in graph.model.weights
-        if variable.path.endswith("token_type_embeddings")
-    )
-
-    def checked_logits(**features):
-        segments = features["segment_ids"]
-        # The model would embed another number as zeros.
-        tf.debugging.Assert(
-            tf.reduce_all((segments >= 0) & (segments < num_segments)),
-            [
-                "input_type_ids (segment_ids): must be from 0 to "
-                f"{num_segments - 1}"
-            ],
-        )
-        return graph.logits(features)
-
+    limits = _limits(graph)
     predict, logits = (
         tf.function(model_inputs.for_any_count(function), autograph=False)
-        for function in (graph.predict, checked_logits)
+        for function in (graph.predict, lambda **x: graph.logits(x))
     )
     # Multiple choice has an axis of choices.
     rank = max(spec.shape.rank for spec in graph.inputs.values())
     names = model_inputs.HUB_NAMES
 
     def serve_texts(**texts):
-        return predict(**{name: texts[name] for name in graph.inputs})
+        texts = {name: texts[name] for name in graph.inputs}
+        return predict(**input_checks.texts(texts))
 
     def serve(**hub_inputs):
-        return logits(**{name: hub_inputs[hub] for name, hub in names.items()})
+        features = {name: hub_inputs[hub] for name, hub in names.items()}
+        return logits(**input_checks.features(features, names, limits))
 
     def serve_examples(examples):
         spec = dict.fromkeys(names, tf.io.RaggedFeature(tf.int64))
         parsed = tf.io.parse_example(examples, spec)
-        if rank == 2:  # Records are padded to the longest sequence.
-            dense = {k: _equally_long(k, parsed[k]) for k in names}
-            shape = [tf.shape(examples)[0], -1, max_seq_length]
+        parsed = input_checks.records(
+            parsed, limits, max_seq_length if rank == 2 else None
+        )
+        # Records are padded to the longest sequence.
+        dense = {k: tf.cast(x.to_tensor(), tf.int32) for k, x in parsed.items()}
+        if rank == 2:
+            choices = tf.shape(dense["input_ids"])[1] // max_seq_length
+            shape = [tf.shape(examples)[0], choices, max_seq_length]
             dense = {k: tf.reshape(x, shape) for k, x in dense.items()}
-        else:
-            dense = {k: parsed[k].to_tensor() for k in names}
-        found = logits(**{k: tf.cast(x, tf.int32) for k, x in dense.items()})
+        found = logits(**dense)
         if graph.task in _TOKEN_TASKS:
             lengths = parsed["input_ids"].row_lengths()
             found = {
@@ -204,22 +192,11 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
         return found
 
     def serve_text_examples(examples):
-        text = tf.io.FixedLenFeature([], tf.string)
         several = tf.io.RaggedFeature(tf.string)
         parsed = tf.io.parse_example(
-            examples,
-            {
-                name: text if tensor.shape.rank == 1 else several
-                for name, tensor in graph.inputs.items()
-            },
+            examples, dict.fromkeys(graph.inputs, several)
         )
-        texts = {
-            name: _equally_long(name, x)
-            if isinstance(x, tf.RaggedTensor)
-            else x
-            for name, x in parsed.items()
-        }
-        return serve_texts(**texts)
+        return predict(**input_checks.text_records(parsed, graph.inputs))
 
     ids = tf.TensorSpec([None] * (rank + 1), tf.int32)
     examples = {"examples": tf.TensorSpec([None], tf.string)}
@@ -231,13 +208,17 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
     }
 
 
-def _equally_long(name: str, rows: tf.RaggedTensor) -> tf.Tensor:
-    """Returns rows as a dense tensor; refuses rows of different lengths."""
-    lengths = rows.row_lengths()
-    tf.debugging.assert_equal(
-        lengths, tf.reduce_max(lengths), f"{name}: the rows differ in length"
+def _limits(graph: TextGraph) -> input_checks.Limits:
+    """Reads the sizes of the model's tables."""
+    rows = {
+        variable.path.rpartition("/")[2]: variable.shape[0]
+        for variable in graph.model.weights
+    }
+    return input_checks.Limits(
+        num_words=rows["word_embeddings"],
+        num_segments=rows["token_type_embeddings"],
+        num_positions=rows["position_embeddings"],
     )
-    return rows.to_tensor()
 
 
 def _concrete(function, specs: Mapping[str, tf.TensorSpec]):

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from google.protobuf import json_format
+from google.protobuf import json_format, message
 from tensorflow.python.saved_model import loader_impl
 
 from export import saved_model
@@ -41,6 +41,12 @@ _LEAST_BYTES_PER_TOKEN = 3  # Of a serialized tf.Example with three features.
 # Inputs with further dimensions, such as the number of endings, are batched
 # with inputs of the same dimensions. More shapes than these are not batched.
 _MAX_SHAPES = 16
+# The input of signatures that take serialized tf.Examples.
+_RECORDS = "examples"
+# What precedes and what is the number of a row in a line of `input_checks`.
+_ROW = re.compile(r"([\w.]+: row )(\d+)")
+# TensorFlow's error about a feature of a tf.Example.
+_FEATURE_ERROR = re.compile(r"Key: (\S+), Index: (\d+)\.\s+(.+)")
 # Names of BatchFunction operations; those with the same name have one queue.
 _numbers = itertools.count()
 
@@ -242,13 +248,18 @@ class Servable:
         if batched is not None:
             try:
                 return _to_numpy(signature, batched(*tensors))
-            except tf.errors.OpError:
+            except (tf.errors.OpError, UnicodeDecodeError):
                 # A row of another request may be the cause.
                 pass
         try:
             return _to_numpy(signature, self._call(signature, *tensors))
         except tf.errors.InvalidArgumentError as error:
-            raise errors.InputError(_reason(error)) from error
+            line = _unparsed(part) or _in_request(_reason(error), part.rows)
+            raise errors.InputError(line) from error
+        except UnicodeDecodeError as error:
+            # TensorFlow's line has bytes of the request that are not UTF-8.
+            line = _unparsed(part) or "the model refuses bytes of the request"
+            raise errors.InputError(line) from error
 
     def _call(self, signature: "Signature", *tensors: tf.Tensor) -> list:
         self._num_batches.assign_add(1)
@@ -476,8 +487,39 @@ def _reason(error: tf.errors.OpError) -> str:
     found = re.search(r"assertion failed: \[(.*?)\](\s|$)", text, re.DOTALL)
     if found:
         return found[1]
+    found = _FEATURE_ERROR.search(text)
+    if found:
+        return f"{found[1]}: row {found[2]}: {found[3]}"
     lines = [line for line in text.splitlines() if line.strip()]
     # TensorFlow's trace of the graph comes first.
-    known = ("Graph execution error", "Detected at", "node ")
+    known = ("Graph execution error", "Detected at", "node ", "<stack traces")
     lines = [line for line in lines if not line.strip().startswith(known)]
     return lines[0].strip() if lines else "the model refuses the request"
+
+
+def _in_request(line: str, rows: np.ndarray) -> str:
+    """Replaces a row's number in a part by that in the request.
+
+    Args:
+      line: of `input_checks` or another one; "NAME: row 2: ..." is changed.
+      rows: of the part.
+    """
+    found = _ROW.match(line)
+    if not found or int(found[2]) >= len(rows):
+        return line
+    return f"{found[1]}{rows[int(found[2])]}{line[found.end() :]}"
+
+
+def _unparsed(part: Part) -> str | None:
+    """Returns the line about the first row that is no record, if there is one.
+
+    TensorFlow quotes the record instead of its number.
+    """
+    if list(part.inputs) != [_RECORDS]:
+        return None
+    for row, record in zip(part.rows, part.inputs[_RECORDS], strict=True):
+        try:
+            tf.train.Example.FromString(record)
+        except message.DecodeError:
+            return f"{_RECORDS}: row {row}: is no serialized tf.Example"
+    return None
