@@ -66,10 +66,14 @@ for i in 1 2 3; do {_SQUAD} --output_dir=run$i --random_seed=$i; done
 {_SQUAD.replace("v1.1", "v2.0")} --version_2_with_negative --output_dir=two
 cp two/predictions.json two/null_odds.json .""",
 }
-# serve.py runs until the end of the page.
-SERVER = """{command} > server.log 2>&1 &
-for i in $(seq 1500); do {curl} -s -o /dev/null http://127.0.0.1:8501/healthz \\
-    && break; sleep 0.2; done"""
+# serve.py runs until the next one, or until the end of the page.
+SERVER = """if [ -n "$server" ]; then kill $server; wait $server; fi
+{command} > server.log 2>&1 &
+server=$!
+until {curl} -s -o /dev/null http://127.0.0.1:8501/healthz; do
+    kill -0 $server || {{ cat server.log; exit 1; }}
+    sleep 0.2
+done"""
 CURL = shlex.quote(shutil.which("curl") or "curl")
 # By itself, curl exits with 0 for any status.
 CHECKED_CURL = """set -o pipefail
