@@ -160,14 +160,19 @@ def _make(
     if known is not None:
         settings.setdefault("do_lower_case", known)
     if "do_lower_case" not in settings:
-        is_cased = words.num_capitalized > 0
         logging.info(
             "%s: do_lower_case=%s, as its vocabulary has %s capital letters",
             path,
-            not is_cased,
-            "" if is_cased else "no",
+            not words.is_cased,
+            "many" if words.is_cased else "few or no",
         )
-        settings["do_lower_case"] = not is_cased
+        settings["do_lower_case"] = not words.is_cased
+    if settings["do_lower_case"] and words.capitalized:
+        errors.warn_once(
+            f"{path}: {len(words.capitalized)} token(s) have capital letters, "
+            f"such as {words.capitalized[0]!r}, and never match text, which is "
+            "lower-cased (do_lower_case=True)"
+        )
     return wordpiece.Tokenizer(words, **settings)
 
 

@@ -143,8 +143,8 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
     words = tokenizer.vocabulary
     do_lower_case = tokenizer.settings["do_lower_case"]
     strip_accents = tokenizer.settings["strip_accents"]
-    count, name = words.num_capitalized, os.path.basename(words.path)
-    is_cased = re.search("(?<!un)cased", name) or count > len(words) // 100
+    name = os.path.basename(words.path)
+    is_cased = re.search("(?<!un)cased", name) or words.is_cased
     stripped = []
     if do_lower_case if strip_accents is None else strip_accents:
         rule = normalization.Normalization(
@@ -159,7 +159,7 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
             "tokens with capitals, which no text has once it is lower-cased); "
             "give --do_lower_case=False",
             words.path,
-            count,
+            len(words.capitalized),
         )
     elif len(stripped) > len(words) // 100:
         logging.warning(
@@ -169,10 +169,11 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
             words.path,
             " ".join(stripped[:5]),
         )
-    if not do_lower_case and not count:
+    if not do_lower_case and not is_cased:
         logging.warning(
-            "--do_lower_case=False: %s has no token with Latin capitals, so "
-            "most words that begin with one become [UNK]; give "
+            "--do_lower_case=False: %s has %d tokens with capitals, so most "
+            "words that begin with one become [UNK]; give "
             "--do_lower_case=True",
             words.path,
+            len(words.capitalized),
         )

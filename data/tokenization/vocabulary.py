@@ -25,6 +25,10 @@ _CAPITAL = re.compile(r"(##)?[A-Z]")
 _UNUSED_BEFORE_UNK = 99
 _UNUSED_RELEASED = 994
 _LARGE = 10000
+# Of the words, so many have capitals at least; a quarter in the released cased
+# vocabularies.
+_CASED_SHARE = 0.01
+_CASED_SHARE_OF_LISTS = 0.05
 
 
 def reserved_tokens(
@@ -124,14 +128,32 @@ class Vocabulary:
         )
 
     @functools.cached_property
-    def num_capitalized(self) -> int:
-        """The number of tokens that begin with a Latin capital.
+    def capitalized(self) -> tuple[str, ...]:
+        """The tokens that begin with a Latin capital, perhaps after ##.
 
-        Other scripts prove nothing: uncased vocabularies contain some of their
-        capitals. The released cased vocabularies have thousands of such tokens,
-        the uncased ones none.
+        No text has them once it is lower-cased. Capitals of other scripts are
+        left out: the released uncased vocabularies contain some.
         """
-        return sum(map(bool, map(_CAPITAL.match, self.tokens)))
+        return tuple(filter(_CAPITAL.match, self.ids))
+
+    @functools.cached_property
+    def is_cased(self) -> bool:
+        """Whether the vocabulary was made of text with its capitals.
+
+        A few capitals prove nothing: words are added to uncased vocabularies
+        in place of [unused1]. A learned vocabulary also has the letters that
+        its words begin with as tokens, so capitalized words whose first letter
+        is no token were added. Where the other words lack their first letters
+        too, as in a list of words, all capitalized words count, but more of
+        them are needed.
+        """
+        words = [token for token in self.ids if _has_case(token[:1])]
+        capitals = [word for word in words if word[0] != word[0].lower()]
+        spelled = [word for word in words if word[0] in self.ids]
+        if 2 * len(spelled) < len(words) - len(capitals):
+            return len(capitals) >= _CASED_SHARE_OF_LISTS * len(words) > 0
+        learned = {*spelled} & {*capitals}
+        return len(learned) >= _CASED_SHARE * len(words) > 0
 
     @functools.cached_property
     def replacement_ids(self) -> np.ndarray:
@@ -147,3 +169,7 @@ class Vocabulary:
         """The SHA-256 of the stripped lines."""
         lines = "".join(token + "\n" for token in self.tokens)
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()
+
+
+def _has_case(letter: str) -> bool:
+    return letter.lower() != letter.upper()

@@ -564,14 +564,46 @@ def test_two_vocabularies_must_agree_and_added_tokens_are_named(
         tokenizer_files.load(str(directory))
 
 
-def test_capital_letters_show_a_cased_vocabulary(directory):
+def test_capital_letters_show_a_cased_vocabulary(directory, caplog):
+    caplog.set_level("WARNING")
     (directory / "tokenizer_config.json").unlink()
     with (directory / "vocab.txt").open("a") as file:
         file.write("<S>\n<T>\n")  # As in the Chinese release.
     assert tokenizer_files.load(str(directory)).settings["do_lower_case"]
+    assert not caplog.text
     with (directory / "vocab.txt").open("a") as file:
         file.write("London\n")
-    assert not tokenizer_files.load(str(directory)).settings["do_lower_case"]
+    for _ in range(2):
+        found = tokenizer_files.load(str(directory))
+        assert found.settings["do_lower_case"]
+    (said,) = caplog.messages
+    assert str(directory) in said and "1 token" in said and "'London'" in said
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("Paris\nThe\nRome\n")
+    found = tokenizer_files.load(str(directory))
+    assert not found.settings["do_lower_case"]
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_what_is_known_beats_the_capitals(directory, tmp_path, lower, caplog):
+    """The file of settings, the name of a release, and the flag."""
+    caplog.set_level("WARNING")
+    words = (directory / "vocab.txt").read_text()
+    words += "" if lower is False else "London\nParis\nThe\nRome\n"
+    settings = json.dumps({"do_lower_case": lower})
+    (directory / "tokenizer_config.json").write_text(settings)
+    (directory / "vocab.txt").write_text(words)
+    found = tokenizer_files.load(str(directory))
+    assert found.settings["do_lower_case"] is lower
+    other = tokenizer_files.load(str(directory), do_lower_case=not lower)
+    assert other.settings["do_lower_case"] is not lower
+    release = tmp_path / f"{'un' * lower}cased_L-2_H-16_A-2"
+    release.mkdir()
+    (release / "vocab.txt").write_text(words)
+    found = tokenizer_files.load(str(release))
+    assert found.settings["do_lower_case"] is lower
+    assert len([x for x in caplog.messages if "London" in x]) == 2 * lower
 
 
 def test_masks_are_filled_from_any_form(tf1, tmp_path):

@@ -4,10 +4,11 @@ python -m pytest tests/data/tokenization/vocabulary_test.py
 """
 
 import hashlib
+import random
 
 import pytest
 
-from data.tokenization import vocabulary
+from data.tokenization import vocabulary, wordpiece_learner
 from foundation import errors
 
 SPECIAL = list(vocabulary.SPECIAL_TOKENS)
@@ -98,3 +99,71 @@ def test_reserved_tokens_are_the_released_beginning(shared_data):
         str(shared_data / "vocab" / "uncased_vocab.txt")
     )
     assert found.tokens[:999] == tuple(vocabulary.reserved_tokens(30522))
+
+
+LATIN = "aeioubcdfgklmnprstvw"
+CYRILLIC = "\u0430\u0435\u0438\u043e\u0443\u0431\u0432\u0433\u0434\u043b"
+NAMES = ["Anfield", "Kop", "Mersey", "LFC", "Salah", "##Goal"]
+
+
+def learn(size, *, is_cased, letters=LATIN, common=()):
+    """Learns a vocabulary of made-up words; the rarer, the longer.
+
+    A quarter of the words of cased text begin with a capital.
+    """
+    rng = random.Random(size)
+    counts = {char: 50 for char in common}
+    for rank in range(1, size + size // 2):
+        word = "".join(rng.choices(letters, k=rng.randint(2, 4 + rank // 2000)))
+        if is_cased and rng.random() < 0.25:
+            word = word.capitalize()
+        counts[word] = counts.get(word, 0) + 4 * size // rank + 2
+    chars = wordpiece_learner.alphabet(counts, 0, 0.99995)
+    reserved = vocabulary.reserved_tokens(size)
+    tokens = wordpiece_learner.learn(
+        counts, size, chars, num_reserved=len(reserved)
+    )
+    return vocabulary.Vocabulary.from_tokens(reserved + tokens)
+
+
+def with_words(words, added):
+    """Puts words in the places of [unused1], [unused2], ..."""
+    tokens = list(words.tokens)
+    for i, word in enumerate(added, start=1):
+        assert tokens[1 + i] == f"[unused{i}]"
+        tokens[1 + i] = word
+    return vocabulary.Vocabulary.from_tokens(tokens)
+
+
+@pytest.mark.parametrize("size", [1000, 8192])
+@pytest.mark.parametrize("is_cased", [True, False])
+def test_learned_vocabularies_show_their_case(size, is_cased):
+    words = learn(size, is_cased=is_cased)
+    assert words.is_cased == is_cased
+    assert bool(words.capitalized) == is_cased
+    many = [f"{name}{i}" for i in range(16) for name in NAMES]
+    for added in (NAMES[:1], NAMES, many):
+        mixed = with_words(words, added)
+        assert mixed.is_cased == is_cased
+        assert set(added) <= set(mixed.capitalized)
+
+
+@pytest.mark.parametrize("is_cased", [True, False])
+def test_other_scripts_show_their_case(is_cased):
+    assert learn(1000, is_cased=is_cased, letters=CYRILLIC).is_cased == is_cased
+    chinese = [chr(0x4E00 + i) for i in range(500)]
+    words = learn(1000, is_cased=is_cased, common=chinese)
+    assert words.is_cased == is_cased
+    assert not vocabulary.Vocabulary.from_tokens([*SPECIAL, *chinese]).is_cased
+
+
+def test_lists_of_words_show_their_case_too():
+    lower = [f"{a}{b}" for a in "bcdfg" for b in ("all", "ill", "ull", "ell")]
+    for added, is_cased in [
+        ([], False),
+        (["<S>", "<T>", "[unused7]"], False),
+        (["London"], False),
+        (["London", "Paris", "The"], True),
+    ]:
+        words = [*SPECIAL, *lower, "##s", ".", *added]
+        assert vocabulary.Vocabulary.from_tokens(words).is_cased == is_cased
