@@ -28,8 +28,8 @@ _STEMS = {
     TEST: ("test",),
 }
 _ENDINGS = (".txt", ".conll", *word_files.TABLE_FORMS)
-# Prefixes in another form: b-per, B_PER, PER-B.
-_SPAN_LIKE = re.compile("^(?:[biesBIES][-_].|o$)|.[-_][BIES]$")
+# Prefixes in another form: b-per, B_PER, PER-B; and other signs for O.
+_SPAN_LIKE = re.compile("^(?:[biesBIES][-_].|o$|0$)|.[-_][BIES]$")
 _MANY_TAGS = 500
 _CHECKED_AT_ONCE = 1024  # Sentences.
 _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
@@ -437,29 +437,49 @@ def _find_labels(
         raise errors.InputError(f"{sentences.path}: all tags are O")
     logging.info("%s: %s, %s", sentences.path, found, ", ".join(kinds))
     if found == tag_spans.PLAIN and scheme is None:
-        _warn_of_plain(sentences.path, kinds)
+        _warn_of_plain(sentences, kinds)
     return tag_spans.labels(types or kinds, model_scheme)
 
 
-def _warn_of_plain(path: str, tags: Sequence[str]) -> None:
-    """Warns of tags that seem to have been meant as something else."""
-    if len(tags) == 1:
-        logging.warning("%s: all words are %s", path, tags[0])
+def _warn_of_plain(
+    sentences: word_files.Sentences, kinds: Sequence[str]
+) -> None:
+    """Warns of tags that seem to have been meant as something else.
+
+    Args:
+      sentences: with plain tags.
+      kinds: the different tags.
+    """
+    path = sentences.path
+    if len(kinds) == 1:
+        logging.warning(
+            "%s: all words are %s: is --tag_column right?", path, kinds[0]
+        )
+    if all(map(str.isdecimal, kinds)):
+        logging.warning(
+            "%s: the tags are integers, such as %s; --tag_names=NAME,NAME,... "
+            "or a file says what they mean",
+            sentences.where(0),
+            sentences.tags[0],
+        )
+        return
     odd = [
-        tag
-        for tag in tags
-        if tag == tag_spans.OUTSIDE or _SPAN_LIKE.search(tag)
+        kind
+        for kind in kinds
+        if kind == tag_spans.OUTSIDE or _SPAN_LIKE.search(kind)
     ]
     if odd:
+        digit = "no entity is the letter O, not the digit 0; "
         logging.warning(
             "%s: %s: no tag has a prefix as in B-PER, so every tag is a class "
-            "and there are no spans; --tag_scheme=plain if that is right",
-            path,
+            "and there are no spans; %s--tag_scheme=plain if that is right",
+            sentences.where(list(sentences.tags).index(odd[0])),
             ", ".join(odd[:3]),
+            digit if "0" in odd else "",
         )
-    if len(tags) > _MANY_TAGS:
+    if len(kinds) > _MANY_TAGS:
         text = "%s: %d different tags: is --tag_column right?"
-        logging.warning(text, path, len(tags))
+        logging.warning(text, path, len(kinds))
 
 
 def check(

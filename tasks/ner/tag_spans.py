@@ -173,8 +173,9 @@ def type_of(tag: str, scheme: str) -> str | None:
         return tag
     prefix, kind = split_tag(tag)
     if prefix == "":
+        hint = "; no entity is the letter O" if tag in ("0", "o") else ""
         raise errors.InputError(
-            f"tag {tag!r} is neither O nor a type after B-, I-, E- or S-"
+            f"tag {tag!r} is neither O nor a type after B-, I-, E- or S-{hint}"
         )
     return kind or None
 

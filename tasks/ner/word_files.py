@@ -37,7 +37,7 @@ import numpy as np
 
 from data import text_files
 from foundation import errors, file_system
-from tasks.ner import tag_spans
+from tasks.ner import column_checks, tag_spans
 
 # Ending of a table's name -> text_files' form.
 TABLE_FORMS = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -46,9 +46,12 @@ DOCUMENT = "-DOCSTART-"
 _OPENING = re.compile(f"[ \t]*{DOCUMENT}(?:[ \t]|$)")
 # What almost certainly is a mistake: another beginning of a document, the names
 # of columns, and columns with another separator.
-_OTHER_OPENING = re.compile("[-_=]*docstart", re.I)
+_OTHER_OPENING = re.compile(r"[\W_]*doc[-_]?start", re.I)
 _HEADER = re.compile("(words?|tokens?)[ \t](.*[ \t])?(tags?|labels?|ner)$")
-_OTHER_SEPARATOR = re.compile(r"[^\W\d][,;|\u00a0]\w")
+_OTHER_SEPARATOR = re.compile(
+    r"[^\W\d](?:[,;|\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]|\\t)\w"
+)
+_CHECKED_WORDS = 10_000
 _LONGEST_SENTENCE = 1000
 _BYTE_ORDER_MARK = "\ufeff"  # Also within files that were joined.
 # What would break the lines and columns of the output.
@@ -169,6 +172,8 @@ def read_column_blocks(
     """
     path = text_files.find(path)
     layout = _layout(path)
+    rows = list(itertools.islice(_rows(path, layout), _CHECKED_WORDS))
+    column_checks.check(path, rows, word_column, tag_column)
     return _blocks(
         path,
         _lines(path, layout, word_column, tag_column, tag_names),
@@ -195,6 +200,20 @@ def _layout(path: str) -> _Layout:
     separator = "\t" if "\t" in (first or comment) else None
     width = len(_cells(first, separator)) if first else 0
     return _Layout(separator, width, has_documents)
+
+
+def _rows(path: str, layout: _Layout) -> Iterator[column_checks.Row]:
+    """Yields the lines that have the columns of a word."""
+    begins = True
+    for number, line in text_files.lines(path):
+        line = line.rstrip("\r").removeprefix(_BYTE_ORDER_MARK)
+        if not line.strip(" \t") or _OPENING.match(line):
+            begins = True
+            continue
+        cells = _cells(line, layout.separator)
+        if len(cells) == layout.width:
+            yield column_checks.Row(number, cells, begins)
+            begins = False
 
 
 def _lines(

@@ -231,6 +231,8 @@ def test_tags_that_are_none_are_named_with_their_line(read):
     found = read("a I-X\n\nb X-Y\n")
     with pytest.raises(errors.InputError, match=":3: tag 'X-Y' is neither"):
         word_files.types(found, "bio2")
+    with pytest.raises(errors.InputError, match=":2: tag '0' .*letter O"):
+        word_files.types(read("a I-X\nb 0\n"), "bio2")
     labels = ["O", "B-LOC", "I-LOC"]
     with pytest.raises(errors.InputError, match=":3: tag 'X-Y'"):
         word_files.encode_tags(found, "bio2", labels)
