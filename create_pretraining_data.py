@@ -31,8 +31,6 @@ import tempfile
 import zlib
 from typing import Literal
 
-from absl import logging
-
 from foundation import config_flags, errors, file_system
 
 field = config_flags.field
@@ -255,6 +253,8 @@ def _work_dir(config: PretrainingDataConfig) -> str:
 
 
 config_flags.parse_early(PretrainingDataConfig, __name__)
+
+from absl import logging
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import corpus, workers

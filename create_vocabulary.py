@@ -17,8 +17,6 @@ Memory does not grow with the text.
 import dataclasses
 from typing import Literal
 
-from absl import logging
-
 from foundation import config_flags, errors, file_system, progress
 
 field = config_flags.field
@@ -77,6 +75,7 @@ import foundation.tensorflow_setup  # noqa: F401
 
 # isort: split
 import tensorflow as tf
+from absl import logging
 
 from data import corpus
 from data.tokenization import normalization, vocabulary, wordpiece_learner

@@ -15,8 +15,6 @@ after it has answered the requests that it accepted.
 import asyncio
 import dataclasses
 
-from absl import logging
-
 from foundation import config_flags
 
 field = config_flags.field
@@ -93,6 +91,8 @@ class ServeConfig:
 
 
 config_flags.parse_early(ServeConfig, __name__)
+
+from absl import logging
 
 import foundation.tensorflow_setup  # noqa: F401
 from export import servable, server

@@ -18,6 +18,10 @@ A flag is a field, so that a name, a type and a default are written once:
 imported. A user's error ends as one line on stderr and exit code 2.
 """
 
+# Before any package that may be missing, and what an old Python cannot run.
+import foundation.environment  # noqa: F401
+
+# isort: split
 import contextlib
 import dataclasses
 import errno

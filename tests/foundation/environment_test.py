@@ -1,0 +1,73 @@
+"""Proves that a missing package or an old Python is one line.
+
+python -m pytest tests/foundation/environment_test.py
+"""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from foundation import environment
+
+ROOT = pathlib.Path(__file__).parents[2]
+COMMANDS = [
+    path.name
+    for path in sorted(ROOT.glob("*.py"))
+    if "config_flags.run(" in path.read_text()
+]
+OLD = (
+    "import runpy, sys; sys.version_info = (3, 9, 18, 'final', 0);"
+    "sys.argv = sys.argv[1:]; sys.path.insert(0, '');"
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+def line_of(*arguments):
+    """Returns the only line of Python without the installed packages."""
+    found = subprocess.run(
+        [sys.executable, "-S", "-E", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2, found.stderr
+    (line,) = found.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_the_environment_a_command_says_what_to_do(command):
+    line = line_of(command, "--help")
+    assert line.startswith(f"{command}: ")
+    for words in ("'absl'", ".venv/bin/activate", "make install"):
+        assert words in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_old_python_comes_as_far_as_the_message(command):
+    line = line_of("-c", OLD, command)
+    assert line.startswith(f"{command}: Python 3.10 to 3.13 is required")
+    assert "3.9" in line and "make install" in line
+    files = [command, "foundation/config_flags.py", "foundation/environment.py"]
+    for name in [*files, "foundation/__init__.py"]:
+        ast.parse((ROOT / name).read_text(), feature_version=(3, 9))
+
+
+def test_a_missing_module_of_ours_is_a_defect(monkeypatch, capsys):
+    passed = []
+    monkeypatch.setattr(
+        environment, "_former_hook", lambda *x: passed.append(x)
+    )
+    for name in ("foundation.none", "numpy.none", None):
+        error = ModuleNotFoundError(name, name=name)
+        environment._end_if_not_installed(type(error), error, None)
+    environment._end_if_not_installed(ValueError, ValueError("x"), None)
+    assert len(passed) == 4
+    error = ModuleNotFoundError("x", name="no_such_package.part")
+    with pytest.raises(SystemExit) as caught:
+        environment._end_if_not_installed(type(error), error, None)
+    assert caught.value.code == 2
+    assert "'no_such_package'" in capsys.readouterr().err
