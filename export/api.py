@@ -14,6 +14,7 @@ whose code computes them; docs/python.md shows every task.
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -149,7 +150,7 @@ _QUESTION = _Item("a pair (question, paragraph)", _is_pair)
 _CHOICE = _Item("a pair (beginning, [ending, ...])", _is_choice)
 
 
-def load(path: str, **options: Any) -> "Model":
+def load(path: str | os.PathLike[str], **options: Any) -> "Model":
     """Loads a model.
 
     Args:
@@ -172,6 +173,14 @@ def load(path: str, **options: Any) -> "Model":
         )
     if options.get("pooling") == "none":
         raise errors.InputError("pooling='none': only for graphs")
+    try:
+        path = os.fspath(path)
+    except TypeError:
+        raise errors.InputError(
+            f"a path is needed, not {_shown(path)}"
+        ) from None
+    if not isinstance(path, str):
+        raise errors.InputError(f"a path of text is needed, not {_shown(path)}")
     opened = opened_model.OpenedModel(path, opened_model.Options(**options))
     opened.check_options()
     return MODELS[opened.task](opened)
@@ -218,7 +227,10 @@ class Model:
           InputError: the model cannot read an input.
         """
         inputs = self._item.listed(inputs)
-        return self._predict(inputs) if inputs else []
+        return self._predict(inputs) if inputs else self._no_results()
+
+    def _no_results(self) -> Sequence:
+        return []
 
     def _predict(self, inputs: list) -> Sequence:
         raise NotImplementedError
@@ -485,9 +497,13 @@ class EmbeddingModel(Model):
         """Use `load`."""
         super().__init__(opened)
         self._task_model = opened.embedder()
+        self._hidden_size = opened.start.config.hidden_size
 
     def _predict(self, inputs: list) -> np.ndarray:
         return self._task_outputs(inputs)
+
+    def _no_results(self) -> np.ndarray:
+        return np.zeros((0, self._hidden_size), np.float32)
 
     def _outputs(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         outputs = model(

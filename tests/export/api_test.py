@@ -584,6 +584,14 @@ def test_a_threshold_is_for_questions_without_an_answer(tiny_models):
         api.load(path, squad={"null_score_diff_threshold": 1.0})
 
 
+def test_a_path_of_any_kind_is_taken_and_nothing_else(tiny_models):
+    path = tiny_models / "classification"
+    assert api.load(pathlib.Path(path)).labels == api.load(str(path)).labels
+    for wrong in (None, 7, bytes(path)):
+        with pytest.raises(errors.InputError, match="a path "):
+            api.load(wrong)
+
+
 def test_a_missing_vocabulary_is_named(tiny_models, tmp_path):
     shutil.copytree(tiny_models / "classification", tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").unlink()
@@ -599,7 +607,13 @@ def test_options_of_answers_are_flags_of_the_command(tiny_models):
         api.load(path, squad={"stride": 8})
 
 
-def test_an_empty_list_has_no_results(load):
-    assert load("classification").predict([]) == []
+def test_an_empty_list_has_no_results(load, tiny_models):
+    for task in TASKS:
+        assert load(task).predict([]) == []
+        assert load(task).tokenize([]) == []
+    model = api.load(tiny_models / "fill_mask", task="sentence_embedding")
+    found = model.predict([])
+    assert found.shape == (0, *model.predict(["the cat"]).shape[1:])
+    assert found.dtype == np.float32
     with pytest.raises(errors.InputError, match="no inputs"):
         load("classification").encode([])
