@@ -234,6 +234,7 @@ def _check_work_dir(config: PretrainingDataConfig) -> None:
         file_system.refuse_remote(
             config.work_dir, "work_dir", "its files are mapped and locked"
         )
+        file_system.check_output_folder(config.work_dir, "work_dir")
         return
     uses_cluster = config.beam_runner not in (None, "DirectRunner")
     is_shared = config.num_shard_groups > 1 or uses_cluster

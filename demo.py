@@ -55,6 +55,7 @@ from tasks.pretraining import pretraining_data
 def main(config: DemoConfig) -> None:
     """Runs every step and prints a table of the results."""
     started = time.monotonic()
+    file_system.check_output_folder(config.output_dir, "output_dir")
     path = functools.partial(os.path.join, config.output_dir)
     file_system.refuse_remote(
         config.output_dir, "output_dir", "the directory is removed first"

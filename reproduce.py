@@ -146,6 +146,7 @@ def main(config: ReproduceConfig) -> None:
         path = getattr(inputs, name)
         if name.endswith("_dir") and path and not file_system.is_folder(path):
             raise errors.InputError(f"--{name}={path}: no such directory")
+    file_system.check_output_folder(config.output_dir, "output_dir")
     lab = experiments.Experiments(scale, inputs, config.output_dir)
     chosen = [tables.TABLES[name](lab) for name in config.tables]
     if config.list:

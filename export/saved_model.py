@@ -295,12 +295,9 @@ def check_directory(directory: str) -> None:
     file_system.refuse_remote(
         directory, "output_dir", "copy the complete directory afterwards"
     )
+    file_system.check_output_folder(directory, "output_dir")
     is_export = os.path.exists(os.path.join(directory, DESCRIPTION))
-    if (
-        os.path.exists(directory)
-        and not is_export
-        and (not os.path.isdir(directory) or os.listdir(directory))
-    ):
+    if os.path.exists(directory) and not is_export and os.listdir(directory):
         raise errors.InputError(
             f"--output_dir={directory}: exists and is no exported model"
         )

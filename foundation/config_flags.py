@@ -220,6 +220,9 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
     given = {
         f.name: values[f.name].value for f in dataclasses.fields(config_class)
     }
+    for name, value in given.items():
+        if isinstance(value, str) and not _is_utf_8(value):
+            raise errors.InputError(f"--{name}={ascii(value)}: is not UTF-8")
     for f in dataclasses.fields(config_class):
         if f.default is REQUIRED and given[f.name] is None:
             raise errors.InputError(
@@ -229,6 +232,15 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
         return config_class(**given)
     except ValueError as error:  # __post_init__ names the flag.
         raise errors.InputError(str(error)) from error
+
+
+def _is_utf_8(text: str) -> bool:
+    """Returns whether an argument was UTF-8, as TensorFlow needs paths."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def given(config: Any) -> dict[str, Any]:

@@ -130,6 +130,23 @@ def check_output(path: str, flag: str) -> None:
         )
 
 
+def check_output_folder(path: str, flag: str) -> None:
+    """Checks that a folder can be made for what a command will write.
+
+    Raises:
+      InputError: the path, or one that it is in, is a file.
+    """
+    if is_remote(path):
+        return
+    here = os.path.abspath(path)
+    while not os.path.lexists(here):
+        here = os.path.dirname(here)
+    if not os.path.isdir(here):
+        raise errors.InputError(
+            f"--{flag}={path}: {here} is a file, not a directory"
+        )
+
+
 def make_folder(path: str) -> None:
     """Makes a folder and its parents where they are missing."""
     if is_remote(path):

@@ -13,7 +13,7 @@ import math
 import re
 from typing import Literal
 
-from foundation import config_flags
+from foundation import config_flags, file_system
 
 field = config_flags.field
 
@@ -249,6 +249,7 @@ class RunConfig(DeviceConfig):
         super().__post_init__()
         if not self.output_dir:
             raise ValueError("--output_dir is empty")
+        file_system.check_output_folder(self.output_dir, "output_dir")
         config_flags.check_bounds(self)
         given = config_flags.given(self)
         for name, (other, value) in _NEEDED.items():

@@ -356,6 +356,7 @@ def test_words_are_decoded_like_all_text(run, tmp_path):
         ),
         (["--check=x", "--tolerance=-1"], "--tolerance=-1.0"),
         ([f"--output={PRETRAINED}"], "model.safetensors is there already"),
+        ([f"--output={PRETRAINED}/vocab.txt"], "--output="),
         (["--check=/nowhere/x"], "/nowhere/x: no such checkpoint"),
         (["--output=x", "--new_words_file=/nowhere"], "/nowhere"),
         (["--list", "--outputs=x"], "outputs"),

@@ -50,6 +50,8 @@ _BESIDE = (
 )
 # Formats that other projects write and this one does not read.
 _UNREADABLE = ("tf_model.h5", "flax_model.msgpack", "model.onnx")
+_SAVED_MODEL = "saved_model.pb"
+_TENSORFLOW_FILE = re.compile(r"\.(?:meta|index|data-\d+-of-\d+)$")
 # Hyperparameters that weights depend on.
 _MUST_AGREE = (
     "vocab_size",
@@ -175,6 +177,11 @@ def _in_directory(directory: str) -> str:
         return _in_directory(inner)
     other = first(*_UNREADABLE)
     because = f"; {os.path.basename(other)} is not supported" if other else ""
+    if first(_SAVED_MODEL):
+        because = (
+            "; it is a SavedModel; give the model directory or the checkpoint "
+            "that it was exported from"
+        )
     raise errors.InputError(
         f"{directory}: no {model_directory.WEIGHTS} and no TensorFlow "
         f"checkpoint there{because}"
@@ -189,13 +196,45 @@ def _prefix(path: str) -> str:
             return head
     if tf.io.gfile.exists(path + ".index"):
         return path
-    hint = ""
-    if _HUB_NAME.fullmatch(path) and not path.endswith(".ckpt"):
+    hint = _what_it_is(path)
+    if not hint and _HUB_NAME.fullmatch(path) and not path.endswith(".ckpt"):
         hint = (
             "; a model on the Hugging Face Hub must be downloaded first: "
             f"hf download {path} --local-dir {os.path.basename(path)}"
         )
     raise errors.InputError(f"{path}: no such checkpoint or directory{hint}")
+
+
+def _what_it_is(path: str) -> str:
+    """Returns what a path is that is no checkpoint, and what to give instead.
+
+    It is "" of a path where nothing is.
+    """
+    name, folder = os.path.basename(path), os.path.dirname(path) or "."
+    if name == _SAVED_MODEL:
+        return (
+            ": it is the graph of a SavedModel; give the model directory or "
+            "the checkpoint that it was exported from"
+        )
+    prefix = _TENSORFLOW_FILE.sub("", path)
+    if prefix != path and file_system.exists(prefix + ".index"):
+        return (
+            ": it is the graph of a TensorFlow checkpoint, without its "
+            f"weights; give {prefix}"
+        )
+    if prefix != path or tf.io.gfile.glob(f"{path}.data-*"):
+        return (
+            f": {os.path.basename(prefix)}.index is missing, without which a "
+            "TensorFlow checkpoint cannot be read"
+        )
+    if name in _UNREADABLE:
+        return f": {name} is not supported"
+    if not file_system.is_file(path):
+        return ""
+    return (
+        f": it is a file, but not of weights; give its directory, {folder}, if "
+        "the weights are there"
+    )
 
 
 def _source(path: str, kind: str, matched: Matched) -> Source:

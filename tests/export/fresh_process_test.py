@@ -127,6 +127,7 @@ def test_wrong_requests_get_one_line(tmp_path, capsys):
     (tmp_path / "notes" / "a.txt").write_text("mine")
     for flags, message in (
         ({"output_dir": tmp_path / "notes"}, "is no exported model"),
+        ({"output_dir": tmp_path / "notes/a.txt"}, "a.txt is a file, not a"),
         ({"model_dir": tmp_path / "nothing"}, "no such checkpoint"),
         ({"max_seq_length": 1000}, "has only 48 positions"),
         ({"task": "classification"}, "not been trained for this task"),

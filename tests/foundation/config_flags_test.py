@@ -152,6 +152,8 @@ def test_the_flags_of_absl_logging_still_work():
         (["--vocab_file=v", "--max_seq_length=3"], "--max_seq_length must"),
         (["--vocab_file=v", "stray"], "'stray' is not a flag"),
         (["--flagfile=/nowhere/flags", "--vocab_file=v"], "/nowhere/flags"),
+        (["--vocab_file=a\udcff"], r"--vocab_file='a\udcff': is not UTF-8"),
+        (["--vocab_file=v", "--init_checkpoint=\udce9"], "--init_checkpoint="),
     ],
 )
 def test_bad_command_lines_end_in_one_line(capsys, arguments, words):

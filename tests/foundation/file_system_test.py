@@ -87,6 +87,20 @@ def test_what_needs_a_disk_is_refused_by_its_flag():
         file_system.refuse_remote("gs://x", "output", "it is mapped")
 
 
+def test_a_file_in_place_of_a_folder_is_refused_by_its_flag(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
+    for path in ("file", "file/a/b", "lost"):
+        with pytest.raises(
+            errors.InputError, match=f"^--x=.*{path}: "
+        ) as found:
+            file_system.check_output_folder(str(tmp_path / path), "x")
+        assert str(tmp_path / path.partition("/")[0]) in str(found.value)
+    for path in (tmp_path, tmp_path / "new" / "er", "", "gs://bucket/x"):
+        file_system.check_output_folder(str(path), "x")
+    assert not (tmp_path / "new").exists()
+
+
 def test_endings_are_without_regard_to_capitals_and_compression():
     assert file_system.ending("a.b/C.CSV") == ".csv"
     assert file_system.ending(file_system.uncompressed("C.CSV.GZ")) == ".csv"

@@ -175,9 +175,8 @@ def test_paths_are_compared_independently_of_the_working_directory(
 
 
 def finetuning(**flags):
-    return run_classifier.ClassifierConfig(
-        task_name="csv", do_train=True, output_dir="out", **flags
-    )
+    flags = {"task_name": "csv", "do_train": True, "output_dir": "out"} | flags
+    return run_classifier.ClassifierConfig(**flags)
 
 
 def test_several_batch_sizes_or_epochs_make_a_grid():
@@ -199,6 +198,7 @@ def test_several_batch_sizes_or_epochs_make_a_grid():
     ("flags", "message"),
     [
         ({"train_batch_size": "16,0"}, "=16,0: must be at least 1"),
+        ({"output_dir": f"{__file__}/run"}, f"/run: {__file__} is a file"),
         ({"train_batch_size": "16,16"}, "one occurs twice"),
         ({"train_batch_size": "1.5"}, "not a number"),
         ({"num_train_epochs": "0"}, "must be above 0"),

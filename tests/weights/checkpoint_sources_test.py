@@ -6,6 +6,7 @@ python -m pytest tests/weights/checkpoint_sources_test.py
 import dataclasses
 import json
 import logging
+import os
 import pathlib
 import shutil
 import sys
@@ -376,6 +377,37 @@ def test_a_path_without_a_checkpoint_gets_one_line(tmp_path):
     tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
     with pytest.raises(errors.InputError, match="none of its weights belongs"):
         pretrained.assign(models.PretrainingModel(CONFIG), prefix)
+
+
+def test_a_file_that_is_no_checkpoint_is_explained(tmp_path):
+    prefix = f"{tmp_path}/my.metadata/model.ckpt"
+    os.mkdir(os.path.dirname(prefix))
+    tensor_files.write(prefix, {"x": np.ones(1, np.float32)})
+    other = tmp_path / "other.ckpt"
+    (tmp_path / "other.ckpt.data-00000-of-00001").touch()
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    for path in (
+        f"{prefix}.meta",
+        tmp_path / "flax_model.msgpack",
+        tmp_path / "vocab.txt",
+        saved / "saved_model.pb",
+    ):
+        pathlib.Path(path).touch()
+    for path, message in {
+        f"{prefix}.meta": f"graph of a TensorFlow .*; give {prefix}$",
+        f"{prefix}2": "no such checkpoint or directory$",
+        saved / "saved_model.pb": "SavedModel; give the model directory",
+        saved: "SavedModel; give the model directory",
+        other: ": other.ckpt.index is missing",
+        f"{other}.meta": ": other.ckpt.index is missing",
+        f"{other}.data-00000-of-00001": ": other.ckpt.index is missing",
+        tmp_path / "flax_model.msgpack": "is not supported$",
+        tmp_path / "vocab.txt": f"a file, .* its directory, {tmp_path},",
+    }.items():
+        with pytest.raises(errors.InputError, match=message) as caught:
+            checkpoint_sources.read(str(path))
+        assert str(caught.value).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize(
