@@ -131,11 +131,6 @@ class NerConfig(run_config.FinetuningConfig):
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     eval_batch_size: int = field("Sentences, over all replicas.", 8, at_least=1)
     interactive: bool = field("Show the entities of typed lines.", False)
-    true_case: bool = field(
-        "Read sentences in capitals in the case that their words have "
-        "elsewhere in the training set; stored with the model.",
-        False,
-    )
     crf: bool = field(
         "Predict sequences of tags with a CRF; stored with the model.",
         False,
@@ -249,7 +244,6 @@ class NerConfig(run_config.FinetuningConfig):
                 doc_stride=self.doc_stride,
             ),
             crf=self.crf,
-            true_case=self.true_case,
             do_eval=self.do_eval,
             eval_batch_size=self.eval_batch_size,
             tagger=tagger,

@@ -18,7 +18,7 @@ from jobs import assembly, finetuning, run_config, run_directory
 from modeling import encoder, models
 from tasks.classification import objective
 from tasks.features import feature_extraction
-from tasks.ner import ner_data, ner_job, tagging, true_case
+from tasks.ner import ner_data, ner_job, tagging
 from tasks.squad import decoding, squad_job, windowing
 from weights import (
     checkpoint_sources,
@@ -344,7 +344,13 @@ class OpenedModel:
         return self._load(objective.ClassificationTask(kind), make_model)
 
     def tagger(self) -> tuple[finetuning.TaskModel, ner_data.NerData]:
-        """Returns a tagger, with its CRF if it has one, and its labels."""
+        """Returns a tagger, with its CRF if it has one, and its labels.
+
+        Raises:
+          InputError: the model has no labels, or was trained with --true_case.
+        """
+        folder = self.source.folder
+        tagging.refuse_true_case(folder)
         known = self._classes()
         known.check()
         labels = known.labels
@@ -353,13 +359,8 @@ class OpenedModel:
                 f"{self.path}: its config has no labels; --label_names (in "
                 "Python: labels=) names them"
             )
-        folder = self.source.folder
         data = ner_data.NerData(
-            files=None,
-            read=None,
-            labels=labels,
-            scheme=None,
-            true_case=true_case.load(folder),
+            files=None, read=None, labels=labels, scheme=None
         )
         has_crf = tagging.has_crf(folder)
         parts = ner_job.model_parts(self.start, data, has_crf=has_crf)

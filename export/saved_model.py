@@ -137,7 +137,6 @@ class _ExportedModel(tf.Module):
     ):
         super().__init__()
         self.weights = [variable.value for variable in graph.model.weights]
-        self.tables = getattr(graph, "tables", [])
         self.vocab_file = tf.saved_model.Asset(vocab_file)
         lowers = tokenizer.settings["do_lower_case"]
         self.do_lower_case = tf.Variable(lowers, trainable=False)

@@ -8,7 +8,7 @@ The results are those of run_ner.py --do_predict --text_file, with
 number of all.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -39,16 +39,8 @@ class TaggingGraph:
         is_crf = isinstance(self.model, crf.CrfTaggingModel)
         self._scores = self.model.scores if is_crf else None
         self._split = raw_text.WordSplitter()
-        self._forms = None
-        if data.true_case is not None:
-            self._forms = raw_text.UsualForms(data.true_case)
         self._is_plain = tag_spans.scheme_of(self.labels) == tag_spans.PLAIN
         self._tags = [tag_spans.split_tag(label) for label in self.labels]
-
-    @property
-    def tables(self) -> list[Any]:
-        """What the graph refers to besides variables."""
-        return [] if self._forms is None else [self._forms.table]
 
     def predict(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Maps text string [B] to its entities.
@@ -107,11 +99,8 @@ class TaggingGraph:
 
     def _word_logits(self, words: raw_text.Words) -> tf.Tensor:
         """Returns float32 [W, C], the logits of each word's first token."""
-        strings = words.strings
-        if self._forms is not None:
-            strings = self._forms(strings, words.sentence_splits)
         vocabulary = self._tokenizer.vocabulary
-        ids = self._tokenizer.encode_graph(strings)
+        ids = self._tokenizer.encode_graph(words.strings)
         # A word without a token becomes [UNK].
         is_empty = tf.cast(tf.equal(ids.row_lengths(), 0), tf.int64)
         unknown = tf.fill([tf.reduce_sum(is_empty)], vocabulary.unk_id)

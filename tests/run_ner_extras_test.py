@@ -1,4 +1,4 @@
-"""Proves that run_ner.py keeps --crf, --true_case and labels with the weights.
+"""Proves that run_ner.py keeps --crf and labels with the weights.
 
 python -m pytest tests/run_ner_extras_test.py
 """
@@ -15,6 +15,7 @@ from ner_runs import WORDS, run
 
 from modeling import models
 from tasks.ner import tag_spans, word_files
+from training import loop
 from weights import (
     checkpoint_sources,
     conversion,
@@ -140,7 +141,6 @@ def test_another_models_crf_is_not_taken(root, trained, capsys):
         num_train_epochs=1,
     )
     assert not (folder / "crf.json").exists()
-    assert not (folder / "true_case.json").exists()
     flags = {"init_checkpoint": trained}
     run(root, "plain", "--do_eval", **flags)
     with pytest.raises(SystemExit):
@@ -149,86 +149,46 @@ def test_another_models_crf_is_not_taken(root, trained, capsys):
     assert f"--crf: no crf.json in {folder}" in error
 
 
-def write_capitals(root):
-    """Writes the development set in capitals; returns its path."""
-    capitals = root / "capitals.txt"
-    source = word_files.read_columns(str(root / "eng.testa"))
-    rows = zip(source.words, source.tags, strict=True)
-    lines = [f"{word.upper()} {tag}\n" for word, tag in rows]
-    parts = [part for part in source.split(lines) if len(part) > 1]
-    capitals.write_text("\n".join(map("".join, parts)))
-    return capitals
-
-
-CASED = {"do_lower_case": False, "num_train_epochs": 4, "data_dir": None}
-
-
 @pytest.fixture(scope="module")
-def cased(root):
-    """A cased model that was trained with --true_case, and one without it.
-
-    Only one line of the training set is in capitals: but for what lies beside
-    them, both are the same.
-    """
-    path = root / "cased.train"
-    text = (root / "eng.train").read_text() * 2
-    path.write_text(f"{text}ROME x I-LOC\nIS x O\n")
-    switches = ("--do_train", "--true_case")
-    true = run(root, "case_true", *switches, train_file=path, **CASED)
-    plain = shutil.copytree(true, root / "case_plain")
-    (plain / "true_case.json").unlink()
-    return {"plain": plain, "true": true}
+def with_true_case(trained, root):
+    """A model as an earlier version wrote it, with true_case.json."""
+    folder = shutil.copytree(trained, root / "true_case")
+    (folder / "true_case.json").write_text('{"rome": "Rome"}')
+    return folder
 
 
-def test_lines_in_capitals_are_read_as_elsewhere(root, cased):
-    """A cased model knows no word in capitals, but for this flag."""
-    capitals = write_capitals(root)
-    f1 = {}
-    for name, folder in cased.items():
-        run(
-            root,
-            f"case_{name}",
-            "--do_predict",
-            test_file=capitals,
-            init_checkpoint=None,
-            data_dir=None,
-        )
-        path = folder / "predictions_test.txt"
-        tagged = word_files.read_columns(str(path))
-        true = word_files.read_columns(str(path), tag_column=1)
-        assert all(word == word.upper() for word in tagged.words)
-        sides = (side.split(side.tags) for side in (true, tagged))
-        f1[name] = tag_spans.score(*sides).total.f1
-    assert f1["true"] > 0.8
-    assert f1["plain"] < 0.4
-
-
-def test_another_models_words_are_not_taken(root, cased, capsys):
-    flags = {"init_checkpoint": cased["true"], "data_dir": None}
+@pytest.mark.parametrize("flag", ["init_checkpoint", "output_dir"])
+def test_a_model_with_true_case_is_refused(root, with_true_case, flag, capsys):
+    name = "true_case" if flag == "output_dir" else "other_true_case"
+    start = None if flag == "output_dir" else with_true_case
     with pytest.raises(SystemExit):
-        run(
-            root,
-            "case_plain",
-            "--do_predict",
-            "--true_case",
-            test_file=write_capitals(root),
-            **flags,
-        )
+        run(root, name, "--do_predict", init_checkpoint=start)
     error = capsys.readouterr().err.splitlines()[-1]
-    assert f"--true_case: no true_case.json in {cased['plain']}" in error
+    assert f"{with_true_case / 'true_case.json'}: " in error
+    assert "--true_case" in error
 
 
-def test_a_run_is_not_resumed_with_other_words(root, cased, capsys):
-    """The words that a step reads change with --true_case."""
-    path = cased["true"] / "true_case.json"
-    before = path.read_text()
-    flags = CASED | {"train_file": root / "cased.train"}
+def test_training_may_start_from_a_model_with_true_case(root, with_true_case):
+    """What an older model left in output_dir is removed, too."""
+    flags = {"init_checkpoint": with_true_case, "num_train_epochs": 0.2}
+    (root / "replaced").mkdir()
+    (root / "replaced" / "true_case.json").write_text("{}")
+    folder = run(root, "replaced", "--do_train", "--do_eval", **flags)
+    assert not (folder / "true_case.json").exists()
+
+
+def test_a_killed_training_with_true_case_is_refused(
+    root, trained, capsys, monkeypatch
+):
+    killed = tiny_runs.killed(trained, root / "killed_true_case")
+    state = loop.last_state(str(killed))
+    state["task_settings"]["true_case"] = {"rome": "Rome"}
+    monkeypatch.setattr(loop, "last_state", lambda directory: state)
     with pytest.raises(SystemExit):
-        run(root, "case_true", "--do_train", **flags)
+        run(root, killed.name, "--do_predict")
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "--train_file had other contents" in error
-    # What belongs to the existing model is unchanged.
-    assert path.read_text() == before
+    assert f"{killed}/model.ckpt-{state['step']}: " in error
+    assert "--true_case" in error
 
 
 def test_a_grid_reports_types_that_the_development_set_lacks(root):
@@ -280,16 +240,17 @@ def entities(root, name, text, init_checkpoint):
 
 
 def test_a_killed_training_is_read_with_what_it_learns(
-    root, trained, cased, other, capsys
+    root, trained, other, capsys
 ):
-    """Its checkpoint has its labels, its CRF and its words' usual forms."""
-    capitals = root / "capitals.txt"
-    capitals.write_text("JIM SMITH W1 ROME\nw1 smith\n")
-    for number, folder in enumerate((trained, cased["true"])):
+    """Its checkpoint has its labels and its CRF; other models do not count."""
+    lines = root / "lines.txt"
+    lines.write_text("jim smith w1 rome\nw1 smith\n")
+    plain = run(root, "killed_plain", "--do_train", num_train_epochs=3)
+    for number, folder in enumerate((trained, plain)):
         killed = tiny_runs.killed(folder, root / f"killed{number}")
-        before = entities(root, folder.name, capitals, None)
+        before = entities(root, folder.name, lines, None)
         assert '"LOC"' in before or '"PER"' in before
-        assert entities(root, killed.name, capitals, other) == before
+        assert entities(root, killed.name, lines, other) == before
     with pytest.raises(SystemExit):
         run(root, killed.name, "--do_predict", "--crf", init_checkpoint=other)
     error = capsys.readouterr().err.splitlines()[-1]

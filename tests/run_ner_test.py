@@ -283,7 +283,6 @@ BAD = {
     ),
     "crf_of_another": (EVAL | {"crf": True}, "--crf: no crf.json in"),
     "stride": (TRAIN | {"doc_stride": 5}, "--doc_stride needs"),
-    "uncased": (TRAIN | {"true_case": True}, "--true_case: the model is"),
     "stored_labels": (EVAL | {"dev_file": "odd.txt"}, "odd.txt:2: tag 'I-ORG'"),
 }
 

@@ -3,7 +3,8 @@
     model/config.json                  names of the classes, problem type
     model/question_answering.json
         {"version_2_with_negative": true, "null_score_diff_threshold": -1.25}
-    model/crf.json, true_case.json     written and read by tasks/ner
+    model/crf.json                     written and read by tasks/ner
+    model/true_case.json               of earlier versions; tasks/ner refuses it
 
 These belong to the weights in the same directory. Training writes them, and
 flags of later runs do not change them; only prediction adds the threshold that
@@ -21,7 +22,7 @@ from foundation import errors, file_system, metadata
 from weights import model_directory
 
 CRF = "crf.json"  # The transition scores between tags.
-TRUE_CASE = "true_case.json"  # The usual case of words.
+TRUE_CASE = "true_case.json"  # Of an option that does not exist any more.
 SQUAD_SETTINGS = "question_answering.json"
 _SHOWN = 5  # labels in an error message
 # Kind of task -> transformers' name for it.

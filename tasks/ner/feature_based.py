@@ -53,7 +53,6 @@ from tasks.ner import (
     outputs,
     tag_spans,
     tagging,
-    true_case,
     windowing,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
@@ -457,7 +456,7 @@ class ActivationData:
 
     def _inputs_of(self, split: str) -> dict[str, Any]:
         return {
-            "words": self.data.split(split).model_digest,
+            "words": self.data.split(split).digest,
             "context": dataclasses.asdict(self.options.windows),
             "precision": assembly.dtype_policy(self.config),
         }
@@ -570,7 +569,7 @@ def run(
         text = write_table(config.output_dir, results, (DEV, TEST))
         sys.stdout.write(text + "\n")
         if config.do_train:
-            true_case.save(config.output_dir, data.true_case)
+            tagging.discard_true_case(config.output_dir)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from data import features, schema, text_files
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from tasks.ner import tag_spans, true_case, windowing, word_files
+from tasks.ner import tag_spans, windowing, word_files
 from weights import task_files
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -134,7 +134,6 @@ class NerOptions:
     types: Sequence[str]
     windows: windowing.WindowSettings
     crf: bool
-    true_case: bool
     do_eval: bool
     eval_batch_size: int
     # Taggers of a frozen encoder's activations, not a fine-tuned model.
@@ -172,13 +171,11 @@ class TaggedSet:
       sentences: as in the file.
       labels: the model's labels.
       scheme: the scheme of the file's tags.
-      true_case: see true_case.apply; None for the words of the file.
     """
 
     sentences: word_files.Sentences
     labels: Sequence[str]
     scheme: str
-    true_case: Mapping[str, str] | None = dataclasses.field(repr=False)
 
     @functools.cached_property
     def label_ids(self) -> np.ndarray | None:
@@ -212,13 +209,6 @@ class TaggedSet:
         return word_files.convert(self.sentences, tags, self.written_scheme)
 
     @functools.cached_property
-    def model_sentences(self) -> word_files.Sentences:
-        """The sentences that the model reads."""
-        if self.true_case is None:
-            return self.sentences
-        return true_case.apply(self.sentences, self.true_case)
-
-    @functools.cached_property
     def digest(self) -> str:
         """The digest of the words and tags in the file."""
         return _digest(self.sentences)
@@ -237,11 +227,6 @@ class TaggedSet:
             has_documents=sentences.has_documents,
         )
 
-    @functools.cached_property
-    def model_digest(self) -> str:
-        """The digest of the words that the model reads, and the tags."""
-        return _digest(self.model_sentences)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NerData:
@@ -253,8 +238,6 @@ class NerData:
       labels: the model's labels, in the order of its outputs.
       scheme: the scheme of the files' tags; None recognizes it.
       text: raw text to find entities in, if any.
-      true_case: see true_case.apply; None if the model reads all words as
-        they are.
     """
 
     files: Files
@@ -262,7 +245,6 @@ class NerData:
     labels: Sequence[str]
     scheme: str | None
     text: text_files.Lines | None = None
-    true_case: Mapping[str, str] | None = None
     _sets: dict[str, TaggedSet] = dataclasses.field(
         default_factory=dict, init=False
     )
@@ -296,9 +278,7 @@ class NerData:
                 scheme = tag_spans.BIO2
                 if sentences.tags is not None:
                     scheme = word_files.scheme(sentences)
-            self._sets[name] = TaggedSet(
-                sentences, self.labels, scheme, self.true_case
-            )
+            self._sets[name] = TaggedSet(sentences, self.labels, scheme)
         return self._sets[name]
 
     def summary(self, name: str) -> Summary:
@@ -309,7 +289,7 @@ class NerData:
         """Yields the test set in blocks; see Files.read_blocks."""
         scheme = self.test.scheme
         for sentences in self.files.read_blocks(TEST, block_sentences):
-            yield TaggedSet(sentences, self.labels, scheme, self.true_case)
+            yield TaggedSet(sentences, self.labels, scheme)
 
     @functools.cached_property
     def test(self) -> Summary:
@@ -523,15 +503,18 @@ def prepare(
       settings: how words are arranged in windows.
       records_dir: the directory of the records; None for no records.
     """
-    words, label_ids = split.model_sentences, split.label_ids
     make = functools.partial(
-        windowing.encode, tokenizer, words, label_ids, settings
+        windowing.encode,
+        tokenizer,
+        split.sentences,
+        split.label_ids,
+        settings,
     )
 
     def recipe() -> dict[str, Any]:
         return {
             "task": "tagging",
-            "words": split.model_digest,
+            "words": split.digest,
             "labels": list(split.labels),
             "context": dataclasses.asdict(settings),
         }

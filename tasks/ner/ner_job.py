@@ -20,11 +20,11 @@ from tasks.ner import (
     raw_text,
     tag_spans,
     tagging,
-    true_case,
     windowing,
     word_files,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
+from training import checkpoints
 from weights import pretrained, task_files
 
 _STDIN = "standard input"
@@ -35,6 +35,7 @@ def open_job(
 ) -> tuple[ner_data.NerData, finetuning.Job]:
     """Reads and checks the files, and returns the job on them."""
     start = finetuning.open_start(config)
+    _refuse_true_case(config, options, start)
     data = _open_data(config, options, start)
     has_crf = _has_crf(config, options, start)
     if not config.do_train:
@@ -73,7 +74,7 @@ def open_job(
 
     settings = dataclasses.asdict(options.windows)
     if config.do_train:
-        settings["train_file"] = data.split(TRAIN).model_digest
+        settings["train_file"] = data.split(TRAIN).digest
     job = finetuning.Job(
         config=config,
         start=start,
@@ -86,7 +87,6 @@ def open_job(
         task_settings={
             "labels": list(data.labels),
             "crf": has_crf,
-            "true_case": data.true_case,
         },
         **model_parts(start, data, has_crf=has_crf),
     )
@@ -117,8 +117,6 @@ def _open_data(
         num_outputs=num_outputs,
         trains=config.do_train,
     )
-    forms = _open_true_case(config, options, data, start)
-    data = dataclasses.replace(data, true_case=forms)
     used = [TRAIN] if config.do_train else []
     if options.do_eval or (config.do_train and config.needs_evaluation):
         used.append(DEV)
@@ -168,32 +166,24 @@ def _has_crf(
     return False
 
 
-def _open_true_case(
+def _refuse_true_case(
     config: run_config.FinetuningConfig,
     options: ner_data.NerOptions,
-    data: ner_data.NerData,
     start: pretrained.Start,
-) -> dict[str, str] | None:
-    """Returns the words' usual forms, if the model reads sentences in them."""
+) -> None:
+    """Refuses a trained model that read sentences in capitals in another case.
+
+    A training may start from one. It also continues an unfinished one if it
+    reads the same words, which the digest of --train_file tells.
+    """
     if config.do_train:
-        if not options.true_case:
-            return None
-        if start.tokenizer.settings["do_lower_case"]:
-            raise errors.InputError(
-                "--true_case: the model is uncased and ignores capitals"
-            )
-        return true_case.learn(data.read(TRAIN))
+        return
+    if start.task_settings.get("true_case"):
+        saved = checkpoints.Checkpoints(config.output_dir)
+        raise tagging.true_case_error(saved.latest())
     folder = _weights_folder(config, options, start)
-    if start.task_settings:
-        forms = start.task_settings.get("true_case")
-    else:
-        forms = None if folder is None else true_case.load(folder)
-    if forms is None and options.true_case:
-        raise errors.InputError(
-            f"--true_case: no {task_files.TRUE_CASE} in "
-            f"{folder or config.output_dir}; the flag applies to training"
-        )
-    return forms
+    if folder is not None and not start.task_settings:
+        tagging.refuse_true_case(folder)
 
 
 def model_parts(
@@ -270,7 +260,7 @@ class Tagger:
         """Creates a tagger.
 
         Args:
-          data: names the labels and the words' usual forms.
+          data: names the labels.
           settings: how words are arranged in windows.
           task_model: the model.
         """
@@ -288,7 +278,7 @@ class Tagger:
         statistics = features_lib.TokenizationStatistics()
 
         def encode(blocks: list[ner_data.TaggedSet]) -> Features:
-            return self._encode(blocks[0].model_sentences, statistics)
+            return self._encode(blocks[0].sentences, statistics)
 
         def make_parts(
             blocks: list[ner_data.TaggedSet],
@@ -361,7 +351,6 @@ class Tagger:
             f"{name}.incomplete",
             {
                 "labels": list(self._data.labels),
-                "true_case": self._data.true_case is not None,
                 **dataclasses.asdict(self._settings),
                 **settings,
             },
@@ -378,9 +367,6 @@ class Tagger:
         sentences = text.sentences
         if not sentences.words:
             return text, None
-        if self._data.true_case is not None:
-            forms = self._data.true_case
-            sentences = true_case.apply(sentences, forms)
         return text, self._encode(sentences, statistics)
 
     def _encode(

@@ -25,7 +25,7 @@ from data import text_files
 from foundation import file_system
 from jobs import report, run_directory, streaming
 from modeling import crf
-from tasks.ner import ner_data, tag_spans, tagging, true_case, word_files
+from tasks.ner import ner_data, tag_spans, tagging, word_files
 from weights import model_directory
 
 SCORES = "scores_{}.txt"
@@ -173,7 +173,7 @@ class OutputWriter:
         labels = list(self._data.labels)
         file_system.make_folder(directory)
         tagging.save_crf(model, labels, directory)
-        true_case.save(directory, self._data.true_case)
+        tagging.discard_true_case(directory)
         if isinstance(model, crf.CrfTaggingModel):
             model = model.tagger
         model_directory.save(

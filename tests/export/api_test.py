@@ -320,7 +320,6 @@ def in_cache(tiny_models, tmp_path):
         forbidden=tagging.forbidden(exports.TAGS, "bio2"),
     )
     tagging.save_crf(model, exports.TAGS, str(snapshot))
-    (snapshot / "true_case.json").write_text('{"mary": "Mary"}')
     (snapshot / "run_config.json").write_text('{"max_seq_length": 20}')
     return folder
 
@@ -336,7 +335,6 @@ def test_all_files_of_a_cached_model_are_read(in_cache, tmp_path):
         run_ner.NerConfig,
         "--do_predict",
         "--crf",
-        "--true_case",
         text_file=tmp_path / "texts.txt",
         init_checkpoint=in_cache,
         output_dir=tmp_path / "predicted",
@@ -348,6 +346,13 @@ def test_all_files_of_a_cached_model_are_read(in_cache, tmp_path):
     opened = opened_model.OpenedModel(str(in_cache), opened_model.Options())
     assert task_graphs.make(opened).settings == {"document_context": "none"}
     assert opened.max_seq_length == 20
+
+
+def test_a_tagger_with_true_case_is_refused(in_cache):
+    path = in_cache / "snapshots" / "abc" / "true_case.json"
+    path.write_text('{"mary": "Mary"}')
+    with pytest.raises(errors.InputError, match=f"^{path}: .*--true_case"):
+        api.load(str(in_cache))
 
 
 def test_settings_are_read_in_a_bucket(tiny_models):

@@ -100,8 +100,6 @@ def test_entities_are_those_of_the_command(kind, context, tmp_path):
         )
         model.set_scores(scores)
         tagging_lib.save_crf(model, labels, str(model_dir))
-        forms = {"mary": "mary", "in": "in", "cat": "c"}
-        (model_dir / "true_case.json").write_text(json.dumps(forms))
     # The command reads a text a line, and refuses zero bytes.
     texts = [text.replace("\n", " ").replace("\0", "") for text in TEXTS]
     (tmp_path / "texts.txt").write_text("".join(f"{x}\n" for x in texts))
