@@ -155,21 +155,17 @@ def sequence_flops(case: Case) -> float:
     They are those of the matrix products, padding included. Recomputation does
     not count, and a prediction is a third of a training step.
     """
-    from tasks.pretraining import objectives
+    import tensorflow as tf
 
-    config, length = model_config(case), case.length
-    predictions = pairs = 0
-    if case.task in ("pretraining", "packed"):
-        predictions = num_predictions(length)
-        pairs = _INSTANCES_PER_ROW if case.task == "packed" else 1
-    elif case.task == "classification":
-        pairs = 1
-    flops = objectives.training_flops(config, length, predictions, pairs)
-    if case.task == "squad":
-        # All positions of the last layer, and two scores instead of a pooler.
-        size = config.hidden_size
-        flops = objectives.training_flops(config, length, 0, length)
-        flops -= 6.0 * length * size * size
+    from training import cost
+
+    with tf.device("CPU:0"):
+        task, model = _model(case)
+        spec = {
+            name: tf.TensorSpec((1, *x.shape[1:]), x.dtype)
+            for name, x in arrays(dataclasses.replace(case, batch=1)).items()
+        }
+        flops = cost.training_flops(task, model, spec)
     return flops / 3.0 if case.work == "predict" else flops
 
 
@@ -177,32 +173,37 @@ def _make(case: Case):
     """Returns the task, the model, the optimizer's parts and the strategy."""
     import tensorflow as tf
 
-    from modeling import models
-    from tasks.classification import objective
-    from tasks.pretraining import objectives
-    from tasks.squad import squad_job
     from training import precision, strategy
 
     scope = strategy.create("one_device")
     is_tf32 = case.precision == "tf32"
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32)
     dtype = "float32" if is_tf32 else case.precision
-    options: dict[str, Any] = {
-        "recompute": case.recompute,
-        "dtype": precision.policy(dtype),
-    }
     with scope.scope():
-        config = model_config(case)
-        if case.task == "classification":
-            task: Any = objective.ClassificationTask("classification")
-            model = models.ClassificationModel(config, num_classes=2, **options)
-        elif case.task == "squad":
-            task = squad_job.SpanTask()
-            model = models.QuestionAnsweringModel(config, **options)
-        else:
-            task = objectives.PretrainingTask()
-            model = models.PretrainingModel(config, **options)
+        task, model = _model(case, dtype=precision.policy(dtype))
     return task, model, scope
+
+
+def _model(case: Case, **options: Any) -> tuple[Any, Any]:
+    """Returns the task and a new model."""
+    from modeling import models
+    from tasks.classification import objective
+    from tasks.pretraining import objectives
+    from tasks.squad import squad_job
+
+    config, options = (
+        model_config(case),
+        options | {"recompute": case.recompute},
+    )
+    if case.task == "classification":
+        task = objective.ClassificationTask("classification")
+        model = models.ClassificationModel(config, num_classes=2, **options)
+        return task, model
+    if case.task == "squad":
+        model = models.QuestionAnsweringModel(config, **options)
+        return squad_job.SpanTask(), model
+    task = objectives.PretrainingTask()
+    return task, models.PretrainingModel(config, **options)
 
 
 def _make_batches(case: Case, features: Mapping[str, np.ndarray]):
@@ -315,8 +316,9 @@ def measure(case: Case, directory: str) -> dict[str, Any]:
         "spread": (max(taken) - min(taken)) / seconds,
         "first_call_seconds": first,
         "sequences_per_second": case.batch / seconds,
-        "tflops": case.batch * sequence_flops(case) / seconds / 1e12,
         "peak_gib": _peak_gib(),
+        # After the peak, because it makes a model.
+        "tflops": case.batch * sequence_flops(case) / seconds / 1e12,
     }
     if case.work != "predict":
         values["last_loss"] = float(results.sums[-1, 0])

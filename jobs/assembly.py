@@ -348,11 +348,20 @@ def make_throughput(
     strategy: tf.distribute.Strategy,
     *,
     tokens: int,
-    flops: float,
+    count_flops: Callable[[], float],
 ) -> throughput.Throughput:
-    """Makes what reports speed, from what one example costs."""
+    """Makes what reports speed.
+
+    Args:
+      config: the flags.
+      strategy: the devices.
+      tokens: of one example.
+      count_flops: returns the operations of one example; called only if the
+        peak of the devices is known, because it traces a graph.
+    """
     dtype = precision.choose(config.precision)
     peak = throughput.peak(strategy, dtype, config.peak_tflops)
+    flops = None if peak is None else count_flops()
     return throughput.Throughput(tokens=tokens, flops=flops, peak=peak)
 
 

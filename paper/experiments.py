@@ -15,7 +15,6 @@ from foundation import file_system
 from modeling.config import BertConfig
 from paper.protocol import Command, Scale, Score, Size
 from tasks.classification import sentence_files, sentence_tasks
-from tasks.pretraining import objectives
 from training import checkpoints
 
 _PLOTTED = ("masked_lm_and_next_sentence", "left_to_right")  # In Figure 5.
@@ -222,7 +221,6 @@ class Experiments:
             and objective in _PLOTTED
         )
         config = self.bert_config(size)
-        pairs = int(objective == "masked_lm_and_next_sentence")
         command = self._command(
             name,
             "run_pretraining",
@@ -253,15 +251,7 @@ class Experiments:
             flops=sum(
                 phase.steps
                 * scale.pretraining_batch_size
-                * objectives.training_flops(
-                    config,
-                    phase.length,
-                    # A left-to-right model predicts every next token.
-                    phase.length - 1
-                    if objective == "left_to_right"
-                    else phase.predictions,
-                    pairs,
-                )
+                * _training_flops(config, phase.length)
                 for phase in scale.phases
             ),
         )
@@ -658,12 +648,7 @@ class Experiments:
         if model.bilstm:
             flags["bilstm_size"] = scale.lstm_size
         num_runs = seeds * (finetuning.rates or "").count(",") + seeds
-        cost = objectives.training_flops(
-            self.bert_config(model.size),
-            finetuning.tokens,
-            predictions=0,
-            pairs=1,
-        )
+        cost = _training_flops(self.bert_config(model.size), finetuning.tokens)
         return self._command(
             name,
             program,
@@ -719,3 +704,14 @@ def _is_checkpoint(path: str) -> bool:
 
 def _shard_glob(command: Command) -> str:
     return command.flags["output_prefix"] + "-*"
+
+
+def _training_flops(config: BertConfig, length: int) -> float:
+    """Estimates the operations of training on one sequence, for the plan.
+
+    They are six per token and weight of the encoder, and those of its
+    attention. Models that run count their own: see training.cost.
+    """
+    size, inner = config.hidden_size, config.intermediate_size
+    layer = 4 * size * size + 2 * size * inner + 2 * length * size
+    return 6.0 * length * config.num_hidden_layers * layer

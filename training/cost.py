@@ -12,6 +12,7 @@ free. Where XLA compiles a step it joins operations, and uses less.
 """
 
 import collections
+import contextlib
 import dataclasses
 import math
 import os
@@ -101,6 +102,35 @@ def trace(
         activation_bytes=_largest_sum(graph, with_results=False),
         peak_bytes=_largest_sum(graph, with_results=True),
     )
+
+
+def training_flops(
+    task: steps.Task, model: Any, features: Mapping[str, tf.TensorSpec]
+) -> float:
+    """Returns the operations of a training step that utilization counts.
+
+    They are those of the forward pass and twice as many for its gradients.
+    Padding is counted, because the hardware multiplies it; what the backward
+    pass computes again is not.
+
+    Args:
+        task: of the model.
+        model: not run.
+        features: of static shape, [examples, ...].
+    """
+    function = tf.function(lambda x: task.forward(model, x), autograph=False)
+    with contextlib.ExitStack() as stack:
+        for layer in _recomputing(model):
+            stack.callback(setattr, layer, "recompute", layer.recompute)
+            layer.recompute = "nothing"
+        graph = function.get_concrete_function(dict(features)).graph
+    return 3.0 * sum(_flops(x) for x in graph.get_operations())
+
+
+def _recomputing(model: Any) -> list[Any]:
+    """Returns the layers that can compute something again."""
+    layers = model._flatten_layers()
+    return [x for x in layers if hasattr(x, "recompute_choices")]
 
 
 def _flops(operation: tf.Operation) -> float:
@@ -380,13 +410,12 @@ def estimate(
     cost = trace(train_step, traced)
     resident = resident_bytes()  # With a traced graph, as in training.
     by_choice = {}
-    for layer in learner.model._flatten_layers():
-        if hasattr(layer, "recompute_choices"):
-            chosen = layer.recompute
-            for choice in {*layer.recompute_choices} - {chosen}:
-                layer.recompute = choice
-                by_choice[choice] = peak(trace(train_step, traced))
-            layer.recompute = chosen
+    for layer in _recomputing(learner.model):
+        chosen = layer.recompute
+        for choice in {*layer.recompute_choices} - {chosen}:
+            layer.recompute = choice
+            by_choice[choice] = peak(trace(train_step, traced))
+        layer.recompute = chosen
     weights = _variable_bytes(v.value for v in learner.model.variables)
     slots = _variable_bytes(learner.optimizer.slots.values())
     program = 0.0

@@ -40,12 +40,12 @@ class Throughput:
 
     Attributes:
         tokens: of one example, padding included.
-        flops: of one example, forward and backward.
+        flops: of one example, see cost.training_flops; used with a peak.
         peak: FLOP/s of all devices together, or None where it is not known.
     """
 
     tokens: int
-    flops: float
+    flops: float | None = None
     peak: float | None = None
 
     def __call__(self, examples_per_second: float) -> dict[str, float]:

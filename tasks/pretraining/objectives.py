@@ -21,9 +21,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from data import schema
 from modeling import losses
-from modeling.config import BertConfig
 
 OBJECTIVES = ("masked_lm_and_next_sentence", "masked_lm", "left_to_right")
 _NEIGHBORS = (slice(None, -1), slice(1, None))
@@ -203,49 +201,3 @@ def _pair_weights(features: dict) -> Any:
     if _is_packed(features):
         weights = features["next_sentence_weights"] * weights[:, None]
     return weights
-
-
-def task_flops(
-    config: BertConfig, task: PretrainingTask, records: schema.Schema
-) -> float:
-    """Returns the floating-point operations of training on one record."""
-    sizes = {feature.name: feature.size for feature in records.features}
-    length, predictions = sizes["input_ids"], sizes["masked_lm_positions"]
-    if task.objective == "left_to_right":
-        predictions = length - 1
-    pairs = sizes["next_sentence_labels"] if task.predicts_next_sentence else 0
-    return training_flops(config, length, predictions, pairs)
-
-
-def training_flops(
-    config: BertConfig, length: int, predictions: int, pairs: int
-) -> float:
-    """Returns the floating-point operations of training on one sequence.
-
-    Model FLOPs utilization is measured by this number: two operations per
-    multiply-add of the matrix products, three times the forward pass. Padding
-    is counted, because the hardware multiplies it. Not counted are recomputed
-    activations, and positions of the last layer that no head uses, which are
-    not computed.
-
-    Args:
-      config: of the model.
-      length: S, padding included.
-      predictions: masked positions.
-      pairs: next-sentence predictions.
-    """
-    size, inner = config.hidden_size, config.intermediate_size
-    keys_and_values = 2 * size * size
-    # Queries and output; scores and context; the feed-forward network.
-    other = 2 * size * size + 2 * length * size + 2 * size * inner
-    positions = (config.num_hidden_layers - 1) * length
-    used = predictions + pairs  # Positions of the last layer.
-    masked_lm = size * size + size * config.vocab_size
-    next_sentence = size * size + 2 * size
-    multiply_adds = (
-        (positions + length) * keys_and_values
-        + (positions + used) * other
-        + predictions * masked_lm
-        + pairs * next_sentence
-    )
-    return 6.0 * multiply_adds

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from data import schema
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags, progress
 from jobs import assembly, model_card, report, run_config, run_directory
@@ -21,7 +22,7 @@ from tasks.pretraining import (
     pretraining_data,
     pretraining_report,
 )
-from training import feed, inference, loop
+from training import cost, feed, inference, loop
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -304,8 +305,11 @@ class PretrainingJob:
                 self.config,
                 self.strategy,
                 tokens=phase.lengths.max_seq_length,
-                flops=objectives.task_flops(
-                    self.model.config, self.task, train.schema
+                count_flops=functools.partial(
+                    cost.training_flops,
+                    self.task,
+                    self.model,
+                    _example_spec(train.schema),
                 ),
             ),
             samples=functools.partial(self._samples, phase),
@@ -342,6 +346,17 @@ class PretrainingJob:
         # The exponential of a larger loss would overflow.
         perplexity = math.exp(min(values["masked_lm_loss"], 700.0))
         return {**values, "masked_lm_perplexity": perplexity}
+
+
+def _example_spec(records: schema.Schema) -> dict[str, tf.TensorSpec]:
+    """Returns what a batch of one record has."""
+    return {
+        feature.name: tf.TensorSpec(
+            (1, *feature.shape),
+            tf.int32 if feature.dtype == schema.INTEGER else tf.float32,
+        )
+        for feature in records.features
+    }
 
 
 def _described(records: pretraining_data.ShardSet) -> str:

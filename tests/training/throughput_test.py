@@ -44,5 +44,5 @@ def test_the_share_of_the_peak_is_of_all_devices():
         "train/tokens_per_second": 128 * 80.0,
         "train/model_flops_utilization": 0.4,
     }
-    unknown = throughput.Throughput(tokens=128, flops=5e9)
+    unknown = throughput.Throughput(tokens=128)
     assert list(unknown(80.0)) == ["train/tokens_per_second"]
