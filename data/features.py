@@ -31,7 +31,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from data import records
+from data import records, sequences
 from data import schema as schemas
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
@@ -243,64 +243,45 @@ def encode_blocks(
       num_choices: number of sequences of an example; see Features.
       statistics: count what is lost of the texts.
     """
-    ids, segments, totals = [], [], []
+    parts = []
     vocabulary = tokenizer.vocabulary
     for first, second in blocks:
         a = tokenizer.encode(first)
-        if second is None:
-            empty = np.zeros(len(a.row_splits), np.int64)
-            b = wordpiece.Encoding(np.zeros(0, np.int32), empty)
-        else:
-            b = tokenizer.encode(second)
-        *joined, is_cut = _join(vocabulary, a, b, max_seq_length)
+        b = None if second is None else tokenizer.encode(second)
+        joined, is_cut = _join(vocabulary, a, b, max_seq_length)
         statistics.add_truncated(is_cut)
         for encoding in (a, b):
-            statistics.add_tokens(encoding.ids, vocabulary)
-        for arrays, array in zip((ids, segments, totals), joined, strict=True):
-            arrays.append(array)
+            if encoding is not None:
+                statistics.add_tokens(encoding.ids, vocabulary)
+        parts.append(joined)
+    lengths = np.concatenate([np.diff(part.row_splits) for part in parts])
     return Features(
-        row_splits=np.concatenate([[0], np.cumsum(np.concatenate(totals))]),
+        row_splits=np.concatenate([[0], np.cumsum(lengths)]),
         ragged={
-            "input_ids": np.concatenate(ids),
-            "segment_ids": np.concatenate(segments),
+            "input_ids": np.concatenate([x.input_ids for x in parts]),
+            "segment_ids": np.concatenate([x.segment_ids for x in parts]),
         },
         num_choices=num_choices,
     )
 
 
-def _join(vocabulary, first, second, max_seq_length):
-    """Returns ids [T], segments [T], each one's length and is_cut [N]."""
-    a, b = np.diff(first.row_splits), np.diff(second.row_splits)
-    has_second = (b > 0).astype(np.int64)
-    room = max_seq_length - 2 - has_second
+def _join(
+    vocabulary: vocabularies.Vocabulary,
+    first: wordpiece.Encoding,
+    second: wordpiece.Encoding | None,
+    max_seq_length: int,
+) -> tuple[sequences.Sequences, np.ndarray]:
+    """Truncates and joins texts; returns also whether each is cut: bool [N]."""
+    a = np.diff(first.row_splits)
+    b = np.zeros_like(a) if second is None else np.diff(second.row_splits)
+    room = max_seq_length - 2 - (b > 0)
     is_cut = a + b > room
-    a, b = truncated_lengths(a, b, room)
-    has_second = (b > 0).astype(np.int64)
-    totals = a + b + 2 + has_second
-    starts = np.cumsum(totals) - totals
-    ids = np.full(totals.sum(), vocabulary.sep_id, np.int32)
-    segments = np.zeros(len(ids), np.int32)
-    ids[starts] = vocabulary.cls_id
-    ids[ranges(starts + 1, a)] = first.ids[ranges(first.row_splits[:-1], a)]
-    begins = starts + a + 2
-    ids[ranges(begins, b)] = second.ids[ranges(second.row_splits[:-1], b)]
-    segments[ranges(begins, b + has_second)] = 1
-    return ids, segments, totals, is_cut
-
-
-def truncated_lengths(
-    a: np.ndarray, b: np.ndarray, room: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how many tokens of each text remain, `room` together."""
-    # Half of the room, the odd token included, or what the second text leaves.
-    first = np.minimum(a, np.maximum(room - b, (room + 1) // 2))
-    return first, np.minimum(b, room - first)
-
-
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the concatenation of all range(start, start + length)."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+    a, b = sequences.truncated_lengths(a, b, room)
+    slices = sequences.Slices(first.ids, first.row_splits[:-1], a)
+    others = None
+    if second is not None:
+        others = sequences.Slices(second.ids, second.row_splits[:-1], b)
+    return sequences.join(vocabulary, slices, others), is_cut
 
 
 def prepare(

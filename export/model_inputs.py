@@ -5,8 +5,7 @@
                                            [CLS, c, SEP]]
     features, padded to the longest       input_ids, input_mask, segment_ids
 
-The same as `data.features.encode` and `Features.batch`, which do this with
-NumPy.
+The same as `data.sequences` and `Features.batch`, which do this with NumPy.
 """
 
 from collections.abc import Callable
@@ -93,10 +92,43 @@ def truncated_lengths(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns how many tokens of each text remain, `room` together: int64 [N].
 
-    The formula is that of `data.features.truncated_lengths`.
+    The formula is that of `data.sequences.truncated_lengths`.
     """
     first = tf.minimum(a, tf.maximum(room - b, (room + 1) // 2))
     return first, tf.minimum(b, room - first)
+
+
+def has_most_context(
+    items: tf.Tensor,
+    before: tf.Tensor,
+    after: tf.Tensor,
+    *,
+    size_weight: float = 0.0,
+) -> tf.Tensor:
+    """Returns in which of its windows each item has most context: bool [R].
+
+    See `data.sequences.has_most_context`.
+
+    Args:
+      items: int64 [R], from 0; an item in a window, in the order of windows.
+      before: int64 [R]; tokens before it in the window.
+      after: int64 [R]; tokens after it.
+      size_weight: how much more context a window counts for each token of it.
+    """
+    size = tf.cast(before + after + 1, tf.float64)
+    context = tf.cast(tf.minimum(before, after), tf.float64)
+    context += size_weight * size
+    count = tf.reduce_max(tf.concat([items + 1, [0]], 0))
+    best = tf.math.unsorted_segment_max(context, items, count)
+    is_best = tf.equal(context, tf.gather(best, items))
+    index = tf.range(tf.size(items, tf.int64))
+    # Of windows with equal context, the first.
+    first = tf.math.unsorted_segment_min(
+        tf.boolean_mask(index, is_best),
+        tf.boolean_mask(items, is_best),
+        count,
+    )
+    return tf.equal(tf.gather(first, items), index)
 
 
 def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:

@@ -18,7 +18,7 @@ from data.tokenization import normalization
 from data.tokenization.graph_tokenization import TokensWithOffsets
 from export import model_inputs
 from export.opened_model import OpenedModel
-from tasks.squad import dataset, decoding
+from tasks.squad import dataset, decoding, windowing
 
 _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 _STARTS_WORD = 1 << 21  # Larger than any code point.
@@ -170,7 +170,7 @@ class AnswerGraph:
         scores = tf.gather_nd(values[:, 0], tf.stack([window, i], 1))
         scores += tf.gather_nd(values[:, 1], tf.stack([window, j], 1))
         begin = tf.cumsum(windows.lengths, exclusive=True)
-        is_best = _has_most_context(windows, tf.size(documents.ids, tf.int64))
+        is_best = _has_most_context(windows)
         is_best = tf.gather(is_best, tf.gather(begin, window) + start)
         first = tf.gather(windows.first_tokens, window)
         spans = Spans(
@@ -342,24 +342,16 @@ def _occurs(questions: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     return tf.math.unsorted_segment_max(ones, questions, count) > 0
 
 
-def _has_most_context(windows: Windows, num_tokens: tf.Tensor) -> tf.Tensor:
+def _has_most_context(windows: Windows) -> tf.Tensor:
     """Returns bool [sum of lengths]; see windowing.max_context."""
     left = tf.ragged.range(windows.lengths)
     rows, left = left.value_rowids(), left.values
-    size = tf.gather(windows.lengths, rows)
-    context = tf.minimum(left, size - 1 - left)
-    context = tf.cast(context, tf.float64) + 0.01 * tf.cast(size, tf.float64)
-    token = tf.gather(windows.first_tokens, rows) + left
-    best = tf.math.unsorted_segment_max(context, token, num_tokens)
-    is_best = tf.equal(context, tf.gather(best, token))
-    index = tf.range(tf.size(token, tf.int64))
-    # Of windows with equal context, the first.
-    first = tf.math.unsorted_segment_min(
-        tf.boolean_mask(index, is_best),
-        tf.boolean_mask(token, is_best),
-        num_tokens,
+    return model_inputs.has_most_context(
+        tf.gather(windows.first_tokens, rows) + left,
+        left,
+        tf.gather(windows.lengths, rows) - 1 - left,
+        size_weight=windowing.SIZE_WEIGHT,
     )
-    return tf.equal(tf.gather(first, token), index)
 
 
 def _texts(

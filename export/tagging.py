@@ -199,7 +199,6 @@ def find_windows(
     # A word that is cut at either end is left out.
     first = tf.searchsorted(splits, start, out_type=tf.int64)
     last = tf.searchsorted(splits, stop, side="right", out_type=tf.int64) - 1
-    # Each word belongs to the first of the windows with most context.
     inside = tf.ragged.range(first, last)
     word, window = inside.values, inside.value_rowids()
     before = tf.gather(splits, word) - tf.gather(
@@ -208,13 +207,9 @@ def find_windows(
     after = tf.gather(splits, tf.gather(last, window)) - tf.gather(
         splits, word + 1
     )
-    context = tf.minimum(before, after)
-    count = tf.size(words.texts, tf.int64)
-    best = tf.math.unsorted_segment_max(context, word, count)
-    is_best = tf.equal(context, tf.gather(best, word))
-    owner = tf.math.unsorted_segment_min(
-        tf.boolean_mask(window, is_best), tf.boolean_mask(word, is_best), count
-    )
+    is_best = model_inputs.has_most_context(word, before, after)
+    # The words of a window follow those of the window before.
+    owner = tf.boolean_mask(window, is_best)
     used, owner = tf.unique(owner, out_idx=tf.int64)
     return Windows(tf.gather(first, used), tf.gather(last, used), owner)
 

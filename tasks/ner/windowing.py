@@ -11,17 +11,20 @@ windows: the i-th position with a label is word i.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
 from data import features as features_lib
+from data import sequences
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
 from tasks.ner import word_files
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP].
+_WORDS_AT_ONCE = 1 << 20  # Of windows that are compared.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,22 +69,20 @@ def encode(
     windows = find_windows(sentences, splits, settings)
     if label_ids is None:
         label_ids = np.zeros(len(sentences.words), np.int64)
-    # Copies the tokens of each window between [CLS] and [SEP].
     first, last, begin, end = windows.T
-    lengths = splits[last] - splits[first]
-    rows = np.concatenate([[0], np.cumsum(lengths + _NUM_SPECIAL)])
-    input_ids = np.full(rows[-1], tokenizer.vocabulary.sep_id, np.int32)
-    input_ids[rows[:-1]] = tokenizer.vocabulary.cls_id
-    target = features_lib.ranges(rows[:-1] + 1, lengths)
-    input_ids[target] = ids[features_lib.ranges(splits[first], lengths)]
-    labels = np.full(rows[-1], -1, np.int32)
-    shifts = rows[:-1] + 1 - splits[first]
+    joined = sequences.join(
+        tokenizer.vocabulary,
+        sequences.Slices(ids, splits[first], splits[last] - splits[first]),
+        None,
+    )
+    labels = np.full(len(joined.input_ids), -1, np.int32)
+    shifts = joined.row_splits[:-1] + 1 - splits[first]  # After [CLS].
     labels[splits[:-1] + np.repeat(shifts, end - begin)] = label_ids
     return Features(
-        row_splits=rows,
+        row_splits=joined.row_splits,
         ragged={
-            "input_ids": input_ids,
-            "segment_ids": np.zeros(rows[-1], np.int32),
+            "input_ids": joined.input_ids,
+            "segment_ids": joined.segment_ids,
             "label_ids": labels,
         },
     )
@@ -127,7 +128,7 @@ def _tokens(
     statistics.add(message, (counts > most)[inverse])
     kept = np.minimum(counts, most)[inverse]
     splits = np.concatenate([[0], np.cumsum(kept)])
-    found = ids[features_lib.ranges(begins[inverse], kept)]
+    found = ids[sequences.ranges(begins[inverse], kept)]
     statistics.add_tokens(found, tokenizer.vocabulary)
     return found, splits
 
@@ -204,18 +205,36 @@ def _parts(splits, begin, end, room) -> Iterator[tuple[int, int]]:
 
 def _assign(extents: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """Assigns each word to its best window; drops windows without a word."""
-    count = int(extents[-1, 1])
-    best = np.full(count, -1)
-    chosen = np.zeros(count, np.int64)
-    for number, (first, last) in enumerate(extents.tolist()):
-        before = splits[first:last] - splits[first]
-        after = splits[last] - splits[first + 1 : last + 1]
-        context = np.minimum(before, after)
-        is_better = context > best[first:last]
-        best[first:last][is_better] = context[is_better]
-        chosen[first:last][is_better] = number
+    sizes = extents[:, 1] - extents[:, 0]
+    # Where no word is in a window before and in one after: the memory of a
+    # part does not grow with the set.
+    is_apart = extents[1:, 0] >= np.maximum.accumulate(extents[:-1, 1])
+    starts = np.concatenate([[0], np.flatnonzero(is_apart) + 1])
+    parts = (np.cumsum(sizes) - sizes)[starts] // _WORDS_AT_ONCE
+    _, kept = np.unique(parts, return_index=True)
+    bounds = np.append(starts[kept], len(extents))
+    chosen = np.concatenate(
+        [
+            _best_windows(extents[i:j], splits) + i
+            for i, j in itertools.pairwise(bounds)
+        ]
+    )
     used, starts = np.unique(chosen, return_index=True)
-    ends = np.append(starts[1:], count)
+    ends = np.append(starts[1:], len(chosen))
     if (np.diff(chosen) < 0).any():
         raise AssertionError("windows are out of order")
     return np.column_stack([extents[used], starts, ends])
+
+
+def _best_windows(extents: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """Returns the number of the window in which each word is predicted."""
+    first, last = extents.T
+    sizes = last - first
+    word = sequences.ranges(first, sizes)
+    is_best = sequences.has_most_context(
+        word - first[0],
+        splits[word] - np.repeat(splits[first], sizes),
+        np.repeat(splits[last], sizes) - splits[word + 1],
+    )
+    number = np.repeat(np.arange(len(extents)), sizes)
+    return number[is_best][np.argsort(word[is_best], kind="stable")]

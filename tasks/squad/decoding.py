@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import features
+from data import sequences
 from data.tokenization import normalization, wordpiece
 from tasks.squad import dataset, windowing
 from tasks.squad.windowing import Windows
@@ -189,7 +189,7 @@ def may_start(windows: Windows) -> np.ndarray:
     """
     splits = windows.features.row_splits
     result = np.zeros(splits[-1], bool)
-    positions = features.ranges(splits[:-1] + windows.offsets, windows.lengths)
+    positions = sequences.ranges(splits[:-1] + windows.offsets, windows.lengths)
     result[positions] = windowing.max_context(
         windows.questions, windows.starts, windows.lengths
     )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import features as features_lib
-from data import schema
+from data import schema, sequences
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
@@ -27,6 +27,8 @@ FIRST_UNIQUE_ID = 1000000000
 _TRAIN_RECORDS = "train"  # google-research/bert's name.
 _CHUNK = 2048  # Texts that are tokenized together.
 _NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
+# Released: windows count so much more context for each of their tokens.
+SIZE_WEIGHT = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,22 +195,14 @@ def make_windows(
         columns["start_positions"] = np.where(is_inside, first + shift, 0)
         columns["end_positions"] = np.where(is_inside, last + shift, 0)
         columns["is_impossible"] = impossible[questions]
-    # [CLS] query [SEP] document [SEP] of all windows in one array.
-    row_splits = _splits(query_lengths + lengths + _NUM_SPECIAL)
-    begins = row_splits[:-1]
-    input_ids = np.empty(row_splits[-1], np.int32)
-    input_ids[begins] = tokenizer.vocabulary.cls_id
-    input_ids[begins + 1 + query_lengths] = tokenizer.vocabulary.sep_id
-    input_ids[row_splits[1:] - 1] = tokenizer.vocabulary.sep_id
-    source = features_lib.ranges(queries.row_splits[questions], query_lengths)
-    target = features_lib.ranges(begins + 1, query_lengths)
-    input_ids[target] = queries.ids[source]
     first_tokens = documents.row_splits[paragraphs[questions]] + starts
-    source = features_lib.ranges(first_tokens, lengths)
-    target = features_lib.ranges(begins + offsets, lengths)
-    input_ids[target] = documents.ids[source]
-    segment_ids = np.zeros(row_splits[-1], np.int32)
-    segment_ids[features_lib.ranges(begins + offsets, lengths + 1)] = 1
+    joined = sequences.join(
+        tokenizer.vocabulary,
+        sequences.Slices(
+            queries.ids, queries.row_splits[questions], query_lengths
+        ),
+        sequences.Slices(documents.ids, first_tokens, lengths),
+    )
     return Windows(
         questions=questions,
         starts=starts,
@@ -216,8 +210,11 @@ def make_windows(
         offsets=offsets,
         documents=documents,
         features=Features(
-            row_splits=row_splits,
-            ragged={"input_ids": input_ids, "segment_ids": segment_ids},
+            row_splits=joined.row_splits,
+            ragged={
+                "input_ids": joined.input_ids,
+                "segment_ids": joined.segment_ids,
+            },
             dense={name: x[:, None] for name, x in columns.items()},
         ),
     )
@@ -284,21 +281,16 @@ def max_context(
       bool [sum of lengths].
     """
     left = _count_up(lengths)
-    size = np.repeat(lengths, lengths)
-    score = np.minimum(left, size - 1 - left) + 0.01 * size
     # Number the tokens of all texts: a token has one number in all windows.
     ends = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     np.maximum.at(ends, numbers, starts + lengths)
     base = (np.cumsum(ends) - ends)[numbers] + starts
-    token = np.repeat(base, lengths) + left
-    best = np.full(int(ends.sum()), -1.0)
-    np.maximum.at(best, token, score)
-    # Of windows with equal context, the first.
-    rows = np.flatnonzero(score == best[token])
-    _, first = np.unique(token[rows], return_index=True)
-    result = np.zeros(len(token), bool)
-    result[rows[first]] = True
-    return result
+    return sequences.has_most_context(
+        np.repeat(base, lengths) + left,
+        left,
+        np.repeat(lengths, lengths) - 1 - left,
+        size_weight=SIZE_WEIGHT,
+    )
 
 
 def answer_tokens(
@@ -350,7 +342,7 @@ def answers_in_no_window(
 
 def _count_up(counts: np.ndarray) -> np.ndarray:
     """Returns 0, 1, ..., count - 1 for each count, concatenated."""
-    return features_lib.ranges(np.zeros_like(counts), counts)
+    return sequences.ranges(np.zeros_like(counts), counts)
 
 
 def _splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
