@@ -23,19 +23,18 @@ import numpy as np
 import tensorflow as tf
 
 from data import sentences
-from data.tokenization import graph_tokenization, normalization
+from data.tokenization import graph_tokenization
 from export import model_inputs
 from tasks.ner import raw_text as raw_text_lib
 
 _END = 0xD800  # A surrogate, which UTF-8 cannot contain.
 _LONGEST = 16  # Listed words are shorter.
-_CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in normalization.CJK_BLOCKS)
 # Classes of characters, as members of a character class of `re`.
 _CLASSES = {
     "space": r"\s",
     "word": r"\w",
     "digit": r"\d",
-    "chinese": _CHINESE,
+    "chinese": raw_text_lib.CHINESE,
     "break": f"{raw_text_lib.BREAKS},",
     "wide": sentences.WIDE,
     "narrow": sentences.NARROW,
@@ -54,8 +53,6 @@ _PREDICATES: dict[str, Callable[[str], bool]] = {
 }
 _NAMES = (*_CLASSES, *_PREDICATES)
 _APOSTROPHE = ord("'")
-# After an apostrophe, at the end of a word.
-_CLITICS = ("s", "d", "m", "re", "ve", "ll")
 
 
 class Words(NamedTuple):
@@ -97,11 +94,11 @@ class WordSplitter:
         lower = [ord(x) if len(x) == 1 else 0 for x in lower]
         # The letters of clitics, in any case, and the apostrophes.
         clitic = np.zeros(len(characters), np.int32)
-        for letter in "nt" + "".join(_CLITICS):
+        for letter in "nt" + "".join(raw_text_lib.CLITICS):
             pattern = re.compile(letter, re.IGNORECASE)
             members = [m.start() for m in pattern.finditer(characters)]
             clitic[members] = ord(letter)
-        clitic[[_APOSTROPHE, 0x2019]] = _APOSTROPHE
+        clitic[[ord(char) for char in raw_text_lib.APOSTROPHES]] = _APOSTROPHE
         with tf.init_scope(), tf.device("CPU:0"):
             self._flags = graph_tokenization.PagedTable(flags)
             self._lower = graph_tokenization.PagedTable(np.array(lower))
@@ -378,7 +375,7 @@ class _Splitting:
             tf.gather(self._clitic, tf.maximum(ends - i, 0)) for i in (1, 2, 3)
         )
         size = tf.zeros_like(ends)
-        for clitic in _CLITICS:
+        for clitic in raw_text_lib.CLITICS:
             last = tf.equal(one, ord(clitic[-1]))
             if len(clitic) == 1:
                 is_found = last & tf.equal(two, _APOSTROPHE) & (length >= 2)

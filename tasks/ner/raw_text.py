@@ -27,18 +27,23 @@ from tasks.ner import tag_spans, word_files
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Inc", "Co", "Corp")
 _ABBREVIATION = re.compile(rf"(?:\w\.)+|(?:{'|'.join(ABBREVIATIONS)})\.")
-_CLITIC = re.compile("(?:n['\u2019]t|['\u2019](?:s|d|m|re|ve|ll))$", re.I)
-_CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in normalization.CJK_BLOCKS)
+APOSTROPHES = "'\u2019"
+# After an apostrophe, at the end of a word; in any case. So is n't.
+CLITICS = ("s", "d", "m", "re", "ve", "ll")
+_CLITIC = re.compile(
+    f"(?:n[{APOSTROPHES}]t|[{APOSTROPHES}](?:{'|'.join(CLITICS)}))$", re.I
+)
+CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in normalization.CJK_BLOCKS)
 # Punctuation that never joins words; a comma joins digits.
 BREAKS = (
     '"()\\[\\]{};\u2014\u2026\u201c\u201d\u201e\u00ab\u00bb'
     "\u3001\u3002\uff0c\uff01\uff1f\uff1b\uff1a\uff08\uff09"
     "\u300a\u300b\u300c\u300d\u300e\u300f"
 )
-_LETTER = rf"[^\W{_CHINESE}]"
+_LETTER = rf"[^\W{CHINESE}]"
 _JOINT = rf"(?:[^\w\s{BREAKS},]|(?<=\d),(?=\d))*"
 _PARTS = re.compile(
-    rf"[{_CHINESE}]|{_LETTER}(?:{_JOINT}{_LETTER})*|[^\w\s]", re.DOTALL
+    rf"[{CHINESE}]|{_LETTER}(?:{_JOINT}{_LETTER})*|[^\w\s]", re.DOTALL
 )
 _NUM_DIGITS = 6  # Of probabilities.
 
