@@ -6,7 +6,7 @@ See jobs/streaming.py. Only the candidate answers stay in memory. The parts of a
 block are:
 
     answers   the candidate answers, a line of JSON for each question
-    n_best    JSON of nbest_predictions.json, without the braces
+    n_best    the members of the JSON object of nbest_predictions.json
     lengths   int64, the number of tokens of each window
     ids       int32, the tokens
     start     float32, a logit of each token; so is `end`
@@ -166,7 +166,15 @@ def answer_parts(
         question.id: [dict(zip(names, e, strict=False)) for e in found.entries]
         for question, found in answered
     }
-    return parts | {"n_best": json.dumps(lists, indent=4)[1:-2].encode()}
+    members = ",".join(_member(*item) for item in lists.items())
+    return parts | {"n_best": members.encode()}
+
+
+def _member(name: str, value: Any) -> str:
+    """Returns a member of an object as json.dumps(..., indent=4) writes it."""
+    # No string of JSON contains a line feed, so all of them are its layout.
+    text = json.dumps(value, indent=4).replace("\n", "\n    ")
+    return f"\n    {json.dumps(name)}: {text}"
 
 
 def logit_parts(windows: Windows, logits: SpanLogits) -> dict[str, bytes]:
