@@ -10,7 +10,7 @@ entered at any batch without replay. Evaluation has every example once: row i of
 a batch is example `example_index`[i], and `is_real_example` is 0 for the copies
 that fill up the last batch; both are int32 [B].
 
-`endless_batches` and `OrderedBatches` make datasets for training.feed:
+`endless_batches` and `OrderedBatches.dataset` make datasets for training.feed:
 make(first_batch=, part=, num_parts=) -> tf.data.Dataset.
 """
 
@@ -156,7 +156,7 @@ def _batches(
     names = sorted(example)
     specs = _specs(example, features, lengths)
     # TensorFlow keeps `convert` as long as the process lives. So `convert` only
-    # holds a weak reference to the features, which the dataset keeps alive.
+    # holds a weak reference to the features, which _SOURCES keeps.
     source = _Source(make)
     alive = weakref.ref(source)
     # Zeros of the same shapes that take no memory.
@@ -185,7 +185,7 @@ def _batches(
     # In order, or the batch of a step would depend on the machine's load.
     batches = numbers.map(load, num_parallel_calls=2, deterministic=True)
     batches = batches.prefetch(_AHEAD)
-    batches.source = source
+    _SOURCES[batches] = source
     return batches
 
 
@@ -194,6 +194,13 @@ class _Source:
 
     def __init__(self, make: Callable[[int], dict[str, np.ndarray]]):
         self.make = make
+
+
+# Dataset -> its source, which lives as long as the dataset: others that are
+# made of a dataset, and iterators, keep it.
+_SOURCES: weakref.WeakKeyDictionary[tf.data.Dataset, _Source] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _permutation(count: int, *words: int) -> np.ndarray:
@@ -219,9 +226,9 @@ class OrderedBatches:
     The batches have no labels, which are compared on the host. So sets with and
     without labels compile to the same program.
 
-    Iterating yields arrays, for one device; a call makes a dataset, to be
-    distributed. TensorFlow keeps some memory of every dataset as long as the
-    process lives, and a stream of predictions has a set for every block.
+    One device takes them as arrays; a dataset is for several. TensorFlow keeps
+    some memory of every dataset as long as the process lives, and a stream of
+    predictions has a set for every block. See training.feed.FiniteBatches.
 
     Attributes:
       element_spec: the specification of the arrays; the length of sequences is
@@ -239,11 +246,11 @@ class OrderedBatches:
         self._order = np.argsort(-features.lengths, kind="stable")
         self.element_spec = _specs(self._make(0), self._features, lengths)
 
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+    def arrays(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields dicts of arrays [batch size, ...]."""
         return map(self._make, range(self._num_batches))
 
-    def __call__(
+    def dataset(
         self, *, first_batch: int, part: int, num_parts: int
     ) -> tf.data.Dataset:
         """Returns a worker's part of the batches; see train_batches."""

@@ -241,7 +241,9 @@ class TaskModel:
             self._batches(features, batch_size), len(features)
         )
 
-    def _batches(self, features: Features, batch_size: int) -> Callable:
+    def _batches(
+        self, features: Features, batch_size: int
+    ) -> length_groups.OrderedBatches:
         self.job.start.check_segments(features)
         return length_groups.OrderedBatches(
             features,

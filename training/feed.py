@@ -6,8 +6,10 @@
 Rows stay in order: worker 0 has the first, its replica 0 the first of those.
 """
 
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
+import numpy as np
 import tensorflow as tf
 
 from foundation import errors
@@ -23,6 +25,25 @@ class MakeBatches(Protocol):
         self, *, first_batch: int, part: int, num_parts: int
     ) -> tf.data.Dataset:
         """Returns batches from the first_batch-th on, a dict of [rows, ...]."""
+
+
+@runtime_checkable
+class FiniteBatches(Protocol):
+    """Batches of arrays, of which a dataset can be made, too.
+
+    Attributes:
+        element_spec: the specification of the arrays.
+    """
+
+    element_spec: Mapping[str, tf.TensorSpec]
+
+    def arrays(self) -> Iterator[Mapping[str, np.ndarray]]:
+        """Yields the batches, for one device."""
+
+    def dataset(
+        self, *, first_batch: int, part: int, num_parts: int
+    ) -> tf.data.Dataset:
+        """Makes their dataset, see MakeBatches."""
 
 
 def distribute(

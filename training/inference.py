@@ -55,11 +55,11 @@ class Predictor:
         self._replacements: Any = None
 
     def __call__(
-        self, make_batches: feed.MakeBatches, num_examples: int
+        self, source: feed.MakeBatches | feed.FiniteBatches, num_examples: int
     ) -> dict[str, np.ndarray]:
         """Returns arrays [num_examples, ...] in the examples' order."""
         results: dict[str, np.ndarray] = {}
-        for values in self.batches(make_batches, num_examples):
+        for values in self.batches(source, num_examples):
             rows = values.pop(_INDEX)
             for name, value in values.items():
                 if name not in results:
@@ -69,28 +69,31 @@ class Predictor:
         return results
 
     def batches(
-        self, make_batches: feed.MakeBatches, num_examples: int | None = None
+        self,
+        source: feed.MakeBatches | feed.FiniteBatches,
+        num_examples: int | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yields the task's predictions and `example_index` of each batch.
 
         It contains real examples only. Use it if outputs differ in length. A
         bar shows the progress if num_examples is given.
 
-        If make_batches is iterable, it has an element_spec and yields arrays,
-        which one device reads without making a dataset.
+        One device takes the arrays of FiniteBatches without making a dataset.
         """
         batches: Iterable[Any]
         is_one_device = isinstance(
             self._strategy, tf.distribute.OneDeviceStrategy
         )
-        if is_one_device and isinstance(make_batches, Iterable):
-            specs = make_batches.element_spec.items()
+        is_finite = isinstance(source, feed.FiniteBatches)
+        if is_one_device and is_finite:
+            specs = source.element_spec.items()
             spec = {k: tf.TensorSpec([1, *x.shape], x.dtype) for k, x in specs}
             batches = (
                 {name: tf.constant(x[None]) for name, x in batch.items()}
-                for batch in make_batches
+                for batch in source.arrays()
             )
         else:
+            make_batches = source.dataset if is_finite else source
             batches = feed.distribute(self._strategy, make_batches)
             spec = batches.element_spec
         run = self._function(spec)

@@ -692,13 +692,13 @@ class _ChoiceRun:
         """Writes the predictions of a split; returns its metrics, if any."""
         activations, data = self.activations, self.activations.data
         sentences = activations.sentences(split)
-        make_batches = length_groups.OrderedBatches(
+        batches = length_groups.OrderedBatches(
             sentences,
             batch_size=activations.options.eval_batch_size,
             lengths=activations.lengths,
         )
         make_batches = activations.with_activations(
-            make_batches, split, self.choice.layers
+            batches.dataset, split, self.choice.layers
         )
         logits = tagging.word_logits(
             sentences, len(data.labels), predictor.batches(make_batches)

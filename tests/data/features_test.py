@@ -334,7 +334,7 @@ def test_evaluation_has_every_example_once_and_says_which(tokenizer):
     made = features_of(tokenizer)
     batches = length_groups.OrderedBatches(made, batch_size=8, lengths=[64])
     seen = []
-    for batch in batches:
+    for batch in batches.arrays():
         assert batch["input_ids"].shape == (8, 64)
         is_real = batch["is_real_example"] == 1
         indices = batch["example_index"][is_real]

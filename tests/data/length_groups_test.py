@@ -39,7 +39,7 @@ def make_batches(features, kind):
     options = {"batch_size": 8, "lengths": [8]}
     if kind == "eval":
         make = length_groups.OrderedBatches(features, **options)
-        return make(first_batch=0, part=0, num_parts=1)
+        return make.dataset(first_batch=0, part=0, num_parts=1)
     return length_groups.train_batches(features, seed=1, **options)
 
 
@@ -72,10 +72,12 @@ def test_arrays_equal_the_batches_of_the_dataset(lengths):
         dense={"weight": np.ones(21, np.float32)},
     )
     made = length_groups.OrderedBatches(features, batch_size=8, lengths=lengths)
-    arrays = list(made)
+    arrays = list(made.arrays())
     for num_parts in (1, 2):
         parts = [
-            made(first_batch=0, part=i, num_parts=num_parts).as_numpy_iterator()
+            made.dataset(
+                first_batch=0, part=i, num_parts=num_parts
+            ).as_numpy_iterator()
             for i in range(num_parts)
         ]
         for batch, *cut in zip(arrays, *parts, strict=True):

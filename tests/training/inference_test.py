@@ -59,9 +59,11 @@ class Arrays:
 
     element_spec = SPEC
 
-    def __iter__(self):
+    def arrays(self):
         """Yields all batches."""
         return arrays()
+
+    dataset = staticmethod(make_batches)
 
 
 def make_predictor():
