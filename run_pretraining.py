@@ -107,6 +107,7 @@ class PretrainingConfig(run_config.RunConfig):
         "each reads the shards of --input_file that have its length.",
         None,
         affects="records",
+        extendable=True,
     )
     num_warmup_steps: int = field(
         "Steps of rising learning rate.", 10000, affects="result", at_least=0

@@ -36,16 +36,14 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from absl import flags, logging
 
-from foundation import errors, file_system
+from foundation import errors, file_system, stamp
 
 REQUIRED = dataclasses.MISSING
 RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
-# Of a file's contents, as settings of runs store it.
-_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _parsed_early: dict[type, Any] = {}
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
@@ -55,15 +53,6 @@ _DEFINE = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
-# What a flag affects in training. From it derives what happens when a run is
-# resumed, or its output directory is used again, with another value:
-#   records     which records a training step reads, or what they hold: refused
-#   evaluation  what a run's models are compared by: refused if they are
-#   result      what training ends with: refused by the runs of a grid, named in
-#               a warning where a single run is resumed
-#   execution   devices, saving, logging: named in a warning
-#   nothing     not compared
-Effect = Literal["records", "evaluation", "result", "execution", "nothing"]
 # Errors of the system that a file, a disk or the memory causes; those in
 # _WITHOUT_PATH also where the error names no file.
 _WITHOUT_PATH = "EDQUOT EFBIG EIO ENOMEM ENOSPC EPIPE EROFS ESTALE".split()
@@ -100,7 +89,9 @@ def field(
     help: str,
     default: Any = REQUIRED,
     *,
-    affects: Effect = "nothing",
+    affects: stamp.Effect = "nothing",
+    extendable: bool = False,
+    is_path: bool = False,
     **bounds: float,
 ) -> Any:
     """Declares one flag.
@@ -108,10 +99,17 @@ def field(
     Args:
       help: one or two sentences.
       default: the value without the flag; a flag without a default is required.
-      affects: see Effect.
+      affects: see stamp.Effect.
+      extendable: see stamp.Setting.
+      is_path: see stamp.Setting.
       **bounds: at_least, above, at_most or below; see check_bounds.
     """
-    metadata = {"help": help, "affects": affects, "bounds": bounds}
+    metadata = {
+        "help": help,
+        "affects": affects,
+        "compared": {"extendable": extendable, "is_path": is_path},
+        "bounds": bounds,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -129,25 +127,20 @@ def check_bounds(config: Any) -> None:
             raise ValueError(f"--{flag.name}={value}: must be {wanted}")
 
 
-def affecting(config: Any, *effects: Effect) -> dict[str, Any]:
-    """Returns the values of the flags that are declared with these effects."""
-    return {
-        flag.name: getattr(config, flag.name)
-        for flag in dataclasses.fields(config)
-        if flag.metadata["affects"] in effects
-    }
-
-
-def describe_change(name: str, old: Any, new: Any) -> str:
-    """Returns "--NAME was OLD, is NEW", without the digests of files."""
-    values = [*old] if isinstance(old, list) else [old]
-    if any(_DIGEST.fullmatch(str(value)) for value in values):
-        return f"--{name.removesuffix(' contents')} had other contents"
-    old, new = (
-        text if len(text) <= 60 else f"{text[:57]}..."
-        for text in map(str, (old, new))
+def affecting(config: Any, *effects: stamp.Effect) -> stamp.Stamp:
+    """Returns the flags that are declared with these effects."""
+    return stamp.Stamp(
+        [
+            stamp.Setting(
+                flag.name,
+                getattr(config, flag.name),
+                flag.metadata["affects"],
+                **flag.metadata["compared"],
+            )
+            for flag in dataclasses.fields(config)
+            if flag.metadata["affects"] in effects
+        ]
     )
-    return f"--{name} was {old}, is {new}"
 
 
 def parse_early(config_class: type, module: str) -> None:

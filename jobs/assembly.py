@@ -9,8 +9,7 @@ loop.train(learner, strategy=strategy, phases=phases, options=options)
 """
 
 import collections
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -18,7 +17,7 @@ from absl import logging
 from tensorflow.python.framework import config as tf_config
 
 from data import length_groups
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, stamp
 from jobs import run_config
 from training import (
     clock,
@@ -319,7 +318,7 @@ def loop_options(
     num_train_steps: int,
     *,
     selection: loop.Selection,
-    settings: loop.Settings,
+    settings: stamp.Stamp,
     task_settings: Mapping[str, Any] | None = None,
 ) -> loop.Options:
     """Returns the loop's options for a run of num_train_steps."""
@@ -337,6 +336,7 @@ def loop_options(
         compile_functions=compiles_functions(config, num_train_steps),
         profile_steps=config.profile_range,
         settings=settings,
+        allows_changed_data=config.allow_changed_data,
         task_settings=task_settings or {},
         is_dry=config.dry_run,
         peak_tflops=config.peak_tflops,
@@ -365,58 +365,25 @@ def make_throughput(
     return throughput.Throughput(tokens=tokens, flops=flops, peak=peak)
 
 
-def flag_values(
-    config: run_config.RunConfig, *effects: config_flags.Effect
-) -> dict[str, Any]:
-    """Returns the flags that are declared with these effects, to be compared.
-
-    A path is absolute, so that it is the same in every working directory.
-    """
-    values = config_flags.affecting(config, *effects)
-    if values.get("init_checkpoint"):
-        path = file_system.real(values["init_checkpoint"])
-        values["init_checkpoint"] = path
-    return values
-
-
 def settings_of(
-    config: run_config.RunConfig,
-    found: Mapping[str, Any],
-    *,
-    extendable: Collection[str] = (),
-    fixed: Collection[str] = (),
-) -> loop.Settings:
+    config: run_config.RunConfig, found: stamp.Stamp
+) -> stamp.Stamp:
     """Returns the settings that a resumed run compares with its checkpoint's.
-
-    See config_flags.Effect.
 
     Args:
       config: the flags.
-      found: JSON values that replace the flags' own, as the digest of a file
-        replaces its name, or add to them; their names begin with the flag's.
-      extendable: see loop.Settings.
-      fixed: names of flags that decide in this run which records it reads,
-        besides those that are declared so.
+      found: settings that replace the flags' own, as the digest of a file
+        replaces its name, or add to them.
     """
-    fixed = {*fixed, *config_flags.affecting(config, "records", "evaluation")}
-    values = {
-        **flag_values(config, "records", "result", "execution"),
-        **_chosen(config),
-        **found,
-    }
-    return loop.Settings(
-        values=values,
-        fixed=[name for name in values if re.match(r"\w+", name)[0] in fixed],
-        extendable=extendable,
-        allows_changes=config.allow_changed_data,
-    )
+    flags = config_flags.affecting(config, "records", "result", "execution")
+    return flags | _chosen(config) | found
 
 
-def _chosen(config) -> dict[str, str]:
+def _chosen(config) -> stamp.Stamp:
     """Returns what "auto" means on this machine."""
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
-    return {
-        "strategy's devices": kind,
-        "precision in fact": precision.choose(config.precision),
-    }
+    chosen = precision.choose(config.precision)
+    return stamp.facts("execution", {"strategy's devices": kind}) | stamp.facts(
+        "result", {"precision in fact": chosen}
+    )

@@ -30,7 +30,7 @@ from absl import logging
 from data import features as features_lib
 from data import length_groups
 from data.features import Features
-from foundation import config_flags, errors, file_system
+from foundation import config_flags, errors, file_system, stamp
 from jobs import (
     assembly,
     grid,
@@ -78,9 +78,9 @@ class Job:
       make_model: takes attention, bilstm_size, recompute, seed and dtype.
       features: takes a split; returns its features, which it caches.
       evaluate: evaluates a model on the development sets.
-      data_settings: flag -> value that replaces the flag's own when a resumed
-        run is compared, e.g. the digest of a file; for flags that affect the
-        training records.
+      data_settings: flag -> value that replaces the flag's own when runs are
+        compared, e.g. the digest of a file; for flags that affect the training
+        records.
       evaluation_settings: returns the same for flags that affect evaluations;
         called only if training evaluates.
       task_settings: JSON values that checkpoints store, because they tell the
@@ -113,8 +113,8 @@ class Job:
         """Returns the lengths of batches for examples of up to `longest`."""
         return assembly.batch_lengths(self.config, self.strategy, longest)
 
-    def resolved_settings(self, *, evaluates: bool) -> dict[str, Any]:
-        """Returns, by flag, values that replace the flag's own.
+    def resolved_settings(self, *, evaluates: bool) -> stamp.Stamp:
+        """Returns settings that replace the flags' own.
 
         They identify the contents of files, e.g. by a digest.
 
@@ -122,25 +122,26 @@ class Job:
           evaluates: whether to include flags that affect evaluations.
         """
         tokenizer = self.start.tokenizer
-        return {
-            **self._initial_weights,
+        records = {
             "vocab_file": tokenizer.vocabulary.sha256,
             "do_lower_case": tokenizer.settings["do_lower_case"],
             **self.data_settings,
-            **(self.evaluation_settings() if evaluates else {}),
         }
+        found = self._initial_weights | stamp.flags("records", records)
+        if evaluates:
+            found |= stamp.flags("evaluation", self.evaluation_settings())
+        return found
 
     @functools.cached_property
-    def _initial_weights(self) -> dict[str, str]:
+    def _initial_weights(self) -> stamp.Stamp:
         return pretrained.contents(self.start.init_checkpoint)
 
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
-        """The values, by flag, that affect the results of the grid's runs."""
-        return {
-            **assembly.flag_values(self.config, "records", "result"),
-            **self.resolved_settings(evaluates=self.config.needs_evaluation),
-        }
+    def settings(self) -> stamp.Stamp:
+        """What affects the results of the grid's runs."""
+        flags = config_flags.affecting(self.config, "records", "result")
+        evaluates = self.config.needs_evaluation
+        return flags | self.resolved_settings(evaluates=evaluates)
 
     def build(self, seed: int) -> "TaskModel":
         """Builds a model with random weights of a seed, and its predictor."""
@@ -290,6 +291,7 @@ class TaskModel:
         job.start.check_segments(features)
         evaluates = config.eval_every_steps > 0
         found = job.resolved_settings(evaluates=evaluates)
+        settings = assembly.settings_of(config, found)
         return train_epochs(
             job,
             self.model,
@@ -303,7 +305,7 @@ class TaskModel:
                 ),
                 job.num_examples or len(features),
             ),
-            settings=assembly.settings_of(config, {**found, **run.settings}),
+            settings=settings.with_values(run.settings),
             warm_start=self.warm_start,
             evaluate=(lambda: self.evaluate().values) if evaluates else None,
             # A grid exports nothing here: the checkpoints of a run are removed
@@ -336,7 +338,7 @@ def train_epochs(
     run: grid.Run,
     training_set: TrainingSet,
     *,
-    settings: loop.Settings,
+    settings: stamp.Stamp,
     warm_start: Callable[[], None] | None = None,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     export: Callable[[str], None] | None = None,
@@ -727,7 +729,7 @@ def _train_run(
             )
     if "failed" in finished:
         logging.warning("%s: %s", run.name, finished["failed"])
-    finished["settings"] = {**job.settings, **run.settings}
+    finished["settings"] = job.settings.with_values(run.settings).to_json()
     if results.add(run, finished):
         writer.save_model(task_model.model)
         if job.is_chief:

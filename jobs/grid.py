@@ -17,14 +17,13 @@ run, in the output directory itself.
 
 import dataclasses
 import itertools
-import json
 import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foundation import config_flags, errors, file_system, metadata
+from foundation import config_flags, errors, file_system, metadata, stamp
 
 RESULT = "result.json"
 BEGUN = "begun.json"
@@ -139,46 +138,29 @@ class Run:
         path = os.path.join(self.directory, BEGUN)
         return metadata.read_object(path, _Begun)
 
-    def check(
-        self, recorded: Mapping[str, Any], settings: Mapping[str, Any]
-    ) -> None:
-        """Compares settings, where both have one, with those of a record.
+    def check(self, recorded: Mapping[str, Any], common: stamp.Stamp) -> None:
+        """Refuses other settings than those of a record.
 
         Args:
           recorded: from result() or begun().
-          settings: the current ones, by flag.
+          common: the settings of all runs of the grid.
 
         Raises:
           InputError: one differs.
         """
+        now = common.with_values(self.settings)
+        state = "has ended already" if "step" in recorded else "was begun so"
+        stamp.refuse(
+            now.difference(recorded.get("settings", {})),
+            f"{self.directory} {state}; take another --output_dir",
+        )
 
-        def key(name: str, value: Any) -> Any:
-            is_path = name == "init_checkpoint" and value is not None
-            return file_system.real(value) if is_path else value
-
-        old = recorded.get("settings", {})
-        settings = {**settings, **self.settings}
-        changed = [
-            config_flags.describe_change(name, old[name], value)
-            for name, value in json.loads(json.dumps(settings)).items()
-            if name in old and key(name, old[name]) != key(name, value)
-        ]
-        if changed:
-            state = (
-                "has ended already" if "step" in recorded else "was begun so"
-            )
-            raise errors.InputError(
-                f"{', '.join(changed)}: {self.directory} {state}; "
-                "take another --output_dir"
-            )
-
-    def begin(self, settings: Mapping[str, Any]) -> None:
+    def begin(self, common: stamp.Stamp) -> None:
         """Records the settings of a run before it trains."""
         file_system.make_folder(self.directory)
-        file_system.write_json(
-            os.path.join(self.directory, BEGUN),
-            {"settings": {**settings, **self.settings}},
-        )
+        settings = common.with_values(self.settings).to_json()
+        path = os.path.join(self.directory, BEGUN)
+        file_system.write_json(path, {"settings": settings})
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Records the results of the run; see Results.add."""

@@ -97,6 +97,7 @@ class RunConfig(DeviceConfig):
         "Initial weights: a model directory or a checkpoint.",
         None,
         affects="result",
+        is_path=True,
     )
     learning_rate: float = field(
         "Peak learning rate.", 5e-5, affects="result", above=0, below=1

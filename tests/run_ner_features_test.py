@@ -140,19 +140,22 @@ CHANGED = {
     "rate": ({"lstm_learning_rate": 0.5}, "--lstm_learning_rate was 0.001"),
     "size": ({"lstm_size": 16}, "--lstm_size was 8, is 16"),
     "epochs": ({"num_train_epochs": 2}, "--num_train_epochs was 1.0, is 2.0"),
-    "encoder": ({"init_checkpoint": "encoder"}, "--init_checkpoint is another"),
+    "encoder": (
+        {"init_checkpoint": "encoder"},
+        "--init_checkpoint had other",
+    ),
     "config": (
         {"init_checkpoint": "relu"},
         "--bert_config_file's hidden_act was gelu, is relu",
     ),
-    "words": ({"train_file": "much.train"}, "--train_file is another"),
+    "words": ({"train_file": "much.train"}, "--train_file had other"),
     "context": (
         {"document_context": "maximal"},
         "--document_context was False, is True",
     ),
     "loaded": (
         {"do_train": False, "init_checkpoint": "encoder"},
-        "--init_checkpoint is another",
+        "--init_checkpoint had other",
     ),
 }
 

@@ -14,7 +14,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import config_flags, errors, progress
+from foundation import errors, progress, stamp
 from training import (
     checkpoints,
     cost,
@@ -45,68 +45,6 @@ _LINES, _HIGH_FACTOR, _HIGH_MARGIN = 5, 2.0, 1.0
 # Fraction of a device's peak that a step is assumed to reach in a dry run.
 _UTILIZATION = 0.3
 _LOSS_SCALE = "loss_scale"  # Its name in checkpoints.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of a run, which a resumed run compares with its checkpoint's.
-
-    Fixed settings may not differ. Some decide which records a step reads: with
-    another batch size, seed or input, a resumed run would leave records out or
-    read them twice. Others name the development set: with another one, the best
-    checkpoint would be chosen by the scores of two sets. All other settings may
-    differ; the run logs them in a warning.
-
-    Attributes:
-        values: setting -> JSON value.
-        fixed: names of the settings that a resumed run may not change.
-        extendable: names of fixed settings whose value is a list (or a string
-            with commas), to the end of which a resumed run may add.
-        allows_changes: whether a resumed run may change fixed settings, too.
-    """
-
-    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    fixed: Collection[str] = ()
-    extendable: Collection[str] = ()
-    allows_changes: bool = False
-
-    def check(self, directory: str, old: Mapping[str, Any]) -> None:
-        """Compares the values with those of a checkpoint.
-
-        Ignores settings that only one of them has.
-
-        Args:
-            directory: the output_dir that is resumed.
-            old: the values in its checkpoint.
-
-        Raises:
-            InputError: a fixed setting differs.
-        """
-        changed, refused = [], []
-        for name, value in self.values.items():
-            if name not in old or old[name] == value:
-                continue
-            text = config_flags.describe_change(name, old[name], value)
-            changed.append(text)
-            extends = name in self.extendable and _only_adds(old[name], value)
-            if name in self.fixed and not extends:
-                refused.append(text)
-        if refused and not self.allows_changes:
-            raise errors.InputError(
-                f"{', '.join(refused)}: the run in {directory} would go on "
-                "with other records or evaluations; resume it as it was begun, "
-                "or say --allow_changed_data, or begin another --output_dir "
-                f"with --init_checkpoint={directory}"
-            )
-        if changed:
-            text = "resuming with other settings: %s"
-            logging.warning(text, ", ".join(changed))
-
-
-def _only_adds(old: Any, new: Any) -> bool:
-    old, new = (x.split(",") if isinstance(x, str) else x for x in (old, new))
-    both = isinstance(old, list) and isinstance(new, list)
-    return both and new[: len(old)] == old
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,7 +87,9 @@ class Options:
             functions; see foundation.replacement.
         profile_steps: the steps a to b of which to write a profile; None for
             no profile.
-        settings: the settings that a resumed run compares.
+        settings: what a resumed run compares with its checkpoint's.
+        allows_changed_data: whether it may go on with other records or
+            evaluations.
         task_settings: JSON values that a checkpoint stores; see `last_state`.
         is_dry: whether to report the cost of the run instead of training.
         peak_tflops: of one device, for that report; None to measure a step.
@@ -166,7 +106,8 @@ class Options:
     jit_compile: bool = False
     compile_functions: bool = False
     profile_steps: tuple[int, int] | None = None
-    settings: Settings = Settings()
+    settings: stamp.Stamp = stamp.Stamp()
+    allows_changed_data: bool = False
     task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_dry: bool = False
     peak_tflops: float | None = None
@@ -241,7 +182,7 @@ def train(
 
     Raises:
         Diverged: the loss is not finite.
-        InputError: a fixed setting differs from the checkpoint's.
+        InputError: the checkpoint's settings may not change.
         KeyboardInterrupt: after SIGINT.
         SystemExit: with preemption.EXIT_CODE, after SIGTERM; with 0, after a
             dry run.
@@ -351,9 +292,7 @@ class Loop:
         self.progress = Progress()
         # Not a flag's value: it depends on the machine.
         replicas = {"replicas in fact": strategy.num_replicas_in_sync}
-        self._settings = dataclasses.replace(
-            options.settings, values={**options.settings.values, **replicas}
-        )
+        self._settings = options.settings | stamp.facts("execution", replicas)
         # Restoring moves it back by the training time of earlier processes.
         self._started = time.monotonic()
         self._is_profiling = False
@@ -396,7 +335,7 @@ class Loop:
         step, state = self.saver.restore(
             latest, self._variables, optional=[_LOSS_SCALE]
         )
-        self._settings.check(latest, state.get("settings", {}))
+        self._compare(latest, state.get("settings", {}))
         logging.info("resuming from %s", latest)
         if self.learner.run_clock and "clock" in state:
             self.learner.run_clock.restore(state["clock"])
@@ -409,6 +348,21 @@ class Loop:
         # With more patience than before, a run that ended early continues.
         if not self._is_patience_over():
             self.progress.is_stopped = False
+
+    def _compare(self, latest: str, old: Mapping[str, Any]) -> None:
+        """Refuses other records and evaluations, and warns of the rest."""
+        changes = self._settings.difference(old)
+        if not self.options.allows_changed_data:
+            stamp.refuse(
+                [change for change in changes if change.forbids_resuming],
+                f"the run in {latest} would go on with other records or "
+                "evaluations; resume it as it was begun, or say "
+                "--allow_changed_data, or begin another --output_dir with "
+                f"--init_checkpoint={latest}",
+            )
+        if changes:
+            text = "resuming with other settings: %s"
+            logging.warning(text, ", ".join(map(str, changes)))
 
     def _is_patience_over(self) -> bool:
         progress, selection = self.progress, self.options.selection
@@ -800,7 +754,7 @@ class Loop:
         self.writer.flush()
         self.progress.seconds = self._seconds()
         state = dataclasses.asdict(self.progress)
-        state["settings"] = dict(self._settings.values)
+        state["settings"] = self._settings.to_json()
         state["task_settings"] = dict(self.options.task_settings)
         if self.learner.run_clock:
             elapsed = time.monotonic() - self._begun

@@ -17,7 +17,7 @@ from absl import logging
 
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors, file_system
+from foundation import errors, file_system, stamp
 from modeling import models
 from modeling.config import BertConfig
 from weights import (
@@ -353,19 +353,19 @@ def assign(
     return report
 
 
-def contents(init_checkpoint: str | None) -> dict[str, str]:
+def contents(init_checkpoint: str | None) -> stamp.Stamp:
     """Returns the digest of the initial weights, to be compared on resuming.
 
-    Returns {} without --init_checkpoint, and if it cannot be read: a resumed
+    Returns none without --init_checkpoint, and if it cannot be read: a resumed
     run does not need it, and a new run names the error when it reads it.
     """
     if init_checkpoint is None:
-        return {}
+        return stamp.Stamp()
     try:
         found = checkpoint_sources.digest(init_checkpoint)
     except errors.InputError:
-        return {}
-    return {"init_checkpoint contents": found}
+        return stamp.Stamp()
+    return stamp.flags("result", {"init_checkpoint contents": found})
 
 
 def require_weights(init_checkpoint: str | None) -> None:

@@ -45,7 +45,7 @@ from keras import ops
 from data import features as features_lib
 from data import length_groups
 from data.features import Features
-from foundation import config_flags, errors, file_system, metadata
+from foundation import config_flags, errors, file_system, metadata, stamp
 from jobs import assembly, finetuning, grid, run_config
 from modeling import encoder, lstm
 from tasks.ner import (
@@ -134,8 +134,8 @@ class Result:
       step: the last training step.
       seconds: the duration of training.
       values: metrics by split; {} for a split without tags.
-      made_from: JSON values by split: for TRAIN the settings, by flag, of the
-        tagger; for others what the values depend on besides the tagger.
+      made_from: settings by split, as JSON: for TRAIN those of the tagger; for
+        others what the values depend on besides the tagger.
     """
 
     step: metadata.Count
@@ -143,19 +143,19 @@ class Result:
     values: Mapping[str, Mapping[str, metadata.Number]]
     made_from: Mapping[str, Mapping[str, Any]]
 
-    def has(self, split: str, made_from: Mapping[str, Any]) -> bool:
+    def has(self, split: str, made_from: stamp.Stamp) -> bool:
         """Returns whether the values of a split exist and are current."""
         known = self.made_from.get(split)
-        return split in self.values and known == _as_json(made_from)
+        return split in self.values and made_from.is_same(known)
 
     def add(
-        self, split: str, values: Mapping[str, float], made_from: Mapping
+        self, split: str, values: Mapping[str, float], made_from: stamp.Stamp
     ) -> "Result":
         """Returns the result with the values of a split."""
         return dataclasses.replace(
             self,
             values={**self.values, split: dict(values)},
-            made_from={**self.made_from, split: _as_json(made_from)},
+            made_from={**self.made_from, split: made_from.to_json()},
         )
 
     def write(self, folder: str) -> None:
@@ -164,13 +164,13 @@ class Result:
         file_system.write_json(path, dataclasses.asdict(self))
 
 
-def trained(step: int, seconds: float, settings: Mapping[str, Any]) -> Result:
+def trained(step: int, seconds: float, settings: stamp.Stamp) -> Result:
     """Returns the result of a tagger that is not evaluated yet."""
-    made_from = {TRAIN: _as_json(settings)}
+    made_from = {TRAIN: settings.to_json()}
     return Result(step=step, seconds=seconds, values={}, made_from=made_from)
 
 
-def _read_result(folder: str, settings: Mapping[str, Any]) -> Result | None:
+def _read_result(folder: str, settings: stamp.Stamp) -> Result | None:
     """Returns the result in a directory; None if there is none.
 
     Raises:
@@ -180,22 +180,12 @@ def _read_result(folder: str, settings: Mapping[str, Any]) -> Result | None:
     found = metadata.read_if_present(path, Result)
     if found is None or TRAIN not in found.made_from:  # Of an early version.
         return None
-    before = found.made_from[TRAIN]
-    for flag, now in _as_json(settings).items():
-        if before.get(flag, now) != now:
-            changed = f"--{flag} was {before[flag]}, is {now}"
-            if isinstance(now, dict) or len(str(now)) > 60:
-                changed = f"--{flag} is another"
-            raise errors.InputError(
-                f"{changed}: {folder} contains a trained tagger; choose "
-                "another --output_dir, or remove it"
-            )
+    stamp.refuse(
+        settings.difference(found.made_from[TRAIN]),
+        f"{folder} contains a trained tagger; choose another --output_dir, or "
+        "remove it",
+    )
     return found
-
-
-def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns values as they are after writing and reading JSON."""
-    return json.loads(json.dumps(dict(values)))
 
 
 def write_table(
@@ -271,7 +261,7 @@ class ActivationFile:
 def open_activation_file(
     path: str,
     layers: Sequence[int],
-    made_from: Mapping[str, Any],
+    made_from: stamp.Stamp,
     *,
     features: Features,
     hidden_size: int,
@@ -282,7 +272,7 @@ def open_activation_file(
     Args:
       path: the path without its ending.
       layers: the layers that are needed.
-      made_from: JSON values that the activations depend on.
+      made_from: what the activations depend on.
       features: of windowing.encode.
       hidden_size: H.
       compute: returns batches of StackTask's predictions.
@@ -290,10 +280,9 @@ def open_activation_file(
     path = f"{path}.{np.dtype(_ACTIVATION_DTYPE).name}"
     note = features_lib.read_sidecar(path)
     words = len(windowing.word_positions(features))
-    made_from = _as_json(made_from)
     is_current = (
         note.get("format_version") == _ACTIVATIONS_VERSION
-        and note.get("job") == made_from
+        and made_from.is_same(note.get("job"))
         and set(layers) <= set(note.get("layers", ()))
         and os.path.exists(path)
         and os.path.getsize(path)
@@ -310,7 +299,7 @@ def open_activation_file(
             "layers": list(layers),
             "words": words,
             "hidden_size": hidden_size,
-            "job": made_from,
+            "job": made_from.to_json(),
         }
         features_lib.write_sidecar(path, note)
         logging.info("%s: %d words, %d layers", path, words, len(layers))
@@ -413,53 +402,56 @@ class ActivationData:
         return _digest_with_paths(self._encoder.model)
 
     @property
-    def _network(self) -> dict[str, Any]:
+    def _network(self) -> stamp.Stamp:
         """What activations depend on besides the weights."""
         start = self.job.start
         values = start.config.to_dict() | {"attention": start.attention}
-        return {
+        values = {
             f"bert_config_file's {name}": value
             for name, value in values.items()
             if not name.endswith("dropout_prob")
         }
+        return stamp.flags("result", values)
 
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
-        """The settings, by flag, with which taggers are trained.
+    def settings(self) -> stamp.Stamp:
+        """The settings with which taggers are trained.
 
         If nothing is trained, only those that are known.
         """
         tokenizer = self.job.start.tokenizer
-        settings = {
+        records = {
+            # The encoder's activations are what a tagger reads.
             "init_checkpoint": self._weights,
-            **self._network,
             "vocab_file": features_lib.tokenizer_recipe(tokenizer),
             "do_lower_case": tokenizer.settings["do_lower_case"],
+        }
+        result = {
             "lstm_size": self.options.tagger.size,
             "model_scheme": tag_spans.scheme_of(self.data.labels),
             "entity_types": sorted(self.data.labels),
         }
+        settings = stamp.flags("records", records) | self._network
+        settings |= stamp.flags("result", result)
         if not self.config.do_train:
             return settings
-        flags = assembly.flag_values(self.config, "records", "result")
-        del flags["learning_rate"]  # Taggers use --lstm_learning_rate.
-        return {**flags, **self.job.data_settings, **settings}
+        flags = config_flags.affecting(self.config, "records", "result")
+        flags = flags.without("learning_rate")  # It is --lstm_learning_rate.
+        return flags | stamp.flags("records", self.job.data_settings) | settings
 
-    def made_from(self, split: str) -> dict[str, Any]:
+    def made_from(self, split: str) -> stamp.Stamp:
         """Returns what the values of a split depend on besides the tagger."""
         tagged_set = self.data.split(split)
-        return {
-            "file": tagged_set.digest,
-            "scheme": tagged_set.scheme,
-            **self._inputs_of(split),
-        }
+        values = {"file": tagged_set.digest, "scheme": tagged_set.scheme}
+        return stamp.facts("evaluation", values) | self._inputs_of(split)
 
-    def _inputs_of(self, split: str) -> dict[str, Any]:
-        return {
+    def _inputs_of(self, split: str) -> stamp.Stamp:
+        values = {
             "words": self.data.split(split).digest,
             "context": dataclasses.asdict(self.options.windows),
             "precision": assembly.dtype_policy(self.config),
         }
+        return stamp.facts("records", values)
 
     def sentences(self, split: str) -> Features:
         """Returns sentences as rows of the numbers of words, as input_ids."""
@@ -485,15 +477,16 @@ class ActivationData:
             features = self.job.features(split)
             size = self.config.predict_batch_size
             tokenizer = self.job.start.tokenizer
+            model = {
+                "tokenizer": features_lib.tokenizer_recipe(tokenizer),
+                "weights": self._weights,
+            }
             self._files[split] = open_activation_file(
                 os.path.join(self.config.output_dir, "activations", split),
                 self.layers,
-                {
-                    "tokenizer": features_lib.tokenizer_recipe(tokenizer),
-                    "weights": self._weights,
-                    **self._network,
-                    **self._inputs_of(split),
-                },
+                stamp.facts("records", model)
+                | self._network
+                | self._inputs_of(split),
                 features=features,
                 hidden_size=self.job.start.config.hidden_size,
                 compute=lambda: self._encoder.predictions(features, size),
@@ -667,6 +660,7 @@ class _ChoiceRun:
             make_batches, TRAIN, self.choice.layers
         )
         rate = self._run.learning_rate
+        settings = assembly.settings_of(config, activations.settings)
         return finetuning.train_epochs(
             dataclasses.replace(
                 activations.job,
@@ -675,11 +669,7 @@ class _ChoiceRun:
             model,
             self._run,
             finetuning.TrainingSet(make_batches, len(sentences)),
-            settings=assembly.settings_of(
-                config,
-                {**activations.settings, "learning_rate": rate},
-                fixed=["init_checkpoint"],
-            ),
+            settings=settings.with_values({"learning_rate": rate}),
         )
 
     def _evaluate(

@@ -13,7 +13,7 @@ from absl import logging
 
 from data import schema
 from data.tokenization import vocabulary, wordpiece
-from foundation import config_flags, progress
+from foundation import config_flags, progress, stamp
 from jobs import assembly, model_card, report, run_config, run_directory
 from modeling import models
 from modeling.config import BertConfig
@@ -27,14 +27,6 @@ from training import strategy as strategies
 from weights import model_directory, pretrained
 
 _HELD_OUT = "held out"
-# A run may be continued with more phases: these settings list them.
-_SETTINGS_BY_PHASE = (
-    "phases",
-    "input_file",
-    "input_file contents",
-    "eval_file contents",
-    "max_eval_steps in records",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,22 +60,6 @@ class PretrainingJob:
             num_train_steps=num_steps,
             num_warmup_steps=num_warmup_steps,
         )
-        settings = assembly.settings_of(
-            config,
-            {
-                **{
-                    f"bert_config_file's {name}": value
-                    for name, value in self.model.config.to_dict().items()
-                },
-                **pretrained.contents(config.init_checkpoint),
-                "input_file": [x.train.fingerprint for x in self.phases],
-                # Separate, so that runs that were started before contents were
-                # compared can continue.
-                "input_file contents": [x.train.contents for x in self.phases],
-                **(self._evaluation_settings if eval_every_steps else {}),
-            },
-            extendable=_SETTINGS_BY_PHASE,
-        )
         loop.train(
             learner,
             strategy=self.strategy,
@@ -94,7 +70,7 @@ class PretrainingJob:
                 selection=loop.Selection(
                     every=eval_every_steps, export=self._write_model
                 ),
-                settings=settings,
+                settings=self.settings(evaluates=eval_every_steps > 0),
             ),
             warm_start=self._warm_start,
             on_start=functools.partial(
@@ -107,21 +83,42 @@ class PretrainingJob:
             if not config.do_eval:
                 self._write_report()
 
-    @property
-    def _evaluation_settings(self) -> dict[str, Any]:
-        """What decides which records an evaluation reads.
+    def settings(self, *, evaluates: bool) -> stamp.Stamp:
+        """Returns what a resumed run compares with its checkpoint's.
 
-        The best checkpoint is chosen by losses on the same records.
+        Args:
+          evaluates: whether training evaluates. The best checkpoint is chosen
+            by losses on the same records.
         """
+        architecture = {
+            f"bert_config_file's {name}": value
+            for name, value in self.model.config.to_dict().items()
+        }
+        # One value for each phase: a run may be continued with more.
+        records = {
+            "input_file": [x.train.fingerprint for x in self.phases],
+            # Separate, so that runs that were started before contents were
+            # compared can continue.
+            "input_file contents": [x.train.contents for x in self.phases],
+        }
+        found = assembly.settings_of(
+            self.config,
+            stamp.flags("execution", architecture)
+            | pretrained.contents(self.config.init_checkpoint)
+            | stamp.flags("records", records, extendable=True),
+        )
+        if not evaluates:
+            return found
         most = self.max_eval_steps * self.eval_batch_size
         held_out = [phase.held_out for phase in self.phases]
-        return {
+        evaluation = {
             # Names that runs which compared no evaluations do not have.
             "eval_file contents": [x.contents for x in held_out],
             "max_eval_steps in records": [
                 min(most, sum(x.counts)) for x in held_out
             ],
         }
+        return found | stamp.flags("evaluation", evaluation, extendable=True)
 
     def _write_model(self, directory: str) -> None:
         if strategies.is_chief(self.strategy):

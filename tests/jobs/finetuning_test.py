@@ -11,12 +11,13 @@ import pytest
 import run_classifier
 import run_ner
 import run_squad
-from foundation import config_flags, errors
+from foundation import config_flags, errors, stamp
 from jobs import assembly, finetuning, grid, run_directory
 from training import strategy
 
 CLASSIFIER = run_classifier.ClassifierConfig
 NER, SQUAD = run_ner.NerConfig, run_squad.SquadConfig
+AXES = ["learning_rate", "random_seed", "train_batch_size", "num_train_epochs"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def train_grid(monkeypatch, folder, rates, sizes):
         os.makedirs(run.directory, exist_ok=True)
     job = types.SimpleNamespace(
         config=config,
-        settings={},
+        settings=stamp.flags("result", dict.fromkeys(AXES)),
         strategy=None,
         is_chief=False,
         build=lambda seed: types.SimpleNamespace(assign=lambda weights: None),

@@ -10,7 +10,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from foundation import errors
+from foundation import errors, stamp
 from jobs import grid
 
 REASON = "step 12: the loss is nan"
@@ -47,13 +47,20 @@ def read(path):
     return json.loads(path.read_text())
 
 
+def common(**flags):
+    """The settings of all runs: those of a command, then others."""
+    axes = ("learning_rate", "random_seed", "train_batch_size")
+    found = stamp.flags("result", dict.fromkeys((*axes, "num_train_epochs")))
+    return found | stamp.flags("result", flags, is_path=True)
+
+
 def test_one_start_may_be_written_in_several_ways(tmp_path, runs, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    runs[0].begin({"init_checkpoint": "bert", "vocab_file": None})
+    runs[0].begin(common(init_checkpoint="bert", vocab_file=None))
     begun = runs[0].begun()
-    runs[0].check(begun, {"init_checkpoint": f"{tmp_path}/bert/"})
-    with pytest.raises(errors.InputError, match="--init_checkpoint was bert, "):
-        runs[0].check(begun, {"init_checkpoint": "other"})
+    runs[0].check(begun, common(init_checkpoint=f"{tmp_path}/bert/"))
+    with pytest.raises(errors.InputError, match="bert, is .*other: "):
+        runs[0].check(begun, common(init_checkpoint="other"))
 
 
 def test_a_result_that_was_cut_off_is_named(runs):
@@ -142,7 +149,7 @@ def test_batch_sizes_and_epochs_are_axes_of_a_grid(tmp_path):
         [5e-5], [1, 2], str(tmp_path), batch_sizes=[16, 32], epochs=[2.0, 3.0]
     )
     for run in runs:
-        run.begin({})
+        run.begin(common())
     names = [os.path.basename(run.directory) for run in runs]
     assert len(set(names)) == 8
     assert names[0] == "lr5e-05_seed1_batch16_epochs2"

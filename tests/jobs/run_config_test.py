@@ -10,8 +10,7 @@ import re
 import pytest
 
 import run_classifier
-from foundation import config_flags, errors
-from jobs import assembly
+from foundation import config_flags
 
 # Of every command that trains.
 RESULT = {
@@ -137,41 +136,13 @@ CONFIG = run_classifier.ClassifierConfig(
 )
 
 
-def settings(**found):
-    return assembly.settings_of(CONFIG, found, extendable=["train_file"])
-
-
-def test_what_a_flag_affects_decides_what_a_resumed_run_may_change():
-    values = settings(train_file=["a"], dev_file="b").values
-    assert {"max_seq_length", "learning_rate", "use_xla"} <= set(values)
-    assert not {"output_dir", "do_train", "iterations_per_loop"} & set(values)
-    now = settings(train_file=["a", "b"])
-    now.check("out", {"learning_rate": "1e-5", "log_every_steps": 7})
-    now.check("out", values)
-    for change in ({"max_seq_length": 64}, {"train_file": ["b"]}):
-        (name,) = change
-        with pytest.raises(errors.InputError, match=f"--{name} was"):
-            now.check("out", values | change)
-
-
-def test_what_is_found_is_compared_like_the_flag_it_begins_with():
-    now = settings(**{"vocab_file's case": 1, "use_xla on GPUs": 1})
-    now.check("out", {"use_xla on GPUs": 2})
-    with pytest.raises(errors.InputError, match="--vocab_file's case was 2"):
-        now.check("out", {"vocab_file's case": 2})
-    named = assembly.settings_of(CONFIG, {}, fixed=["optimizer"])
-    with pytest.raises(errors.InputError, match="--optimizer was lamb"):
-        named.check("out", {"optimizer": "lamb"})
-
-
 def test_paths_are_compared_independently_of_the_working_directory(
     tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    values = assembly.flag_values(CONFIG, "result")
+    values = config_flags.affecting(CONFIG, "result").to_json()
     assert values["init_checkpoint"] == str(tmp_path / "model")
     assert "random_seed" not in values
-    assert config_flags.affecting(CONFIG, "records")["random_seed"] == 12345
 
 
 def finetuning(**flags):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from foundation import stamp
 from jobs import assembly, run_config
 from modeling import models
 from modeling.config import BertConfig
@@ -62,7 +63,7 @@ def train(output_dir, precision="float32"):
             config,
             golden_run.STEPS,
             selection=loop.Selection(),
-            settings=loop.Settings(),
+            settings=stamp.Stamp(),
         ),
     )
     lines = (output_dir / "metrics.jsonl").read_text().splitlines()

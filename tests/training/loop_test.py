@@ -198,7 +198,7 @@ def test_another_number_of_replicas_is_reported(tmp_path, caplog):
     go_back(tmp_path, 3)
     with caplog.at_level("WARNING"):
         toy_run.make(QUICK)[0](str(tmp_path))
-    expected = "resuming with other settings: --replicas in fact was 2, is 1"
+    expected = "resuming with other settings: replicas in fact was 2, is 1"
     assert expected in warnings_of(caplog)
 
 
@@ -303,19 +303,22 @@ def test_phases_of_other_lengths_are_one_run(tmp_path):
 def test_changed_settings_are_named_and_changed_data_is_refused(
     tmp_path, monkeypatch
 ):
-    settings = {"train_batch_size": 8, "learning_rate": 0.1}
-    go, *_ = toy_run.make({**QUICK, "settings": settings})
+    options = QUICK | {"data_settings": {"train_batch_size": 8}}
+    options |= {"settings": {"learning_rate": 0.1}}
+    go, *_ = toy_run.make(options)
     go(str(tmp_path))
     said = []
     monkeypatch.setattr(logging, "warning", lambda *args: said.append(args))
-    changed = {**settings, "learning_rate": 0.2}
-    go, *_ = toy_run.make({**QUICK, "steps": 8, "settings": changed})
+    changed = {"steps": 8, "settings": {"learning_rate": 0.2}}
+    go, *_ = toy_run.make(options | changed)
     assert go(str(tmp_path)) == 6
     assert "--learning_rate was 0.1, is 0.2" in said[0][1]
-    changed = {**settings, "train_batch_size": 16}
-    go, *_ = toy_run.make({**QUICK, "steps": 9, "settings": changed})
+    changed = {"steps": 9, "data_settings": {"train_batch_size": 16}}
+    go, *_ = toy_run.make(options | changed)
     with pytest.raises(errors.InputError, match="--train_batch_size was 8, is"):
         go(str(tmp_path))
+    go, *_ = toy_run.make(options | changed | {"allows_changed_data": True})
+    assert go(str(tmp_path)) == 8
 
 
 def test_a_run_that_stopped_early_goes_on_with_more_patience(

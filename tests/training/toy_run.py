@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
+from foundation import stamp
 from training import (
     checkpoints,
     clock,
@@ -55,6 +56,8 @@ DEFAULTS = {
     "overflow": -1,
     "phases": None,
     "settings": {},
+    "data_settings": {},
+    "allows_changed_data": False,
     "max_seconds": None,
     "slow_save": 0.0,
     "patience": 0,
@@ -264,9 +267,9 @@ def make(options):
                 jit_compile=options["jit"],
                 profile_steps=options["profile_steps"],
                 is_dry=options["is_dry"],
-                settings=loop.Settings(
-                    values=options["settings"], fixed=("train_batch_size",)
-                ),
+                settings=stamp.flags("result", options["settings"])
+                | stamp.flags("records", options["data_settings"]),
+                allows_changed_data=options["allows_changed_data"],
             ),
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.features import Features
-from foundation import errors
+from foundation import errors, stamp
 from modeling import encoder
 from modeling.config import BertConfig
 from tasks.ner import feature_based
@@ -58,7 +58,7 @@ def prepare(path, layers, features, model, made_from=None):
     store = feature_based.open_activation_file(
         str(path / "set"),
         layers,
-        made_from or {"words": "a"},
+        stamp.facts("records", made_from or {"words": "a"}),
         features=features,
         hidden_size=8,
         compute=compute,
@@ -138,7 +138,7 @@ def test_an_interrupted_computation_leaves_nothing(tmp_path, features, model):
         feature_based.open_activation_file(
             str(tmp_path / "set"),
             [1],
-            {},
+            stamp.Stamp(),
             features=features,
             hidden_size=8,
             compute=compute,

@@ -3,6 +3,7 @@
 python -m pytest tests/tasks/ner/feature_results_test.py
 """
 
+from foundation import stamp
 from tasks.ner import feature_based
 
 SPANS = {"f1": 0.25, "precision": 0.5, "recall": 0.125, "accuracy": 0.9}
@@ -10,9 +11,9 @@ PLAIN = {"accuracy": 0.75, "f1_macro": 0.5, "score": 0.75, "loss": 1.5}
 
 
 def table(folder, values):
-    result = feature_based.trained(3, 17.2, {})
+    result = feature_based.trained(3, 17.2, stamp.Stamp())
     for split, scores in values.items():
-        result = result.add(split, scores, {})
+        result = result.add(split, scores, stamp.Stamp())
     text = feature_based.write_table(
         str(folder), {"last": result}, ("dev", "test")
     )
