@@ -22,7 +22,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -35,7 +34,7 @@ from data import records, sequences
 from data import schema as schemas
 from data.tokenization import vocabulary as vocabularies
 from data.tokenization import wordpiece
-from foundation import errors, file_system, metadata, progress
+from foundation import errors, file_system, metadata, progress, stamp
 
 FORMAT_VERSION = 1
 SUFFIX = ".json"
@@ -317,12 +316,11 @@ def prepare(
         "tokenizer": tokenizer_recipe(tokenizer),
         "schema": described,
     }
-    # As it is read again from JSON, with lists instead of tuples.
-    values = json.loads(json.dumps(values))
+    job = stamp.facts("records", values)
     sidecar = read_sidecar(path)
     if (
         sidecar.get("format_version") == FORMAT_VERSION
-        and sidecar.get("job") == values
+        and job.is_same(sidecar.get("job"))
         and tf.io.gfile.exists(path)
         and sidecar.get("bytes") == tf.io.gfile.stat(path).length
     ):
@@ -338,7 +336,7 @@ def prepare(
         "format_version": FORMAT_VERSION,
         "records": len(features),
         "bytes": tf.io.gfile.stat(path).length,
-        "job": values,
+        "job": job.to_json(),
     }
     write_sidecar(path, sidecar)
     logging.info("%s: %d records written", path, len(features))

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from foundation import errors, file_system, metadata
+from foundation import errors, file_system, metadata, stamp
 from paper.protocol import Command, Scale, Table, commands_of
 from training import preemption
 
@@ -37,7 +37,7 @@ _NOT_COUNTED = (
     "Starting commands and evaluating are not counted, and fine-tuning in "
     "small batches is slower than pre-training."
 )
-_WITHOUT_EFFECT = "--keep_checkpoint_max="  # On the results.
+_WITHOUT_EFFECT = ("keep_checkpoint_max",)  # On the results.
 
 
 def overview(tables: Sequence[Table], scale: Scale) -> str:
@@ -136,16 +136,11 @@ class Executor:
         found = self._read(command)
         if not found["succeeded"]:
             return None
-        old, new = (
-            {x for x in arguments if not x.startswith(_WITHOUT_EFFECT)}
-            for arguments in (found["arguments"], command.arguments())
+        now = stamp.flags("result", _flags(command.arguments()))
+        stamp.refuse(
+            now.difference(_flags(found["arguments"]), is_complete=True),
+            f"{command.name} has been made so; take another --output_dir",
         )
-        if old != new:
-            changed = " ".join(sorted(old ^ new))
-            raise errors.InputError(
-                f"{command.name} was made with other flags ({changed}): take "
-                "another --output_dir"
-            )
         return found
 
     def run(
@@ -297,6 +292,15 @@ class Executor:
         return os.path.join(
             self._output_dir, "commands", f"{command.name}.{ending}"
         )
+
+
+def _flags(arguments: Sequence[str]) -> dict[str, str]:
+    """Returns the program of a command line, and its flags with an effect."""
+    program, *flags = arguments
+    pairs = (x.removeprefix("--").split("=", 1) for x in flags)
+    return {"program": program} | {
+        name: value for name, value in pairs if name not in _WITHOUT_EFFECT
+    }
 
 
 @dataclasses.dataclass(frozen=True)

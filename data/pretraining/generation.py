@@ -164,7 +164,7 @@ def _find_complete(
     if not tf.io.gfile.exists(path):
         return None
     found = manifest.read(path)
-    work_dir.refuse_changes(path, found.job, recipe.describe())
+    work_dir.refuse_changes(path, found.job, recipe)
     for shard in found.shards:
         name = os.path.join(os.path.dirname(path), shard.file)
         if not tf.io.gfile.exists(name):
@@ -626,7 +626,7 @@ def _manifest(
             )
             for path, receipt in zip(recipe.output_files, receipts, strict=True)
         ),
-        job=recipe.describe(),
+        job=recipe.settings.to_json(),
         totals=dict(sorted(counts.items())),
         packing=packed,
     )

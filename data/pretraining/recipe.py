@@ -1,9 +1,9 @@
 """The recipe of pre-training shards: everything that determines their bytes.
 
 Shards are a pure function of the input files' bytes, the vocabulary, the flags
-and the seed. A `Recipe` holds all of these. Its description, as JSON, is part
-of the manifest and of the working directory: a run continues the work of
-another one only if both have the same description.
+and the seed. A `Recipe` holds all of these. Its settings, as JSON, are part of
+the manifest and of the working directory: a run continues the work of another
+one only if both have the same settings.
 """
 
 import dataclasses
@@ -21,9 +21,10 @@ from absl import logging
 from data import schema
 from data.pretraining import instances, masking, packing
 from data.tokenization import normalization, vocabulary, wordpiece
-from foundation import file_system, progress
+from foundation import file_system, progress, stamp
 
 FORMAT_VERSION = 2  # Raised whenever the same recipe would give other bytes.
+_OUTPUT_FLAGS = "--output_file, --output_prefix or --num_shards"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,30 +78,35 @@ class Recipe:
         small = len(self.vocabulary) <= 1 << 16
         return np.dtype("<u2" if small else "<i4")
 
-    def describe(self) -> dict:
-        """Returns everything that determines the shards, as JSON values."""
-        optional = {}
-        if self.packing is not None:
-            optional["pack_sequences"] = dataclasses.asdict(self.packing)
-        if self.text_column is not None:
-            optional["text_column"] = self.text_column
-        return {
-            "format_version": FORMAT_VERSION,
+    @property
+    def settings(self) -> stamp.Stamp:
+        """Everything that determines the shards."""
+        digests = zip(self.input_files, self.input_digests, strict=True)
+        inputs = [
+            {"file": os.path.basename(path), "blake2b": digest}
+            for path, digest in digests
+        ]
+        outputs = list(map(os.path.basename, self.output_files))
+        flags = {
             "input_format": self.input_format,
-            "input_files": [
-                {"file": os.path.basename(path), "blake2b": digest}
-                for path, digest in zip(
-                    self.input_files, self.input_digests, strict=True
-                )
-            ],
-            "output_files": list(map(os.path.basename, self.output_files)),
-            "vocabulary": self.vocabulary.sha256,
             **self.tokenizer.settings,
             **dataclasses.asdict(self.pairing),
             **dataclasses.asdict(self.masking),
-            **optional,
             "random_seed": self.random_seed,
         }
+        if self.packing is not None:
+            flags["pack_sequences"] = dataclasses.asdict(self.packing)
+        if self.text_column is not None:
+            flags["text_column"] = self.text_column
+        found = stamp.flags("records", flags)
+        for name, value, shown in (
+            ("format_version", FORMAT_VERSION, "this program's format_version"),
+            ("input_files", inputs, "--input_file"),
+            ("output_files", outputs, _OUTPUT_FLAGS),
+            ("vocabulary", self.vocabulary.sha256, "--vocab_file"),
+        ):
+            found |= stamp.flags("records", {name: value}, shown=shown)
+        return found
 
     def rng(self, purpose: str, number: int) -> np.random.Generator:
         """Returns the random generator of one task.

@@ -52,7 +52,7 @@ from absl import logging
 from data import records
 from data.pretraining import instances
 from data.pretraining.recipe import Recipe
-from foundation import errors, file_system, metadata, progress
+from foundation import errors, file_system, metadata, progress, stamp
 
 _RECIPE, _FINISHED, _STORE = "recipe.json", "finished", "store"
 _SLICE = re.compile(r"slice-\d+-of-")
@@ -115,10 +115,10 @@ def locked(
       InputError: another run holds the lock, or the directory or a shard
         belongs to another recipe.
     """
-    before, description = _begun(recipe), recipe.describe()
-    where = f"--work_dir: {recipe.work_dir}"
+    before = _begun(recipe)
+    where = f"--work_dir={recipe.work_dir}"
     if before is not None:
-        refuse_changes(where, before, description)
+        refuse_changes(where, before, recipe)
         logging.info("Continuing the run that left %s.", recipe.work_dir)
     else:
         _refuse_other_shards(recipe)
@@ -133,9 +133,11 @@ def locked(
             ) from None
         # Another run may have begun meanwhile.
         now = _begun(recipe)
-        refuse_changes(where, now or description, description)
         if now is None:
-            file_system.write_json(path_of(recipe, _RECIPE), description)
+            path = path_of(recipe, _RECIPE)
+            file_system.write_json(path, recipe.settings.to_json())
+        else:
+            refuse_changes(where, now, recipe)
         with one_at_a_time(recipe, "verifying"):
             _verify(recipe, own)
         yield
@@ -188,7 +190,7 @@ def remove(recipe: Recipe) -> None:
     """Removes the working directory, unless it belongs to another recipe."""
     # The disk space of removed files is freed only when they are not mapped.
     unmap()
-    if _begun(recipe) == recipe.describe():
+    if recipe.settings.is_same(_begun(recipe)):
         # The recipe last: a killed run's directory must remain recognizable.
         # Another group that finishes now removes the same files.
         with contextlib.suppress(FileNotFoundError):
@@ -204,27 +206,13 @@ def remove(recipe: Recipe) -> None:
         os.rmdir(recipe.work_dir)
 
 
-def refuse_changes(where: str, before: dict, now: dict) -> None:
-    """Raises InputError naming a flag that differs between descriptions."""
-    for name in [*now, *before]:
-        then, given = before.get(name), now.get(name)
-        if then != given:
-            if name == "output_files":
-                change = "--output_file, --output_prefix or --num_shards"
-            elif name == "vocabulary":
-                change = "--vocab_file: other contents"
-            elif name == "format_version":
-                change = "another version of this program"
-            elif name == "input_files":
-                change = "--input_file: other files or other contents"
-            elif isinstance(then or given, list):
-                change = f"--{name}: other files or other contents"
-            else:
-                change = f"--{name}: {then} then, {given} now"
-            raise errors.InputError(
-                f"{where}: belongs to shards of another run ({change}); "
-                "choose another directory or remove those files"
-            )
+def refuse_changes(where: str, before: dict, recipe: Recipe) -> None:
+    """Raises InputError naming the flags in which a recipe has changed."""
+    stamp.refuse(
+        recipe.settings.difference(before, is_complete=True),
+        f"{where} belongs to shards of another run; choose another directory "
+        "or remove those files",
+    )
 
 
 def _receipt_path(recipe: Recipe, path: str) -> str:
