@@ -62,9 +62,10 @@ class Example(NamedTuple):
     second: Sequence[str] = ()
     label: str | list[str] | None = None
 
-    def __repr__(self) -> str:
-        """Shows what is predicted, wherever it is."""
-        return f"Example{self[2:]}"
+    @property
+    def key(self) -> tuple:
+        """What is predicted, wherever it is."""
+        return self[2:]
 
     @property
     def where(self) -> str:

@@ -8,18 +8,19 @@ r"""Prediction in blocks: the memory of one block, continued after a kill.
 
     blocks = streaming.Blocks("out/predict.incomplete", settings)
     count = streaming.run(
-        read(), encode=..., predict=..., make_parts=..., store=blocks
+        read(), key=..., encode=..., predict=..., make_parts=..., store=blocks
     )
     blocks.write("predictions.tsv", "out/predictions.tsv", head=b"id\tlabel\n")
     blocks.remove()
 
 A killed prediction leaves its directory:
 
-    settings.json   what the predictions depend on, besides the items
+    settings.json   what the predictions depend on, besides the items, and the
+                    version of this format
     block-0000000   a line of JSON (checksum, digests of the settings and of the
-                    items, lengths of the parts), then the parts
+                    keys of the items, lengths of the parts), then the parts
 
-The next run reads the items again, compares their digests, and predicts the
+The next run reads the items again, compares their keys, and predicts the
 blocks that are missing or damaged. So it writes the same bytes as a run that
 was never killed.
 """
@@ -40,10 +41,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from absl import logging
 
-from foundation import errors, file_system, metadata, progress
+from foundation import errors, file_system, metadata, progress, stamp
 
 BLOCK_ITEMS = 4096
 _SETTINGS = "settings.json"
+_VERSION = 2  # Raised when the digest of the same items changes.
 _SECONDS_BETWEEN_LINES = 20.0
 _Item, _Encoded = TypeVar("_Item"), TypeVar("_Encoded")
 _Predicted, _Value = TypeVar("_Predicted"), TypeVar("_Value")
@@ -90,23 +92,21 @@ class Blocks:
         self._continues = continues
         self._count = 0
         path = os.path.join(directory, _SETTINGS)
-        text = json.dumps(dict(settings), sort_keys=True)
-        settings = json.loads(text)
-        self._key = hashlib.sha256(text.encode()).hexdigest()
+        values = {"format_version": _VERSION, **settings}
+        made = stamp.facts("result", values)
+        self._key = _digest(made.to_json())
         if continues and file_system.exists(path):
             before = metadata.read(path, metadata.Object)
-            for name in [*settings, *before]:
-                then, now = before.get(name), settings.get(name)
-                if then == now:
-                    continue
-                if not discards:
-                    raise self._other(f"{name}: {then!r:.60}, now {now!r:.60}")
-                logging.warning("%s: removed, another model's", directory)
+            changes = made.difference(before, is_complete=True)
+            if before.get("format_version") == _VERSION and not discards:
+                stamp.refuse(changes, self._unfinished)
+            if changes:
+                text = "%s: removed, another model's or an earlier version's"
+                logging.warning(text, directory)
                 self.remove()
-                break
         if not (continues and file_system.exists(path)):
             file_system.make_folder(directory)
-            file_system.write_json(path, settings)
+            file_system.write_json(path, made.to_json())
 
     def find(self, number: int, digest: str) -> bool:
         """Returns whether a complete block is here; see Store.
@@ -123,7 +123,9 @@ class Blocks:
             logging.warning("%s: damaged; it is predicted again", path)
             return False
         if found.digest != digest:
-            raise self._other("another or changed input")
+            raise errors.InputError(
+                f"another or changed input: {self._unfinished}"
+            )
         return True
 
     def add(self, number: int, digest: str, parts: Parts) -> None:
@@ -178,11 +180,11 @@ class Blocks:
     def _path(self, number: int) -> str:
         return os.path.join(self._directory, f"block-{number:07d}")
 
-    def _other(self, difference: str) -> errors.InputError:
-        return errors.InputError(
-            f"{self._directory}: contains an unfinished prediction with "
-            f"{difference}; run the command that began it, or remove the "
-            "directory"
+    @property
+    def _unfinished(self) -> str:
+        return (
+            f"{self._directory} contains an unfinished prediction; run the "
+            "command that began it, or remove the directory"
         )
 
 
@@ -262,6 +264,7 @@ class _Block(NamedTuple):
 def run(
     items: Iterable[_Item],
     *,
+    key: Callable[[_Item], Any],
     encode: Callable[[list[_Item]], _Encoded],
     predict: Callable[[_Encoded], _Predicted],
     make_parts: Callable[[list[_Item], _Encoded, _Predicted], Parts],
@@ -277,8 +280,9 @@ def run(
     written.
 
     Args:
-      items: what is predicted. Their repr() shows all of their content, but
-        not where it is: its digest is how a continued run recognizes them.
+      items: what is predicted.
+      key: returns JSON values that tell what an item is, but not where it is: a
+        continued run recognizes its items by them.
       encode: does what needs no model, e.g. tokenization.
       predict: calls the model; on several workers, on all of them.
       make_parts: returns the block's part of every output.
@@ -307,7 +311,7 @@ def run(
                 rows += rows_of(item)
             if not block:
                 return
-            digest = _digest(block)
+            digest = _digest([key(item) for item in block])
             has_block = store is not None and store.find(number, digest)
             encoded = None if has_block else encode(block)
             yield _Block(number, block, rows, digest, encoded)
@@ -338,9 +342,10 @@ def run(
     return counter.count
 
 
-def _digest(items: list) -> str:
-    text = repr(items).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(text).hexdigest()
+def _digest(value: Any) -> str:
+    """Returns the SHA-256 of a JSON value."""
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 class _Read(NamedTuple):

@@ -144,9 +144,9 @@ def test_an_interrupted_prediction_is_not_continued_by_another(
     with pytest.raises(SystemExit):
         predict(root, "other", root / "rows.csv", predict_batch_size=4)
     error = capsys.readouterr().err.splitlines()[-1]
-    message = "predict_test.incomplete: contains an unfinished prediction with"
+    message = "predict_test.incomplete contains an unfinished prediction"
     assert f"other/{message}" in error
-    assert "predict_batch_size: 8, now 4" in error
+    assert "predict_batch_size was 8, is 4" in error
 
 
 def write_forms(folder):

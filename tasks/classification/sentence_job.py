@@ -194,6 +194,7 @@ def _stream(
 
     streaming.run(
         texts,
+        key=lambda example: example.key,
         encode=encode,
         predict=logits_of,
         make_parts=make_parts,

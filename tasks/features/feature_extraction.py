@@ -319,6 +319,7 @@ def extract(
         )
     count = streaming.run(
         enumerate(line.text.strip() for line in lines.read()),
+        key=lambda numbered: numbered[1],
         encode=encode,
         predict=extractor.predict,
         make_parts=make_parts,

@@ -322,6 +322,7 @@ def fill_file(
         store = streaming.Blocks(f"{output_file}.incomplete", settings)
     streaming.run(
         (line.text.strip() for line in _filled(lines)),
+        key=str,
         encode=filler.encode,
         predict=lambda encoded: filler.rank(encoded, top_k=top_k),
         make_parts=make_parts,

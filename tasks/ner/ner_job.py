@@ -292,6 +292,7 @@ class Tagger:
         blocks = self._open_blocks("predictions_test", scheme=test.scheme)
         streaming.run(
             data.blocks(streaming.BLOCK_ITEMS),
+            key=lambda block: block.digest,
             encode=encode,
             predict=self.predict,
             make_parts=make_parts,
@@ -328,6 +329,7 @@ class Tagger:
             blocks = self._open_blocks("entities")
         streaming.run(
             (line.text for line in lines.read()),
+            key=str,
             encode=lambda texts: self.encode_lines(
                 texts, lines.name, statistics
             ),

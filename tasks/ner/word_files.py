@@ -58,7 +58,7 @@ _BYTE_ORDER_MARK = "\ufeff"  # Also within files that were joined.
 _BREAKS = frozenset("\t\n\r")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Sentences:
     """W words in N sentences in D documents.
 
@@ -87,11 +87,6 @@ class Sentences:
     def __len__(self) -> int:
         """Returns N."""
         return len(self.row_splits) - 1
-
-    def __repr__(self) -> str:
-        """Shows all words, tags, sentences and documents."""
-        splits = self.row_splits.tolist(), self.documents.tolist()
-        return f"Sentences{(self.words, self.tags, *splits)}"
 
     @property
     def num_boundaries(self) -> int:

@@ -110,6 +110,7 @@ def answer(
     return run(
         question_set.questions,
         len(question_set),
+        key=dataclasses.astuple,
         encode=encode,
         predict=lambda encoded: logits_of(encoded[1]),
         make_parts=make_parts,

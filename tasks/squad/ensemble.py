@@ -257,6 +257,7 @@ def combine(
         answers = blocks.run(
             zip(question_set.questions, combined, strict=True),
             len(question_set),
+            key=lambda answered: answered[0].id,
             encode=list,
             predict=list,
             make_parts=lambda *block: blocks.answer_parts(block[0], store),

@@ -44,10 +44,10 @@ def test_only_finite_numbers_are_sorted_as_numbers(labels, expected):
 def test_an_example_is_the_same_wherever_it_is():
     """So that a killed prediction of new.csv is continued with ./new.csv."""
     row = examples.Example("new.csv", 2, "7", "a", ("b",), "yes")
-    assert repr(row._replace(path="./new.csv", line=3)) == repr(row)
+    assert row._replace(path="./new.csv", line=3).key == row.key
     changes = {"guid": "8", "first": "c", "second": (), "label": "no"}
     for name, value in changes.items():
-        assert repr(row._replace(**{name: value})) != repr(row)
+        assert row._replace(**{name: value}).key != row.key
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\t"], ids=repr)

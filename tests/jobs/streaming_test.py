@@ -6,6 +6,7 @@ python -m pytest tests/jobs/streaming_test.py
 import collections
 import io
 import itertools
+import json
 import os
 import re
 import signal
@@ -38,8 +39,8 @@ def make_parts(items, encoded, predicted):
     return {"a": "".join(lines).encode(), "b": b"."}
 
 blocks = streaming.Blocks(sys.argv[1] + ".incomplete", {"flag": 1})
-streaming.run(range(40), encode=list, predict=predict, make_parts=make_parts,
-              store=blocks, block_items=4)
+streaming.run(range(40), key=int, encode=list, predict=predict,
+              make_parts=make_parts, store=blocks, block_items=4)
 blocks.write("a", sys.argv[1], head=b"head\\n")
 blocks.remove()
 """
@@ -61,6 +62,7 @@ def run(folder, items, *, settings=SETTINGS, block_items=3, **changes):
 
     blocks = streaming.Blocks(str(folder / "work"), settings)
     functions = {
+        "key": lambda item: item,
         "encode": list,
         "predict": predict,
         "make_parts": make_parts,
@@ -80,7 +82,7 @@ def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path):
         run(tmp_path, range(8), predict=fail)
     other = SETTINGS | {"weights": "b"}
     with pytest.raises(
-        errors.InputError, match="an unfinished prediction with"
+        errors.InputError, match="weights was None, is b: .*work contains"
     ):
         streaming.Blocks(str(tmp_path / "work"), other)
     blocks = streaming.Blocks(str(tmp_path / "work"), other, discards=True)
@@ -100,6 +102,7 @@ def test_a_block_ends_with_the_item_that_fills_it(tmp_path):
 
     count = streaming.run(
         iter(["aa", "bb", "c", "dddd", "e"]),
+        key=str,
         encode=list,
         predict=predict,
         make_parts=lambda items, encoded, predicted: {"": b""},
@@ -145,10 +148,10 @@ def test_a_block_of_other_settings_is_never_used(tmp_path):
 @pytest.mark.parametrize(
     ("items", "settings", "message"),
     [
-        (range(8), {"max_seq_length": 9}, "max_seq_length: 8, now 9"),
-        (range(8), {}, "max_seq_length: 8, now None"),
-        (range(1, 8), SETTINGS, "with another or changed input"),
-        ([0, 1, 2, 3, 4, 5.0], SETTINGS, "another or changed input"),
+        (range(8), {"max_seq_length": 9}, "max_seq_length was 8, is 9: "),
+        (range(8), {}, "max_seq_length was 8, is None: "),
+        (range(1, 8), SETTINGS, "another or changed input: "),
+        ([0, 1, 2, 3, 4, 5.0], SETTINGS, "another or changed input: "),
     ],
 )
 def test_a_changed_input_or_setting_is_refused(
@@ -156,9 +159,22 @@ def test_a_changed_input_or_setting_is_refused(
 ):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, range(8), predict=fail)
-    with pytest.raises(errors.InputError, match=message) as caught:
+    with pytest.raises(errors.InputError, match=f"^{message}{tmp_path}/work "):
         run(tmp_path, items, settings=settings)
-    assert str(caught.value).startswith(f"{tmp_path}/work: ")
+
+
+def test_a_prediction_of_an_earlier_version_begins_again(tmp_path, caplog):
+    """Its items had other digests."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps(SETTINGS))
+    head = {"sha256": "0", "settings": "0", "digest": "0", "parts": {}}
+    (folder / "block-0000000").write_text(json.dumps(head) + "\n")
+    with caplog.at_level("WARNING", logger="absl"):
+        _, predicted = run(tmp_path, range(4))
+    assert predicted == [[0, 1, 2], [3]]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{folder}: removed")
 
 
 def test_a_prediction_that_starts_again_uses_no_blocks(tmp_path):
@@ -223,6 +239,7 @@ def test_standard_output_gets_each_block_at_once(monkeypatch):
 
     streaming.run(
         items(),
+        key=int,
         encode=list,
         predict=lambda encoded: encoded,
         make_parts=make_parts,
@@ -238,7 +255,7 @@ def test_a_reader_that_ends_early_ends_the_prediction(repository):
     """As in "| head": without a traceback."""
     script = (
         "import itertools; from jobs import streaming\n"
-        "streaming.run(itertools.count(), encode=list, predict=list,"
+        "streaming.run(itertools.count(), key=int, encode=list, predict=list,"
         "make_parts=lambda items, *_: {'': b'line\\n' * len(items)},"
         "store=streaming.StandardOutput(''))\n"
     )

@@ -63,6 +63,7 @@ def write(folder, task, split, logits, *, majority=None, glue=None):
 
     streaming.run(
         task.read(split),
+        key=lambda example: example.key,
         encode=lambda block: [example.line - 2 for example in block],
         predict=lambda numbers: logits[numbers],
         make_parts=make_parts,
