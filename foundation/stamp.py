@@ -87,18 +87,8 @@ class Change(NamedTuple):
     @property
     def forbids_resuming(self) -> bool:
         """Whether training may not go on; see Effect."""
-        old, new = (
-            x.split(",") if isinstance(x, str) else x
-            for x in (self.old, self.new)
-        )
-        only_adds = (
-            isinstance(old, list)
-            and isinstance(new, list)
-            and new[: len(old)] == old
-        )
-        return self.setting.effect in ("records", "evaluation") and not (
-            self.setting.extendable and only_adds
-        )
+        extends = self.setting.extendable and _only_adds(self.old, self.new)
+        return self.setting.effect in ("records", "evaluation") and not extends
 
 
 class Stamp:
@@ -172,3 +162,9 @@ def refuse(changes: Sequence[Change], reason: str) -> None:
     """Raises InputError with the changes and the reason, if there are any."""
     if changes:
         raise errors.InputError(f"{', '.join(map(str, changes))}: {reason}")
+
+
+def _only_adds(old: Any, new: Any) -> bool:
+    old, new = (x.split(",") if isinstance(x, str) else x for x in (old, new))
+    both = isinstance(old, list) and isinstance(new, list)
+    return both and new[: len(old)] == old
