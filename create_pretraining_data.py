@@ -149,7 +149,6 @@ class PretrainingDataConfig:
             raise ValueError(
                 "--output_file or --output_prefix: give one of them"
             )
-        config_flags.check_bounds(self)
         given = {*config_flags.given(self)}
         unused = {"num_shards", "gzip_compress"} & given
         if self.output_file is not None and unused:

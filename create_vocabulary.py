@@ -64,10 +64,6 @@ class VocabularyConfig:
         "Least count of a pair of tokens that is merged.", 2, at_least=1
     )
 
-    def __post_init__(self):
-        """Refuses invalid numbers."""
-        config_flags.check_bounds(self)
-
 
 config_flags.parse_early(VocabularyConfig, __name__)
 

@@ -124,10 +124,6 @@ class ExportConfig:
         None,
     )
 
-    def __post_init__(self):
-        """Refuses impossible numbers."""
-        config_flags.check_bounds(self)
-
     @property
     def options(self) -> "opened_model.Options":
         """The flags that determine the graph."""

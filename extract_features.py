@@ -23,13 +23,18 @@ from typing import Literal
 
 from foundation import config_flags
 from jobs import run_config
+from training import settings
 
-field = config_flags.field
+field, group = config_flags.field, config_flags.group
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
+class ExtractConfig:
     """Everything extract_features.py needs to know."""
+
+    pretrained: run_config.Pretrained = group(run_config.Pretrained)
+    # float32, because vectors are compared with those of other machines.
+    devices: settings.Devices = group(settings.Devices, precision="float32")
 
     input_file: str = field(
         "One text, or pair `a ||| b`, per line: a file (also .gz, .bz2, .zst), "
@@ -76,21 +81,20 @@ class ExtractConfig(run_config.DeviceConfig, run_config.EncoderConfig):
         "files of sentence-transformers say.",
         None,
     )
-    # float32, because vectors are compared with those of other machines.
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        "auto: bfloat16 if the hardware multiplies it, else float32.", "float32"
-    )
-    strategy: Literal["auto", "one_device", "mirrored", "tpu"] = field(
-        "auto: all GPUs, else the CPU.", "auto"
+    group_by_length: bool = field(
+        "Put texts of similar length into a batch, to save padding.", True
     )
     use_one_hot_embeddings: bool = field(
         "google-research/bert's flag; it is accepted and has no effect.", False
     )
 
     def __post_init__(self):
-        """Refuses impossible values."""
-        super().__post_init__()
-        config_flags.check_bounds(self)
+        """Refuses several machines."""
+        if self.devices.strategy == "multi_worker_mirrored":
+            raise ValueError(
+                "--strategy=multi_worker_mirrored: this command runs on one "
+                "machine"
+            )
 
 
 config_flags.parse_early(ExtractConfig, __name__)
@@ -117,9 +121,9 @@ def main(config: ExtractConfig) -> None:
     start = pretrained.open_start(
         output_dir="",
         init_checkpoint=config.init_checkpoint,
-        bert_config_file=config.bert_config_file,
-        vocab_file=config.vocab_file,
-        do_lower_case=config.do_lower_case,
+        bert_config_file=config.pretrained.bert_config_file,
+        vocab_file=config.pretrained.vocab_file,
+        do_lower_case=config.pretrained.do_lower_case,
         max_seq_length=config.max_seq_length,
     )
     layers = config.layers or ("-1" if output.pooled else "-1,-2,-3,-4")
@@ -133,27 +137,33 @@ def main(config: ExtractConfig) -> None:
         modules.max_seq_length or _USUAL_LENGTH,
         start.config.max_position_embeddings,
     )
-    task = feature_extraction.ExtractionTask(
+    task = feature_extraction.ExtractionObjective(
         feature_extraction.parse_layers(
             layers,
             start.config,
             name="--layers" if config.layers else "the default --layers",
         ),
         modules,
+        start.config,
     )
     task.vector_size(start.config.hidden_size)  # Refuses modules that differ.
-    strategy = assembly.make_strategy(config, output_dir=None)
+    strategy = assembly.make_strategy(config.devices, output_dir=None)
     feed.check_batch_size("batch_size", config.batch_size, strategy)
     lines = text_files.open_lines(config.input_file)
     extractor = feature_extraction.Extractor(
         task,
         start,
         strategy,
-        dtype=assembly.dtype_policy(config),
-        jit_compile=assembly.uses_xla(config),
+        dtype=assembly.dtype_policy(config.devices),
+        jit_compile=assembly.uses_xla(config.devices),
         batch_size=config.batch_size,
         max_seq_length=max_seq_length,
-        lengths=assembly.batch_lengths(config, strategy, max_seq_length),
+        lengths=assembly.batch_lengths(
+            config.devices,
+            strategy,
+            max_seq_length,
+            group_by_length=config.group_by_length,
+        ),
     )
     feature_extraction.extract(lines, output, extractor)
     folder, name = os.path.split(config.output_file)

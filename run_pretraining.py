@@ -95,6 +95,9 @@ class PretrainingConfig(run_config.RunConfig):
         affects="execution",
         at_least=1,
     )
+    learning_rate: float = field(
+        "Peak learning rate.", 5e-5, affects="result", above=0, below=1
+    )
     num_train_steps: int = field(
         "Training steps; the learning rate falls to 0 over them.",
         100000,
@@ -180,7 +183,7 @@ def main(config: PretrainingConfig) -> None:
         )
     shards = pretraining_data.find_shards(config.input_file, config.eval_file)
     # Before the first record is read, which initializes the devices.
-    strategy = assembly.make_strategy(config, config.output_dir)
+    strategy = assembly.make_strategy(config.devices, config.output_dir)
     tokenizer = pretraining_data.find_tokenizer(
         shards["input_file"],
         config.vocab_file,
@@ -213,6 +216,7 @@ def main(config: PretrainingConfig) -> None:
     )
     if config.do_train:
         job.train(
+            learning_rate=config.learning_rate,
             num_warmup_steps=config.num_warmup_steps,
             eval_every_steps=config.eval_every_steps,
         )

@@ -85,10 +85,6 @@ class ServeConfig:
         at_least=0,
     )
 
-    def __post_init__(self):
-        """Checks the numbers."""
-        config_flags.check_bounds(self)
-
 
 config_flags.parse_early(ServeConfig, __name__)
 

@@ -189,19 +189,20 @@ def _model(case: Case, **options: Any) -> tuple[Any, Any]:
     from modeling import models
     from tasks.classification import objective
     from tasks.pretraining import objectives
-    from tasks.squad import squad_job
+    from tasks.squad import answering
 
     config, options = (
         model_config(case),
         options | {"recompute": case.recompute},
     )
     if case.task == "classification":
-        task = objective.ClassificationTask("classification")
-        model = models.ClassificationModel(config, num_classes=2, **options)
-        return task, model
+        classifier = objective.ClassificationObjective(
+            config=config, kind="classification", labels=("0", "1")
+        )
+        return classifier, classifier.make_model(**options)
     if case.task == "squad":
-        model = models.QuestionAnsweringModel(config, **options)
-        return squad_job.SpanTask(), model
+        spans = answering.SpanObjective(config=config)
+        return spans, spans.make_model(**options)
     task = objectives.PretrainingTask()
     return task, models.PretrainingModel(config, **options)
 

@@ -1,7 +1,5 @@
 """Tokenized examples in a .npz file, which both sides of a comparison read."""
 
-import os
-
 import numpy as np
 
 
@@ -73,6 +71,11 @@ def padded(arrays: dict[str, np.ndarray], rows) -> dict[str, np.ndarray]:
     return {**batch, "labels": labels}
 
 
+def numbered_labels(arrays: dict[str, np.ndarray]) -> list[str]:
+    """Returns a name for each of the outputs of the file's task."""
+    return [str(i) for i in range(int(arrays["classes"]))]
+
+
 def open_sentence_task(
     task_name: str,
     data_dir: str,
@@ -80,12 +83,12 @@ def open_sentence_task(
     dev_file: str | None = None,
 ):
     """Opens a GLUE task from its directory, or from files in its format."""
-    from tasks.classification import sentence_tasks
+    from tasks.classification import sentence_tasks, settings
 
-    data = sentence_tasks.DataFlags(
-        data_dir=data_dir, files={"train": train_file, "dev": dev_file}
+    files = settings.Files(
+        data_dir=data_dir, train_file=train_file, dev_file=dev_file
     )
-    return sentence_tasks.open_task(task_name, data)
+    return sentence_tasks.open_task(task_name, files)
 
 
 def tokenize_sentence_task(
@@ -101,13 +104,13 @@ def tokenize_sentence_task(
     A test set has no labels, so that its file has no label_ids.
     """
     from data import features as features_lib
-    from jobs import finetuning, run_config
     from tasks.classification import sentence_tasks
+    from weights import pretrained
 
-    start = finetuning.open_start(
-        run_config.FinetuningConfig(
-            output_dir=os.path.dirname(path), init_checkpoint=init_checkpoint
-        )
+    start = pretrained.open_start(
+        output_dir=None,
+        init_checkpoint=init_checkpoint,
+        max_seq_length=max_seq_length,
     )
     if split in task.test_splits:
         features = sentence_tasks.encode(
@@ -124,4 +127,4 @@ def tokenize_sentence_task(
             max_seq_length=max_seq_length,
             records_dir=None,
         )
-    write(path, features, classes=task.num_classes)
+    write(path, features, classes=len(task.labels) or 1)

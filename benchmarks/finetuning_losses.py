@@ -74,7 +74,6 @@ def make_batches(config: Config, features):
 
 def run_ours(config: Config, folder: str) -> None:
     """Saves the initial model, trains it, and writes rows and losses."""
-    from modeling import models
     from tasks.ner import tagging
     from training import feed, optimizers, step, strategy
     from weights import checkpoint_sources, model_directory, pretrained
@@ -85,11 +84,12 @@ def run_ours(config: Config, folder: str) -> None:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
+    objective = tagging.TaggingObjective(
+        config=bert, labels=examples.numbered_labels(arrays)
+    )
     device = strategy.create("one_device")
     with device.scope():
-        model = models.TaggingModel(
-            bert, num_classes=int(arrays["classes"]), seed=SEED
-        )
+        model = objective.make_model(seed=SEED)
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(bias_correction=True),
             model.trainable_variables,
@@ -103,7 +103,7 @@ def run_ours(config: Config, folder: str) -> None:
     model_directory.save(model, os.path.join(folder, "start"))
     make, rows = make_batches(config, examples.to_features(arrays))
     train = step.TrainStep(
-        step.Learner(tagging.TaggingTask(), model, optimizer),
+        step.Learner(objective, model, optimizer),
         strategy=device,
         seed=SEED,
     )

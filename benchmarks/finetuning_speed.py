@@ -56,24 +56,26 @@ def make_ours(config: Config):
     import our_side
 
     from data import length_groups
-    from modeling import models
     from tasks.classification import objective
     from weights import checkpoint_sources
 
     arrays = examples.read(config.examples)
     bert = checkpoint_sources.read(config.init_checkpoint).config
-    kind = examples.open_sentence_task(config.task_name, config.data_dir).kind
+    task = objective.ClassificationObjective(
+        config=bert,
+        kind=examples.open_sentence_task(
+            config.task_name, config.data_dir
+        ).kind,
+        labels=examples.numbered_labels(arrays),
+    )
 
     def make_model(dtype):
-        return models.ClassificationModel(
-            bert, num_classes=int(arrays["classes"]), dtype=dtype
-        )
+        return task.make_model(dtype=dtype)
 
     common = {
         "dtype": config.precision,
         "init_checkpoint": config.init_checkpoint,
     }
-    task = objective.ClassificationTask(kind)
     options = {
         "batch_size": config.batch_size,
         "lengths": length_groups.permitted_lengths(128),

@@ -237,7 +237,9 @@ def peer(config: Config, folder: str, seed: int) -> dict[str, float]:
         "folder": folder,
         "precision": comparison.resolve_precision(config.peer_precision),
         "epochs": _epochs(config),
-        "classes": {name: task.num_classes for name, task in tasks.items()},
+        "classes": {
+            name: len(task.labels) or 1 for name, task in tasks.items()
+        },
         "dev": {name: task.dev_splits[0] for name, task in tasks.items()},
     }
     clock.run("everything", [config.peer_python, PEER, json.dumps(flags)])

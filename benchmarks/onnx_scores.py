@@ -195,10 +195,10 @@ def mrpc(config: Config, tokenizer: Any, length: int) -> tuple[Any, Any]:
     import numpy as np
 
     from data import examples
-    from tasks.classification import objective, sentence_tasks
+    from tasks.classification import objective, sentence_tasks, settings
 
     task = sentence_tasks.open_task(
-        "mrpc", sentence_tasks.DataFlags(data_dir=config.data_dir)
+        "mrpc", settings.Files(data_dir=config.data_dir)
     )
     features = sentence_tasks.tokenize(
         task, "dev", tokenizer, max_seq_length=length, records_dir=None
@@ -224,6 +224,7 @@ def squad(
     import numpy as np
 
     from tasks.squad import dataset, decoding, metrics, windowing
+    from tasks.squad.settings import AnswerRules, WindowSizes
 
     values = file_system.read_json(config.predict_file)
     count = 0
@@ -237,7 +238,7 @@ def squad(
     os.makedirs(config.output_dir, exist_ok=True)
     file_system.write_json(path, values)
     questions = dataset.read(path)
-    sizes = windowing.WindowSizes(
+    sizes = WindowSizes(
         max_seq_length=length,
         doc_stride=settings["doc_stride"],
         max_query_length=settings["max_query_length"],
@@ -257,7 +258,7 @@ def squad(
             windows,
             logits,
             tokenizer=tokenizer,
-            rules=decoding.AnswerRules(),
+            rules=AnswerRules(),
         )
         texts = {
             question.id: answer.text(None)

@@ -65,8 +65,8 @@ def make_ours(config: Config):
     import our_side
 
     from data import length_groups
-    from modeling import models
-    from tasks.squad import dataset, decoding, squad_job, windowing
+    from tasks.squad import answering, dataset, decoding, windowing
+    from tasks.squad.settings import AnswerRules, WindowSizes
     from weights import pretrained
 
     start = pretrained.open_start(
@@ -74,9 +74,10 @@ def make_ours(config: Config):
         init_checkpoint=config.init_checkpoint,
         max_seq_length=384,
     )
+    objective = answering.SpanObjective(config=start.config)
     predictor = our_side.predictor(
-        lambda dtype: models.QuestionAnsweringModel(start.config, dtype=dtype),
-        squad_job.SpanTask(),
+        lambda dtype: objective.make_model(dtype=dtype),
+        objective,
         dtype=config.precision,
         init_checkpoint=config.init_checkpoint,
     )
@@ -90,9 +91,7 @@ def make_ours(config: Config):
             )
         )
 
-    sizes = windowing.WindowSizes(
-        max_seq_length=384, doc_stride=128, max_query_length=64
-    )
+    sizes = WindowSizes(max_seq_length=384, doc_stride=128, max_query_length=64)
     pairs = rows(config)
     contexts = list(dict.fromkeys(context for _, context in pairs))
     numbers = {context: i for i, context in enumerate(contexts)}
@@ -115,7 +114,7 @@ def make_ours(config: Config):
             windows,
             logits,
             tokenizer=start.tokenizer,
-            rules=decoding.AnswerRules(),
+            rules=AnswerRules(),
         )
 
     return run

@@ -21,7 +21,7 @@ import smoke
 import foundation.tensorflow_setup  # noqa: F401
 from data.tokenization import vocabulary, wordpiece
 from foundation import config_flags
-from tasks.squad import dataset, windowing
+from tasks.squad import dataset, settings, windowing
 
 field = config_flags.field
 
@@ -47,7 +47,7 @@ def main(config: Config) -> None:
         vocabulary.Vocabulary.from_file(config.vocab_file),
         do_lower_case=config.do_lower_case,
     )
-    sizes = windowing.WindowSizes(
+    sizes = settings.WindowSizes(
         max_seq_length=config.max_seq_length,
         doc_stride=config.doc_stride,
         max_query_length=config.max_query_length,

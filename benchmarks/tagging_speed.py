@@ -46,7 +46,7 @@ class Config(comparison.SpeedComparison):
 
 def tokenize(data_file: str, init_checkpoint: str, folder: str) -> str:
     """Writes tokenized sentences with labels to a file; returns its path."""
-    from tasks.ner import tag_spans, windowing, word_files
+    from tasks.ner import settings, tag_spans, windowing, word_files
     from weights import checkpoint_sources, tokenizer_files
 
     sentences = word_files.read_columns(data_file)
@@ -57,7 +57,7 @@ def tokenize(data_file: str, init_checkpoint: str, folder: str) -> str:
         tokenizer_files.load(source.directory),
         sentences,
         word_files.encode_tags(sentences, scheme, labels),
-        windowing.WindowSettings(max_seq_length=128),
+        settings.WindowSettings(max_seq_length=128),
     )
     path = os.path.join(folder, "sentences.npz")
     return examples.write(path, features, classes=len(labels))
@@ -68,7 +68,7 @@ def make_ours(config: Config):
     import our_side
 
     from data import length_groups
-    from modeling import encoder, models
+    from modeling import encoder
     from tasks.features import feature_extraction
     from tasks.ner import tagging
     from weights import checkpoint_sources, sentence_modules
@@ -86,8 +86,8 @@ def make_ours(config: Config):
     if config.work == "extract":
         predictor = our_side.predictor(
             lambda dtype: encoder.make_encoder(bert, dtype=dtype),
-            feature_extraction.ExtractionTask(
-                [-1], sentence_modules.SentenceModules()
+            feature_extraction.ExtractionObjective(
+                [-1], sentence_modules.SentenceModules(), bert
             ),
             **common,
         )
@@ -95,11 +95,12 @@ def make_ours(config: Config):
         features = examples.to_features(arrays, count)
         batches = length_groups.OrderedBatches(features, **options)
         return lambda: predictor(batches, len(features))
+    objective = tagging.TaggingObjective(
+        config=bert, labels=examples.numbered_labels(arrays)
+    )
     return our_side.training(
-        lambda dtype: models.TaggingModel(
-            bert, num_classes=int(arrays["classes"]), dtype=dtype
-        ),
-        tagging.TaggingTask(),
+        lambda dtype: objective.make_model(dtype=dtype),
+        objective,
         length_groups.endless_batches(
             examples.to_features(arrays), seed=1, **options
         ),

@@ -33,8 +33,10 @@ from export.opened_model import OpenedModel
 from foundation import errors
 from tasks.classification import objective
 from tasks.fill_mask import masked_words
-from tasks.ner import ner_job, windowing
-from tasks.squad import squad_job
+from tasks.ner.settings import WindowSettings
+from tasks.ner.tagger import Tagger
+from tasks.squad import answering
+from weights import kinds
 
 
 class Token(NamedTuple):
@@ -321,7 +323,7 @@ class SentenceModel(Model):
         super().__init__(opened)
         found = opened.sentence_model()
         self._task_model, self._kind = found.task_model, found.kind
-        self.task = opened_model.SENTENCE_TASKS[found.kind]
+        self.task = kinds.KINDS[found.kind].export_name
         if found.kind != examples.REGRESSION:
             self.labels = list(found.labels)
 
@@ -391,10 +393,11 @@ class QuestionAnsweringModel(Model):
         super().__init__(opened)
         found = opened.answerer()
         self._task_model = found.task_model
-        self._prompt = squad_job.Prompt(
+        self._prompt = answering.Prompt(
             task_model=found.task_model,
-            data=found.data,
-            threshold=found.data.threshold,
+            sizes=found.sizes,
+            rules=found.rules,
+            threshold=found.threshold,
         )
 
     def _predict(self, inputs: list) -> list[Answer]:
@@ -423,15 +426,15 @@ class TaggingModel(Model):
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
         super().__init__(opened)
-        self._task_model, data = opened.tagger()
-        self.labels = data.labels
-        self._tagger = ner_job.Tagger(
-            data,
-            windowing.WindowSettings(
-                max_seq_length=self.max_seq_length,
-                document_context=opened.options.document_context,
+        self._task_model = opened.tagger()
+        self.labels = list(self._task_model.builder.objective.labels)
+        context = "maximal" if opened.options.document_context else "none"
+        self._tagger = Tagger(
+            WindowSettings(
+                max_seq_length=self.max_seq_length, document_context=context
             ),
             self._task_model,
+            opened.options.batch_size,
         )
 
     def _predict(self, inputs: list) -> list[list[Entity]]:
@@ -515,7 +518,9 @@ class EmbeddingModel(Model):
 
 # Task -> class of its models.
 MODELS = {
-    **dict.fromkeys(opened_model.SENTENCE_TASKS.values(), SentenceModel),
+    "classification": SentenceModel,
+    "regression": SentenceModel,
+    "multilabel": SentenceModel,
     "multiple_choice": MultipleChoiceModel,
     "question_answering": QuestionAnsweringModel,
     "token_classification": TaggingModel,

@@ -6,22 +6,25 @@ training commands apply.
 """
 
 import dataclasses
-import functools
 import numbers
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from data import examples
-from foundation import errors
-from jobs import assembly, finetuning, run_config, run_directory
-from modeling import encoder, models
-from tasks.classification import objective
+from foundation import config_flags, errors
+from jobs import assembly, run_config, run_directory
+from jobs.task_model import Builder, TaskModel
+from modeling import models
+from tasks.classification.objective import ClassificationObjective
 from tasks.features import feature_extraction
-from tasks.ner import ner_data, ner_job, tagging
-from tasks.squad import decoding, squad_job, windowing
+from tasks.ner import tag_spans, tagging
+from tasks.squad import answering
+from tasks.squad.settings import AnswerRules, WindowSizes
+from tasks.squad.task import check_threshold
 from weights import (
     checkpoint_sources,
+    kinds,
     model_directory,
     pretrained,
     sentence_modules,
@@ -29,38 +32,18 @@ from weights import (
     tokenizer_files,
 )
 
-# Kinds of data.examples -> tasks of sentences.
-SENTENCE_TASKS = {
-    examples.CLASSIFICATION: "classification",
-    examples.REGRESSION: "regression",
-    examples.MULTI_LABEL: "multilabel",
-}
-TASKS = (
-    *SENTENCE_TASKS.values(),
-    "multiple_choice",
-    "question_answering",
-    "token_classification",
-    "fill_mask",
-    "sentence_embedding",
-)
-_BY_ARCHITECTURE = {
-    "BertForSequenceClassification": "classification",
-    "BertForMultipleChoice": "multiple_choice",
-    "BertForQuestionAnswering": "question_answering",
-    "BertForTokenClassification": "token_classification",
-    "BertForMaskedLM": "fill_mask",
-    "BertForPreTraining": "fill_mask",
-    "BertLMHeadModel": "fill_mask",
-}
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _SPANS, _SCORES = "cls/squad/output_weights", "output_weights"
 # Of models whose training is not known.
-_MAX_SEQ_LENGTH = {"question_answering": windowing.WindowSizes().max_seq_length}
+_MAX_SEQ_LENGTH = {"question_answering": WindowSizes().max_seq_length}
 _USUAL_LENGTH = 128
 # Option -> the tasks on which it has an effect, if not on all.
+_SENTENCES = tuple(
+    kinds.KINDS[name].export_name for name in kinds.SENTENCE_KINDS
+)
 _TASKS_OF = {
-    "labels": (*SENTENCE_TASKS.values(), "token_classification"),
-    "text_pair": tuple(SENTENCE_TASKS.values()),
+    "labels": (*_SENTENCES, "token_classification"),
+    "text_pair": _SENTENCES,
     "document_context": ("token_classification",),
     "top_k": ("fill_mask",),
     "pooling": ("sentence_embedding",),
@@ -74,7 +57,7 @@ class Options:
     """How a model is opened; None for what the model itself determines.
 
     Attributes:
-      task: one of TASKS; by default that of the model's head.
+      task: an export_name of weights.kinds; by default that of the head.
       max_seq_length: in tokens; by default as the model was trained.
       batch_size: texts that are computed together, except in a graph.
       precision: "float32", "bfloat16", or "auto" for the faster one.
@@ -145,7 +128,7 @@ class SentenceModel(NamedTuple):
       labels: of its outputs.
     """
 
-    task_model: finetuning.TaskModel
+    task_model: TaskModel
     kind: str
     labels: Sequence[str]
 
@@ -155,12 +138,16 @@ class Answerer(NamedTuple):
 
     Attributes:
       task_model: the model.
-      data: how it answers.
+      sizes: of windows.
+      rules: how answers are made from logits.
+      threshold: null odds above which there is no answer; None in 1.1.
       settings: the same, flag of run_squad.py -> value.
     """
 
-    task_model: finetuning.TaskModel
-    data: squad_job.SquadData
+    task_model: TaskModel
+    sizes: WindowSizes
+    rules: AnswerRules
+    threshold: float | None
     settings: dict[str, Any]
 
 
@@ -170,8 +157,9 @@ class OpenedModel:
     Attributes:
       path: of the checkpoint.
       options: as given.
-      task: one of TASKS. Without options.task, it is "classification" also for
-        regression and multi-label models; `sentence_model` returns the kind.
+      task: an export_name of weights.kinds. Without options.task, it is
+        "classification" also for regression and multi-label models;
+        `sentence_model` returns the kind.
       source: the checkpoint.
       trained: the flags of the training, if they are known.
       max_seq_length: the given length, or that of the training, or the default.
@@ -192,9 +180,9 @@ class OpenedModel:
         """
         source = checkpoint_sources.read(path)
         task = options.task or _task_of(path, source)
-        if task not in TASKS:
+        if task not in kinds.EXPORT_NAMES:
             raise errors.InputError(
-                f"task={task!r}: none of {', '.join(TASKS)}"
+                f"task={task!r}: none of {', '.join(kinds.EXPORT_NAMES)}"
             )
         if source.config is None:
             raise errors.InputError(
@@ -232,10 +220,10 @@ class OpenedModel:
         self.start = pretrained.open_start(
             output_dir=None, init_checkpoint=path, max_seq_length=max_seq_length
         )
-        self.config = run_config.FinetuningConfig(
+        self.config = config_flags.build(
+            run_config.FinetuningConfig,
             output_dir=source.directory,
             init_checkpoint=path,
-            max_seq_length=max_seq_length,
             predict_batch_size=options.batch_size,
             precision=options.precision,
             strategy="one_device",
@@ -273,29 +261,20 @@ class OpenedModel:
             "vocabulary_sha256": self.start.tokenizer.vocabulary.sha256,
         }
 
-    def _build(
-        self, task: Any, make_model: Any, **parts: Any
-    ) -> finetuning.TaskModel:
-        """Builds a model without its weights; see finetuning.Job."""
-        job = finetuning.Job(
+    def _build(self, objective: Any) -> TaskModel:
+        """Builds a model without its weights."""
+        builder = Builder(
             config=self.config,
             start=self.start,
-            strategy=assembly.make_strategy(self.config, None),
-            task=task,
-            make_model=make_model,
-            features=None,
-            evaluate=None,
-            data_settings={},
-            evaluation_settings=dict,
-            **parts,
+            strategy=assembly.make_strategy(self.config.devices, None),
+            objective=objective,
+            max_seq_length=self.max_seq_length,
         )
-        return job.build(seed=0)
+        return builder.build(seed=0)
 
-    def _load(
-        self, task: Any, make_model: Any, **parts: Any
-    ) -> finetuning.TaskModel:
+    def _load(self, objective: Any) -> TaskModel:
         """Builds a model that was trained for the task, with its weights."""
-        task_model = self._build(task, make_model, **parts)
+        task_model = self._build(objective)
         task_model.assign(self.start.init_checkpoint)
         return task_model
 
@@ -316,8 +295,8 @@ class OpenedModel:
           InputError: the model is none, or is of another kind.
         """
         known = self._classes()
-        kinds = {task: kind for kind, task in SENTENCE_TASKS.items()}
-        kind = task_files.kind(kinds.get(self.options.task or ""), known)
+        given = kinds.by_export_name(self.options.task)
+        kind = task_files.kind(given.name if given else None, known)
         if _SCORES not in self.source.tensors:
             raise errors.InputError(
                 f"{self.path}: has not been trained for this task "
@@ -327,23 +306,22 @@ class OpenedModel:
         if kind != examples.REGRESSION:
             known.check()
         labels = known.labels or examples.unnamed(count)
-        return SentenceModel(self._load_kind(kind, count), kind, labels)
+        outputs = () if kind == examples.REGRESSION else labels
+        return SentenceModel(self._load_kind(kind, outputs), kind, labels)
 
-    def multiple_choice_model(self) -> finetuning.TaskModel:
+    def multiple_choice_model(self) -> TaskModel:
         """Returns a model that scores each of several endings."""
-        return self._load_kind(examples.MULTIPLE_CHOICE, 1)
+        return self._load_kind(examples.MULTIPLE_CHOICE, ())
 
-    def _load_kind(self, kind: str, num_classes: int) -> finetuning.TaskModel:
+    def _load_kind(self, kind: str, labels: Sequence[str]) -> TaskModel:
         """Returns the model of a kind of data.examples."""
-        make_model = functools.partial(
-            objective.make_model,
-            self.start.config,
-            kind=kind,
-            num_classes=num_classes,
+        return self._load(
+            ClassificationObjective(
+                config=self.start.config, kind=kind, labels=labels
+            )
         )
-        return self._load(objective.ClassificationTask(kind), make_model)
 
-    def tagger(self) -> tuple[finetuning.TaskModel, ner_data.NerData]:
+    def tagger(self) -> TaskModel:
         """Returns a tagger, with its CRF if it has one, and its labels.
 
         Raises:
@@ -359,12 +337,14 @@ class OpenedModel:
                 f"{self.path}: its config has no labels; --label_names (in "
                 "Python: labels=) names them"
             )
-        data = ner_data.NerData(
-            files=None, read=None, labels=labels, scheme=None
+        return self._load(
+            tagging.TaggingObjective(
+                config=self.start.config,
+                labels=list(labels),
+                has_crf=tagging.has_crf(folder),
+                is_plain=tag_spans.scheme_of(labels) == tag_spans.PLAIN,
+            )
         )
-        has_crf = tagging.has_crf(folder)
-        parts = ner_job.model_parts(self.start, data, has_crf=has_crf)
-        return self._load(tagging.TaggingTask(), **parts), data
 
     def answerer(self) -> Answerer:
         """Returns a model of SQuAD.
@@ -373,68 +353,68 @@ class OpenedModel:
           InputError: options.squad has an unknown flag, or max_seq_length is
             too small.
         """
-        defaults = dataclasses.asdict(windowing.WindowSizes())
-        del defaults["max_seq_length"]  # It is an option of its own.
-        defaults |= dataclasses.asdict(decoding.AnswerRules())
-        settings = {k: self.trained.get(k, x) for k, x in defaults.items()}
+        windows = config_flags.flat_values(WindowSizes())
+        del windows["max_seq_length"]  # It is an option of its own.
+        rules = config_flags.flat_values(AnswerRules())
+        values = {
+            k: self.trained.get(k, x) for k, x in (windows | rules).items()
+        }
         stored = task_files.read_settings(self.source.folder)
-        settings |= dataclasses.asdict(stored or task_files.SquadSettings())
+        values |= dataclasses.asdict(stored or task_files.SquadSettings())
         given = self.options.squad
         for name in given:
-            if name not in settings:
+            if name not in values:
                 raise errors.InputError(
-                    f"squad: {name!r} is none of {', '.join(settings)}"
+                    f"squad: {name!r} is none of {', '.join(values)}"
                 )
-        settings |= {k: x for k, x in given.items() if x is not None}
-        squad_job.check_threshold(
+        values |= {k: x for k, x in given.items() if x is not None}
+        check_threshold(
             given.get("null_score_diff_threshold"),
-            with_negative=settings["version_2_with_negative"],
+            with_negative=values["version_2_with_negative"],
         )
-        if settings["null_score_diff_threshold"] is None:
-            settings["null_score_diff_threshold"] = 0.0
-        rules = dict(settings)
-        sizes = windowing.WindowSizes(
-            max_seq_length=self.max_seq_length,
-            doc_stride=rules.pop("doc_stride"),
-            max_query_length=rules.pop("max_query_length"),
-        )
-        sizes.check()
-        threshold = rules.pop("null_score_diff_threshold")
-        data = squad_job.SquadData(
-            train=None,
-            predict=None,
-            threshold=threshold if rules["version_2_with_negative"] else None,
+        if values["null_score_diff_threshold"] is None:
+            values["null_score_diff_threshold"] = 0.0
+        threshold = values["null_score_diff_threshold"]
+        try:
+            sizes = config_flags.build(
+                WindowSizes,
+                max_seq_length=self.max_seq_length,
+                **{name: values[name] for name in windows},
+            )
+            answer_rules = config_flags.build(
+                AnswerRules, **{name: values[name] for name in rules}
+            )
+        except ValueError as error:
+            raise errors.InputError(str(error)) from error
+        with_negative = values["version_2_with_negative"]
+        return Answerer(
+            task_model=self._load(
+                answering.SpanObjective(
+                    config=self.start.config, with_negative=with_negative
+                )
+            ),
             sizes=sizes,
-            rules=decoding.AnswerRules(**rules),
-            verbose_logging=False,
+            rules=answer_rules,
+            threshold=threshold if with_negative else None,
+            settings=values,
         )
-        make_model = functools.partial(
-            models.QuestionAnsweringModel, self.start.config
-        )
-        task_model = self._load(squad_job.SpanTask(), make_model)
-        return Answerer(task_model, data, settings)
 
     def masked_lm(self) -> models.PretrainingModel:
         """Returns the model with its masked-LM head."""
-        dtype = assembly.dtype_policy(self.config)
+        dtype = assembly.dtype_policy(self.config.devices)
         model, _ = pretrained.load_masked_lm(self.path, dtype)
         return model
 
-    def embedder(self) -> finetuning.TaskModel:
+    def embedder(self) -> TaskModel:
         """Returns the encoder, whose predictions are vectors of texts."""
         start, options = self.start, self.options
-        task = feature_extraction.ExtractionTask(
+        objective = feature_extraction.ExtractionObjective(
             feature_extraction.parse_layers(str(options.layer), start.config),
             self.modules,
+            start.config,
         )
-        task.vector_size(start.config.hidden_size)  # Refuses what differs.
-
-        def make_model(*, attention: str, dtype: Any, **_: Any) -> Any:
-            return encoder.make_encoder(
-                start.config, attention=attention, dtype=dtype
-            )
-
-        task_model = self._build(task, make_model)
+        objective.vector_size(start.config.hidden_size)  # Refuses what differs.
+        task_model = self._build(objective)
         pretrained.assign(
             task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
         )
@@ -447,8 +427,8 @@ def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
     It is "classification" for every kind of sentence task.
     """
     architecture = source.settings.architecture
-    if architecture in _BY_ARCHITECTURE:
-        return _BY_ARCHITECTURE[architecture]
+    if (kind := kinds.by_architecture(architecture)) is not None:
+        return kind.export_name
     if _SPANS in source.tensors:
         return "question_answering"
     if _SCORES in source.tensors:

@@ -72,9 +72,9 @@ class AnswerGraph:
         self.settings = found.settings
         self.model = found.task_model.model
         self._tokenizer = opened.start.tokenizer
-        self._sizes = found.data.sizes
-        self._rules = found.data.rules
-        self._threshold = found.data.threshold
+        self._sizes = found.sizes
+        self._rules = found.rules
+        self._threshold = found.threshold
 
     def predict(
         self, question: tf.Tensor, context: tf.Tensor

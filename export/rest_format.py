@@ -24,24 +24,9 @@ import tensorflow as tf
 
 from export import servable
 from foundation import errors
+from weights import kinds
 
 _KEYS = {"signature_name", "instances", "inputs"}
-# Task -> outputs of which each row is padded at the end. The logits are those
-# of the signature serve_examples.
-_LISTS = {
-    "token_classification": (
-        "entity",
-        "entity_type",
-        "start",
-        "end",
-        "score",
-        "logits",
-    ),
-    "question_answering": ("answers", "scores", "start_logits", "end_logits"),
-    "fill_mask": ("words", "probabilities", "mlm_logits"),
-}
-# Values in padding, where they are neither "" nor 0.
-_FILL = {"start": -1, "end": -1}
 
 
 class Request(NamedTuple):
@@ -223,11 +208,19 @@ def response(
       by_row: whether the request was by row.
       task: of the model, whose outputs may be padded.
     """
-    names = [name for name in _LISTS.get(task, ()) if name in rows]
+    kind = kinds.by_export_name(task)
+    fills = kind.fills if kind else {}
+    names = [name for name in kind.row_lists if name in rows] if kind else []
     if names:
         lists = list(zip(*(rows[name] for name in names), strict=True))
         # The answer "" has a probability, padding has none.
-        sizes = [max(map(_num_real, names, values)) for values in lists]
+        sizes = [
+            max(
+                _num_real(x, fills.get(name, 0))
+                for name, x in zip(names, values, strict=True)
+            )
+            for values in lists
+        ]
         rows = rows | {
             name: [x[:size] for x, size in zip(rows[name], sizes, strict=True)]
             for name in names
@@ -241,7 +234,10 @@ def response(
         if len(columns) == 1:
             (result,) = columns.values()
         return b'{"predictions": %s}' % _list(result)
-    outputs = {key: _list(_json(_stack(key, x))) for key, x in rows.items()}
+    outputs = {
+        key: _list(_json(_stack(x, fills.get(key, 0))))
+        for key, x in rows.items()
+    }
     if len(outputs) == 1:
         return b'{"outputs": %s}' % next(iter(outputs.values()))
     named = [b"%s: %s" % (_encoded(key), x) for key, x in outputs.items()]
@@ -261,21 +257,23 @@ def _encoded(value: Any) -> bytes:
     return json.dumps(value).encode("ascii")
 
 
-def _num_real(name: str, values: np.ndarray) -> int:
+def _num_real(values: np.ndarray, fill: int) -> int:
     """Returns the number of entries before padding, along the first axis."""
-    entries = np.nonzero(values != _fill(name, values))[0]
+    entries = np.nonzero(values != _padding(values, fill))[0]
     return int(entries.max(initial=-1)) + 1
 
 
-def _fill(name: str, values: np.ndarray) -> Any:
-    """Returns the value of an output in padding."""
-    return b"" if values.dtype == object else _FILL.get(name, 0)
+def _padding(values: np.ndarray, fill: int) -> Any:
+    """Returns the value of an output in padding; texts have ""."""
+    return b"" if values.dtype == object else fill
 
 
-def _stack(name: str, rows: Sequence[np.ndarray]) -> np.ndarray:
+def _stack(rows: Sequence[np.ndarray], fill: int) -> np.ndarray:
     """Joins rows to one array; the shorter ones are padded."""
     shape = np.max([row.shape for row in rows], axis=0).astype(int)
-    stacked = np.full([len(rows), *shape], _fill(name, rows[0]), rows[0].dtype)
+    stacked = np.full(
+        [len(rows), *shape], _padding(rows[0], fill), rows[0].dtype
+    )
     for number, row in enumerate(rows):
         # With "...", the cell gets the text in an array without axes, not the
         # array.

@@ -37,13 +37,12 @@ from absl import logging
 from data.tokenization import wordpiece
 from export import input_checks, model_inputs
 from foundation import errors, file_system
+from weights import kinds
 
 DESCRIPTION = "export.json"
 FORMAT_VERSION = 1
 _VOCABULARY = "vocab.txt"
 _HUB_LENGTH = 128  # The default of TensorFlow Hub's preprocessors.
-# Tasks whose logits are those of tokens, [B, S, ...].
-_TOKEN_TASKS = ("question_answering", "token_classification", "fill_mask")
 
 
 class TextGraph(Protocol):
@@ -182,7 +181,7 @@ def _signatures(graph: TextGraph, max_seq_length: int) -> dict[str, Any]:
             shape = [tf.shape(examples)[0], choices, max_seq_length]
             dense = {k: tf.reshape(x, shape) for k, x in dense.items()}
         found = logits(**dense)
-        if graph.task in _TOKEN_TASKS:
+        if kinds.by_export_name(graph.task).is_of_tokens:
             lengths = parsed["input_ids"].row_lengths()
             found = {
                 k: tf.RaggedTensor.from_tensor(x, lengths).to_tensor()
@@ -314,16 +313,6 @@ def check_directory(directory: str) -> None:
         )
 
 
-_OUTPUTS = {
-    "classification": "label, score, labels, probabilities",
-    "regression": "score",
-    "multilabel": "labels, probabilities",
-    "multiple_choice": "choice, probabilities",
-    "question_answering": "answer, start, end, score, answers, scores",
-    "token_classification": "entity, entity_type, start, end, score",
-    "fill_mask": "words, probabilities",
-    "sentence_embedding": "embedding",
-}
 _README = """\
 # BERT for {task}
 
@@ -354,15 +343,14 @@ def readme(description: Mapping[str, Any]) -> str:
         name: '[["...", "..."]]' if name == "endings" else '["..."]'
         for name in inputs
     }
-    has_windows = ("question_answering", "token_classification")
-    task = description["task"]
+    kind = kinds.by_export_name(description["task"])
     return _README.format(
-        task=task.replace("_", " "),
+        task=kind.export_name.replace("_", " "),
         call=", ".join(f"{k}=tf.constant({v})" for k, v in values.items()),
         inputs=", ".join(inputs),
-        outputs=_OUTPUTS[task],
+        outputs=", ".join(kind.outputs),
         labels=f"Labels: `{'`, `'.join(labels)}`.\n" if labels else "",
         max_seq_length=description["max_seq_length"],
-        cut="split into windows" if task in has_windows else "cut",
+        cut="split into windows" if kind.has_windows else "cut",
         precision=description["precision"],
     )

@@ -28,9 +28,9 @@ class TaggingGraph:
 
     def __init__(self, opened: OpenedModel):
         """Loads a tagger, with its CRF if it has one."""
-        task_model, data = opened.tagger()
+        task_model = opened.tagger()
         self.model = task_model.model
-        self.labels = list(data.labels)
+        self.labels = list(task_model.builder.objective.labels)
         self._tokenizer = opened.start.tokenizer
         self._document_context = opened.options.document_context
         context = "maximal" if self._document_context else "none"

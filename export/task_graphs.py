@@ -17,7 +17,6 @@ from data import examples
 from data.tokenization import wordpiece
 from export import (
     model_inputs,
-    opened_model,
     question_answering,
     saved_model,
     tagging,
@@ -26,6 +25,7 @@ from export.opened_model import OpenedModel
 from foundation import errors
 from tasks.classification import sentence_tasks
 from tasks.fill_mask.masked_words import MASK
+from weights import kinds
 
 _MASKS_AT_ONCE = 256  # With 30,522 words, 30 MB of logits.
 
@@ -36,7 +36,7 @@ class SentenceGraph:
     def __init__(self, opened: OpenedModel):
         """Loads the model; its kind determines the task."""
         found = opened.sentence_model()
-        self.task = opened_model.SENTENCE_TASKS[found.kind]
+        self.task = kinds.KINDS[found.kind].export_name
         is_regression = found.kind == examples.REGRESSION
         self.labels = None if is_regression else list(found.labels)
         has_pairs = opened.options.text_pair
@@ -250,12 +250,12 @@ class EmbeddingGraph:
             "layer": opened.options.layer,
             "pooling": opened.modules.pooling,
             "normalize": opened.modules.normalize,
-            "size": task_model.job.task.vector_size(
+            "size": task_model.builder.objective.vector_size(
                 opened.start.config.hidden_size
             ),
         }
         self.model = task_model.model
-        self._extraction = task_model.job.task
+        self._extraction = task_model.builder.objective
         self._tokenizer = opened.start.tokenizer
         self._max_seq_length = opened.max_seq_length
 
@@ -291,7 +291,9 @@ def _mask_positions(ids: tf.RaggedTensor, vocabulary: Any) -> tf.RaggedTensor:
 
 # Task -> class of its graph.
 _GRAPHS = {
-    **dict.fromkeys(opened_model.SENTENCE_TASKS.values(), SentenceGraph),
+    "classification": SentenceGraph,
+    "regression": SentenceGraph,
+    "multilabel": SentenceGraph,
     "multiple_choice": MultipleChoiceGraph,
     "question_answering": question_answering.AnswerGraph,
     "token_classification": tagging.TaggingGraph,

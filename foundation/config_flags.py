@@ -1,13 +1,25 @@
 """Turns one frozen dataclass into a command's flags.
 
-A flag is a field, so that a name, a type and a default are written once:
+A flag is a field, so that a name, a type and a default are written once. Flags
+that are used together are a group: a dataclass of their own, which the code
+that uses them takes whole:
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class WindowSizes:
+        max_seq_length: int = config_flags.field("In tokens.", 128)
+        doc_stride: int = config_flags.field("In tokens.", 64, at_least=1)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config:
         vocab_file: str = config_flags.field("One token a line.")
-        max_seq_length: int = config_flags.field("In tokens.", 128)
+        learning_rate: tuple[float, ...] = config_flags.field(
+            "Peak; several make a grid.", (5e-5, ))
+        windows: WindowSizes = config_flags.group(WindowSizes)
 
     config_flags.parse_early(Config, __name__)
+
+The command line is flat: --vocab_file=v.txt --learning_rate=5e-5,3e-5
+--doc_stride=32. So are `flat_values`, `given` and run_config.json.
 
     import foundation.tensorflow_setup  # ... and all that takes seconds
     ...
@@ -23,8 +35,10 @@ import foundation.environment  # noqa: F401
 
 # isort: split
 import contextlib
+import copy
 import dataclasses
 import errno
+import functools
 import logging as std_logging
 import math
 import operator
@@ -35,14 +49,15 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 from absl import flags, logging
 
 from foundation import errors, file_system, stamp
 
 REQUIRED = dataclasses.MISSING
+_Config = TypeVar("_Config")
 RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
 _parsed_early: dict[type, Any] = {}
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
@@ -102,7 +117,8 @@ def field(
       affects: see stamp.Effect.
       extendable: see stamp.Setting.
       is_path: see stamp.Setting.
-      **bounds: at_least, above, at_most or below; see check_bounds.
+      **bounds: at_least, above, at_most or below -> number; of each element
+        of a list.
     """
     metadata = {
         "help": help,
@@ -113,32 +129,209 @@ def field(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def check_bounds(config: Any) -> None:
-    """Raises ValueError for a number that is not finite or out of bounds."""
-    for flag in dataclasses.fields(config):
-        value, bounds = getattr(config, flag.name), flag.metadata["bounds"]
+def group(group_class: type, **defaults: Any) -> Any:
+    """Declares a group of flags.
+
+    Args:
+      group_class: a dataclass of flags, without required ones.
+      **defaults: of flags that have another default in this command.
+    """
+    return dataclasses.field(
+        default_factory=functools.partial(group_class, **defaults),
+        metadata={"group": group_class, "defaults": defaults},
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A flag of a config class.
+
+    Attributes:
+      name: without the dashes.
+      kind: bool, int, float, str or a Literal of strings; of a list, the kind
+        of its elements.
+      is_list: whether the value is a tuple, on the command line with commas.
+      default: the value without the flag; REQUIRED if there is none.
+      help: one or two sentences.
+      affects: see stamp.Effect.
+      compared: options of stamp.Setting.
+      bounds: at_least, above, at_most, below -> number.
+      owner: the class that declares the flag.
+    """
+
+    name: str
+    kind: Any
+    is_list: bool
+    default: Any
+    help: str
+    affects: stamp.Effect
+    compared: Mapping[str, bool]
+    bounds: Mapping[str, float]
+    owner: type
+
+    def parse(self, value: Any) -> Any:
+        """Returns a value of the flag's type; a list may be given as text.
+
+        Raises:
+          ValueError: a number is malformed, not finite or out of bounds, or
+            occurs twice in a list.
+        """
+        if not self.is_list or value is None:
+            self._check(value, f"--{self.name}={value}")
+            return value
+        if isinstance(value, str):
+            value = [x.strip() for x in value.split(",")]
+        elif not isinstance(value, (list, tuple)):
+            value = [value]
+        shown = f"--{self.name}={as_text(value)}"
+        value = tuple(self._parse_one(x, shown) for x in value)
+        if len(set(value)) < len(value):
+            raise ValueError(f"{shown}: one occurs twice")
+        return value
+
+    def _parse_one(self, value: Any, shown: str) -> Any:
+        if isinstance(value, str) and self.kind is not str:
+            try:
+                value = self.kind(value)
+            except ValueError:
+                raise ValueError(
+                    f"{shown}: {value!r} is not a number"
+                ) from None
+        self._check(value, shown)
+        return value
+
+    def _check(self, value: Any, shown: str) -> None:
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"--{flag.name}={value}: must be a finite number")
-        checks = [(*_BOUNDS[name], bound) for name, bound in bounds.items()]
+            raise ValueError(f"{shown}: must be a finite number")
+        checks = [
+            (*_BOUNDS[name], bound) for name, bound in self.bounds.items()
+        ]
         if value is not None and not all(
             is_good(value, bound) for _, is_good, bound in checks
         ):
             wanted = " and ".join(f"{text} {x:g}" for text, _, x in checks)
-            raise ValueError(f"--{flag.name}={value}: must be {wanted}")
+            raise ValueError(f"{shown}: must be {wanted}")
+
+
+@functools.cache
+def flags_of(config_class: type) -> Mapping[str, Flag]:
+    """Returns the flags of a config class and of its groups, by name."""
+    found: dict[str, Flag] = {}
+    hints = typing.get_type_hints(config_class)
+    for f in dataclasses.fields(config_class):
+        if "group" in f.metadata:
+            defaults = f.metadata["defaults"]
+            inner = flags_of(f.metadata["group"])
+            assert defaults.keys() <= inner.keys(), defaults
+            own = {
+                name: dataclasses.replace(
+                    flag, default=defaults.get(name, flag.default)
+                )
+                for name, flag in inner.items()
+            }
+        else:
+            kind, is_list = _kind(hints[f.name])
+            owner = next(
+                base
+                for base in config_class.__mro__
+                if f.name in base.__dict__.get("__annotations__", {})
+            )
+            own = {
+                f.name: Flag(
+                    name=f.name,
+                    kind=kind,
+                    is_list=is_list,
+                    default=f.default,
+                    owner=owner,
+                    **f.metadata,
+                )
+            }
+        assert not found.keys() & own.keys(), f"two flags: {own.keys()}"
+        found |= own
+    return found
+
+
+def _kind(hint: Any) -> tuple[Any, bool]:
+    """Returns the kind of a flag's values, and whether it has several."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (hint,) = (a for a in typing.get_args(hint) if a is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    return hint, False
+
+
+def build(config_class: type[_Config], **values: Any) -> _Config:
+    """Returns a config from the values of its flags, those of groups included.
+
+    Args:
+      config_class: the class.
+      **values: flag -> value; other flags have their defaults.
+
+    Raises:
+      ValueError: a value is out of bounds, or the class refuses it.
+    """
+    known = flags_of(config_class)
+    assert values.keys() <= known.keys(), values.keys() - known.keys()
+    parsed = {name: known[name].parse(x) for name, x in values.items()}
+    return _construct(config_class, parsed)
+
+
+def _construct(config_class: type, values: Mapping[str, Any]) -> Any:
+    arguments = {}
+    for f in dataclasses.fields(config_class):
+        if "group" in f.metadata:
+            arguments[f.name] = _construct(
+                f.metadata["group"], {**f.metadata["defaults"], **values}
+            )
+        elif f.name in values:
+            arguments[f.name] = values[f.name]
+    return config_class(**arguments)
+
+
+def replace_unchecked(config: _Config, **values: Any) -> _Config:
+    """Returns a config with other values, without the checks of given flags."""
+    changed = copy.copy(config)
+    for f in dataclasses.fields(config):
+        if "group" in f.metadata:
+            inner = replace_unchecked(getattr(config, f.name), **values)
+            object.__setattr__(changed, f.name, inner)
+        elif f.name in values:
+            object.__setattr__(changed, f.name, values[f.name])
+    return changed
+
+
+def _values(config: Any) -> dict[str, Any]:
+    """Returns flag -> value, those of groups included."""
+    found: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        found |= _values(value) if "group" in f.metadata else {f.name: value}
+    return found
+
+
+def as_text(value: Sequence[Any]) -> Any:
+    """Returns a list as files have it: one value itself, several as text."""
+    return value[0] if len(value) == 1 else ",".join(map(str, value))
+
+
+def flat_values(config: Any) -> dict[str, Any]:
+    """Returns flag -> JSON value, those of groups included."""
+    return {
+        name: as_text(value) if isinstance(value, tuple) else value
+        for name, value in _values(config).items()
+    }
 
 
 def affecting(config: Any, *effects: stamp.Effect) -> stamp.Stamp:
     """Returns the flags that are declared with these effects."""
+    known = flags_of(type(config))
     return stamp.Stamp(
         [
             stamp.Setting(
-                flag.name,
-                getattr(config, flag.name),
-                flag.metadata["affects"],
-                **flag.metadata["compared"],
+                name, value, known[name].affects, **known[name].compared
             )
-            for flag in dataclasses.fields(config)
-            if flag.metadata["affects"] in effects
+            for name, value in flat_values(config).items()
+            if known[name].affects in effects
         ]
     )
 
@@ -210,20 +403,17 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
         raise errors.InputError(
             f"{rest[1]!r} is not a flag: write --name=value"
         )
-    given = {
-        f.name: values[f.name].value for f in dataclasses.fields(config_class)
-    }
+    known = flags_of(config_class)
+    given = {name: values[name].value for name in known}
     for name, value in given.items():
         if isinstance(value, str) and not _is_utf_8(value):
             raise errors.InputError(f"--{name}={ascii(value)}: is not UTF-8")
-    for f in dataclasses.fields(config_class):
-        if f.default is REQUIRED and given[f.name] is None:
-            raise errors.InputError(
-                f"--{f.name} is required: {f.metadata['help']}"
-            )
+    for name, flag in known.items():
+        if flag.default is REQUIRED and given[name] is None:
+            raise errors.InputError(f"--{name} is required: {flag.help}")
     try:
-        return config_class(**given)
-    except ValueError as error:  # __post_init__ names the flag.
+        return build(config_class, **given)
+    except ValueError as error:  # Names the flag.
         raise errors.InputError(str(error)) from error
 
 
@@ -237,20 +427,26 @@ def _is_utf_8(text: str) -> bool:
 
 
 def given(config: Any) -> dict[str, Any]:
-    """Returns the flags that differ from their defaults."""
+    """Returns the flags that differ from their defaults, as JSON values."""
     return {
-        flag.name: getattr(config, flag.name)
-        for flag in dataclasses.fields(config)
-        # A config may turn the text of a flag into a number.
-        if str(getattr(config, flag.name)) != str(flag.default)
+        name: value
+        for name, value in flat_values(config).items()
+        if not _is_default(flags_of(type(config))[name], value)
     }
+
+
+def _is_default(flag: Flag, value: Any) -> bool:
+    default = flag.default
+    if isinstance(default, tuple):
+        default = as_text(default)
+    return str(value) == str(default)
 
 
 def write_run_config(config: Any, output_dir: str) -> None:
     """Writes the resolved config as run_config.json, atomically."""
     file_system.make_folder(output_dir)
     path = os.path.join(output_dir, RUN_CONFIG)
-    file_system.write_json(path, dataclasses.asdict(config))
+    file_system.write_json(path, flat_values(config))
 
 
 class _Formatter(std_logging.Formatter):
@@ -269,15 +465,18 @@ class _Formatter(std_logging.Formatter):
 
 def _define(config_class: type) -> flags.FlagValues:
     values = flags.FlagValues()
-    for name, kind in _kinds(config_class).items():
-        f = config_class.__dataclass_fields__[name]
-        default = None if f.default is REQUIRED else f.default
-        text = f.metadata["help"]
-        if typing.get_origin(kind) is typing.Literal:
-            choices = list(typing.get_args(kind))
-            flags.DEFINE_enum(name, default, choices, text, flag_values=values)
+    for name, flag in flags_of(config_class).items():
+        default = None if flag.default is REQUIRED else flag.default
+        if flag.is_list:
+            default = str(as_text(default)) if default else None
+            flags.DEFINE_string(name, default, flag.help, flag_values=values)
+        elif typing.get_origin(flag.kind) is typing.Literal:
+            choices = list(typing.get_args(flag.kind))
+            flags.DEFINE_enum(
+                name, default, choices, flag.help, flag_values=values
+            )
         else:
-            _DEFINE[kind](name, default, text, flag_values=values)
+            _DEFINE[flag.kind](name, default, flag.help, flag_values=values)
     logging_flags = flags.FLAGS.flags_by_module_dict()["absl.logging"]
     for flag in logging_flags:
         if flag.name not in values:
@@ -286,23 +485,10 @@ def _define(config_class: type) -> flags.FlagValues:
     return values
 
 
-def _kinds(config_class: type) -> dict[str, Any]:
-    """Maps field names to bool, int, float, str or a Literal of strings."""
-    hints = typing.get_type_hints(config_class)
-    kinds = {}
-    for f in dataclasses.fields(config_class):
-        kind = hints[f.name]
-        if typing.get_origin(kind) in (types.UnionType, typing.Union):
-            (kind,) = (
-                a for a in typing.get_args(kind) if a is not types.NoneType
-            )
-        kinds[f.name] = kind
-    return kinds
-
-
 def _join_booleans(config_class: type, argv: Sequence[str]) -> list[str]:
     """Rewrites `--do_train True` as `--do_train=True`, which absl ignores."""
-    booleans = {n for n, k in _kinds(config_class).items() if k is bool}
+    known = flags_of(config_class)
+    booleans = {name for name, flag in known.items() if flag.kind is bool}
     joined: list[str] = []
     for argument in argv:
         previous = joined[-1] if len(joined) > 1 else ""
@@ -321,7 +507,7 @@ def _warn_of_lost_values(
 
     Values of flag files are not in argv: later arguments may replace them.
     """
-    names = _kinds(config_class)
+    names = flags_of(config_class)
     arguments = iter(argv[1:])
     for argument in arguments:
         name, _, text = argument.lstrip("-").partition("=")
@@ -341,41 +527,51 @@ def _print_help(
     config_class: type, values: flags.FlagValues, *, full: bool
 ) -> NoReturn:
     """Prints the flags of the module's examples first, the others by class."""
-    shown = sys.modules[config_class.__module__].__doc__ or ""
-    kinds = _kinds(config_class)
-    fields = {f.name: f for f in dataclasses.fields(config_class)}
+    # The class of a command's flags may be declared in a task's folder.
+    program = sys.modules["__main__"]
+    if not hasattr(program, config_class.__name__):
+        program = sys.modules[config_class.__module__]
+    shown = program.__doc__ or ""
+    known = flags_of(config_class)
     in_examples = dict.fromkeys(re.findall(r"--(\w+)", shown))
-    groups = {"Flags:": [name for name in in_examples if name in fields]}
-    listed = {*groups["Flags:"]}
-    for base in config_class.__mro__:
-        heading = (base.__doc__ or "").partition("\n")[0].rstrip(".") + ":"
-        if base is config_class:
+    topics = {"Flags:": [name for name in in_examples if name in known]}
+    listed = {*topics["Flags:"]}
+    # The command's own flags first, then those of its groups and base classes.
+    owners = dict.fromkeys(
+        [config_class, *(flag.owner for flag in reversed(known.values()))]
+    )
+    for owner in owners:
+        heading = (owner.__doc__ or "").partition("\n")[0].rstrip(".") + ":"
+        if owner is config_class:
             heading = "More flags of this command:" if listed else "Flags:"
-        own = base.__dict__.get("__annotations__", {})
-        groups[heading] = [name for name in own if name not in listed]
-        listed |= {*own}
+        topics.setdefault(heading, []).extend(
+            name
+            for name, flag in known.items()
+            if flag.owner is owner and name not in listed
+        )
     lines = [shown]
-    for heading, names in groups.items():
+    for heading, names in topics.items():
         if names:
-            shown_flags = [_help_of(fields[n], kinds[n]) for n in names]
-            lines += [heading, *shown_flags, ""]
+            lines += [heading, *(_help_of(known[name]) for name in names), ""]
     if full:
         lines.append(values.get_help())
     sys.stdout.write("\n".join(lines).rstrip("\n") + "\n")
     sys.exit(0)
 
 
-def _help_of(flag: dataclasses.Field, kind: Any) -> str:
+def _help_of(flag: Flag) -> str:
     """Returns the help of one flag, wrapped if a terminal shows it."""
     notes = []
-    if typing.get_origin(kind) is typing.Literal:
-        notes.append(f"one of {', '.join(typing.get_args(kind))}")
+    if typing.get_origin(flag.kind) is typing.Literal:
+        notes.append(f"one of {', '.join(typing.get_args(flag.kind))}")
     if flag.default is REQUIRED:
         notes.append("required")
+    elif isinstance(flag.default, tuple):
+        notes.append(f"default: {as_text(flag.default)}")
     elif flag.default is not None:
         notes.append(f"default: {flag.default}")
     end = f" ({'; '.join(notes)})" if notes else ""
-    text = f"  --{flag.name}: {flag.metadata['help']}{end}"
+    text = f"  --{flag.name}: {flag.help}{end}"
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns

@@ -1,6 +1,6 @@
 """Builds a training run's strategy, learner and loop options from its flags.
 
-strategy = make_strategy(config, output_dir)
+strategy = make_strategy(config.devices, output_dir)
 with strategy.scope():
     model = ...
 learner = make_learner(config, task, model, strategy=strategy, ...)
@@ -25,6 +25,7 @@ from training import (
     loop,
     optimizers,
     precision,
+    settings,
     step,
     throughput,
 )
@@ -38,12 +39,12 @@ _LINES, _MOST_STEPS_PER_LINE = 50, 100
 
 
 def make_strategy(
-    config: run_config.DeviceConfig, output_dir: str | None
+    devices: settings.Devices, output_dir: str | None
 ) -> tf.distribute.Strategy:
     """Chooses the devices; call it before anything else uses one.
 
     Args:
-      config: the flags.
+      devices: the flags.
       output_dir: directory of the run, which all workers share; None if the
         command runs on one machine, whatever TF_CONFIG names.
 
@@ -51,33 +52,33 @@ def make_strategy(
       InputError: a device is missing, the directory is not shared, or workers
         compute in different precisions.
     """
-    if config.deterministic:
+    if devices.deterministic:
         tf.config.experimental.enable_op_determinism()
     strategy = strategies.create(
-        "tpu" if config.use_tpu else config.strategy,
+        "tpu" if devices.use_tpu else devices.strategy,
         one_machine=output_dir is None,
-        num_replicas=config.num_replicas,
+        num_replicas=devices.num_replicas,
         tpu=strategies.Tpu(
-            config.tpu_name or config.master,
-            config.tpu_zone,
-            config.gcp_project,
-            config.num_tpu_cores,
+            devices.tpu_name or devices.master,
+            devices.tpu_zone,
+            devices.gcp_project,
+            devices.num_tpu_cores,
         ),
     )
     if output_dir is not None:
         strategies.check_shared_folder(strategy, output_dir)
         strategies.check_same_number(
             strategy,
-            precision.NAMES.index(precision.choose(config.precision)),
+            precision.NAMES.index(precision.choose(devices.precision)),
             "--precision: some workers compute in another precision than "
             "others; give all the same, such as --precision=float32",
         )
-    logging.info("%s", describe(config, strategy))
+    logging.info("%s", describe(devices, strategy))
     return strategy
 
 
 def describe(
-    config: run_config.DeviceConfig, strategy: tf.distribute.Strategy
+    devices: settings.Devices, strategy: tf.distribute.Strategy
 ) -> str:
     """Returns one line: devices, strategy, precision, XLA, determinism."""
     kinds = collections.Counter(
@@ -93,17 +94,17 @@ def describe(
             f"devices: {shown}",
             f"strategy: {type(strategy).__name__}, "
             f"{strategy.num_replicas_in_sync} replica(s)",
-            f"precision: {precision.choose(config.precision)}",
-            f"XLA: {_xla(config)}",
+            f"precision: {precision.choose(devices.precision)}",
+            f"XLA: {_xla(devices)}",
             f"deterministic operations: {'yes' if is_deterministic else 'no'}",
         ]
     )
 
 
-def _xla(config: run_config.DeviceConfig) -> str:
-    if tf.config.list_logical_devices("TPU") or uses_xla(config):
+def _xla(devices: settings.Devices) -> str:
+    if tf.config.list_logical_devices("TPU") or uses_xla(devices):
         return "on"
-    if compiles_functions(config, _LEAST_STEPS):
+    if compiles_functions(devices, _LEAST_STEPS):
         return f"for parts of a step, in runs of {_LEAST_STEPS} steps or more"
     return "off"
 
@@ -120,7 +121,7 @@ def check_batch_sizes(
         "train_batch_size",
         train_batch_size,
         strategy,
-        config.gradient_accumulation_steps,
+        config.loop.gradient_accumulation_steps,
     )
     for name, size in others.items():
         feed.check_batch_size(name, size, strategy)
@@ -130,54 +131,56 @@ def write_run_config(
     config: run_config.RunConfig, strategy: tf.distribute.Strategy
 ) -> None:
     """Writes the flags into output_dir, if this is the chief."""
-    if strategies.is_chief(strategy) and not config.dry_run:
+    if strategies.is_chief(strategy) and not config.loop.dry_run:
         config_flags.write_run_config(config, config.output_dir)
 
 
-def dtype_policy(config: run_config.DeviceConfig) -> str:
+def dtype_policy(devices: settings.Devices) -> str:
     """Returns the Keras policy of the model's layers."""
-    return precision.policy(precision.choose(config.precision))
+    return precision.policy(precision.choose(devices.precision))
 
 
-def uses_xla(config: run_config.DeviceConfig) -> bool:
+def uses_xla(devices: settings.Devices) -> bool:
     """Returns whether XLA compiles the model: faster on GPUs, slower on CPUs.
 
     On a TPU, TensorFlow compiles the complete step by itself.
     """
     if tf.config.list_logical_devices("TPU"):
         return False
-    if config.use_xla != "auto":
-        return config.use_xla == "true"
+    if devices.use_xla != "auto":
+        return devices.use_xla == "true"
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def compiles_functions(
-    config: run_config.DeviceConfig, num_train_steps: int
-) -> bool:
+def compiles_functions(devices: settings.Devices, num_train_steps: int) -> bool:
     """Returns whether XLA compiles parts of every step on the CPU.
 
     This is faster in bfloat16, where TensorFlow's operations other than matrix
     products are slow, and makes no difference in float32. Compiling takes about
     a second for every sequence length.
     """
-    devices = tf.config.list_logical_devices()
+    logical = tf.config.list_logical_devices()
     return (
-        config.use_xla == "auto"
+        devices.use_xla == "auto"
         and num_train_steps >= _LEAST_STEPS
-        and all(device.device_type == "CPU" for device in devices)
-        and precision.choose(config.precision) == "bfloat16"
+        and all(device.device_type == "CPU" for device in logical)
+        and precision.choose(devices.precision) == "bfloat16"
     )
 
 
-def recomputed(config: run_config.RunConfig) -> str:
+def recomputed(loop: settings.Loop) -> str:
     """Returns what the backward pass computes again; see BertEncoder."""
-    if config.recompute:
+    if loop.recompute:
         return "blocks"
-    return "attention" if config.recompute_attention else "nothing"
+    return "attention" if loop.recompute_attention else "nothing"
 
 
 def batch_lengths(
-    config: Any, strategy: tf.distribute.Strategy, longest: int
+    devices: settings.Devices,
+    strategy: tf.distribute.Strategy,
+    longest: int,
+    *,
+    group_by_length: bool,
 ) -> list[int]:
     """Returns the sequence lengths that batches may have.
 
@@ -185,12 +188,13 @@ def batch_lengths(
     few.
 
     Args:
-      config: a DeviceConfig and EncoderConfig.
+      devices: the flags.
       strategy: the devices.
       longest: of all sequences.
+      group_by_length: whether batches may have several lengths.
     """
-    step = "coarse" if uses_xla(config) else "fine"
-    if strategies.is_tpu(strategy) or not config.group_by_length:
+    step = "coarse" if uses_xla(devices) else "fine"
+    if strategies.is_tpu(strategy) or not group_by_length:
         step = "one"
     return length_groups.permitted_lengths(longest, step)
 
@@ -201,6 +205,7 @@ def make_learner(
     model: Any,
     *,
     strategy: tf.distribute.Strategy,
+    learning_rate: float,
     num_train_steps: int,
     num_warmup_steps: int,
     rate_multiplier: Callable[[str], float] | None = None,
@@ -212,6 +217,7 @@ def make_learner(
       task: see step.Task.
       model: made in strategy.scope().
       strategy: the devices.
+      learning_rate: at its peak.
       num_train_steps: of all phases.
       num_warmup_steps: in which the learning rate rises.
       rate_multiplier: maps a variable's path to a factor on its learning rate.
@@ -219,29 +225,30 @@ def make_learner(
     Raises:
       InputError: the model has fewer layers than --freeze_layers.
     """
+    flags = config.optimizer
     rule: optimizers.AdamW | optimizers.Lamb
     given = {
-        "weight_decay": config.weight_decay_rate,
-        "beta_1": config.adam_beta_1,
-        "beta_2": config.adam_beta_2,
-        "epsilon": config.adam_epsilon,
+        "weight_decay": flags.weight_decay_rate,
+        "beta_1": flags.adam_beta_1,
+        "beta_2": flags.adam_beta_2,
+        "epsilon": flags.adam_epsilon,
     }
-    if config.optimizer == "lamb":
-        excluded = config.lamb_exclude_bias_and_norm
+    if flags.optimizer == "lamb":
+        excluded = flags.lamb_exclude_bias_and_norm
         rule = optimizers.Lamb(
             no_adaptation=optimizers.NO_DECAY if excluded else None, **given
         )
     else:
-        rule = optimizers.AdamW(bias_correction=config.bias_correction, **given)
+        rule = optimizers.AdamW(bias_correction=flags.bias_correction, **given)
     decay = {
-        "peak": config.learning_rate,
-        "decay": config.lr_decay,
-        "power": config.lr_decay_power,
+        "peak": learning_rate,
+        "decay": flags.lr_decay,
+        "power": flags.lr_decay_power,
     }
-    is_float16 = precision.choose(config.precision) == "float16"
+    is_float16 = precision.choose(config.devices.precision) == "float16"
     run_clock: clock.Clock | None = None
     with strategy.scope():
-        if config.max_train_hours is None:
+        if config.loop.max_train_hours is None:
             schedule = optimizers.WarmupDecay(
                 num_train_steps=num_train_steps,
                 num_warmup_steps=num_warmup_steps,
@@ -249,7 +256,7 @@ def make_learner(
             )
         else:
             run_clock = clock.Clock(
-                config.max_train_hours * 3600, num_train_steps
+                config.loop.max_train_hours * 3600, num_train_steps
             )
             schedule = clock.TimedDecay(
                 warmup=num_warmup_steps / num_train_steps,
@@ -258,30 +265,30 @@ def make_learner(
             )
         optimizer = optimizers.Optimizer(
             rule,
-            trained_variables(config, model),
+            trained_variables(flags, model),
             schedule,
-            clip_norm=config.clip_norm or None,
+            clip_norm=flags.clip_norm or None,
             rate_multiplier=rate_multiplier,
-            ema_decay=config.ema_decay,
+            ema_decay=flags.ema_decay,
         )
         loss_scale = precision.LossScale() if is_float16 else None
     return step.Learner(task, model, optimizer, loss_scale, run_clock)
 
 
-def trained_variables(config: run_config.RunConfig, model: Any) -> list[Any]:
+def trained_variables(flags: settings.Optimizer, model: Any) -> list[Any]:
     """Returns the variables of a model that are not frozen by flags.
 
     Raises:
       InputError: the model has fewer layers than --freeze_layers, or no
         embeddings.
     """
-    frozen = [f"bert/encoder/layer_{i}/" for i in range(config.freeze_layers)]
-    frozen += ["bert/embeddings/"] if config.freeze_embeddings else []
+    frozen = [f"bert/encoder/layer_{i}/" for i in range(flags.freeze_layers)]
+    frozen += ["bert/embeddings/"] if flags.freeze_embeddings else []
     paths = [variable.path for variable in model.trainable_variables]
     for scope in frozen:
         if not any(path.startswith(scope) for path in paths):
             flag = "freeze_layers" if "layer_" in scope else "freeze_embeddings"
-            value = getattr(config, flag)
+            value = getattr(flags, flag)
             raise errors.InputError(
                 f"--{flag}={value}: the model has no {scope[:-1]}"
             )
@@ -317,6 +324,8 @@ def loop_options(
     config: run_config.RunConfig,
     num_train_steps: int,
     *,
+    output_dir: str,
+    seed: int,
     selection: loop.Selection,
     settings: stamp.Stamp,
     task_settings: Mapping[str, Any] | None = None,
@@ -324,22 +333,22 @@ def loop_options(
     """Returns the loop's options for a run of num_train_steps."""
     log_every = min(max(num_train_steps // _LINES, 1), _MOST_STEPS_PER_LINE)
     return loop.Options(
-        output_dir=config.output_dir,
-        seed=config.random_seed,
-        num_accumulation_steps=config.gradient_accumulation_steps,
-        iterations_per_loop=config.iterations_per_loop,
-        log_every=config.log_every_steps or log_every,
-        save_checkpoints_steps=config.save_checkpoints_steps,
-        keep_checkpoint_max=config.keep_checkpoint_max,
+        output_dir=output_dir,
+        seed=seed,
+        num_accumulation_steps=config.loop.gradient_accumulation_steps,
+        iterations_per_loop=config.loop.iterations_per_loop,
+        log_every=config.loop.log_every_steps or log_every,
+        save_checkpoints_steps=config.loop.save_checkpoints_steps,
+        keep_checkpoint_max=config.loop.keep_checkpoint_max,
         selection=selection,
-        jit_compile=uses_xla(config),
-        compile_functions=compiles_functions(config, num_train_steps),
-        profile_steps=config.profile_range,
+        jit_compile=uses_xla(config.devices),
+        compile_functions=compiles_functions(config.devices, num_train_steps),
+        profile_steps=config.loop.profile_range,
         settings=settings,
-        allows_changed_data=config.allow_changed_data,
+        allows_changed_data=config.loop.allow_changed_data,
         task_settings=task_settings or {},
-        is_dry=config.dry_run,
-        peak_tflops=config.peak_tflops,
+        is_dry=config.loop.dry_run,
+        peak_tflops=config.loop.peak_tflops,
     )
 
 
@@ -359,8 +368,8 @@ def make_throughput(
       count_flops: returns the operations of one example; called only if the
         peak of the devices is known, because it traces a graph.
     """
-    dtype = precision.choose(config.precision)
-    peak = throughput.peak(strategy, dtype, config.peak_tflops)
+    dtype = precision.choose(config.devices.precision)
+    peak = throughput.peak(strategy, dtype, config.loop.peak_tflops)
     flops = None if peak is None else count_flops()
     return throughput.Throughput(tokens=tokens, flops=flops, peak=peak)
 
@@ -383,7 +392,7 @@ def _chosen(config) -> stamp.Stamp:
     """Returns what "auto" means on this machine."""
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     kind = next(k for k in ("TPU", "GPU", "CPU") if k in kinds)
-    chosen = precision.choose(config.precision)
+    chosen = precision.choose(config.devices.precision)
     return stamp.facts("execution", {"strategy's devices": kind}) | stamp.facts(
         "result", {"precision in fact": chosen}
     )

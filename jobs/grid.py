@@ -2,7 +2,7 @@
 
 A grid has several learning rates, seeds, batch sizes and numbers of epochs:
 
-    plan([5e-5, 3e-5], [1, 2], "out", batch_sizes=[16, 32])
+    plan(Grid(learning_rate=(5e-5, 3e-5), train_batch_size=(16, 32)), 1, "out")
         -> out/runs/lr5e-05_seed1_batch16, out/runs/lr5e-05_seed1_batch32, ...
 
     out/runs/*/begun.json      the settings that a run was begun with
@@ -23,7 +23,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foundation import config_flags, errors, file_system, metadata, stamp
+from foundation import errors, file_system, metadata, stamp
+from jobs import run_config
 
 RESULT = "result.json"
 BEGUN = "begun.json"
@@ -31,6 +32,8 @@ KEPT = "kept.json"
 SCORE = "score"  # The metric by which runs are compared.
 _GRID_RESULTS = "grid_results"
 _FAILED = "failed"
+# Axis of a grid besides learning rate and seed -> its name in directories.
+_NAMES_OF_AXES = {"train_batch_size": "batch", "num_train_epochs": "epochs"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,24 +94,32 @@ class _Rows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a grid.
+    """One run of a grid: its settings.
 
-    The batch size and the epochs are None if all runs have the same.
+    Attributes:
+      learning_rate: at its peak.
+      random_seed: of weights, dropout and the order of the examples.
+      directory: of its checkpoints and metrics.
+      train_batch_size: over all replicas.
+      num_train_epochs: passes over the training set.
+      varied: names of the settings above in which the runs of the grid differ,
+        besides learning rate and seed.
     """
 
     learning_rate: float
     random_seed: int
     directory: str
-    train_batch_size: int | None = None
-    num_train_epochs: float | None = None
+    train_batch_size: int
+    num_train_epochs: float
+    varied: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
         """What the run shares with those that differ in the seed only."""
         text = f"{self.learning_rate:g}"
-        if self.train_batch_size is not None:
+        if "train_batch_size" in self.varied:
             text += f", batch {self.train_batch_size}"
-        if self.num_train_epochs is not None:
+        if "num_train_epochs" in self.varied:
             text += f", {self.num_train_epochs:g} epochs"
         return text
 
@@ -120,9 +131,8 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The flags in which the runs of a grid differ."""
-        values = dataclasses.asdict(self)
-        del values["directory"]
-        return {k: v for k, v in values.items() if v is not None}
+        names = ("learning_rate", "random_seed", *self.varied)
+        return {name: getattr(self, name) for name in names}
 
     def result(self) -> dict | None:
         """Returns the results of the run, None if it has not finished."""
@@ -168,27 +178,36 @@ class Run:
         file_system.write_json(path, result)
 
 
-def plan(
-    learning_rates: Sequence[float],
-    seeds: Sequence[int],
-    output_dir: str,
-    *,
-    batch_sizes: Sequence[int] = (),
-    epochs: Sequence[float] = (),
-) -> list[Run]:
-    """Returns the runs of a grid, each with its directory."""
-    axes = {"learning_rate": learning_rates, "random_seed": seeds}
-    if len(batch_sizes) > 1:
-        axes["train_batch_size"] = batch_sizes
-    if len(epochs) > 1:
-        axes["num_train_epochs"] = epochs
-    points = [
-        dict(zip(axes, values, strict=True))
-        for values in itertools.product(*axes.values())
+def plan(axes: run_config.Grid, first_seed: int, output_dir: str) -> list[Run]:
+    """Returns the runs of a grid, each with its directory.
+
+    Args:
+      axes: the flags.
+      first_seed: of the runs of one learning rate, whose seeds count up.
+      output_dir: of the grid; a grid of one run has no other directory.
+    """
+    varied = tuple(
+        name for name in _NAMES_OF_AXES if len(getattr(axes, name)) > 1
+    )
+    runs = [
+        Run(
+            learning_rate=rate,
+            random_seed=seed,
+            directory=output_dir,
+            train_batch_size=batch_size,
+            num_train_epochs=epochs,
+            varied=varied,
+        )
+        for rate, seed, batch_size, epochs in itertools.product(
+            axes.learning_rate,
+            range(first_seed, first_seed + axes.num_seeds),
+            axes.train_batch_size,
+            axes.num_train_epochs,
+        )
     ]
-    if len(points) == 1:
-        return [Run(**points[0], directory=output_dir)]
-    return [_run(output_dir, **point) for point in points]
+    if len(runs) == 1:
+        return runs
+    return [_in_folder(run, output_dir) for run in runs]
 
 
 def kept(output_dir: str) -> dict[str, Any] | None:
@@ -226,15 +245,25 @@ class Results:
         self._was_read = True
         record = metadata.read_if_present(path, _Record) or _Record()
         for row in (*record.runs, *record.failed):
-            axes = dataclasses.asdict(row).items()
-            run = _run(
-                self._output_dir, **{k: x for k, x in axes if x is not None}
-            )
+            run = self._run_of(row)
             if (result := run.result()) is not None:
                 self._finished[run] = result
         found = kept(self._output_dir)
         if not self.values or found not in (None, self._record(self.best_run)):
             self._finished.clear()
+
+    def _run_of(self, row: _Axes) -> Run:
+        """Returns the run of a row of grid_results.json."""
+        run = Run(
+            learning_rate=row.learning_rate,
+            random_seed=row.random_seed,
+            directory=self._output_dir,
+            # Rows have these only if the runs differ in them.
+            train_batch_size=row.train_batch_size or 0,
+            num_train_epochs=row.num_train_epochs or 0.0,
+            varied=tuple(name for name in _NAMES_OF_AXES if getattr(row, name)),
+        )
+        return _in_folder(run, self._output_dir)
 
     def _record(self, run: Run) -> dict[str, Any]:
         return run.as_kept(self._finished[run]["step"])
@@ -431,20 +460,10 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     )
 
 
-def _run(
-    output_dir: str, *, learning_rate: float, random_seed: int, **axes: Any
-) -> Run:
+def _in_folder(run: Run, output_dir: str) -> Run:
     """Returns one of several runs, with its directory."""
-    name = f"lr{learning_rate:g}_seed{random_seed}"
-    for axis, word in (
-        ("train_batch_size", "batch"),
-        ("num_train_epochs", "epochs"),
-    ):
-        if axis in axes:
-            name += f"_{word}{axes[axis]:g}"
-    return Run(
-        learning_rate=learning_rate,
-        random_seed=random_seed,
-        directory=os.path.join(output_dir, "runs", name),
-        **axes,
-    )
+    name = f"lr{run.learning_rate:g}_seed{run.random_seed}"
+    for axis in run.varied:
+        name += f"_{_NAMES_OF_AXES[axis]}{getattr(run, axis):g}"
+    folder = os.path.join(output_dir, "runs", name)
+    return dataclasses.replace(run, directory=folder)

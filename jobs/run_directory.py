@@ -10,7 +10,6 @@
 task, and `announce` lists the written files at the end of a command.
 """
 
-import copy
 import dataclasses
 import fcntl
 import hashlib
@@ -19,7 +18,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Annotated, Any, TextIO, TypedDict
 
@@ -76,7 +75,7 @@ class _Flags:
     tag_column: _Column = None
     tokens_field: _Column = None
     tags_field: _Column = None
-    doc_stride: metadata.Size = 1
+    doc_stride: metadata.Count = 1
     max_query_length: metadata.Count = 0
     max_answer_length: metadata.Size = 1
     n_best_size: metadata.Size = 1
@@ -113,69 +112,6 @@ def training_flags(output_dir: str) -> dict[str, Any] | None:
     return found if found.get("do_train") else None
 
 
-def flags_of_model(
-    output_dir: str, init_checkpoint: str | None
-) -> dict[str, Any]:
-    """Returns the flags of the training of a command's model, {} if unknown.
-
-    Args:
-      output_dir: its model comes first.
-      init_checkpoint: a model directory, or a file or checkpoint in one.
-    """
-    folders = [output_dir]
-    if init_checkpoint is not None:
-        folders.append(file_system.folder_of(init_checkpoint))
-    return next(filter(None, map(training_flags, folders)), {})
-
-
-def warn_of_other_flags(
-    values: Mapping[str, Any], output_dir: str, init_checkpoint: str | None
-) -> None:
-    """Warns if a model was trained with other values of flags.
-
-    Args:
-      values: of this command, which does not train.
-      output_dir: see flags_of_model.
-      init_checkpoint: see flags_of_model.
-    """
-    trained = flags_of_model(output_dir, init_checkpoint)
-    for name, value in values.items():
-        before = trained.get(name, value)
-        if before != value:
-            logging.warning(
-                "the model was trained with --%s=%s, but %s is used now",
-                name,
-                before,
-                value,
-            )
-
-
-def as_trained(config: Any, names: Collection[str]) -> Any:
-    """Returns a config whose missing flags are those of the model's training.
-
-    Args:
-      config: a FinetuningConfig; if it trains, it is returned as it is.
-      names: flags that are None if they are not given.
-    """
-    if config.do_train:
-        return config
-    trained = flags_of_model(config.output_dir, config.init_checkpoint)
-    found = {
-        name: trained[name]
-        for name in names
-        if getattr(config, name) is None and trained.get(name) is not None
-    }
-    if found:
-        shown = " ".join(f"--{name}={value}" for name, value in found.items())
-        logging.info("as the model was trained: %s", shown)
-    # Not dataclasses.replace: it would check these flags as if the user had
-    # given them.
-    config = copy.copy(config)
-    for name, value in found.items():
-        object.__setattr__(config, name, value)
-    return config
-
-
 def begin(config: Any, *, is_chief: bool) -> None:
     """Reserves --output_dir for a training; writes the flags of other commands.
 
@@ -189,7 +125,7 @@ def begin(config: Any, *, is_chief: bool) -> None:
     Raises:
       InputError: another process is training there.
     """
-    if config.dry_run or not is_chief:
+    if config.loop.dry_run or not is_chief:
         return
     if config.do_train:
         lock(config.output_dir)
@@ -352,6 +288,11 @@ class RunFiles:
     def is_trained(self) -> bool:
         """Whether this command trains."""
         return self.results.seconds is not None
+
+    @property
+    def training_flags(self) -> Mapping[str, Any]:
+        """The flags of the model's training, else of this command."""
+        return self.trained_with or self.flags
 
     def new_weights(self, model: Any) -> str | None:
         """Returns the digest of a model's weights, for `begin_card`.

@@ -1,15 +1,15 @@
 r"""Prediction in blocks: the memory of one block, continued after a kill.
 
-    items       any iterator, e.g. the rows of a table
+A Stream has these methods:
+
+    read        -> any iterator, e.g. of the rows of a table
     encode      items -> features                in a thread, one block ahead
     predict     features -> predictions          the model, in the caller's
-    make_parts  items, features, predictions     in a thread, one block behind
+    parts       items, features, predictions     in a thread, one block behind
                 -> {"predictions.tsv": b"...", ...}
 
     blocks = streaming.Blocks("out/predict.incomplete", settings)
-    count = streaming.run(
-        read(), key=..., encode=..., predict=..., make_parts=..., store=blocks
-    )
+    count = streaming.run(stream, blocks)
     blocks.write("predictions.tsv", "out/predictions.tsv", head=b"id\tlabel\n")
     blocks.remove()
 
@@ -34,7 +34,7 @@ import shutil
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -47,8 +47,7 @@ BLOCK_ITEMS = 4096
 _SETTINGS = "settings.json"
 _VERSION = 2  # Raised when the digest of the same items changes.
 _SECONDS_BETWEEN_LINES = 20.0
-_Item, _Encoded = TypeVar("_Item"), TypeVar("_Encoded")
-_Predicted, _Value = TypeVar("_Predicted"), TypeVar("_Value")
+_Value = TypeVar("_Value")
 
 Parts = Mapping[str, bytes]
 
@@ -261,63 +260,80 @@ class _Block(NamedTuple):
     encoded: Any  # None if the store has the block.
 
 
-def run(
-    items: Iterable[_Item],
-    *,
-    key: Callable[[_Item], Any],
-    encode: Callable[[list[_Item]], _Encoded],
-    predict: Callable[[_Encoded], _Predicted],
-    make_parts: Callable[[list[_Item], _Encoded, _Predicted], Parts],
-    store: Store | None,
-    block_items: int = BLOCK_ITEMS,
-    rows_of: Callable[[_Item], int] = lambda item: 1,
-    total: int | None = None,
-    unit: str = "rows",
-) -> int:
+class Stream(Protocol):
+    """Items to predict, and how.
+
+    Attributes:
+      block_items: a block ends with the item in which it reaches this number
+        of rows.
+      total: the number of all rows, to show how much time is left; None if it
+        is unknown.
+      unit: names the rows, in messages.
+    """
+
+    block_items: int
+    total: int | None
+    unit: str
+
+    def read(self) -> Iterable[Any]:
+        """Returns the items."""
+
+    def key(self, item: Any) -> Any:
+        """Returns JSON values that tell what an item is, but not where it is.
+
+        A continued run recognizes its items by them.
+        """
+
+    def rows_of(self, item: Any) -> int:
+        """Returns the number of rows of an item, e.g. of sentences."""
+
+    def encode(self, items: list) -> Any:
+        """Does what needs no model, e.g. tokenization, a block ahead."""
+
+    def predict(self, encoded: Any) -> Any:
+        """Calls the model; on several workers, on all of them."""
+
+    def parts(self, items: list, encoded: Any, predicted: Any) -> Parts:
+        """Returns the block's part of every output."""
+
+    def end(self) -> None:
+        """Is called after the last block, to warn of what was lost."""
+
+
+def run(stream: Stream, store: Store | None) -> int:
     """Predicts all items block by block; returns the number of rows.
 
     Three blocks at most are in memory: one is encoded, one predicted, one
     written.
 
     Args:
-      items: what is predicted.
-      key: returns JSON values that tell what an item is, but not where it is: a
-        continued run recognizes its items by them.
-      encode: does what needs no model, e.g. tokenization.
-      predict: calls the model; on several workers, on all of them.
-      make_parts: returns the block's part of every output.
+      stream: the items, and how they are predicted.
       store: receives the blocks; None on workers that write nothing.
-      block_items: a block ends with the item in which it reaches this number
-        of rows.
-      rows_of: returns the number of rows of an item, e.g. the sentences of a
-        document.
-      total: the number of all rows, to show how much time is left; None if it
-        is unknown.
-      unit: names the rows, in messages.
 
     Raises:
       InputError: see Blocks.find; there are other than `total` rows; or
-        whatever the functions raise.
+        whatever the stream's methods raise.
     """
+    unit, total = stream.unit, stream.total
 
     def read() -> Iterator[_Block]:
-        source = iter(items)
+        source = iter(stream.read())
         for number in itertools.count():
             block, rows = [], 0
-            while rows < block_items:
+            while rows < stream.block_items:
                 if (item := next(source, None)) is None:
                     break
                 block.append(item)
-                rows += rows_of(item)
+                rows += stream.rows_of(item)
             if not block:
                 return
-            digest = _digest([key(item) for item in block])
+            digest = _digest([stream.key(item) for item in block])
             has_block = store is not None and store.find(number, digest)
-            encoded = None if has_block else encode(block)
+            encoded = None if has_block else stream.encode(block)
             yield _Block(number, block, rows, digest, encoded)
 
-    def write(block: _Block, predicted: _Predicted) -> None:
-        parts = make_parts(block.items, block.encoded, predicted)
+    def write(block: _Block, predicted: Any) -> None:
+        parts = stream.parts(block.items, block.encoded, predicted)
         store.add(block.number, block.digest, parts)
 
     counter = _Progress(unit, total)
@@ -325,7 +341,7 @@ def run(
         written = None
         for block in _ahead(read()):
             if block.encoded is not None:
-                predicted = predict(block.encoded)
+                predicted = stream.predict(block.encoded)
                 if written is not None:
                     written.result()  # Raises what the thread raised.
                 if store is not None:
@@ -334,6 +350,7 @@ def run(
         if written is not None:
             written.result()
     counter.end()
+    stream.end()
     if total not in (None, counter.count):
         raise errors.InputError(
             f"{counter.count:,} {unit} predicted, but {total:,} were counted "

@@ -6,7 +6,7 @@ import random
 import tiny_runs
 
 import run_classifier
-from tasks.classification import sentence_tasks
+from tasks.classification import sentence_tasks, settings
 
 GOOD, BAD = ["good", "fine", "nice"], ["bad", "poor", "sad"]
 FILLING = [f"w{i}" for i in range(20)]
@@ -95,7 +95,7 @@ class Columns(list):
 
 def read_split(name, split, data_dir, file=None, **flags):
     """Reads a split of a task from its released file or from another file."""
-    data = sentence_tasks.DataFlags(
-        data_dir=data_dir, files={split: file}, **flags
-    )
-    return Columns(sentence_tasks.open_task(name, data).read(split))
+    named = {} if file is None else {f"{split}_file": file}
+    files = settings.Files(data_dir=data_dir, **named, **flags)
+    task = sentence_tasks.open_task(name, files)
+    return Columns(task.read(split))

@@ -17,9 +17,10 @@ import tensorflow as tf
 
 import convert_checkpoint
 from foundation import config_flags
+from jobs import source
 from modeling import models
 from modeling.config import BertConfig
-from tasks.squad import squad_job
+from tasks.squad import settings, task
 from weights import conversion, model_directory, stored_weights, task_files
 
 PRETRAINED = pathlib.Path(__file__).parent / "testdata/tiny_pretrained"
@@ -265,8 +266,17 @@ def test_the_files_of_a_task_are_copied(run, finetuned, tmp_path, form):
     assert f"(BertForPreTraining), {listed}; left over: nothing" in out
     for name in conversion.TASK_FILES:
         assert (output / name).read_bytes() == (finetuned / name).read_bytes()
-    prefix = str(output / "bert_model.ckpt")
-    found = squad_job.find_settings(str(tmp_path / "new"), prefix)
+    start = output if form == "model_directory" else output / "bert_model.ckpt"
+    config = settings.SquadConfig(
+        output_dir=str(tmp_path / "new"),
+        init_checkpoint=str(start),
+        question="Who?",
+        context="Anna.",
+        windows=settings.WindowSizes(
+            max_seq_length=16, doc_stride=4, max_query_length=4
+        ),
+    )
+    found = task.stored_settings(source.resolve(config), config.output_dir)
     assert found.version_2_with_negative
 
 

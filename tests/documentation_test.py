@@ -3,7 +3,6 @@
 python -m pytest tests/documentation_test.py
 """
 
-import dataclasses
 import importlib
 import os
 import pathlib
@@ -12,6 +11,8 @@ import subprocess
 import sys
 
 import pytest
+
+from foundation import config_flags
 
 ROOT = pathlib.Path(__file__).parent.parent
 PRETRAINED = ROOT / "tests/testdata/tiny_pretrained"
@@ -75,7 +76,7 @@ def _flags(path: pathlib.Path) -> set[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(path.parent))
         module = importlib.import_module(path.stem)
-    return {field.name for field in dataclasses.fields(getattr(module, name))}
+    return set(config_flags.flags_of(getattr(module, name)))
 
 
 def test_the_python_example_of_the_readme_prints_words(tmp_path):

@@ -18,16 +18,16 @@ import run_pretraining
 from data import features, schema
 from data.pretraining import work_dir
 from foundation import config_flags, errors, file_system
-from jobs import assembly, finetuning, grid
+from jobs import assembly, finetuning, grid, run_config
 from modeling.config import BertConfig
 from paper import execution, protocol
-from tasks.ner import feature_based, windowing
+from tasks.ner import feature_based
 from tasks.pretraining import pretraining_job
 from tests.data import features_test
 from tests.data.pretraining import recipes
 from weights import checkpoint_sources
 
-A, B, C, D, E = (digit * 64 for digit in "abcde")
+A, B, C, D = (digit * 64 for digit in "abcd")
 # Of every command that trains; those in EXECUTION are not compared by grids.
 EXECUTION = {
     "use_xla": "auto",
@@ -182,7 +182,7 @@ TAGGER = {
 TAGGED_DEV = {
     "file": D,
     "scheme": "iob1",
-    "words": E,
+    "words": D,
     "context": {
         "max_seq_length": 32,
         "document_context": False,
@@ -210,9 +210,15 @@ def make_job(config, **parts):
         attention="bidirectional",
         config=BertConfig(**named(ARCHITECTURE)),
     )
-    unused = dict.fromkeys(("strategy", "task", "make_model", "features"))
-    unused |= {"evaluate": None, "evaluation_settings": dict} | parts
-    return finetuning.Job(config=config, start=start, **unused)
+    return finetuning.Job(
+        source=types.SimpleNamespace(start=start),
+        builder=types.SimpleNamespace(config=config),
+        task=types.SimpleNamespace(**parts),
+    )
+
+
+def axes(learning_rates):
+    return run_config.Grid(learning_rate=tuple(learning_rates))
 
 
 def named(architecture):
@@ -241,12 +247,12 @@ def job(monkeypatch):
             "train_file": B,
             "problem_type": "classification",
         },
-        evaluation_settings=lambda: {"dev_file": D},
+        evaluation_settings={"dev_file": D},
     )
 
 
 def test_a_checkpoint_of_finetuning_is_resumed(job):
-    (run,) = grid.plan([5e-3], [12345], "out")
+    (run,) = grid.plan(axes([5e-3]), 12345, "out")
     found = assembly.settings_of(
         job.config, job.resolved_settings(evaluates=True)
     ).with_values(run.settings)
@@ -274,7 +280,7 @@ def test_a_checkpoint_of_finetuning_is_resumed(job):
 
 
 def test_a_run_of_a_grid_is_continued(job, tmp_path):
-    run, _ = grid.plan([5e-3, 1e-3], [12345], str(tmp_path))
+    run, _ = grid.plan(axes([5e-3, 1e-3]), 12345, str(tmp_path))
     folder = tmp_path / "runs" / "lr0.005_seed12345"
     folder.mkdir(parents=True)
     record = json.dumps({"settings": CLASSIFIER})
@@ -411,20 +417,18 @@ def test_taggers_of_features_and_their_scores_are_used(tmp_path):
         num_train_epochs=1,
         lstm_size=8,
     )
-    windows = windowing.WindowSettings(max_seq_length=32)
-    dev = types.SimpleNamespace(digest=D, model_digest=E, scheme="iob1")
-    activations = feature_based.ActivationData(
-        config=config,
-        options=types.SimpleNamespace(
-            windows=windows, tagger=types.SimpleNamespace(size=8)
-        ),
+    dev = types.SimpleNamespace(digest=D, scheme="iob1")
+    job = make_job(
+        config,
         data=types.SimpleNamespace(
             labels=["O", "B-LOC", "I-LOC"], split=lambda name: dev
         ),
-        job=make_job(
-            config,
-            data_settings=dataclasses.asdict(windows) | {"train_file": B},
-        ),
+        data_settings=config.windows.values | {"train_file": B},
+    )
+    activations = feature_based.ActivationData(
+        config=config,
+        task=job.task,
+        job=job,
         splits=[],
         layers=[1],
     )

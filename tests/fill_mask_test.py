@@ -3,7 +3,6 @@
 python -m pytest tests/fill_mask_test.py
 """
 
-import functools
 import gzip
 import io
 import json
@@ -159,8 +158,7 @@ def test_a_file_of_json_lines_is_continued_after_a_kill(
     path.write_text("\n".join(texts))
     flags = f"--input_file={path}", "--top_k=2"
     _, shown, _ = fill(*flags)
-    run = functools.partial(streaming.run, block_items=4)
-    monkeypatch.setattr(streaming, "run", run)
+    monkeypatch.setattr(streaming, "BLOCK_ITEMS", 4)
     rank, calls = masked_words.MaskFiller.rank, []
 
     def fail_in_the_second_block(*arguments, **options):

@@ -15,7 +15,7 @@ import safetensors.numpy
 import tiny_runs
 
 import convert_checkpoint
-from jobs import finetuning
+from jobs import task_model
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +38,19 @@ def run_grid(root, **flags):
 @pytest.fixture(scope="module")
 def grid(root):
     """A grid's folder, and how many models were alive at every build."""
-    build, alive, made = finetuning.Job.build, [], []
+    build, alive, made = task_model.Builder.build, [], []
 
-    def build_and_count(job, seed):
+    def build_and_count(builder, seed):
         alive.append(sum(held() is not None for held in made))
-        task_model = build(job, seed)
-        made.append(weakref.ref(task_model.model))
-        value = task_model.model.weights[0].value
+        built = build(builder, seed)
+        made.append(weakref.ref(built.model))
+        value = built.model.weights[0].value
         # What a graph that was left behind would hold is the handle.
         made.extend([weakref.ref(value), weakref.ref(value.handle)])
-        return task_model
+        return built
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetuning.Job, "build", build_and_count)
+        patch.setattr(task_model.Builder, "build", build_and_count)
         gc.disable()  # What Python frees by itself it frees at any time.
         try:
             folder = run_grid(root)

@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 import tiny_runs
 
-from jobs import finetuning, streaming
+from jobs import streaming, task_model
 from weights import model_directory
 
 COUNT = 50
@@ -110,7 +110,7 @@ def test_an_interrupted_prediction_continues(root, monkeypatch):
     """With the same bytes as one that was never interrupted."""
     monkeypatch.setattr(streaming, "BLOCK_ITEMS", 16)
     calm = predict(root, "calm", root / "rows.csv")
-    predict_block = finetuning.TaskModel.predict
+    predict_block = task_model.TaskModel.predict
     sizes = []
 
     def count(self, features, batch_size):
@@ -119,14 +119,14 @@ def test_an_interrupted_prediction_continues(root, monkeypatch):
         sizes.append(len(features))
         return predict_block(self, features, batch_size)
 
-    monkeypatch.setattr(finetuning.TaskModel, "predict", count)
+    monkeypatch.setattr(task_model.TaskModel, "predict", count)
     with pytest.raises(SystemExit, match="130"):
         predict(root, "cut", root / "rows.csv")
     sizes[:] = [0]  # One more call is allowed.
     with pytest.raises(SystemExit, match="130"):
         predict(root, "cut", root / "rows.csv")
     assert not (root / "cut" / "predictions.tsv").exists()
-    monkeypatch.setattr(finetuning.TaskModel, "predict", predict_block)
+    monkeypatch.setattr(task_model.TaskModel, "predict", predict_block)
     folder = predict(root, "cut", root / "rows.csv")
     assert outputs(folder) == outputs(calm)
 
@@ -138,7 +138,7 @@ def test_an_interrupted_prediction_is_not_continued_by_another(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning.TaskModel, "predict", fail)
+        patch.setattr(task_model.TaskModel, "predict", fail)
         with pytest.raises(SystemExit, match="130"):
             predict(root, "other", root / "rows.csv")
     with pytest.raises(SystemExit):

@@ -273,7 +273,7 @@ def test_a_left_to_right_model_learns_and_is_kept(root):
     ("flags", "message"),
     [
         ({"task_name": "nonsense"}, "--task_name=nonsense: none of: cola"),
-        ({"learning_rate": "5e-5,x"}, "'x' is no number above 0 and below 1"),
+        ({"learning_rate": "5e-5,x"}, "--learning_rate=5e-5,x: 'x' is not a"),
         ({"text_column": "text"}, "no column 'text'"),
         ({"dev_file": "nowhere.csv"}, "nowhere.csv: no such file"),
         ({"dev_file": None}, "--dev_file is required"),

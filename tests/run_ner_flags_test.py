@@ -6,11 +6,14 @@ python -m pytest tests/run_ner_flags_test.py
 import pytest
 
 import run_ner
+from foundation import config_flags
 from tasks.ner import feature_based
 
 
 def config(**flags):
-    return run_ner.NerConfig(output_dir="ner", do_train=True, **flags)
+    return config_flags.build(
+        run_ner.NerConfig, output_dir="ner", do_train=True, **flags
+    )
 
 
 UNUSED = {
@@ -48,7 +51,7 @@ def test_what_a_tagger_of_features_does_not_know_is_refused(name):
     with pytest.raises(ValueError, match=f"^--features=last excludes .*{name}"):
         config(features="last", **flags)
     if name != "bilstm_size":  # 0 is what most encoders have.
-        assert getattr(config(**flags), name)
+        assert config_flags.flat_values(config(**flags))[name]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def test_features_have_no_grid(flags):
 
 def test_the_card_of_a_tagger_of_features_has_the_rate_that_is_used():
     flags = config(features="last", learning_rate="5e-3", lstm_size=4)
-    given = feature_based.card_flags(flags, flags.lstm_learning_rate)
+    given = feature_based.card_flags(flags, flags.bilstm.lstm_learning_rate)
     assert given["lstm_learning_rate"] == 1e-3
     assert given["lstm_size"] == 4
     assert "learning_rate" not in given

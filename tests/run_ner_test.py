@@ -16,7 +16,8 @@ from ner_runs import CITIES, FIRST, LAST, WORDS, run
 
 from data import features, schema
 from jobs import streaming
-from tasks.ner import ner_job, tag_spans, word_files
+from tasks.ner import tag_spans, word_files
+from tasks.ner.tagger import Tagger
 from weights import model_directory
 
 
@@ -177,7 +178,7 @@ def test_a_killed_prediction_continues_with_the_next_block(
     assert len(expected) == 3
     assert len(expected["entities.jsonl"].splitlines()) == 50
     monkeypatch.setattr(streaming, "BLOCK_ITEMS", 20)
-    logits, calls = ner_job.Tagger.predict, []
+    logits, calls = Tagger.predict, []
 
     def fail_in_the_second_block(tagger, features):
         calls.append(1)
@@ -185,7 +186,7 @@ def test_a_killed_prediction_continues_with_the_next_block(
             raise KeyboardInterrupt
         return logits(tagger, features)
 
-    monkeypatch.setattr(ner_job.Tagger, "predict", fail_in_the_second_block)
+    monkeypatch.setattr(Tagger, "predict", fail_in_the_second_block)
     for _ in range(2):
         with pytest.raises(SystemExit):
             predict(root, trained, f"killed_{context}", **flags)

@@ -160,7 +160,9 @@ def test_blocks_of_an_earlier_model_are_used_by_no_other(learned, root, caplog):
     files, folder = learned
     unfinished = folder / blocks.UNFINISHED
     unfinished.mkdir()
-    (unfinished / "settings.json").write_text('{"weights": "x"}')
+    (unfinished / "settings.json").write_text(
+        '{"format_version": 2, "weights": "x"}'
+    )
     with pytest.raises(SystemExit):
         run(root, "learned", "--do_predict", train_file=None)
     assert unfinished.exists()

@@ -14,9 +14,9 @@ import tiny_runs
 from squad_runs import read, run
 
 import run_squad
-from foundation import config_flags, errors
+from foundation import config_flags
 from modeling import models
-from tasks.squad import dataset, decoding, metrics, windowing
+from tasks.squad import dataset, metrics
 from weights import model_directory
 
 RATES = "1e-6,1e-2"
@@ -48,25 +48,12 @@ def second(root):
     )
 
 
-def test_the_flags_are_those_of_windows_and_answer_rules():
-    """The command repeats them, because they are parsed before TensorFlow."""
-    flags = {
-        x.name: x.default for x in dataclasses.fields(run_squad.SquadConfig)
-    }
-    rules = dataclasses.asdict(decoding.AnswerRules())
-    del rules["version_2_with_negative"]  # By default, as the model has it.
-    for name, value in rules.items():
-        assert flags[name] == value
-    for name, value in dataclasses.asdict(windowing.WindowSizes()).items():
-        assert flags[name] == value
-    windowing.WindowSizes(max_seq_length=68).check()
-    message = "max_seq_length=67: must be greater than .*max_query_length=64"
-    with pytest.raises(errors.InputError, match=message):
-        windowing.WindowSizes(max_seq_length=67).check()
+def test_a_question_cannot_fill_a_window():
     needed = {"output_dir": "out", "question": "Who?", "context": "Anna"}
-    run_squad.SquadConfig(max_seq_length=68, **needed)
+    config_flags.build(run_squad.SquadConfig, max_seq_length=68, **needed)
+    message = "max_seq_length=67: must be greater than .*max_query_length=64"
     with pytest.raises(ValueError, match=message):
-        run_squad.SquadConfig(max_seq_length=67, **needed)
+        config_flags.build(run_squad.SquadConfig, max_seq_length=67, **needed)
 
 
 def test_it_learns_and_scores_itself(first, root):
@@ -333,7 +320,7 @@ def test_no_answer_is_said_in_words(second, root, capsys):
         ({"max_seq_length": 64}, "the model has only 32 positions"),
         ({"question": "Who?"}, "--question needs --context"),
         ({"context": "w1 Anna"}, "--context needs --question or --interactive"),
-        ({"context": "caf\udce9"}, "--context: not UTF-8 text"),
+        ({"context": "caf\udce9"}, r"--context='caf\udce9': is not UTF-8"),
         ({"version": 2}, "--version_2_with_negative is needed"),
         (
             {"version_2_with_negative": True},
@@ -377,6 +364,6 @@ def test_the_papers_recipes_are_flag_files(repository, version, epochs, size):
     argv = ["x", f"--flagfile={flagfile}", "--output_dir=o"]
     argv += ["--train_file=t", "--predict_file=p"]
     config = config_flags.parse(run_squad.SquadConfig, argv)
-    assert config.num_train_epochs == epochs
-    assert config.train_batch_size == size
-    assert bool(config.version_2_with_negative) == (version == "2.0")
+    assert config.grid.num_train_epochs == (epochs,)
+    assert config.grid.train_batch_size == (size,)
+    assert bool(config.rules.version_2_with_negative) == (version == "2.0")

@@ -36,7 +36,7 @@ from data.tokenization import wordpiece
 from foundation import errors, file_system, metadata
 from modeling import models
 from modeling.config import BertConfig
-from weights import stored_weights, tokenizer_files
+from weights import kinds, stored_weights, tokenizer_files
 from weights.stored_weights import Matched, StoredTensor
 
 WEIGHTS = "model.safetensors"
@@ -47,12 +47,12 @@ CONFIG = "config.json"
 _CONFIGS = (RELEASED_CONFIG, CONFIG)
 # TensorFlow writes it beside checkpoints; it names the latest one.
 _CHECKPOINT = "checkpoint"
-# Model with a head for one task -> the class of transformers.
-_TASKS = {
-    models.ClassificationModel: "BertForSequenceClassification",
-    models.MultipleChoiceModel: "BertForMultipleChoice",
-    models.QuestionAnsweringModel: "BertForQuestionAnswering",
-    models.TaggingModel: "BertForTokenClassification",
+# Model with a head for one task -> a kind with this head.
+_KINDS = {
+    models.ClassificationModel: examples.CLASSIFICATION,
+    models.MultipleChoiceModel: examples.MULTIPLE_CHOICE,
+    models.QuestionAnsweringModel: kinds.QUESTION_ANSWERING,
+    models.TaggingModel: kinds.TOKEN_CLASSIFICATION,
 }
 _FLOATS = ("F16", "BF16", "F32", "F64")
 _DECODER = "cls.predictions.decoder.weight"
@@ -171,7 +171,7 @@ def architecture(model: keras.Model) -> str:
         return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
     if model.bilstm_size:
         return "BertModel"  # The file has more weights than this class.
-    return _TASKS[type(model)]
+    return kinds.KINDS[_KINDS[type(model)]].architecture
 
 
 def write(
@@ -435,7 +435,8 @@ def check_task(model: Any, weights: str) -> None:
     )
     own = architecture(model)
     found = read_settings(directory).architecture
-    if found != own and {found, own} <= {*_TASKS.values()}:
+    of_tasks = {kinds.KINDS[name].architecture for name in _KINDS.values()}
+    if found != own and {found, own} <= of_tasks:
         raise errors.InputError(
             f"{weights} has been trained for another task: it is a {found}, "
             f"not a {own}"

@@ -10,7 +10,6 @@ without that flag, from the trained model in --output_dir.
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -47,8 +46,6 @@ class Start:
         None.
       num_outputs: of the weights' classifier; None without one.
       init_checkpoint: the path of the weights; None for random weights.
-      task_settings: what the checkpoint of an unfinished training stores about
-        its task, if its weights are used.
     """
 
     config: BertConfig
@@ -59,7 +56,6 @@ class Start:
     problem_type: str | None
     init_checkpoint: str | None
     num_outputs: int | None = None
-    task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def check_segments(self, features: Features) -> None:
         """Refuses segment ids for which the model has no embedding."""

@@ -19,19 +19,12 @@ from absl import logging
 
 from data import examples
 from foundation import errors, file_system, metadata
-from weights import model_directory
+from weights import kinds, model_directory
 
 CRF = "crf.json"  # The transition scores between tags.
 TRUE_CASE = "true_case.json"  # Of an option that does not exist any more.
 SQUAD_SETTINGS = "question_answering.json"
 _SHOWN = 5  # labels in an error message
-# Kind of task -> transformers' name for it.
-PROBLEM_TYPES = {
-    examples.CLASSIFICATION: "single_label_classification",
-    examples.REGRESSION: "regression",
-    examples.MULTI_LABEL: "multi_label_classification",
-    examples.MULTIPLE_CHOICE: None,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,10 +96,10 @@ class ModelClasses:
         """
         if self.problem_type is None:
             return None
-        for kind, name in PROBLEM_TYPES.items():
-            if name == self.problem_type:
-                return kind
-        names = ", ".join(filter(None, PROBLEM_TYPES.values()))
+        if (kind := kinds.by_problem_type(self.problem_type)) is not None:
+            return kind.name
+        types = (kind.problem_type for kind in kinds.KINDS.values())
+        names = ", ".join(filter(None, types))
         raise errors.InputError(
             f"the model's problem_type, in its {model_directory.CONFIG}, is "
             f"{self.problem_type!r}: none of {names}"

@@ -4,14 +4,15 @@
     regression                        logits [B, 1]  squared error
     multi_label                       logits [B, C]  C binary cross entropies
 
-`ClassificationTask` computes the loss on tensors while a model is trained.
+`ClassificationObjective` computes the loss on tensors while a model is trained.
 Everything else is NumPy in float64, over the predictions of a complete set:
 
     evaluate(kind, ("f1", "accuracy"), logits, label_ids)
         -> {"f1": 0.852, "accuracy": 0.799, "score": 0.8255, "loss": 0.5}
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import keras
@@ -23,6 +24,7 @@ from data import examples
 from modeling import losses, models
 from modeling.config import BertConfig
 from tasks.classification import metrics
+from weights import kinds
 
 _LOSSES = {
     examples.CLASSIFICATION: losses.classification,
@@ -33,12 +35,55 @@ _LOSSES = {
 _NAME = "classification_loss"
 
 
-class ClassificationTask:
-    """Computes loss and predictions of a sentence model on tensors."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationObjective:
+    """The head, the loss and the predictions of a sentence model.
 
-    def __init__(self, kind: str):
-        """Creates the task of one kind of `data.examples`."""
-        self.kind = kind
+    Attributes:
+      config: hyperparameters of the encoder.
+      kind: one of `data.examples`.
+      labels: names of the classes, in the order of the model's outputs; () of
+        a regression.
+    """
+
+    config: BertConfig
+    kind: str
+    labels: Sequence[str] = ()
+
+    @property
+    def num_classes(self) -> int:
+        """The number of the model's outputs."""
+        return len(self.labels) or 1
+
+    @property
+    def names(self) -> list[str] | None:
+        """The labels that are stored with a model; None if it has no classes.
+
+        The outputs for endings and for values are no classes.
+        """
+        kinds = (examples.CLASSIFICATION, examples.MULTI_LABEL)
+        return list(self.labels) if self.kind in kinds else None
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """See task_model.Objective."""
+        return {
+            "labels": self.names,
+            "problem_type": kinds.KINDS[self.kind].problem_type,
+        }
+
+    def make_model(self, **options: Any) -> keras.Model:
+        """Makes the model; see task_model.Objective."""
+        if self.kind == examples.MULTIPLE_CHOICE:
+            return models.MultipleChoiceModel(self.config, **options)
+        return models.ClassificationModel(
+            self.config, num_classes=self.num_classes, **options
+        )
+
+    def load_files(self, model: keras.Model, folder: str) -> Collection[str]:
+        """Returns (): all weights are in one file."""
+        del model, folder
+        return ()
 
     def loss_weights(self, features: dict) -> dict[str, Any]:
         """Returns the number of examples."""
@@ -64,17 +109,6 @@ class ClassificationTask:
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns the logits float32 [B, C]."""
         return {"logits": model(features)}
-
-
-def make_model(
-    config: BertConfig, *, kind: str, num_classes: int, **options: Any
-) -> keras.Model:
-    """Makes the model of a task; `options` as for ClassificationModel."""
-    if kind == examples.MULTIPLE_CHOICE:
-        return models.MultipleChoiceModel(config, **options)
-    return models.ClassificationModel(
-        config, num_classes=num_classes, **options
-    )
 
 
 def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:

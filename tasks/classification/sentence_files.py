@@ -25,6 +25,7 @@ from data import text_files
 from data.examples import Example
 from data.text_files import Row
 from foundation import errors, file_system
+from tasks.classification import settings
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 PARAPHRASE_CORPUS = "msr_paraphrase"  # Microsoft's names of MRPC's files.
@@ -422,6 +423,17 @@ class NamedColumns:
             label_column=label if files.is_labeled else None,
             id_column=guid,
         )
+
+
+def own_table(form: str, columns: settings.Columns) -> NamedColumns:
+    """Returns the format of a user's own table, whose columns flags name."""
+    return NamedColumns(
+        form=form,
+        text=columns.text_column or "text",
+        text_pair=columns.text_pair_column,
+        label=columns.label_column or "label",
+        id=columns.id_column,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

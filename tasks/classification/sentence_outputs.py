@@ -37,7 +37,6 @@ from jobs import report, run_directory, streaming
 from tasks.classification import objective, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from training import metric_writer
-from weights import model_directory, task_files
 
 # The parts of a block of predictions.
 PREDICTIONS, LOGITS = "predictions", "logits"
@@ -45,12 +44,6 @@ _RESULTS, _SWAG, _GLUE = "test_results", "swag_submission", "glue"
 ARCHIVE = "submission.zip"
 _MNLI_MISMATCHED = "MNLI-mm.tsv"
 _MAX_STSB_SCORE = 5.0  # The scale of STS-B begins at 0.
-_KINDS = {
-    examples.CLASSIFICATION: "sentence classification",
-    examples.MULTIPLE_CHOICE: "multiple choice",
-    examples.MULTI_LABEL: "multi-label classification",
-    examples.REGRESSION: "regression",
-}
 _MAX_CLASSES_IN_TABLE = 30  # More would be an unreadable table of C * C cells.
 _MAX_CONFUSIONS = 50
 _MAX_ERRORS = 25
@@ -111,116 +104,7 @@ def evaluate(
     )
 
 
-class OutputWriter:
-    """Writes all files of a job; only the chief process writes."""
-
-    def __init__(
-        self, files: run_directory.RunFiles, task: sentence_tasks.SentenceTask
-    ):
-        """Creates a writer into the directory of `files`."""
-        self._files = files
-        self._task = task
-
-    def write_model(self, model: Any, directory: str) -> None:
-        """Writes a model directory."""
-        if self._files.is_chief:
-            model_directory.save(
-                model,
-                directory,
-                self._files.tokenizer,
-                labels=self._task.names,
-                problem_type=task_files.PROBLEM_TYPES[self._task.kind],
-            )
-
-    def save_model(self, model: Any) -> None:
-        """Writes the model into output_dir, and begins its model card."""
-        task = self._task
-        self.write_model(model, self._files.output_dir)
-        weights = self._files.new_weights(model)
-        if weights is None:
-            return
-        is_choice = task.kind == examples.MULTIPLE_CHOICE
-        self._files.begin_card(
-            f"BERT for {self._title}",
-            data={TRAIN: task.describe(TRAIN)},
-            pipeline_tag="multiple-choice"
-            if is_choice
-            else "text-classification",
-            datasets=_on_the_hub(task),
-            labels=task.names,
-            weights=weights,
-        )
-        best = self._files.results.best
-        if best["values"]:  # The runs of a grid have been evaluated.
-            self._add_dev_scores(
-                run_directory.eval_results(best["values"], best["step"])
-            )
-
-    def write_evaluation(self, evaluation: Evaluation, step: int) -> None:
-        """Writes eval_results.txt, the model card's metrics, report.html."""
-        if not self._files.is_chief:
-            return
-        task = self._task
-        sets = [task.read(split) for split in task.dev_splits]
-        run_directory.keep_other_sets(
-            self._files.output_dir,
-            (
-                run_directory.RESULTS_TEXT,
-                run_directory.RESULTS_JSON,
-                "report.html",
-            ),
-            name=run_directory.set_name([sets[0].path]),
-            digest=" ".join(texts.digest for texts in sets),
-        )
-        values = run_directory.eval_results(evaluation.values, step)
-        run_directory.write_eval_results(self._files.output_dir, values)
-        self._add_dev_scores(values)
-        name = os.path.basename(sets[0].path.rstrip("/"))
-        self._files.report(
-            self._title,
-            values=values,
-            panels=[
-                report.Panel("Loss", ("train/loss", "eval/loss")),
-                *(
-                    report.Panel(
-                        report.capitalized(metric_writer.name_in_words(x)),
-                        (f"train/{x}", f"eval/{x}"),
-                    )
-                    for x in dict.fromkeys([*task.metrics, "accuracy"])
-                ),
-                report.Panel("Learning rate", ("train/learning_rate",)),
-            ],
-            sections=sections(evaluation),
-            facts={
-                **{
-                    metric_writer.name_in_words(x): evaluation.values[x]
-                    for x in task.metrics
-                },
-                f"examples of {name}": len(evaluation.label_ids),
-                "training steps": step,
-            },
-        )
-
-    @property
-    def _title(self) -> str:
-        """The kind of the task and its data."""
-        task = self._task
-        spec = sentence_tasks.TASKS[task.name]
-        data = spec.folders[0] if spec.folders else task.name.upper()
-        if not spec.files:  # A user's own table.
-            flags = self._files.trained_with or self._files.flags
-            path = flags.get("train_file") or task.read(task.dev_splits[0]).path
-            data = os.path.basename(path)
-        return f"{_KINDS[task.kind]}: {data}"
-
-    def _add_dev_scores(self, values: Mapping[str, float]) -> None:
-        task = self._task
-        name = run_directory.set_name([task.read(task.dev_splits[0]).path])
-        data = {split: task.describe(split) for split in task.dev_splits}
-        self._files.add_scores(DEV, data=data, metrics=values, set_name=name)
-
-
-def _on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
+def on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
     """Returns the Hub's name of a released training set; [] for others."""
     spec = sentence_tasks.TASKS[task.name]
     name = os.path.basename(task.read(TRAIN).path)

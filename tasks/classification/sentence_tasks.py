@@ -32,8 +32,7 @@ from data.examples import Example, Examples
 from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors, file_system
-from jobs import run_directory
-from tasks.classification import objective, sentence_files
+from tasks.classification import objective, sentence_files, settings
 from tasks.classification.sentence_files import (
     DEV,
     PARAPHRASE_CORPUS,
@@ -319,17 +318,6 @@ def check_flags(task_name: str, given: Collection[str]) -> None:
         raise errors.InputError("--wnli_majority needs --glue_submission")
 
 
-def columns(task_name: str) -> Sequence[str]:
-    """Returns the flags of columns that a trained model remembers.
-
-    A released task has none. Ids are not remembered: they mean nothing to a
-    model, and other tables may lack them.
-    """
-    spec = TASKS.get(name_of(task_name), TaskSpec())
-    names = ("text_column", "text_pair_column", "label_column")
-    return [name for name in names if name in spec.flags]
-
-
 def has_pairs(flags: Mapping[str, Any]) -> bool:
     """Returns whether the flags of a run are for pairs of texts."""
     if flags.get("text_pair_column"):
@@ -339,7 +327,10 @@ def has_pairs(flags: Mapping[str, Any]) -> bool:
 
 
 def check_pairs(
-    task_name: str, text_pair_column: str | None, weights: str
+    task_name: str,
+    text_pair_column: str | None,
+    folder: str,
+    trained: Mapping[str, Any],
 ) -> None:
     """Refuses pairs of texts for a model of single texts, and the reverse.
 
@@ -348,14 +339,13 @@ def check_pairs(
     Args:
       task_name: a key of TASKS.
       text_pair_column: None for single texts.
-      weights: of the trained model; its folder may have the training's flags.
+      folder: of the trained model.
+      trained: the flags of its training, {} if they are unknown.
 
     Raises:
       InputError: names the flag.
     """
-    folder = file_system.folder_of(weights)
-    trained = run_directory.training_flags(folder)
-    if TASKS[task_name].files or trained is None:
+    if TASKS[task_name].files or not trained:
         return
     is_of_pairs = has_pairs(trained)
     if is_of_pairs != bool(text_pair_column):
@@ -365,23 +355,6 @@ def check_pairs(
             f"--text_pair_column{given}: the model in {folder} was trained on "
             f"{wanted}"
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataFlags:
-    """Which files to read, by the flags of run_classifier.py.
-
-    Attributes:
-      data_dir: directory of the released files.
-      files: split -> file to read instead of the released one.
-      columns: columns of a user's own table.
-      language: the language of XNLI.
-    """
-
-    data_dir: str | None = None
-    files: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    columns: NamedColumns = NamedColumns()
-    language: str = "zh"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -412,20 +385,6 @@ class SentenceTask:
     _label_ids: dict[str, np.ndarray] = dataclasses.field(
         default_factory=dict, init=False, repr=False
     )
-
-    @property
-    def num_classes(self) -> int:
-        """The number of the model's outputs."""
-        return len(self.labels) or 1
-
-    @property
-    def names(self) -> list[str] | None:
-        """The labels that are stored with a model; None if it has no classes.
-
-        The outputs for endings and for values are no classes.
-        """
-        kinds = (examples.CLASSIFICATION, examples.MULTI_LABEL)
-        return list(self.labels) if self.kind in kinds else None
 
     @property
     def positive(self) -> int:
@@ -465,7 +424,8 @@ class SentenceTask:
 
 def open_task(
     task_name: str,
-    data: DataFlags,
+    files: settings.Files,
+    columns: settings.Columns | None = None,
     *,
     problem_type: str | None = None,
     known: task_files.ModelClasses | None = None,
@@ -475,7 +435,8 @@ def open_task(
 
     Args:
       task_name: a key of TASKS, in any usual spelling.
-      data: which files to read.
+      files: the flags of files.
+      columns: the flags of columns of a user's own table.
       problem_type: classification, regression or multi_label of a user's own
         table; None for the model's, else classification.
       known: labels and problem type of the model to start from or to use.
@@ -493,7 +454,11 @@ def open_task(
         )
     spec = TASKS[name]
     known = known or task_files.ModelClasses(labels=None, problem_type=None)
-    read = functools.cache(functools.partial(_read, name, spec, data))
+    read = functools.cache(
+        functools.partial(
+            _read, name, spec, files, columns or settings.Columns()
+        )
+    )
     kind = spec.kind
     if kind is None and trains:
         kind = task_files.kind(problem_type or known.kind, None)
@@ -503,7 +468,7 @@ def open_task(
     if has_names and not trains:
         known.check()
     if spec.labels is None:
-        labels = _labels_of_table(kind, read, data, known, trains=trains)
+        labels = _labels_of_table(kind, read, files, known, trains=trains)
     else:
         match = known.in_model_order_if_same if trains else known.in_order
         labels = match(spec.labels)
@@ -516,23 +481,24 @@ def open_task(
         or (("pearson", "spearman") if kind == examples.REGRESSION else None),
         labels=labels,
         read=read,
-        dev_splits=_existing_splits(spec, data, DEV),
-        test_splits=_existing_splits(spec, data, TEST),
+        dev_splits=_existing_splits(spec, files, DEV),
+        test_splits=_existing_splits(spec, files, TEST),
     )
 
 
 def _read(
     name: str,
     spec: TaskSpec,
-    data: DataFlags,
+    files: settings.Files,
+    columns: settings.Columns,
     split: str,
     is_labeled: bool | None = None,
 ) -> Examples:
     """Reads a split from the file that a flag names, or the released one."""
     if spec.files and split not in spec.files:
         raise errors.InputError(f"--task_name={name}: has no {split} set")
-    table = spec.format or dataclasses.replace(data.columns, form=name)
-    path = data.files.get(split)
+    table = spec.format or sentence_files.own_table(name, columns)
+    path = files.of(split)
     if path == text_files.STANDARD_INPUT:
         if split != TEST or table.num_texts > 2:
             raise errors.InputError(
@@ -549,49 +515,49 @@ def _read(
         raise errors.InputError(
             f"--task_name={name}: --{split}_file is required"
         )
-    if not path and data.data_dir is None:
+    if not path and files.data_dir is None:
         raise errors.InputError(f"--data_dir is required, or --{split}_file")
     paths = text_files.find_all(
-        path or _released_file(spec, data, split), table.endings
+        path or _released_file(spec, files, split), table.endings
     )
-    files = sentence_files.DataFiles(
+    described = sentence_files.DataFiles(
         paths=paths,
         split=split,
         is_labeled=(
             not split.startswith(TEST) if is_labeled is None else is_labeled
         ),
         have_released_names=not path,
-        data_dir=data.data_dir or "",
-        language=data.language,
+        data_dir=files.data_dir or "",
+        language=files.language,
         labels=spec.labels or (),
     )
-    read = functools.partial(table.read, files)
+    read = functools.partial(table.read, described)
     found = Examples(read, paths[0] if len(paths) == 1 else path)
     if is_labeled is None:
         found.check()
     return found
 
 
-def _released_file(spec: TaskSpec, data: DataFlags, split: str) -> str:
-    names = [name.format(language=data.language) for name in spec.files[split]]
-    path = sentence_files.find_released(names, data.data_dir, spec.folders)
+def _released_file(spec: TaskSpec, files: settings.Files, split: str) -> str:
+    names = [name.format(language=files.language) for name in spec.files[split]]
+    path = sentence_files.find_released(names, files.data_dir, spec.folders)
     if path is None:
         none = "neither" if len(names) > 1 else "no"
         raise errors.InputError(
-            f"--data_dir={data.data_dir}: {none} {' nor '.join(names)} there"
+            f"--data_dir={files.data_dir}: {none} {' nor '.join(names)} there"
         )
     return path
 
 
 def _existing_splits(
-    spec: TaskSpec, data: DataFlags, set_name: str
+    spec: TaskSpec, files: settings.Files, set_name: str
 ) -> list[str]:
     """Returns the main split of a set, and the others whose files exist."""
     splits = [x for x in spec.files or [set_name] if x.startswith(set_name)]
     found = splits[:1]
-    for split in splits[1:] if data.data_dir else ():
+    for split in splits[1:] if files.data_dir else ():
         with contextlib.suppress(errors.InputError):
-            _released_file(spec, data, split)
+            _released_file(spec, files, split)
             found.append(split)
     return found
 
@@ -599,7 +565,7 @@ def _existing_splits(
 def _labels_of_table(
     kind: str,
     read: Callable[[str], Examples],
-    data: DataFlags,
+    files: settings.Files,
     known: task_files.ModelClasses,
     *,
     trains: bool,
@@ -616,7 +582,7 @@ def _labels_of_table(
         return known.in_model_order_if_same(found)
     if known.names is not None:
         return known.names
-    if data.files.get(TRAIN):
+    if files.train_file:
         return known.in_order(examples.find_labels(read(TRAIN), kind))
     if known.labels is None:
         raise errors.InputError(
@@ -702,7 +668,7 @@ def tokenize(
     texts = task.read(split)
     label = {
         examples.REGRESSION: schema.VALUE,
-        examples.MULTI_LABEL: schema.labels(task.num_classes),
+        examples.MULTI_LABEL: schema.labels(len(task.labels)),
     }.get(task.kind, schema.LABEL)
 
     def make() -> Features:

@@ -49,6 +49,7 @@ _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _BLOCK_BYTES = 1 << 27  # Of activations; three blocks are in memory.
 _BLOCK_BATCHES = 200
 _MIN_NORM = 1e-12  # As in PyTorch's normalize.
+_MIN_WEIGHT = 1e-9  # As in sentence-transformers' pooling.
 _LOWEST = -1e9
 # Activation of a dense layer -> function.
 _ACTIVATIONS = {
@@ -63,7 +64,12 @@ _ACTIVATIONS = {
 
 def _weighted_mean(x, weights):
     """Maps float32 [B, S, H] and [B, S, 1] to the mean [B, H]."""
-    return ops.sum(x * weights, axis=1) / ops.sum(weights, axis=1)
+    return ops.sum(x * weights, axis=1) / _total(weights)
+
+
+def _total(weights):
+    """Returns float32 [B, 1]; rows without a real token get zeros, not NaN."""
+    return ops.maximum(ops.sum(weights, axis=1), _MIN_WEIGHT)
 
 
 def _positions(mask):
@@ -84,7 +90,7 @@ _POOLINGS = {
     "max": lambda x, mask: ops.max(ops.where(mask > 0, x, _LOWEST), axis=1),
     "mean": _weighted_mean,
     "mean_sqrt_len_tokens": lambda x, mask: (
-        ops.sum(x * mask, axis=1) / ops.sqrt(ops.sum(mask, axis=1))
+        ops.sum(x * mask, axis=1) / ops.sqrt(_total(mask))
     ),
     # Later tokens have larger weights.
     "weightedmean": lambda x, mask: _weighted_mean(x, mask * _positions(mask)),
@@ -92,17 +98,31 @@ _POOLINGS = {
 }
 
 
-class ExtractionTask:
+class ExtractionObjective:
     """Selects layers, and makes vectors of texts of them."""
 
     def __init__(
         self,
         layers: Sequence[int],
         modules: sentence_modules.SentenceModules,
+        config: BertConfig,
     ):
-        """Takes the layers' numbers, and how vectors are made of each."""
+        """Takes the layers' numbers, and how vectors are made of each.
+
+        Args:
+          layers: their numbers; -1 is the last.
+          modules: how the vectors of texts are made.
+          config: the encoder's hyperparameters.
+        """
         self.layers = list(layers)
         self.modules = modules
+        self.config = config
+
+    def make_model(self, *, attention: str, dtype: Any, **unused: Any) -> Any:
+        """Makes the encoder; see task_model.Objective."""
+        return encoder.make_encoder(
+            self.config, attention=attention, dtype=dtype
+        )
 
     @property
     def is_pooled(self) -> bool:
@@ -174,7 +194,7 @@ class Extractor:
 
     def __init__(
         self,
-        task: ExtractionTask,
+        task: ExtractionObjective,
         start: pretrained.Start,
         strategy: Any,
         *,
@@ -253,7 +273,7 @@ class Extractor:
 
 
 def _in_order(
-    task: ExtractionTask,
+    task: ExtractionObjective,
     features: Features,
     batches: Iterable[dict[str, np.ndarray]],
 ) -> list[dict[str, np.ndarray]]:
@@ -270,6 +290,88 @@ def _in_order(
     return found
 
 
+class LineStream:
+    """Lines whose activations are predicted; a streaming.Stream."""
+
+    unit = "lines"
+
+    def __init__(
+        self,
+        lines: text_files.Lines,
+        output: "FeatureFile",
+        extractor: Extractor,
+    ):
+        """Predicts nothing yet.
+
+        Args:
+          lines: texts, and pairs `a ||| b`.
+          output: whose parts are made.
+          extractor: predicts.
+        """
+        self._lines, self._output = lines, output
+        self._extractor = extractor
+        self._tokenizer = extractor.start.tokenizer
+        self._statistics = features_lib.TokenizationStatistics()
+        self.block_items = extractor.block_lines
+        self.total = lines.total
+
+    def read(self) -> Iterable[tuple[int, str]]:
+        """Returns the numbers of lines, from 0, and their texts."""
+        return enumerate(line.text.strip() for line in self._lines.read())
+
+    def key(self, item: tuple[int, str]) -> str:
+        """Returns the text."""
+        return item[1]
+
+    def rows_of(self, item: tuple[int, str]) -> int:
+        """Returns 1."""
+        del item
+        return 1
+
+    def encode(self, items: list[tuple[int, str]]) -> Features:
+        """Tokenizes lines."""
+        texts = [text for _, text in items]
+        matches = [_PAIR.match(text) for text in texts]
+        first = [
+            match[1] if match else text
+            for match, text in zip(matches, texts, strict=True)
+        ]
+        second = [match[2] if match else "" for match in matches]
+        return features_lib.encode_blocks(
+            self._tokenizer,
+            [(first, second)],
+            max_seq_length=self._extractor.max_seq_length,
+            statistics=self._statistics,
+        )
+
+    def predict(self, encoded: Features) -> list[dict[str, np.ndarray]]:
+        """Returns the layers of each line."""
+        return self._extractor.predict(encoded)
+
+    def parts(
+        self,
+        items: list[tuple[int, str]],
+        encoded: Features,
+        predicted: list[dict[str, np.ndarray]],
+    ) -> streaming.Parts:
+        """Returns the parts of the output."""
+        tokens = self._tokenizer.vocabulary.tokens
+        ids = np.split(encoded.ragged["input_ids"], encoded.row_splits[1:-1])
+        return self._output.parts(
+            [
+                Line(number, row, [tokens[i] for i in row.tolist()], layers)
+                for (number, _), row, layers in zip(
+                    items, ids, predicted, strict=True
+                )
+            ]
+        )
+
+    def end(self) -> None:
+        """Warns of what was lost in the texts."""
+        length = self._extractor.max_seq_length
+        self._statistics.warn(self._lines.name, length)
+
+
 def extract(
     lines: text_files.Lines, output: "FeatureFile", extractor: Extractor
 ) -> None:
@@ -278,61 +380,17 @@ def extract(
     Raises:
       InputError: there are no lines.
     """
-    tokenizer = extractor.start.tokenizer
-    statistics = features_lib.TokenizationStatistics()
-
-    def encode(block: list[tuple[int, str]]) -> Features:
-        texts = [text for _, text in block]
-        matches = [_PAIR.match(text) for text in texts]
-        first = [
-            match[1] if match else text
-            for match, text in zip(matches, texts, strict=True)
-        ]
-        second = [match[2] if match else "" for match in matches]
-        return features_lib.encode_blocks(
-            tokenizer,
-            [(first, second)],
-            max_seq_length=extractor.max_seq_length,
-            statistics=statistics,
-        )
-
-    def make_parts(
-        block: list[tuple[int, str]],
-        features: Features,
-        layers: list[dict[str, np.ndarray]],
-    ) -> streaming.Parts:
-        tokens = tokenizer.vocabulary.tokens
-        ids = np.split(features.ragged["input_ids"], features.row_splits[1:-1])
-        rows = zip(block, ids, layers, strict=True)
-        return output.parts(
-            [
-                Line(number, found, [tokens[i] for i in found.tolist()], values)
-                for (number, _), found, values in rows
-            ]
-        )
-
     store: streaming.Store = streaming.StandardOutput(output.form)
     if output.path != _STANDARD_OUTPUT:
         store = streaming.Blocks(
             f"{output.path}.incomplete",
             {"output_format": output.form, **extractor.settings},
         )
-    count = streaming.run(
-        enumerate(line.text.strip() for line in lines.read()),
-        key=lambda numbered: numbered[1],
-        encode=encode,
-        predict=extractor.predict,
-        make_parts=make_parts,
-        store=store,
-        block_items=extractor.block_lines,
-        total=lines.total,
-        unit="lines",
-    )
+    count = streaming.run(LineStream(lines, output, extractor), store)
     if not count:
         if isinstance(store, streaming.Blocks):
             store.remove()
         raise errors.InputError(f"{lines.name}: has no lines")
-    statistics.warn(lines.name, extractor.max_seq_length)
     if isinstance(store, streaming.Blocks):
         names = list(map(_name, extractor.task.layers))
         output.write(store, names, extractor.vector_size)

@@ -8,7 +8,7 @@ import functools
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TextIO
 
 import keras
@@ -305,34 +305,71 @@ def fill_file(
     if not total:
         text = "%s: no text in %d line(s)"
         logging.warning(text, lines.name, lines.total)
-    form = describe if output_file is None else as_json
-
-    def make_parts(
-        texts: list[str],
-        encoded: list[MaskedText],
-        masks: list[list[list[Candidate]]],
-    ) -> streaming.Parts:
-        del encoded
-        found = [f"{form(*x)}\n" for x in zip(texts, masks, strict=True)]
-        return {_PART: "".join(found).encode("utf-8")}
-
     store: streaming.Store = streaming.StandardOutput(_PART)
     if output_file is not None:
         settings = filler.settings | {"top_k": top_k}
         store = streaming.Blocks(f"{output_file}.incomplete", settings)
-    streaming.run(
-        (line.text.strip() for line in _filled(lines)),
-        key=str,
-        encode=filler.encode,
-        predict=lambda encoded: filler.rank(encoded, top_k=top_k),
-        make_parts=make_parts,
-        store=store,
-        total=total,
-        unit="lines",
-    )
+    form = describe if output_file is None else as_json
+    streaming.run(_MaskedLines(filler, lines, total, top_k, form), store)
     if isinstance(store, streaming.Blocks):
         store.write(_PART, output_file)
         store.remove()
+
+
+class _MaskedLines:
+    """Lines with masks to fill; a streaming.Stream."""
+
+    unit = "lines"
+
+    def __init__(
+        self,
+        filler: MaskFiller,
+        lines: text_files.Lines,
+        total: int,
+        top_k: int,
+        form: Callable[[str, Sequence[Sequence[Candidate]]], str],
+    ):
+        """Takes the lines, their number, and `describe` or `as_json`."""
+        self._filler, self._lines, self.total = filler, lines, total
+        self._top_k, self._form = top_k, form
+        self.block_items = streaming.BLOCK_ITEMS
+
+    def read(self) -> Iterator[str]:
+        """Returns the texts of lines that are not blank."""
+        return (line.text.strip() for line in _filled(self._lines))
+
+    def key(self, item: str) -> str:
+        """Returns the text."""
+        return item
+
+    def rows_of(self, item: str) -> int:
+        """Returns 1."""
+        del item
+        return 1
+
+    def encode(self, items: list[str]) -> list[MaskedText]:
+        """Tokenizes texts, which `_check` has found to be right."""
+        return self._filler.encode(items)
+
+    def predict(self, encoded: list[MaskedText]) -> list[list[list[Candidate]]]:
+        """Returns the tokens for each mask of each text."""
+        return self._filler.rank(encoded, top_k=self._top_k)
+
+    def parts(
+        self,
+        items: list[str],
+        encoded: list[MaskedText],
+        predicted: list[list[list[Candidate]]],
+    ) -> streaming.Parts:
+        """Returns the lines of the output."""
+        del encoded
+        rows = [
+            f"{self._form(*x)}\n" for x in zip(items, predicted, strict=True)
+        ]
+        return {_PART: "".join(rows).encode("utf-8")}
+
+    def end(self) -> None:
+        """Does nothing: `_check` has warned."""
 
 
 def _check(

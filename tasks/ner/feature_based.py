@@ -46,16 +46,22 @@ from data import features as features_lib
 from data import length_groups
 from data.features import Features
 from foundation import config_flags, errors, file_system, metadata, stamp
-from jobs import assembly, finetuning, grid, run_config
+from jobs import assembly, finetuning, grid, run_directory, runner
+from jobs import source as model_source
+from jobs.outputs import Outputs
+from jobs.task_model import TaskModel
 from modeling import encoder, lstm
+from modeling.config import BertConfig
 from tasks.ner import (
     ner_data,
     outputs,
+    settings,
     tag_spans,
     tagging,
     windowing,
 )
 from tasks.ner.ner_data import DEV, TEST, TRAIN
+from tasks.ner.task import NerTask
 from training import inference, loop
 from weights import pretrained
 
@@ -220,12 +226,19 @@ def write_table(
     return text
 
 
-class StackTask:
+class StackObjective:
     """Predicts the activations of layers: 0 is the embeddings, L the last."""
 
-    def __init__(self, layers: Sequence[int]):
-        """Takes J layers."""
+    def __init__(self, config: BertConfig, layers: Sequence[int]):
+        """Takes the encoder's hyperparameters and J layers."""
+        self.config = config
         self.layers = list(layers)
+
+    def make_model(self, *, attention: str, dtype: str, **unused: Any) -> Any:
+        """Makes the encoder; see task_model.Objective."""
+        return encoder.make_encoder(
+            self.config, attention=attention, dtype=dtype
+        )
 
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns float16 [B, S, J, H]."""
@@ -275,7 +288,7 @@ def open_activation_file(
       made_from: what the activations depend on.
       features: of windowing.encode.
       hidden_size: H.
-      compute: returns batches of StackTask's predictions.
+      compute: returns batches of StackObjective's predictions.
     """
     path = f"{path}.{np.dtype(_ACTIVATION_DTYPE).name}"
     note = features_lib.read_sidecar(path)
@@ -359,17 +372,15 @@ class ActivationData:
     """The sets of all choices as sentences of activations.
 
     Attributes:
-      config: the flags of fine-tuning.
-      options: the flags of tagging.
-      data: the sets.
-      job: has the encoder's start, the devices and the windows.
+      config: the flags.
+      task: the sets and their windows.
+      job: has the encoder's start and the devices.
       splits: the splits that are used.
       layers: the layers of all choices.
     """
 
-    config: run_config.FinetuningConfig
-    options: ner_data.NerOptions
-    data: ner_data.NerData
+    config: settings.NerConfig
+    task: NerTask
     job: finetuning.Job
     splits: Sequence[str]
     layers: Sequence[int]
@@ -377,20 +388,26 @@ class ActivationData:
         default_factory=dict, init=False
     )
 
+    @property
+    def data(self) -> ner_data.NerData:
+        """The sets."""
+        return self.task.data
+
+    @property
+    def start(self) -> pretrained.Start:
+        """The encoder to start from, and its tokenizer."""
+        return self.job.source.start
+
     @functools.cached_property
-    def _encoder(self) -> finetuning.TaskModel:
+    def _encoder(self) -> TaskModel:
         """The frozen encoder."""
-        start = self.job.start
+        start = self.start
         pretrained.require_weights(start.init_checkpoint)
-
-        def make(*, attention: str, dtype: str, **unused: Any) -> Any:
-            return encoder.make_encoder(
-                start.config, attention=attention, dtype=dtype
-            )
-
-        task = StackTask(self.layers)
-        job = dataclasses.replace(self.job, task=task, make_model=make)
-        task_model = job.build(self.config.random_seed)
+        builder = dataclasses.replace(
+            self.job.builder,
+            objective=StackObjective(start.config, self.layers),
+        )
+        task_model = builder.build(self.config.random_seed)
         pretrained.assign(
             task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
         )
@@ -404,7 +421,7 @@ class ActivationData:
     @property
     def _network(self) -> stamp.Stamp:
         """What activations depend on besides the weights."""
-        start = self.job.start
+        start = self.start
         values = start.config.to_dict() | {"attention": start.attention}
         values = {
             f"bert_config_file's {name}": value
@@ -419,7 +436,7 @@ class ActivationData:
 
         If nothing is trained, only those that are known.
         """
-        tokenizer = self.job.start.tokenizer
+        tokenizer = self.start.tokenizer
         records = {
             # The encoder's activations are what a tagger reads.
             "init_checkpoint": self._weights,
@@ -427,7 +444,7 @@ class ActivationData:
             "do_lower_case": tokenizer.settings["do_lower_case"],
         }
         result = {
-            "lstm_size": self.options.tagger.size,
+            "lstm_size": self.config.bilstm.lstm_size,
             "model_scheme": tag_spans.scheme_of(self.data.labels),
             "entity_types": sorted(self.data.labels),
         }
@@ -437,7 +454,8 @@ class ActivationData:
             return settings
         flags = config_flags.affecting(self.config, "records", "result")
         flags = flags.without("learning_rate")  # It is --lstm_learning_rate.
-        return flags | stamp.flags("records", self.job.data_settings) | settings
+        data = stamp.flags("records", self.task.data_settings)
+        return flags | data | settings
 
     def made_from(self, split: str) -> stamp.Stamp:
         """Returns what the values of a split depend on besides the tagger."""
@@ -448,8 +466,8 @@ class ActivationData:
     def _inputs_of(self, split: str) -> stamp.Stamp:
         values = {
             "words": self.data.split(split).digest,
-            "context": dataclasses.asdict(self.options.windows),
-            "precision": assembly.dtype_policy(self.config),
+            "context": self.config.windows.values,
+            "precision": assembly.dtype_policy(self.config.devices),
         }
         return stamp.facts("records", values)
 
@@ -469,14 +487,15 @@ class ActivationData:
     def lengths(self) -> list[int]:
         """The lengths that batches of sentences may have."""
         longest = max(self.sentences(s).lengths.max() for s in self.splits)
-        return self.job.lengths_up_to(int(longest))
+        builder = self.job.builder
+        return dataclasses.replace(builder, max_seq_length=int(longest)).lengths
 
     def _file(self, split: str) -> ActivationFile:
         """Returns the activations of a split."""
         if split not in self._files:
             features = self.job.features(split)
             size = self.config.predict_batch_size
-            tokenizer = self.job.start.tokenizer
+            tokenizer = self.start.tokenizer
             model = {
                 "tokenizer": features_lib.tokenizer_recipe(tokenizer),
                 "weights": self._weights,
@@ -488,7 +507,7 @@ class ActivationData:
                 | self._network
                 | self._inputs_of(split),
                 features=features,
-                hidden_size=self.job.start.config.hidden_size,
+                hidden_size=self.start.config.hidden_size,
                 compute=lambda: self._encoder.predictions(features, size),
             )
         return self._files[split]
@@ -521,23 +540,27 @@ class ActivationData:
         return make
 
 
-def run(
-    config: run_config.FinetuningConfig,
-    options: ner_data.NerOptions,
-    data: ner_data.NerData,
-    job: finetuning.Job,
-) -> None:
+def run(config: settings.NerConfig) -> None:
     """Trains and evaluates the tagger of each choice, and writes the table."""
+    file_system.refuse_remote(
+        config.output_dir,
+        "output_dir",
+        "--features maps activations into memory",
+    )
+    source = _source(config)
+    config = source.with_trained_flags(config)
+    task = NerTask(config, source)
+    strategy = finetuning.open_strategy(config, source.start)
+    job = runner.make_job(config, source, task, strategy)
     chosen = choices(
-        options.tagger.features, job.start.config.num_hidden_layers
+        config.bilstm.features, source.start.config.num_hidden_layers
     )
     splits = [TRAIN] if config.do_train else []
-    splits += [DEV] if options.do_eval else []
-    splits += [TEST] if config.do_predict and data.has(TEST) else []
+    splits += [DEV] if config.do_eval else []
+    splits += [TEST] if config.do_predict and task.data.has(TEST) else []
     activations = ActivationData(
         config=config,
-        options=options,
-        data=data,
+        task=task,
         job=job,
         splits=splits,
         layers=layers_of(chosen),
@@ -549,10 +572,10 @@ def run(
     ]
     before = [_read_result(run.folder, activations.settings) for run in runs]
     if config.do_train:
-        assembly.write_run_config(config, job.strategy)
+        assembly.write_run_config(config, strategy)
     os.makedirs(folder, exist_ok=True)
     if job.is_chief:
-        text = json.dumps(list(data.labels)) + "\n"
+        text = json.dumps(list(task.data.labels)) + "\n"
         file_system.write_text(os.path.join(folder, _LABELS), text)
     results = {
         run.choice.name: run.finish(result)
@@ -563,6 +586,16 @@ def run(
         sys.stdout.write(text + "\n")
         if config.do_train:
             tagging.discard_true_case(config.output_dir)
+    run_directory.announce(config.output_dir)
+
+
+def _source(config: settings.NerConfig) -> model_source.ModelSource:
+    """Returns the encoder; the labels are those of taggers in output_dir."""
+    source = model_source.resolve(config)
+    start = dataclasses.replace(
+        source.start, labels=read_labels(config.output_dir), num_outputs=None
+    )
+    return dataclasses.replace(source, start=start, folder=config.output_dir)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -580,7 +613,7 @@ class _ChoiceRun:
           before: the result of an earlier command, if there is one.
         """
         activations, config = self.activations, self.activations.config
-        job, tagger = activations.job, activations.options.tagger
+        job, tagger = activations.job, config.bilstm
         made_from = {
             split: activations.made_from(split)
             for split in activations.splits
@@ -591,14 +624,14 @@ class _ChoiceRun:
                 return before
         os.makedirs(self.folder, exist_ok=True)
         gc.collect()  # Frees the model of the choice before.
-        with job.strategy.scope():
+        with job.builder.strategy.scope():
             model = lstm.BiLstmTagger(
                 num_layers=len(self.choice.layers),
-                hidden_size=job.start.config.hidden_size,
+                hidden_size=activations.start.config.hidden_size,
                 is_mixed=self.choice.is_mixed,
                 num_classes=len(activations.data.labels),
-                size=tagger.size,
-                rate=tagger.dropout,
+                size=tagger.lstm_size,
+                rate=tagger.lstm_dropout,
                 seed=config.random_seed,
             )
         result = self._train_or_load(model, before)
@@ -608,7 +641,9 @@ class _ChoiceRun:
         is_new = config.do_train and result is not before
         writer = self._open_writer(result, is_new=is_new)
         predictor = inference.Predictor(
-            tagging.TaggingTask(), model, strategy=job.strategy
+            activations.task.objective,
+            model,
+            strategy=job.builder.strategy,
         )
         for split, origin in made_from.items():
             if result.has(split, origin):
@@ -623,27 +658,37 @@ class _ChoiceRun:
         self, model: lstm.BiLstmTagger, before: Result | None
     ) -> Result:
         """Returns `before` if it is of the checkpoint, else a new result."""
-        config, settings = self.activations.config, self.activations.settings
+        config, trained_with = (
+            self.activations.config,
+            self.activations.settings,
+        )
         if before is not None or not config.do_train:
             step = finetuning.restore(config, model, self.folder)
             if before is not None and step == before.step:
                 return before
-            if step is not None and not config.do_train:
-                return trained(step, 0.0, settings)
+            if step and not config.do_train:
+                return trained(step, 0.0, trained_with)
         if not config.do_train:
             raise errors.InputError(
                 f"--features={self.choice.name}: {self.folder} has no "
                 "checkpoint, and --do_train is not given"
             )
         step = self._train(model)
-        return trained(step, loop.training_seconds(self.folder), settings)
+        return trained(step, loop.training_seconds(self.folder), trained_with)
 
     @property
     def _run(self) -> grid.Run:
+        config = self.activations.config
+        (batch_size,), (epochs,) = (
+            config.grid.train_batch_size,
+            config.grid.num_train_epochs,
+        )
         return grid.Run(
-            learning_rate=self.activations.options.tagger.learning_rate,
-            random_seed=self.activations.config.random_seed,
+            learning_rate=config.bilstm.lstm_learning_rate,
+            random_seed=config.random_seed,
             directory=self.folder,
+            train_batch_size=batch_size,
+            num_train_epochs=epochs,
         )
 
     def _train(self, model: lstm.BiLstmTagger) -> int:
@@ -652,7 +697,7 @@ class _ChoiceRun:
         sentences = activations.sentences(TRAIN)
         make_batches = length_groups.endless_batches(
             sentences,
-            batch_size=config.train_batch_size,
+            batch_size=self._run.train_batch_size,
             seed=config.random_seed,
             lengths=activations.lengths,
         )
@@ -663,8 +708,10 @@ class _ChoiceRun:
         settings = assembly.settings_of(config, activations.settings)
         return finetuning.train_epochs(
             dataclasses.replace(
-                activations.job,
-                config=dataclasses.replace(config, precision="float32"),
+                activations.job.builder,
+                config=config_flags.replace_unchecked(
+                    config, precision="float32"
+                ),
             ),
             model,
             self._run,
@@ -676,7 +723,7 @@ class _ChoiceRun:
         self,
         predictor: inference.Predictor,
         split: str,
-        writer: outputs.OutputWriter,
+        writer: Outputs,
         step: int,
     ) -> dict[str, float]:
         """Writes the predictions of a split; returns its metrics, if any."""
@@ -684,7 +731,7 @@ class _ChoiceRun:
         sentences = activations.sentences(split)
         batches = length_groups.OrderedBatches(
             sentences,
-            batch_size=activations.options.eval_batch_size,
+            batch_size=activations.config.eval_batch_size,
             lengths=activations.lengths,
         )
         make_batches = activations.with_activations(
@@ -695,35 +742,59 @@ class _ChoiceRun:
         )
         tags = [data.labels[i] for i in logits.argmax(axis=1)]
         tagged = data.split(split)
+        predicted = tagged.convert(tags)
+        predictions = outputs.columns(tagged, predicted)
+        file = outputs.PREDICTIONS.format(split)
         if tagged.sentences.tags is None:
-            writer.write_predictions(split, tagged.convert(tags))
+            self._write(writer, split, {file: predictions})
             return {}
         evaluation = outputs.evaluate(data, split, logits, tags)
         if split == DEV:
-            writer.write_evaluation(evaluation, step)
+            flags = writer.training_flags
+            evaluated = activations.task.describe(evaluation, step, flags)
+            writer.write_evaluation(evaluated)
         else:
-            writer.write_test(evaluation)
+            self._write(writer, split, {file: predictions})
+            activations.task.write_test(
+                writer, evaluation.text, evaluation.values
+            )
         return evaluation.values
 
-    def _open_writer(
-        self, result: Result, *, is_new: bool
-    ) -> outputs.OutputWriter:
+    def _write(
+        self, writer: Outputs, split: str, files: Mapping[str, str]
+    ) -> None:
+        """Writes files of a set: name -> text."""
+        if not writer.is_chief:
+            return
+        summary = self.activations.data.summary(split)
+        paths = writer.keep_other_sets(
+            *files,
+            set_name=run_directory.set_name([summary.path]),
+            digest=summary.digest,
+        )
+        for path, text in zip(paths, files.values(), strict=True):
+            file_system.write_text(path, text)
+
+    def _open_writer(self, result: Result, *, is_new: bool) -> Outputs:
         activations, config = self.activations, self.activations.config
         results = grid.Results(self.folder)
         if is_new:  # Otherwise there is a model card.
             results.add(self._run, dataclasses.asdict(result))
         given = card_flags(config, self._run.learning_rate)
         files = dataclasses.replace(
-            finetuning.open_files(config, activations.job),
+            runner.open_files(activations.job),
             output_dir=self.folder,
             given_flags=given | {"features": self.choice.name},
             results=results,
         )
-        return outputs.OutputWriter(files, activations.data)
+        if is_new:
+            card = activations.task.card(files.training_flags)
+            files.begin_card(weights=None, **card._asdict())
+        return Outputs(files)
 
 
 def card_flags(
-    config: run_config.FinetuningConfig, learning_rate: float
+    config: settings.NerConfig, learning_rate: float
 ) -> dict[str, Any]:
     """Returns the flags for a model card, with the tagger's learning rate."""
     given = config_flags.given(config)

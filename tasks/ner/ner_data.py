@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from data import features, schema, text_files
 from data.features import Features
 from data.tokenization.wordpiece import Tokenizer
 from foundation import errors, file_system
-from tasks.ner import tag_spans, windowing, word_files
+from tasks.ner import settings, tag_spans, windowing, word_files
 from weights import task_files
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -37,28 +37,21 @@ _RECORDS = {TRAIN: "train", DEV: "eval", TEST: "predict"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Files:
-    """Where the files are, and which columns or fields they have."""
+    """The files of the splits, which flags name."""
 
-    data_dir: str | None  # Contains files of the usual names.
-    paths: Mapping[str, str | None]  # Split -> file, before data_dir.
-    word_column: int = 0
-    tag_column: int = -1
-    untagged: Sequence[str] = ()  # The splits without a column of tags.
-    text_file: str | None = None
-    tokens_field: str = "tokens"
-    tags_field: str = "ner_tags"
-    tag_names: str | None = None  # A list or a file of names.
+    flags: settings.Files
 
     def find(self, split: str) -> str | None:
         """Returns the file of a split; None if there is none."""
-        if self.paths.get(split) is not None:
-            return self.paths[split]
-        if self.data_dir is None:
+        path = getattr(self.flags, f"{split}_file")
+        if path is not None:
+            return path
+        if self.flags.data_dir is None:
             return None
         names = [_CONLL_2003[split]]
         names += [x + ending for ending in _ENDINGS for x in _STEMS[split]]
         paths = [
-            os.path.join(self.data_dir, name + compressed)
+            os.path.join(self.flags.data_dir, name + compressed)
             for name in names
             for compressed in ("", *file_system.COMPRESSED)
         ]
@@ -81,11 +74,12 @@ class Files:
         path = self.find(split)
         if path is not None:
             return path
-        if self.data_dir is None:
+        if self.flags.data_dir is None:
             raise errors.InputError(f"--{split}_file is required")
         stems = " or ".join(_STEMS[split])
+        folder = self.flags.data_dir
         raise errors.InputError(
-            f"{self.data_dir} has no {_CONLL_2003[split]}, and no {stems} "
+            f"{folder} has no {_CONLL_2003[split]}, and no {stems} "
             f"ending in {', '.join(_ENDINGS)}; name the file with "
             f"--{split}_file"
         )
@@ -93,51 +87,27 @@ class Files:
     def _read_file(
         self, split: str, path: str, block_sentences: int | None
     ) -> Iterator[word_files.Sentences]:
-        has_tags = split not in self.untagged
-        names = self.tag_names and word_files.read_tag_names(self.tag_names)
+        flags = self.flags
+        has_tags = split != TEST or flags.test_has_tags
+        names = flags.tag_names and word_files.read_tag_names(flags.tag_names)
         if word_files.table_form(path) is None:
+            tag_column = -1 if flags.tag_column is None else flags.tag_column
             return word_files.read_column_blocks(
                 path,
-                word_column=self.word_column,
-                tag_column=self.tag_column if has_tags else None,
+                word_column=flags.word_column or 0,
+                tag_column=tag_column if has_tags else None,
                 tag_names=names,
                 block_sentences=block_sentences,
             )
         fields = word_files.Fields(
-            tokens=self.tokens_field,
-            tags=self.tags_field if has_tags else None,
+            tokens=flags.tokens_field or "tokens",
+            tags=(flags.tags_field or "ner_tags") if has_tags else None,
             is_optional=split == TEST,
             tag_names=names,
         )
         return word_files.read_table_blocks(
             path, fields, block_sentences=block_sentences
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggerOptions:
-    """The flags of feature-based taggers."""
-
-    features: str  # A name of feature_based.CHOICES, or "all".
-    size: int
-    dropout: float
-    learning_rate: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NerOptions:
-    """The flags of tagging."""
-
-    files: Files
-    tag_scheme: str
-    model_scheme: str
-    types: Sequence[str]
-    windows: windowing.WindowSettings
-    crf: bool
-    do_eval: bool
-    eval_batch_size: int
-    # Taggers of a frozen encoder's activations, not a fine-tuned model.
-    tagger: TaggerOptions | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -333,6 +303,7 @@ def open_data(
     tag_scheme: str,
     model_scheme: str,
     types: Sequence[str] = (),
+    text_file: str | None = None,
     known_labels: Sequence[str] | None,
     num_outputs: int | None = None,
     trains: bool,
@@ -344,6 +315,7 @@ def open_data(
       tag_scheme: the scheme of the files' tags, or "auto".
       model_scheme: the scheme of a new model's labels: bio2 or iobes.
       types: of entities; by default those of the training set.
+      text_file: raw text to find entities in, if any.
       known_labels: the labels of the trained model, or of the one that training
         starts from; None if they are unknown.
       num_outputs: of that model's head; None if it is unknown.
@@ -386,7 +358,7 @@ def open_data(
         read=read,
         labels=list(labels),
         scheme=scheme,
-        text=files.text_file and text_files.open_lines(files.text_file),
+        text=text_file and text_files.open_lines(text_file),
     )
     if types and set(types) != set(data.types):
         raise errors.InputError(
@@ -467,7 +439,7 @@ def check(
     *,
     tagged: Sequence[str],
     used: Sequence[str],
-    settings: windowing.WindowSettings,
+    windows: settings.WindowSettings,
 ) -> None:
     """Raises InputError if a set lacks tags or documents that it needs.
 
@@ -475,14 +447,14 @@ def check(
       data: the sets.
       tagged: the splits that must have tags.
       used: all splits that are read.
-      settings: how words are arranged in windows.
+      windows: how words are arranged in windows.
     """
     for name in used:
         split = data.split(name)
         path = split.sentences.path
         if split.label_ids is None and name in tagged:
             raise errors.InputError(f"{path}: has no column of tags")
-        if settings.document_context:
+        if windows.has_context:
             windowing.check_documents(path, split.sentences.has_documents)
 
 
@@ -490,7 +462,7 @@ def prepare(
     split: TaggedSet,
     name: str,
     tokenizer: Tokenizer,
-    settings: windowing.WindowSettings,
+    windows: settings.WindowSettings,
     *,
     records_dir: str | None,
 ) -> Features:
@@ -500,7 +472,7 @@ def prepare(
       split: the set.
       name: of the split.
       tokenizer: the model's tokenizer.
-      settings: how words are arranged in windows.
+      windows: how words are arranged in windows.
       records_dir: the directory of the records; None for no records.
     """
     make = functools.partial(
@@ -508,7 +480,7 @@ def prepare(
         tokenizer,
         split.sentences,
         split.label_ids,
-        settings,
+        windows,
     )
 
     def recipe() -> dict[str, Any]:
@@ -516,13 +488,13 @@ def prepare(
             "task": "tagging",
             "words": split.digest,
             "labels": list(split.labels),
-            "context": dataclasses.asdict(settings),
+            "context": windows.values,
         }
 
     return features.prepare(
         records_dir,
         _RECORDS[name],
-        schema.tagging(settings.max_seq_length),
+        schema.tagging(windows.max_seq_length),
         recipe,
         make,
         tokenizer=tokenizer,

@@ -1,37 +1,21 @@
-"""Output files of tagging: model, scores, predictions, report.
-
-predictions_<split>.txt   CoNLL's columns, as conlleval reads them (with
-                          tabs, if the file has them: conlleval -d '\\t')
-scores_<split>.txt        the output of conlleval
-entities.jsonl            the entities of raw text
-eval_results.txt, .json and report.html for the development set
-
-Files of another set that are already there are kept: predictions_test.txt of
-news.txt becomes predictions_test_news.txt.
-"""
+"""The results of tagging: metrics, the lines of files, and the report."""
 
 import dataclasses
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from absl import logging
 from markupsafe import Markup
 
-from data import text_files
-from foundation import file_system
-from jobs import report, run_directory, streaming
-from modeling import crf
+from jobs import report
 from tasks.ner import ner_data, tag_spans, tagging, word_files
-from weights import model_directory
 
 SCORES = "scores_{}.txt"
 PREDICTIONS = "predictions_{}.txt"
 ENTITIES = "entities.jsonl"
-_PANELS = (
+PANELS = (
     report.Panel("Loss", ("train/loss", "eval/loss")),
     report.Panel("F1 of entities", ("train/f1", "eval/f1")),
     report.Panel("Accuracy of words", ("train/accuracy", "eval/accuracy")),
@@ -131,7 +115,7 @@ def test_parts(
     logits: np.ndarray,
     tags: Sequence[str],
 ) -> dict[str, bytes]:
-    """Returns the parts of a block of the test set; see `write_test_blocks`.
+    """Returns the parts of a block of the test set; see `test_results`.
 
     Args:
       data: the sets.
@@ -140,7 +124,7 @@ def test_parts(
       tags: W labels of the model.
     """
     predicted = block.convert(tags)
-    parts = {PREDICTIONS: _columns(block, predicted).encode("utf-8")}
+    parts = {PREDICTIONS: columns(block, predicted).encode("utf-8")}
     if block.sentences.tags is not None:
         scores = _score(block, predicted, data.is_plain)
         losses = tagging.word_losses(logits, block.label_ids)
@@ -149,7 +133,7 @@ def test_parts(
     return parts
 
 
-def _columns(split: ner_data.TaggedSet, predicted: Sequence[str]) -> str:
+def columns(split: ner_data.TaggedSet, predicted: Sequence[str]) -> str:
     """Returns the lines of words with their tags, if any, and predicted."""
     columns = [predicted]
     if split.written.tags is not None:
@@ -157,192 +141,21 @@ def _columns(split: ner_data.TaggedSet, predicted: Sequence[str]) -> str:
     return "".join(word_files.write(split.written, columns))
 
 
-class OutputWriter:
-    """Writes all output files of a job."""
+def test_results(
+    data: ner_data.NerData, scores: Iterable[bytes]
+) -> tuple[str, dict[str, float]]:
+    """Returns the output of conlleval and the metrics of the test set.
 
-    def __init__(self, files: run_directory.RunFiles, data: ner_data.NerData):
-        """Writes nothing yet."""
-        self._files = files
-        self._data = data
-        self._has_card = False
-
-    def write_model(self, model: Any, directory: str) -> None:
-        """Writes a model directory with the files of its task."""
-        if not self._files.is_chief:
-            return
-        labels = list(self._data.labels)
-        file_system.make_folder(directory)
-        tagging.save_crf(model, labels, directory)
-        tagging.discard_true_case(directory)
-        if isinstance(model, crf.CrfTaggingModel):
-            model = model.tagger
-        model_directory.save(
-            model, directory, self._files.tokenizer, labels=labels
-        )
-
-    def save_model(self, model: Any) -> None:
-        """Writes the model into output_dir, and begins its card."""
-        self.write_model(model, self._files.output_dir)
-        weights = self._files.new_weights(model)
-        self._has_card = True
-        if weights is None:
-            return
-        self._begin_card(weights)
-        done = self._files.results.best
-        if done["values"]:  # The runs of a grid are evaluated before.
-            values = run_directory.eval_results(done["values"], done["step"])
-            self._add_scores(ner_data.DEV, values)
-
-    def write_evaluation(self, evaluation: Evaluation, step: int) -> None:
-        """Writes the scores, predictions and report of the development set."""
-        if not self._files.is_chief:
-            return
-        values = run_directory.eval_results(evaluation.values, step)
-        names = (
-            run_directory.RESULTS_TEXT,
-            run_directory.RESULTS_JSON,
-            "report.html",
-        )
-        self._keep_other_sets(ner_data.DEV, *names)
-        run_directory.write_eval_results(self._files.output_dir, values)
-        self.write_predictions(ner_data.DEV, evaluation.predicted)
-        self._write_scores(ner_data.DEV, evaluation.text, values)
-        path = os.path.basename(self._data.summary(ner_data.DEV).path)
-        # The report has a table of the types of entities.
-        by_type = ("eval_precision_", "eval_recall_", "eval_f1_")
-        self._files.report(
-            self._title,
-            values={
-                name: value
-                for name, value in values.items()
-                if self._data.is_plain or not name.startswith(by_type)
-            },
-            panels=_PANELS,
-            sections=sections(evaluation),
-            facts={
-                shown: values[f"eval_{name}"]
-                for name, shown in (
-                    ("f1", "F1 of entities"),
-                    ("accuracy", "accuracy of words"),
-                )
-                if f"eval_{name}" in values
-            }
-            | {
-                f"sentences of {path}": len(evaluation.sentences),
-                "training steps": step,
-            },
-        )
-
-    @property
-    def _title(self) -> str:
-        """The kind of the task and its data."""
-        kind = "tags of words" if self._data.is_plain else "named entities"
-        flags = self._files.trained_with or self._files.flags
-        data = (
-            flags.get("data_dir")
-            or flags.get("train_file")
-            or self._data.summary(ner_data.DEV).path
-        )
-        return f"{kind}: {os.path.basename(data.rstrip('/'))}"
-
-    def write_test(self, evaluation: Evaluation) -> None:
-        """Writes the scores and predictions of the test set."""
-        if self._files.is_chief:
-            self.write_predictions(ner_data.TEST, evaluation.predicted)
-            self._write_test_scores(evaluation.text, evaluation.values)
-
-    def write_predictions(self, name: str, predicted: Sequence[str]) -> None:
-        """Writes a set with its tags, if it has any, and predicted ones.
-
-        Args:
-          name: of the split.
-          predicted: W tags in the split's written_scheme.
-        """
-        if self._files.is_chief:
-            (path,) = self._keep_other_sets(name, PREDICTIONS.format(name))
-            text = _columns(self._data.split(name), predicted)
-            file_system.write_text(path, text)
-
-    def write_test_blocks(self, blocks: streaming.Blocks) -> None:
-        """Writes what write_test does, of the blocks of `test_parts`."""
-        name, test = ner_data.TEST, self._data.test
-        (path,) = self._keep_other_sets(name, PREDICTIONS.format(name))
-        blocks.write(PREDICTIONS, path)
-        if not test.has_tags:
-            return
-        scores, loss = tag_spans.Scores(), 0.0
-        for part in map(json.loads, blocks.parts(SCORES)):
-            loss += part.pop("loss") / test.num_words
-            scores += tag_spans.Scores.from_counts(**part)
-        values, text = _results(self._data, scores, loss)
-        self._write_test_scores(text, values)
-
-    def write_entities(
-        self, blocks: streaming.Blocks, lines: text_files.Lines
-    ) -> None:
-        """Writes the entities of each line of raw text."""
-        run_directory.keep_other_sets(
-            self._files.output_dir,
-            [ENTITIES],
-            name=run_directory.set_name([lines.name]),
-            digest=lines.digest,
-        )
-        path = os.path.join(self._files.output_dir, ENTITIES)
-        blocks.write(ENTITIES, path)
-
-    def _write_test_scores(
-        self, text: str, values: Mapping[str, float]
-    ) -> None:
-        values = {f"test_{name}": value for name, value in values.items()}
-        self._write_scores(ner_data.TEST, text, values)
-
-    def _write_scores(
-        self, name: str, text: str, values: Mapping[str, float]
-    ) -> None:
-        (path,) = self._keep_other_sets(name, SCORES.format(name))
-        file_system.write_text(path, text)
-        logging.info("%s:\n%s", path, text.rstrip())
-        if self._files.is_trained and not self._has_card:
-            # A feature-based tagger, which has no model directory.
-            self._begin_card(None)
-            self._has_card = True
-        self._add_scores(name, values)
-
-    def _keep_other_sets(self, name: str, *files: str) -> list[str]:
-        """Keeps files of other sets; returns the paths to write to."""
-        summary = self._data.summary(name)
-        run_directory.keep_other_sets(
-            self._files.output_dir,
-            files,
-            name=run_directory.set_name([summary.path]),
-            digest=summary.digest,
-        )
-        return [os.path.join(self._files.output_dir, name) for name in files]
-
-    def _begin_card(self, weights: str | None) -> None:
-        self._files.begin_card(
-            f"BERT for {self._title}",
-            data={ner_data.TRAIN: self._describe(ner_data.TRAIN)},
-            pipeline_tag="token-classification",
-            labels=self._data.labels,
-            weights=weights,
-        )
-
-    def _add_scores(self, name: str, values: Mapping[str, float]) -> None:
-        path = self._data.summary(name).path
-        self._files.add_scores(
-            name,
-            data={name: self._describe(name)},
-            metrics=values,
-            set_name=run_directory.set_name([path]),
-        )
-
-    def _describe(self, name: str) -> str:
-        found = self._data.summary(name)
-        return (
-            f"{found.num_sentences} sentences, {found.num_words} words of "
-            f"{os.path.basename(found.path)}, SHA-256 {found.digest}"
-        )
+    Args:
+      data: the sets.
+      scores: the parts SCORES of `test_parts`.
+    """
+    total, loss = tag_spans.Scores(), 0.0
+    for part in map(json.loads, scores):
+        loss += part.pop("loss") / data.test.num_words
+        total += tag_spans.Scores.from_counts(**part)
+    values, text = _results(data, total, loss)
+    return text, values
 
 
 def sections(evaluation: Evaluation) -> list[report.Section]:

@@ -21,7 +21,8 @@ from keras import ops
 
 from data.features import Features
 from foundation import errors, file_system, metadata
-from modeling import crf, losses
+from modeling import crf, losses, models
+from modeling.config import BertConfig
 from tasks.ner import tag_spans, windowing, word_files
 from weights import task_files
 
@@ -51,11 +52,49 @@ class _StoredScores:
                 )
 
 
-class TaggingTask:
-    """The loss, the metric and the predictions of tagging.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingObjective:
+    """The head, the loss, the metric and the predictions of a tagger.
 
     The loss is the cross entropy of single words, or that of the model's CRF.
+
+    Attributes:
+      config: hyperparameters of the encoder.
+      labels: in the order of the model's outputs.
+      has_crf: whether the model has a CRF.
+      is_plain: whether tags do not mark spans.
     """
+
+    config: BertConfig
+    labels: Sequence[str]
+    has_crf: bool = False
+    is_plain: bool = False
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """See task_model.Objective."""
+        return {"labels": list(self.labels), "crf": self.has_crf}
+
+    def make_model(self, **options: Any) -> Any:
+        """Makes the model; see task_model.Objective."""
+        count = len(self.labels)
+        if not self.has_crf:
+            return models.TaggingModel(
+                self.config, num_classes=count, **options
+            )
+        scheme = tag_spans.PLAIN
+        if not self.is_plain:
+            scheme = tag_spans.scheme_of(self.labels)
+        return crf.CrfTaggingModel(
+            self.config,
+            num_classes=count,
+            forbidden=forbidden(self.labels, scheme),
+            **options,
+        )
+
+    def load_files(self, model: Any, folder: str) -> list[str]:
+        """Sets the scores of a CRF; see load_crf."""
+        return load_crf(model, self.labels, folder) if self.has_crf else []
 
     def loss_weights(self, features: dict) -> dict[str, Any]:
         """Returns the number of words."""

@@ -10,7 +10,6 @@ of tokens before and after it is largest. Words keep their order over all
 windows: the i-th position with a label is word i.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 
@@ -22,25 +21,10 @@ from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
 from tasks.ner import word_files
+from tasks.ner.settings import WindowSettings
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP].
 _WORDS_AT_ONCE = 1 << 20  # Of windows that are compared.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WindowSettings:
-    """How words are arranged in windows.
-
-    Attributes:
-      max_seq_length: the most tokens of a window, [CLS] and [SEP] included.
-      document_context: whether windows are filled with the sentences around.
-      doc_stride: with document_context, sentences of about so many tokens have
-        a window in common; with 0, each sentence has its own.
-    """
-
-    max_seq_length: int
-    document_context: bool = False
-    doc_stride: int = 0
 
 
 def encode(
@@ -64,7 +48,7 @@ def encode(
     ids, splits = _tokens(tokenizer, sentences, room, counted)
     if statistics is None:
         counted.warn(sentences.path)
-    if settings.document_context:
+    if settings.has_context:
         check_documents(sentences.path, sentences.has_documents)
     windows = find_windows(sentences, splits, settings)
     if label_ids is None:
@@ -177,7 +161,7 @@ def _middles(
     """
     rows = sentences.row_splits
     bounds = np.arange(len(rows))
-    if settings.document_context:
+    if settings.has_context:
         bounds = sentences.documents
     for first, last in zip(bounds[:-1], bounds[1:], strict=True):
         low, high = rows[first], rows[last]

@@ -46,6 +46,7 @@ class PretrainingJob:
     def train(
         self,
         *,
+        learning_rate: float,
         num_warmup_steps: int,
         eval_every_steps: int,
     ) -> None:
@@ -57,6 +58,7 @@ class PretrainingJob:
             self.task,
             self.model,
             strategy=self.strategy,
+            learning_rate=learning_rate,
             num_train_steps=num_steps,
             num_warmup_steps=num_warmup_steps,
         )
@@ -67,6 +69,8 @@ class PretrainingJob:
             options=assembly.loop_options(
                 config,
                 num_steps,
+                output_dir=config.output_dir,
+                seed=config.random_seed,
                 selection=loop.Selection(
                     every=eval_every_steps, export=self._write_model
                 ),
@@ -232,7 +236,7 @@ class PretrainingJob:
         given = config_flags.given(config)
         others = {
             name: value
-            for name, value in dataclasses.asdict(config).items()
+            for name, value in config_flags.flat_values(config).items()
             if name not in given
         }
         path = self.phases[0].train.paths[0]
@@ -376,9 +380,9 @@ def make_model(
             bert_config,
             attention=task.attention,
             next_sentence=task.predicts_next_sentence,
-            recompute=assembly.recomputed(config),
+            recompute=assembly.recomputed(config.loop),
             seed=config.random_seed,
-            dtype=assembly.dtype_policy(config),
+            dtype=assembly.dtype_policy(config.devices),
         )
 
 

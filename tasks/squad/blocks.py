@@ -20,7 +20,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +28,7 @@ import numpy as np
 from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import streaming
-from tasks.squad import dataset, decoding, windowing
+from tasks.squad import dataset, decoding, settings, windowing
 from tasks.squad.decoding import Answer, AnswerList, SpanLogits
 from tasks.squad.windowing import Windows
 
@@ -71,76 +71,101 @@ class InMemory:
         return self._answers
 
 
-def answer(
-    question_set: dataset.QuestionSet,
-    tokenizer: wordpiece.Tokenizer,
-    sizes: windowing.WindowSizes,
-    rules: decoding.AnswerRules,
-    *,
-    logits_of: Callable[[Windows], SpanLogits],
-    store: ReadableStore,
-) -> list[AnswerList]:
-    """Answers questions; returns the candidate answers.
+class LogitsSource(Protocol):
+    """Where the logits of windows come from: a model, or files."""
 
-    Args:
-      question_set: the questions.
-      tokenizer: the model's tokenizer.
-      sizes: the sizes of windows.
-      rules: how answers are made from logits.
-      logits_of: returns the logits of a block's windows; called in order.
-      store: receives the blocks.
-    """
+    def span_logits(self, windows: Windows) -> SpanLogits:
+        """Returns the logits of a block's windows; called in order."""
 
-    def encode(questions: list) -> tuple[dataset.QuestionSet, Windows]:
-        part = question_set.part(questions)
-        return part, windowing.make_windows(part, tokenizer, sizes)
 
-    def make_parts(
-        questions: list, encoded: tuple, logits: SpanLogits
+class QuestionStream:
+    """The questions of a set, answered block by block; a streaming.Stream."""
+
+    unit = "questions"
+
+    def __init__(
+        self,
+        question_set: dataset.QuestionSet,
+        tokenizer: wordpiece.Tokenizer,
+        sizes: settings.WindowSizes,
+        rules: settings.AnswerRules,
+        source: LogitsSource,
+        *,
+        has_files: bool,
+    ):
+        """Predicts nothing yet.
+
+        Args:
+          question_set: the questions.
+          tokenizer: the model's tokenizer.
+          sizes: the sizes of windows.
+          rules: how answers are made from logits.
+          source: of the logits.
+          has_files: whether the blocks have the parts of files besides the
+            answers.
+        """
+        self._questions = question_set
+        self._tokenizer = tokenizer
+        self._sizes, self._rules = sizes, rules
+        self._source = source
+        self._has_files = has_files
+        self.block_items = _BLOCK_QUESTIONS
+        self.total = len(question_set)
+
+    def read(self) -> Sequence[dataset.Question]:
+        """See streaming.Stream."""
+        return self._questions.questions
+
+    def key(self, item: dataset.Question) -> Any:
+        """Returns all of a question."""
+        return dataclasses.astuple(item)
+
+    def rows_of(self, item: dataset.Question) -> int:
+        """Returns 1."""
+        del item
+        return 1
+
+    def encode(
+        self, items: list[dataset.Question]
+    ) -> tuple[dataset.QuestionSet, Windows]:
+        """Cuts the paragraphs of the questions into windows."""
+        part = self._questions.part(items)
+        return part, windowing.make_windows(part, self._tokenizer, self._sizes)
+
+    def predict(
+        self, encoded: tuple[dataset.QuestionSet, Windows]
+    ) -> SpanLogits:
+        """Returns the logits of the windows."""
+        return self._source.span_logits(encoded[1])
+
+    def parts(
+        self,
+        items: list[dataset.Question],
+        encoded: tuple[dataset.QuestionSet, Windows],
+        predicted: SpanLogits,
     ) -> streaming.Parts:
+        """Returns the answers, and the parts of files."""
         part, windows = encoded
         answers = decoding.decode(
-            part, windows, logits, tokenizer=tokenizer, rules=rules
+            part,
+            windows,
+            predicted,
+            tokenizer=self._tokenizer,
+            rules=self._rules,
         )
-        made = answer_parts(zip(questions, answers, strict=True), store)
-        if not isinstance(store, InMemory):
-            made |= logit_parts(windows, logits)
-        return made
+        found = answer_parts(
+            zip(items, answers, strict=True), has_files=self._has_files
+        )
+        if self._has_files:
+            found |= logit_parts(windows, predicted)
+        return found
 
-    return run(
-        question_set.questions,
-        len(question_set),
-        key=dataclasses.astuple,
-        encode=encode,
-        predict=lambda encoded: logits_of(encoded[1]),
-        make_parts=make_parts,
-        store=store,
-    )
+    def end(self) -> None:
+        """Does nothing: questions are checked before."""
 
 
-def run(
-    items: Iterable[Any],
-    count: int,
-    *,
-    store: ReadableStore,
-    **functions: Callable,
-) -> list[AnswerList]:
-    """Runs streaming.run; returns the candidate answers.
-
-    Args:
-      items: one for each question, in order.
-      count: the number of questions.
-      store: receives the blocks.
-      **functions: see streaming.run.
-    """
-    streaming.run(
-        items,
-        store=store,
-        block_items=_BLOCK_QUESTIONS,
-        total=count,
-        unit="questions",
-        **functions,
-    )
+def read_answers(store: ReadableStore) -> list[AnswerList]:
+    """Returns the candidate answers of all blocks in order."""
     found = []
     for part in store.parts("answers"):
         for line in part.splitlines():
@@ -154,13 +179,19 @@ def run(
 
 def answer_parts(
     answered: Iterable[tuple[dataset.Question, AnswerList]],
-    store: ReadableStore,
+    *,
+    has_files: bool,
 ) -> dict[str, bytes]:
-    """Returns the parts of a block that its answers need."""
+    """Returns the parts of a block that its answers need.
+
+    Args:
+      answered: each question with its answers.
+      has_files: whether nbest_predictions.json is written.
+    """
     answered = list(answered)
     lines = [json.dumps([a.null_odds, *a.candidates]) for _, a in answered]
     parts = {"answers": "".join(f"{line}\n" for line in lines).encode()}
-    if isinstance(store, InMemory):
+    if not has_files:
         return parts
     names = Answer._fields[:-1]
     lists = {
@@ -203,7 +234,7 @@ def write_lists(path: str, store: ReadableStore) -> None:
 
 
 def write_logits(
-    path: str, store: ReadableStore, sizes: windowing.WindowSizes
+    path: str, store: ReadableStore, sizes: settings.WindowSizes
 ) -> None:
     """Writes the logits of all windows, as np.savez would."""
     digest = _digest(store.parts("lengths"), store.parts("ids"))
@@ -232,7 +263,7 @@ def _digest(lengths: Iterable[bytes], ids: Iterable[bytes]) -> str:
 def digest_of_windows(
     question_set: dataset.QuestionSet,
     tokenizer: wordpiece.Tokenizer,
-    sizes: windowing.WindowSizes,
+    sizes: settings.WindowSizes,
 ) -> str:
     """Returns what identifies the windows of a set; see StoredLogits."""
     lengths, questions = [], question_set.questions
@@ -262,7 +293,7 @@ class StoredLogits:
           InputError: it is damaged.
         """
         self._path = path
-        names = [f.name for f in dataclasses.fields(windowing.WindowSizes)]
+        names = [f.name for f in dataclasses.fields(settings.WindowSizes)]
         with self._reading():
             self._archive = zipfile.ZipFile(file_system.local(path))
             found = {}
@@ -274,7 +305,7 @@ class StoredLogits:
             self.sizes = None
             if set(found) == set(names):
                 sizes = {name: int(value) for name, value in found.items()}
-                self.sizes = windowing.WindowSizes(**sizes)
+                self.sizes = settings.WindowSizes(**sizes)
         self._files: list[Any] = []
 
     def read(self, count: int) -> SpanLogits:

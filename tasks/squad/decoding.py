@@ -17,7 +17,6 @@ span, which crashes the released program, gets "no answer" with NO_ANSWER_ODDS.
 """
 
 import bisect
-import dataclasses
 import functools
 import itertools
 import math
@@ -30,6 +29,7 @@ import numpy as np
 from data import sequences
 from data.tokenization import normalization, wordpiece
 from tasks.squad import dataset, windowing
+from tasks.squad.settings import AnswerRules
 from tasks.squad.windowing import Windows
 
 # AnswerList.null_odds if "no answer" is the only answer; JSON has no infinity.
@@ -44,16 +44,6 @@ class SpanLogits(NamedTuple):
 
     start: np.ndarray
     end: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerRules:
-    """How answers are made from logits; the names are those of the flags."""
-
-    exact_answers: bool = False  # See `_projector`.
-    n_best_size: int = 20  # Starts and ends of a window; answers of a question.
-    max_answer_length: int = 30  # In tokens.
-    version_2_with_negative: bool = False
 
 
 class Answer(NamedTuple):

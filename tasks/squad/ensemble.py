@@ -16,7 +16,7 @@ sets, as long as the runs have the same weights:
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,19 @@ from absl import logging
 
 from data.tokenization import wordpiece
 from foundation import config_flags, errors, file_system, metadata
-from jobs import grid, model_card, run_config, run_directory, streaming
+from jobs import grid, model_card, run_directory, streaming
+from jobs.outputs import Outputs
 from tasks.squad import (
     blocks,
     dataset,
     decoding,
     metrics,
     outputs,
-    squad_job,
+    settings,
     windowing,
 )
 from tasks.squad.decoding import NO_ANSWER_ODDS, NOTHING, Answer, AnswerList
-from tasks.squad.squad_job import SquadData, SquadOptions
+from tasks.squad.task import QuestionSets, open_sets
 from weights import model_directory, task_files, tokenizer_files
 
 _THRESHOLD = "ensemble_threshold.json"
@@ -58,7 +59,7 @@ class Member:
 
     directory: str
     weights: str | None
-    sizes: windowing.WindowSizes
+    sizes: settings.WindowSizes
     with_negative: bool
     threshold: float | None
     tokenizer: wordpiece.Tokenizer | None
@@ -70,50 +71,66 @@ class Member:
         return [directory, self.weights or self.threshold]
 
 
-def run(config: run_config.FinetuningConfig, options: SquadOptions) -> None:
-    """Writes the common predictions of --ensemble_dirs.
-
-    Args:
-      config: the flags of run_squad.py.
-      options: those of question answering.
-    """
+def run(config: settings.SquadConfig) -> None:
+    """Writes the common predictions of --ensemble_dirs."""
     members = open_members(
-        parse_directories(options.ensemble_dirs, config.output_dir),
-        sizes=options.sizes,
+        parse_directories(config.ensemble_dirs, config.output_dir),
+        sizes=config.windows,
     )
     stored = task_files.SquadSettings(
         version_2_with_negative=any(m.with_negative for m in members)
     )
-    data = squad_job.open_data(options, stored)
+    sets = open_sets(config, stored)
     store = streaming.Blocks(
         os.path.join(config.output_dir, blocks.UNFINISHED), {}, continues=False
     )
     earlier = earlier_threshold(config.output_dir, members)
     evaluation, sizes = combine(
-        members, data, default_threshold=earlier, store=store
+        members, sets, config.rules, default_threshold=earlier, store=store
     )
     # The windows are the members', whatever the flags are.
-    resolved = dataclasses.replace(
-        config, **dataclasses.asdict(members[0].sizes)
-    )
+    resolved = dataclasses.replace(config, windows=members[0].sizes)
     config_flags.write_run_config(resolved, config.output_dir)
     files = run_directory.RunFiles(
         output_dir=config.output_dir,
         tokenizer=members[0].tokenizer,
-        flags=dataclasses.asdict(resolved),
+        flags=config_flags.flat_values(resolved),
         given_flags=config_flags.given(config),
         results=grid.Results(config.output_dir),
     )
-    is_given = data.threshold is not None
-    writer = outputs.OutputWriter(
-        files,
-        with_negative=data.with_negative,
-        threshold=earlier if is_given else evaluation.threshold,
-    )
-    writer.write_evaluation(evaluation, store, sizes)
+    outputs.write_set(evaluation, store, sizes, Outputs(files))
+    _store_settings(config.output_dir, members[0], sets, evaluation, earlier)
+    store.remove()
     if evaluation.threshold_found:
         store_threshold(config.output_dir, members, evaluation.threshold)
     run_directory.announce(config.output_dir)
+
+
+def _store_settings(
+    output_dir: str,
+    member: Member,
+    sets: QuestionSets,
+    evaluation: outputs.Evaluation,
+    earlier: float | None,
+) -> None:
+    """Writes settings and tokenizer, so that ensembles can be combined."""
+    is_given = sets.threshold is not None
+    threshold = earlier if is_given else evaluation.threshold
+    if evaluation.threshold_found:
+        threshold = evaluation.threshold
+    task_files.write_settings(
+        output_dir,
+        task_files.SquadSettings(
+            version_2_with_negative=sets.with_negative,
+            null_score_diff_threshold=threshold,
+        ),
+    )
+    if member.tokenizer is not None:
+        tokenizer_files.save(
+            member.tokenizer,
+            output_dir,
+            max_length=member.sizes.max_seq_length,
+        )
 
 
 def parse_directories(ensemble_dirs: str, output_dir: str) -> list[str]:
@@ -136,7 +153,7 @@ def parse_directories(ensemble_dirs: str, output_dir: str) -> list[str]:
 
 
 def open_members(
-    directories: Sequence[str], *, sizes: windowing.WindowSizes
+    directories: Sequence[str], *, sizes: settings.WindowSizes
 ) -> list[Member]:
     """Reads the settings of runs.
 
@@ -167,8 +184,8 @@ def open_members(
 
 
 def _read_sizes(
-    directory: str, sizes: windowing.WindowSizes
-) -> windowing.WindowSizes:
+    directory: str, sizes: settings.WindowSizes
+) -> settings.WindowSizes:
     stored = blocks.open_logits(directory)
     if stored is not None and stored.sizes is not None:
         return stored.sizes
@@ -176,7 +193,7 @@ def _read_sizes(
     names = list(dataclasses.asdict(sizes))
     values = run_directory.flags(directory)
     if all(isinstance(values.get(name), int) for name in names):
-        return windowing.WindowSizes(**{name: values[name] for name in names})
+        return settings.WindowSizes(**{name: values[name] for name in names})
     logging.warning(
         "%s lacks sizes of windows: this command's %s are used",
         os.path.join(directory, config_flags.RUN_CONFIG),
@@ -218,16 +235,18 @@ def store_threshold(
 
 def combine(
     members: Sequence[Member],
-    data: SquadData,
+    sets: QuestionSets,
+    rules: settings.AnswerRules,
     *,
     default_threshold: float | None = None,
     store: blocks.ReadableStore,
-) -> tuple[outputs.Evaluation, windowing.WindowSizes | None]:
+) -> tuple[outputs.Evaluation, settings.WindowSizes | None]:
     """Returns the common answers of runs, scored if the set has answers.
 
     Args:
       members: the runs.
-      data: the set to predict, the answer rules, the threshold if given.
+      sets: the set to predict, and the threshold if given.
+      rules: how answers are made from logits.
       default_threshold: used if none is given or found; None uses the mean of
         the runs'.
       store: receives the blocks.
@@ -236,33 +255,27 @@ def combine(
       The answers, and the sizes of the windows; None if the lists of answers
       were combined, without logits.
     """
-    question_set, first = data.predict, members[0]
+    question_set, first = sets.predict, members[0]
+    rules = dataclasses.replace(
+        rules, version_2_with_negative=sets.with_negative
+    )
     stored = _common_logits(members, question_set)
     if stored is not None:
         logging.info("averaging the logits of %d runs", len(members))
-        answers = blocks.answer(
+        stream = blocks.QuestionStream(
             question_set,
             first.tokenizer,
             first.sizes,
-            data.rules,
-            logits_of=lambda windows: average_logits(
-                stored, windows.features.row_splits[-1]
-            ),
-            store=store,
+            rules,
+            AveragedLogits(stored),
+            has_files=True,
         )
+        streaming.run(stream, store)
     else:
         logging.info("combining the lists of %d runs", len(members))
         directories = [member.directory for member in members]
-        combined = combine_lists(directories, question_set, data.rules)
-        answers = blocks.run(
-            zip(question_set.questions, combined, strict=True),
-            len(question_set),
-            key=lambda answered: answered[0].id,
-            encode=list,
-            predict=list,
-            make_parts=lambda *block: blocks.answer_parts(block[0], store),
-            store=store,
-        )
+        combined = combine_lists(directories, question_set, rules)
+        streaming.run(_CombinedStream(question_set, combined), store)
     origin = "of an earlier ensemble of these runs"
     if default_threshold is None:
         known = [m.threshold for m in members if m.threshold is not None]
@@ -270,12 +283,12 @@ def combine(
         origin = "the mean of the runs'" if known else "as none is stored"
     evaluation = outputs.evaluate(
         question_set,
-        answers,
-        with_negative=data.with_negative,
-        threshold=data.threshold,
+        blocks.read_answers(store),
+        with_negative=sets.with_negative,
+        threshold=sets.threshold,
         default_threshold=default_threshold,
     )
-    if evaluation.threshold == default_threshold and data.threshold is None:
+    if evaluation.threshold == default_threshold and sets.threshold is None:
         logging.info("threshold: %g, %s", default_threshold, origin)
     return evaluation, first.sizes if stored is not None else None
 
@@ -313,20 +326,75 @@ def _common_logits(
     return stored
 
 
-def average_logits(
-    stored: Sequence[blocks.StoredLogits], count: int
-) -> decoding.SpanLogits:
-    """Returns the mean of all runs' logits of the next tokens."""
-    total = np.zeros((2, count), np.float64)
-    for logits in stored:
-        total += np.stack(logits.read(count))
-    return decoding.SpanLogits(*(total / len(stored)).astype(np.float32))
+class AveragedLogits:
+    """The mean of the logits of several runs; a blocks.LogitsSource."""
+
+    def __init__(self, stored: Sequence[blocks.StoredLogits]):
+        """Takes the logits of each run."""
+        self._stored = stored
+
+    def span_logits(self, windows: windowing.Windows) -> decoding.SpanLogits:
+        """Returns the mean of all runs' logits of the next windows."""
+        count = windows.features.row_splits[-1]
+        total = np.zeros((2, count), np.float64)
+        for logits in self._stored:
+            total += np.stack(logits.read(count))
+        mean = (total / len(self._stored)).astype(np.float32)
+        return decoding.SpanLogits(*mean)
+
+
+class _CombinedStream:
+    """Questions whose combined answers are read; a streaming.Stream."""
+
+    block_items = streaming.BLOCK_ITEMS
+    unit = blocks.QuestionStream.unit
+
+    def __init__(
+        self,
+        question_set: dataset.QuestionSet,
+        combined: Iterable[AnswerList],
+    ):
+        """Takes the questions, and the answers in their order."""
+        self._questions = question_set.questions
+        self._combined = combined
+        self.total = len(question_set)
+
+    def read(self) -> Iterable[tuple[dataset.Question, AnswerList]]:
+        """See streaming.Stream."""
+        return zip(self._questions, self._combined, strict=True)
+
+    def key(self, item: tuple[dataset.Question, AnswerList]) -> str:
+        """Returns the question's id."""
+        return item[0].id
+
+    def rows_of(self, item: Any) -> int:
+        """Returns 1."""
+        del item
+        return 1
+
+    def encode(self, items: list) -> list:
+        """Returns the items: there is nothing to encode."""
+        return items
+
+    def predict(self, encoded: list) -> list:
+        """Returns the items: the answers are predicted already."""
+        return encoded
+
+    def parts(
+        self, items: list, encoded: list, predicted: list
+    ) -> streaming.Parts:
+        """Returns the answers in the parts of files."""
+        del encoded, predicted
+        return blocks.answer_parts(items, has_files=True)
+
+    def end(self) -> None:
+        """Does nothing."""
 
 
 def combine_lists(
     directories: Sequence[str],
     question_set: dataset.QuestionSet,
-    rules: decoding.AnswerRules,
+    rules: settings.AnswerRules,
 ) -> Iterator[AnswerList]:
     """Combines the lists of answers of several runs, question by question.
 

@@ -17,27 +17,23 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 from markupsafe import Markup
 
 from foundation import file_system
-from jobs import report, run_directory, streaming
-from tasks.squad import blocks, dataset, metrics, windowing
+from jobs import report, run_directory
+from jobs.outputs import RESULT_FILES
+from jobs.task import Evaluated, Output, Scores
+from tasks.squad import blocks, dataset, metrics, settings
 from tasks.squad.decoding import Answer, AnswerList
-from weights import model_directory, task_files, tokenizer_files
 
 PREDICTIONS = "predictions.json"
 N_BEST = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 _PREDICTION_FILES = (PREDICTIONS, N_BEST, NULL_ODDS, blocks.LOGITS)
-_SCORE_FILES = (
-    run_directory.RESULTS_TEXT,
-    run_directory.RESULTS_JSON,
-    "report.html",
-)
 _PANELS = (
     report.Panel("Loss", ("train/loss",)),
     report.Panel(
@@ -175,7 +171,7 @@ def write_predictions(
     output_dir: str,
     evaluation: Evaluation,
     store: blocks.ReadableStore,
-    sizes: windowing.WindowSizes | None,
+    sizes: settings.WindowSizes | None,
 ) -> None:
     """Writes all files of predictions, and removes older ones of the set.
 
@@ -201,178 +197,72 @@ def write_predictions(
         file_system.discard(path)
 
 
-class OutputWriter:
-    """Writes all output files of a job."""
+def write_set(
+    evaluation: Evaluation,
+    blocks_: blocks.ReadableStore,
+    sizes: settings.WindowSizes | None,
+    output: Output,
+    step: int | None = None,
+) -> None:
+    """Writes the predictions and, if the set has answers, the scores.
 
-    def __init__(
-        self,
-        files: run_directory.RunFiles,
-        *,
-        trained_on: dataset.QuestionSet | None = None,
-        with_negative: bool,
-        threshold: float | None,
-    ):
-        """Writes nothing yet.
+    Args:
+      evaluation: the predictions.
+      blocks_: of the predictions.
+      sizes: of the windows; None if the blocks have no logits.
+      output: of the run.
+      step: of the model; None for an ensemble.
+    """
+    names = (
+        *_PREDICTION_FILES,
+        *(RESULT_FILES if evaluation.values else ()),
+    )
+    question_set = evaluation.question_set
+    output.keep_other_sets(
+        *names,
+        set_name=run_directory.set_name(question_set.paths),
+        digest=" ".join(question_set.digests),
+    )
+    write_predictions(output.output_dir, evaluation, blocks_, sizes)
+    if evaluation.values:
+        output.write_evaluation(describe(evaluation, step))
 
-        Args:
-          files: where the files go.
-          trained_on: the training set, if the command trains.
-          with_negative: whether questions may have no answer (SQuAD 2.0).
-          threshold: null odds above which there is no answer, to store with
-            the model or its predictions if an evaluation finds none.
-        """
-        self._files = files
-        self._trained_on = trained_on
-        self._with_negative = with_negative
-        self._threshold = threshold
 
-    def write_model(self, model: Any, directory: str) -> None:
-        """Writes a model directory with the settings of its task."""
-        if self._files.is_chief:
-            file_system.make_folder(directory)
-            self._store(self._threshold, directory)
-            model_directory.save(model, directory, self._files.tokenizer)
-
-    def save_model(self, model: Any) -> None:
-        """Writes the model directory into output_dir.
-
-        If it already contains the same weights, the stored threshold and the
-        scores in the model card stay.
-        """
-        if not self._files.is_chief:
-            return
-        output_dir = self._files.output_dir
-        weights = self._files.new_weights(model)
-        has_settings = task_files.read_settings(output_dir) is not None
-        if weights is None and has_settings:
-            model_directory.save(model, output_dir, self._files.tokenizer)
-            logging.info("%s: model and threshold are unchanged", output_dir)
-            return
-        self.write_model(model, output_dir)
-        if weights is None:
-            return
-        data = {"train": self._trained_on.description}
-        version, name = "1.1", "squad"
-        if self._with_negative:
-            version, name = "2.0", "squad_v2"
-        paths = map(file_system.uncompressed, self._trained_on.paths)
-        is_squad = f"train-v{version}.json" in map(os.path.basename, paths)
-        self._files.begin_card(
-            f"BERT for question answering: {_names(self._trained_on)}",
-            data=data,
-            pipeline_tag="question-answering",
-            datasets=[f"rajpurkar/{name}"] if is_squad else (),
-            weights=weights,
-        )
-        best = self._files.results.best
-        if best["values"]:  # The runs of a grid are evaluated before.
-            values = _named(best["values"]) | {"global_step": best["step"]}
-            self._files.add_scores("dev", data={}, metrics=values)
-
-    def write_threshold(self, evaluation: Evaluation) -> None:
-        """Stores a threshold with the model, if the evaluation found one.
-
-        The settings of a model that was trained on SQuAD 1.1 stay.
-        """
-        if not self._files.is_chief or not evaluation.threshold_found:
-            return
-        stored = task_files.read_settings(self._files.output_dir)
-        if stored is not None and stored.version_2_with_negative:
-            self._store(evaluation.threshold, self._files.output_dir)
-
-    def write_evaluation(
-        self,
-        evaluation: Evaluation,
-        store: streaming.Blocks,
-        sizes: windowing.WindowSizes | None,
-        step: int | None = None,
-    ) -> None:
-        """Writes the predictions and, if the set has answers, the scores.
-
-        Args:
-          evaluation: the predictions.
-          store: has the blocks of the predictions; it is removed at the end,
-            so that after a kill nothing is predicted twice.
-          sizes: of the windows; None if the blocks have no logits.
-          step: of the model.
-        """
-        if not self._files.is_chief:
-            return
-        output_dir = self._files.output_dir
-        names = (
-            *_PREDICTION_FILES,
-            *(_SCORE_FILES if evaluation.values else ()),
-        )
-        digests = evaluation.question_set.digests
-        set_name = run_directory.set_name(evaluation.question_set.paths)
-        run_directory.keep_other_sets(
-            output_dir, names, name=set_name, digest=" ".join(digests)
-        )
-        write_predictions(output_dir, evaluation, store, sizes)
-        if model_directory.has_model(output_dir):
-            self.write_threshold(evaluation)
-        else:
-            self._write_for_ensembles(evaluation)
-        if evaluation.values:
-            self._write_scores(evaluation, step, set_name)
-        store.remove()
-
-    def _write_scores(
-        self, evaluation: Evaluation, step: int | None, set_name: str
-    ) -> None:
-        """Writes eval_results, the scores of the card, and the report."""
-        values = _named(evaluation.values)
-        if evaluation.threshold is not None:
-            values["null_score_diff_threshold"] = evaluation.threshold
-        if step is not None:
-            values["global_step"] = step
-        run_directory.write_eval_results(self._files.output_dir, values)
-        data = {"dev": evaluation.question_set.description}
-        self._files.add_scores(
-            "dev", data=data, metrics=values, set_name=set_name
-        )
-        exact = values.get("eval_exact_match", values.get("eval_exact"))
-        self._files.report(
-            f"question answering: {_names(evaluation.question_set)}",
+def describe(evaluation: Evaluation, step: int | None) -> Evaluated:
+    """Describes the answers to a set and their scores for its files."""
+    values = named(evaluation.values)
+    if evaluation.threshold is not None:
+        values["null_score_diff_threshold"] = evaluation.threshold
+    if step is not None:
+        values["global_step"] = step
+    question_set = evaluation.question_set
+    exact = values.get("eval_exact_match", values.get("eval_exact"))
+    return Evaluated(
+        scores=Scores(
+            name="dev",
+            set_name=run_directory.set_name(question_set.paths),
+            data={"dev": question_set.description},
             values=values,
-            panels=_PANELS,
-            sections=sections(evaluation),
-            facts={
-                "exact match, %": exact,
-                "F1, %": values["eval_f1"],
-                "questions": len(evaluation.question_set.questions),
-                **({} if step is None else {"training steps": step}),
-            },
-        )
-
-    def _write_for_ensembles(self, evaluation: Evaluation) -> None:
-        """Writes settings and tokenizer beside predictions without a model."""
-        is_found = evaluation.threshold_found
-        self._store(
-            evaluation.threshold if is_found else self._threshold,
-            self._files.output_dir,
-        )
-        tokenizer = self._files.tokenizer
-        if tokenizer is not None:
-            tokenizer_files.save(
-                tokenizer,
-                self._files.output_dir,
-                max_length=self._files.flags["max_seq_length"],
-            )
-
-    def _store(self, threshold: float | None, directory: str) -> None:
-        settings = task_files.SquadSettings(
-            version_2_with_negative=self._with_negative,
-            null_score_diff_threshold=threshold,
-        )
-        task_files.write_settings(directory, settings)
+        ),
+        digest=" ".join(question_set.digests),
+        title=f"question answering: {names_of(question_set)}",
+        panels=_PANELS,
+        sections=sections(evaluation),
+        facts={
+            "exact match, %": exact,
+            "F1, %": values["eval_f1"],
+            "questions": len(question_set.questions),
+            **({} if step is None else {"training steps": step}),
+        },
+    )
 
 
-def _names(question_set: dataset.QuestionSet) -> str:
+def names_of(question_set: dataset.QuestionSet) -> str:
+    """Returns the names of the files of a set."""
     return ", ".join(map(os.path.basename, question_set.paths))
 
 
-def _named(values: Mapping[str, float]) -> dict[str, float]:
+def named(values: Mapping[str, float]) -> dict[str, float]:
     """Returns scores under the names of eval_results.txt."""
     values = {f"eval_{name}": value for name, value in values.items()}
     values.pop("eval_score")

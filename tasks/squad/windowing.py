@@ -22,30 +22,13 @@ from data.features import Features
 from data.tokenization import wordpiece
 from foundation import errors
 from tasks.squad import dataset
+from tasks.squad.settings import NUM_SPECIAL, WindowSizes
 
 FIRST_UNIQUE_ID = 1000000000
 _TRAIN_RECORDS = "train"  # google-research/bert's name.
 _CHUNK = 2048  # Texts that are tokenized together.
-_NUM_SPECIAL = 3  # [CLS], [SEP], [SEP]
 # Released: windows count so much more context for each of their tokens.
 SIZE_WEIGHT = 0.01
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WindowSizes:
-    """Numbers of tokens; the names are those of the flags."""
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-
-    def check(self) -> None:
-        """Raises InputError if a question may fill a window."""
-        if self.max_seq_length <= self.max_query_length + _NUM_SPECIAL:
-            raise errors.InputError(
-                f"max_seq_length={self.max_seq_length}: must be greater than "
-                f"max_query_length={self.max_query_length} + {_NUM_SPECIAL}"
-            )
 
 
 class Documents(NamedTuple):
@@ -176,7 +159,7 @@ def make_windows(
         np.diff(queries.row_splits), sizes.max_query_length
     )
     num_tokens = np.diff(documents.row_splits)[paragraphs]
-    room = sizes.max_seq_length - query_lengths - _NUM_SPECIAL
+    room = sizes.max_seq_length - query_lengths - NUM_SPECIAL
     questions, starts, lengths = cut(num_tokens, room, sizes.doc_stride)
     query_lengths = query_lengths[questions]
     offsets = query_lengths + 2

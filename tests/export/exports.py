@@ -7,7 +7,7 @@ import tensorflow as tf
 import tiny_runs
 
 import export_model
-from export import model_inputs, opened_model, task_graphs
+from export import model_inputs, opened_model, saved_model, task_graphs
 from foundation import config_flags
 from modeling import models
 from weights import model_directory
@@ -67,11 +67,8 @@ def export(model_dir: pathlib.Path, output_dir: pathlib.Path, **flags):
     return output_dir
 
 
-def graph(model_dir: pathlib.Path, **flags) -> Callable:
-    """Returns the default signature, without the SavedModel around it.
-
-    It maps lists of strings to arrays.
-    """
+def task_graph(model_dir: pathlib.Path, **flags) -> saved_model.TextGraph:
+    """Makes the graph of a model's task with flags of export_model.py."""
     config = config_flags.parse(
         export_model.ExportConfig,
         [
@@ -81,9 +78,17 @@ def graph(model_dir: pathlib.Path, **flags) -> Callable:
             *(f"--{k}={v}" for k, v in flags.items() if v is not None),
         ],
     )
-    made = task_graphs.make(
+    return task_graphs.make(
         opened_model.OpenedModel(str(model_dir), config.options)
     )
+
+
+def graph(model_dir: pathlib.Path, **flags) -> Callable:
+    """Returns the default signature, without the SavedModel around it.
+
+    It maps lists of strings to arrays.
+    """
+    made = task_graph(model_dir, **flags)
     function = tf.function(
         model_inputs.for_any_count(made.predict), autograph=False
     ).get_concrete_function(**made.inputs)

@@ -387,6 +387,27 @@ def test_words_of_masks_are_those_of_the_command(
         assert values[5][1, 0] == 0
 
 
+@pytest.mark.parametrize(
+    "pooling", ["mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+)
+def test_a_row_without_real_tokens_gets_zeros(pooling, tmp_path):
+    """Clients fill a batch of constant size with such rows."""
+    model_dir = exports.save_model(tmp_path / "model", models.PretrainingModel)
+    graph = exports.task_graph(
+        model_dir,
+        task="sentence_embedding",
+        pooling=pooling,
+        normalize="true",
+        max_seq_length=8,
+    )
+    ids = tf.ones([2, 8], tf.int32)
+    mask = tf.constant([[1] * 8, [0] * 8])
+    features = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    real, empty = graph.logits(features)["embedding"]
+    assert np.linalg.norm(real) == pytest.approx(1, abs=1e-5)
+    assert not np.any(empty)
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_embeddings_are_those_of_extract_features(pooling, tmp_path):
     model_dir = exports.save_model(tmp_path / "model", models.PretrainingModel)

@@ -213,10 +213,10 @@ class Bounded:
 )
 def test_a_number_out_of_bounds_is_refused(values, message):
     if message is None:
-        config_flags.check_bounds(Bounded(**values))
+        config_flags.build(Bounded, **values)
         return
     with pytest.raises(ValueError, match=re.escape(message)):
-        config_flags.check_bounds(Bounded(**values))
+        config_flags.build(Bounded, **values)
 
 
 @pytest.mark.parametrize(

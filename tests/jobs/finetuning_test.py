@@ -8,29 +8,38 @@ import types
 
 import pytest
 
-import run_classifier
-import run_ner
-import run_squad
 from foundation import config_flags, errors, stamp
-from jobs import assembly, finetuning, grid, run_directory
+from jobs import (
+    assembly,
+    finetuning,
+    grid,
+    outputs,
+    run_config,
+    run_directory,
+)
+from tasks.classification.settings import ClassifierConfig
+from tasks.ner.settings import NerConfig
+from tasks.squad.settings import SquadConfig
 from training import strategy
 
-CLASSIFIER = run_classifier.ClassifierConfig
-NER, SQUAD = run_ner.NerConfig, run_squad.SquadConfig
 AXES = ["learning_rate", "random_seed", "train_batch_size", "num_train_epochs"]
 
 
 @pytest.mark.parametrize(
     ("kind", "flags", "refused"),
     [
-        (CLASSIFIER, "--task_name=csv --do_predict --test_file=-", "test_file"),
-        (CLASSIFIER, "--task_name=csv --do_train --test_file=-", None),
-        (CLASSIFIER, "--task_name=csv --do_predict --test_file=a", None),
-        (NER, "--do_predict --text_file=-", "text_file"),
-        (NER, "--do_predict --text_file=a", None),
-        (NER, "--interactive", "interactive"),
-        (SQUAD, "--interactive", "interactive"),
-        (SQUAD, "--question=Who? --context=I.", None),
+        (
+            ClassifierConfig,
+            "--task_name=csv --do_predict --test_file=-",
+            "test_file",
+        ),
+        (ClassifierConfig, "--task_name=csv --do_train --test_file=-", None),
+        (ClassifierConfig, "--task_name=csv --do_predict --test_file=a", None),
+        (NerConfig, "--do_predict --text_file=-", "text_file"),
+        (NerConfig, "--do_predict --text_file=a", None),
+        (NerConfig, "--interactive", "interactive"),
+        (SquadConfig, "--interactive", "interactive"),
+        (SquadConfig, "--question=Who? --context=I.", None),
     ],
 )
 def test_several_workers_refuse_standard_input_before_training(
@@ -59,37 +68,39 @@ def test_several_workers_refuse_standard_input_before_training(
 def train_grid(monkeypatch, folder, rates, sizes):
     """Trains a grid whose lowest rate is best; returns the trained runs."""
     trained = []
+    model = types.SimpleNamespace(assign=lambda weights: None)
 
-    def train_run(job, run, results, writer):
+    def train_run(job, run, writer):
         trained.append(run.name)
         finished = {"step": 5, "seconds": 1.0, "settings": {}}
         finished["values"] = {grid.SCORE: 1 - run.learning_rate}
-        if results.add(run, finished):
-            results.keep(run)
+        if writer.results.add(run, finished):
+            writer.results.keep(run)
             (folder / "model.safetensors").touch()
         run.finish(finished)
-        return types.SimpleNamespace(assign=lambda weights: None)
+        return model
 
     monkeypatch.setattr(finetuning, "_train_run", train_run)
     monkeypatch.setattr(assembly, "write_run_config", lambda *_: None)
-    config = types.SimpleNamespace(
-        learning_rates=rates,
-        seeds=[1],
+    config = config_flags.build(
+        run_config.FinetuningConfig,
         output_dir=str(folder),
-        axis=lambda name: sizes if name == "train_batch_size" else [3.0],
-        is_grid=True,
+        do_train=True,
         random_seed=1,
+        learning_rate=rates,
+        train_batch_size=sizes,
     )
-    for run in grid.plan(rates, [1], str(folder), batch_sizes=sizes):
+    for run in grid.plan(config.grid, 1, str(folder)):
         os.makedirs(run.directory, exist_ok=True)
     job = types.SimpleNamespace(
         config=config,
         settings=stamp.flags("result", dict.fromkeys(AXES)),
-        strategy=None,
+        builder=types.SimpleNamespace(strategy=None, build=lambda seed: model),
         is_chief=False,
-        build=lambda seed: types.SimpleNamespace(assign=lambda weights: None),
     )
-    finetuning.train_grid(job, grid.Results(str(folder)), None)
+    writer = types.SimpleNamespace(results=grid.Results(str(folder)))
+    _, step = finetuning.train_grid(job, writer)
+    assert step == 5
     return trained
 
 
@@ -104,14 +115,21 @@ def test_the_model_of_a_grid_with_more_axes_is_not_taken_for_ones_own(
     assert again == ["learning rate 3e-05, seed 1"]
 
 
-def test_the_best_model_has_the_flags_of_its_training(tmp_path):
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_the_best_model_has_the_flags_of_its_training(tmp_path, is_chief):
     flags = "--task_name=mrpc --do_train --max_seq_length=64"
     argv = ["command", f"--output_dir={tmp_path}", *flags.split()]
-    job = types.SimpleNamespace(
-        config=config_flags.parse(CLASSIFIER, argv), is_chief=True
+    saved = []
+    writer = outputs.ModelWriter(
+        config_flags.parse(ClassifierConfig, argv),
+        types.SimpleNamespace(save=lambda *arguments: saved.append(arguments)),
+        types.SimpleNamespace(is_chief=is_chief, tokenizer="tokenizer"),
     )
-    task_model = finetuning.TaskModel(job=job, model=None, predictor=None)
-    writer = types.SimpleNamespace(write_model=lambda model, directory: None)
-    task_model._write_best(writer, str(tmp_path / "best"))
-    found = run_directory.training_flags(str(tmp_path / "best"))
+    best = str(tmp_path / "best")
+    writer.write_best("model", best)
+    if not is_chief:
+        assert not saved and not os.path.exists(best)
+        return
+    assert saved == [("model", best, "tokenizer")]
+    found = run_directory.training_flags(best)
     assert (found["task_name"], found["max_seq_length"]) == ("mrpc", 64)

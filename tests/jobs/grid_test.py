@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from foundation import errors, stamp
-from jobs import grid
+from jobs import grid, run_config
 
 REASON = "step 12: the loss is nan"
 
@@ -25,10 +25,14 @@ def failed(step=12):
     return {"step": step, "seconds": 1.0, "values": {}, "failed": REASON}
 
 
+def plan(output_dir, *, first_seed=1, **axes):
+    return grid.plan(run_config.Grid(**axes), first_seed, output_dir)
+
+
 @pytest.fixture
 def runs(tmp_path):
     """Two rates with two seeds each; folders as training makes them."""
-    runs = grid.plan([5e-5, 3e-5], [1, 2], str(tmp_path))
+    runs = plan(str(tmp_path), learning_rate=(5e-5, 3e-5), num_seeds=2)
     for run in runs:
         (tmp_path / "runs" / run.directory.split("/")[-1]).mkdir(parents=True)
     return runs
@@ -138,15 +142,18 @@ def test_a_grid_is_shown_of_the_model_that_was_kept_only(tmp_path, runs):
 def test_a_single_run_removes_what_a_grid_has_left(tmp_path, runs):
     fill(tmp_path, runs, map(ended, (0.5, 0.9, 0.1, 0.2))).write()
     assert (tmp_path / "grid_results.txt").exists()
-    single = grid.plan([5e-5], [2], str(tmp_path))
+    single = plan(str(tmp_path), first_seed=2)
     fill(tmp_path, single, [ended(0.9)])
     assert not list(tmp_path.glob("grid_results.*"))
     assert read(tmp_path / "kept.json")["step"] == 30
 
 
 def test_batch_sizes_and_epochs_are_axes_of_a_grid(tmp_path):
-    runs = grid.plan(
-        [5e-5], [1, 2], str(tmp_path), batch_sizes=[16, 32], epochs=[2.0, 3.0]
+    runs = plan(
+        str(tmp_path),
+        num_seeds=2,
+        train_batch_size=(16, 32),
+        num_train_epochs=(2.0, 3.0),
     )
     for run in runs:
         run.begin(common())
@@ -171,6 +178,8 @@ def test_batch_sizes_and_epochs_are_axes_of_a_grid(tmp_path):
     assert later.best_run == runs[-1] and later.table() == (header, rows)
 
 
-def test_an_axis_with_one_value_changes_no_name(tmp_path):
-    one = grid.plan([5e-5], [1, 2], "out", batch_sizes=[16], epochs=[2.0])
-    assert one == grid.plan([5e-5], [1, 2], "out")
+def test_an_axis_with_one_value_changes_no_name():
+    one = plan("out", num_seeds=2, train_batch_size=(16,))
+    other = plan("out", num_seeds=2, num_train_epochs=(2.0,))
+    assert [x.directory for x in one] == [x.directory for x in other]
+    assert [x.settings for x in one] == [x.settings for x in other]

@@ -9,7 +9,7 @@ import re
 import keras
 import pytest
 
-from jobs import grid, model_card, run_directory
+from jobs import grid, model_card, run_config, run_directory
 from jobs.report import Section
 from weights import model_directory
 
@@ -37,7 +37,7 @@ def open_files(folder, seconds=None, **others):
     """Of a command that has trained so long, or of one that trains nothing."""
     results = grid.Results(str(folder))
     if seconds is not None:
-        (run,) = grid.plan([5e-5], [1], str(folder))
+        (run,) = grid.plan(run_config.Grid(), 1, str(folder))
         results.add(run, {"step": 3, "seconds": seconds, "values": {}})
     return run_directory.RunFiles(
         output_dir=str(folder),

@@ -3,7 +3,6 @@
 python -m pytest tests/jobs/run_config_test.py
 """
 
-import dataclasses
 import importlib
 import re
 
@@ -123,16 +122,20 @@ FINETUNING = {
 def test_every_flag_of_a_task_says_what_it_affects(command, name, expected):
     config_class = getattr(importlib.import_module(command), name)
     found = {}
-    for flag in dataclasses.fields(config_class):
-        found.setdefault(flag.metadata["affects"], set()).add(flag.name)
+    for flag in config_flags.flags_of(config_class).values():
+        found.setdefault(flag.affects, set()).add(flag.name)
     del found["nothing"]
     for effect, names in found.items():
         common = FINETUNING.get(effect, set())
         assert names == common | expected.get(effect, set()), effect
 
 
-CONFIG = run_classifier.ClassifierConfig(
-    task_name="csv", do_train=True, output_dir="out", init_checkpoint="model"
+CONFIG = config_flags.build(
+    run_classifier.ClassifierConfig,
+    task_name="csv",
+    do_train=True,
+    output_dir="out",
+    init_checkpoint="model",
 )
 
 
@@ -146,13 +149,14 @@ def test_paths_are_compared_independently_of_the_working_directory(
 
 
 def finetuning(**flags):
-    flags = {"task_name": "csv", "do_train": True, "output_dir": "out"} | flags
-    return run_classifier.ClassifierConfig(**flags)
+    given = {"task_name": "csv", "do_train": True, "output_dir": "out"} | flags
+    return config_flags.build(run_classifier.ClassifierConfig, **given)
 
 
 def test_several_batch_sizes_or_epochs_make_a_grid():
     one = finetuning(train_batch_size="16", num_train_epochs="2")
-    assert (one.train_batch_size, one.num_train_epochs) == (16, 2.0)
+    assert one.grid.train_batch_size == (16,)
+    assert one.grid.num_train_epochs == (2.0,)
     assert not one.is_grid
     assert config_flags.given(finetuning(train_batch_size=32)).keys() == {
         "task_name",
@@ -161,8 +165,8 @@ def test_several_batch_sizes_or_epochs_make_a_grid():
     }
     several = finetuning(train_batch_size="16,32", num_train_epochs="2,3.5")
     assert several.is_grid
-    assert several.axis("train_batch_size") == [16, 32]
-    assert several.axis("num_train_epochs") == [2.0, 3.5]
+    assert several.grid.train_batch_size == (16, 32)
+    assert several.grid.num_train_epochs == (2.0, 3.5)
 
 
 @pytest.mark.parametrize(

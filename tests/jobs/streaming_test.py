@@ -28,47 +28,98 @@ SCRIPT = """
 import sys, time
 from jobs import streaming
 
-def predict(encoded):
-    with open(sys.argv[2], "a") as file:
-        file.write("x")
-    time.sleep(0.2)
-    return [x * 2 for x in encoded]
+class Doubles:
+    block_items, total, unit = 4, None, "rows"
 
-def make_parts(items, encoded, predicted):
-    lines = [f"{a} {b}\\n" for a, b in zip(items, predicted)]
-    return {"a": "".join(lines).encode(), "b": b"."}
+    def read(self):
+        return range(40)
+
+    def key(self, item):
+        return item
+
+    def rows_of(self, item):
+        return 1
+
+    def encode(self, items):
+        return items
+
+    def predict(self, encoded):
+        with open(sys.argv[2], "a") as file:
+            file.write("x")
+        time.sleep(0.2)
+        return [x * 2 for x in encoded]
+
+    def parts(self, items, encoded, predicted):
+        lines = [f"{a} {b}\\n" for a, b in zip(items, predicted)]
+        return {"a": "".join(lines).encode(), "b": b"."}
+
+    def end(self):
+        pass
 
 blocks = streaming.Blocks(sys.argv[1] + ".incomplete", {"flag": 1})
-streaming.run(range(40), key=int, encode=list, predict=predict,
-              make_parts=make_parts, store=blocks, block_items=4)
+streaming.run(Doubles(), blocks)
 blocks.write("a", sys.argv[1], head=b"head\\n")
 blocks.remove()
 """
 
 
-def make_parts(items, encoded, predicted):
-    assert items == encoded
-    lines = [f"{value}\n" for value in predicted]
-    return {"values": "".join(lines).encode(), "count": b"%d," % len(items)}
+class Squares:
+    """A stream that squares its items; any method may be replaced."""
 
+    unit = "rows"
 
-def run(folder, items, *, settings=SETTINGS, block_items=3, **changes):
-    """Squares the items; returns the blocks and the predicted ones."""
-    predicted = []
+    def __init__(self, items, *, block_items=3, total=None, **methods):
+        """Reads nothing yet."""
+        self.block_items, self.total = block_items, total
+        self.predicted = []
+        self.ends = 0
+        self._items = items
+        for name, method in methods.items():
+            assert hasattr(self, name), name
+            setattr(self, name, method)
 
-    def predict(encoded):
-        predicted.append(list(encoded))
+    def read(self):
+        """Returns the items."""
+        return self._items
+
+    def key(self, item):
+        """Returns the item."""
+        return item
+
+    def rows_of(self, item):
+        """Returns 1."""
+        return 1
+
+    def encode(self, items):
+        """Returns a copy."""
+        return list(items)
+
+    def predict(self, encoded):
+        """Returns squares, and remembers of what."""
+        self.predicted.append(list(encoded))
         return [x * x for x in encoded]
 
+    def parts(self, items, encoded, predicted):
+        """Returns the squares as lines, and the number of items."""
+        assert items == encoded
+        lines = [f"{value}\n" for value in predicted]
+        return {
+            "values": "".join(lines).encode(),
+            "count": b"%d," % len(items),
+        }
+
+    def end(self):
+        """Counts the calls."""
+        self.ends += 1
+
+
+def run(folder, items, *, settings=SETTINGS, **changes):
+    """Squares the items; returns the blocks and the predicted ones."""
     blocks = streaming.Blocks(str(folder / "work"), settings)
-    functions = {
-        "key": lambda item: item,
-        "encode": list,
-        "predict": predict,
-        "make_parts": make_parts,
-    } | changes
-    streaming.run(items, store=blocks, block_items=block_items, **functions)
-    return blocks, predicted
+    stream = Squares(items, **changes)
+    streaming.run(stream, blocks)
+    assert stream.ends == 1
+    return blocks, stream.predicted
 
 
 def fail(encoded):
@@ -94,22 +145,15 @@ def test_blocks_of_an_earlier_model_are_refused_or_discarded(tmp_path):
 
 def test_a_block_ends_with_the_item_that_fills_it(tmp_path):
     """Items may be documents of several sentences."""
-    predicted = []
-
-    def predict(encoded):
-        predicted.append(list(encoded))
-        return encoded
-
-    count = streaming.run(
+    stream = Squares(
         iter(["aa", "bb", "c", "dddd", "e"]),
-        key=str,
-        encode=list,
-        predict=predict,
-        make_parts=lambda items, encoded, predicted: {"": b""},
-        store=streaming.Blocks(str(tmp_path / "work"), SETTINGS),
-        block_items=3,
+        predict=lambda encoded: predicted.append(encoded),
+        parts=lambda items, encoded, predicted: {"": b""},
         rows_of=len,
     )
+    predicted = stream.predicted
+    blocks = streaming.Blocks(str(tmp_path / "work"), SETTINGS)
+    count = streaming.run(stream, blocks)
     assert predicted == [["aa", "bb"], ["c", "dddd"], ["e"]]
     assert count == 10
 
@@ -184,7 +228,7 @@ def test_a_prediction_that_starts_again_uses_no_blocks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "failing", ["items", "encode", "predict", "make_parts"]
+    "failing", ["items", "read", "encode", "predict", "parts"]
 )
 def test_an_error_of_any_thread_ends_the_run(tmp_path, failing):
     def fails(*arguments):
@@ -214,13 +258,13 @@ def test_few_blocks_are_in_memory(tmp_path):
             most = max(most, alive["blocks"])
         return items
 
-    def slow_make_parts(items, encoded, predicted):
+    def slow_parts(items, encoded, predicted):
         time.sleep(0.02)
         with lock:
             alive["blocks"] -= 1
-        return make_parts(items, encoded, predicted)
+        return Squares.parts(None, items, encoded, predicted)
 
-    run(tmp_path, range(30), encode=encode, make_parts=slow_make_parts)
+    run(tmp_path, range(30), encode=encode, parts=slow_parts)
     assert alive["blocks"] == 0 and most <= 4
 
 
@@ -238,13 +282,8 @@ def test_standard_output_gets_each_block_at_once(monkeypatch):
             yield i
 
     streaming.run(
-        items(),
-        key=int,
-        encode=list,
-        predict=lambda encoded: encoded,
-        make_parts=make_parts,
-        store=streaming.StandardOutput("values", b"head\n"),
-        block_items=3,
+        Squares(items(), predict=lambda encoded: encoded),
+        streaming.StandardOutput("values", b"head\n"),
     )
     expected = ["head", *map(str, range(12))]
     assert output.getvalue().decode().split() == expected
@@ -253,12 +292,26 @@ def test_standard_output_gets_each_block_at_once(monkeypatch):
 
 def test_a_reader_that_ends_early_ends_the_prediction(repository):
     """As in "| head": without a traceback."""
-    script = (
-        "import itertools; from jobs import streaming\n"
-        "streaming.run(itertools.count(), key=int, encode=list, predict=list,"
-        "make_parts=lambda items, *_: {'': b'line\\n' * len(items)},"
-        "store=streaming.StandardOutput(''))\n"
-    )
+    script = """
+import itertools
+from jobs import streaming
+
+class Lines:
+    block_items, total, unit = 4096, None, "rows"
+    encode = predict = staticmethod(list)
+    key = staticmethod(str)
+
+    def read(self):
+        return itertools.count()
+
+    def rows_of(self, item):
+        return 1
+
+    def parts(self, items, encoded, predicted):
+        return {"": b"line\\n" * len(items)}
+
+streaming.run(Lines(), streaming.StandardOutput(""))
+"""
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         cwd=repository,

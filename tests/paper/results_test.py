@@ -143,5 +143,5 @@ def test_a_command_with_other_flags_is_not_taken_for_finished(tmp_path):
     finish(tmp_path, command(tmp_path))
     executor = Executor(str(tmp_path))
     assert executor.record(command(tmp_path))["seconds"] == 1800
-    with pytest.raises(errors.InputError, match="--learning_rate=1"):
+    with pytest.raises(errors.InputError, match="^--learning_rate was None"):
         executor.record(command(tmp_path, learning_rate=1))

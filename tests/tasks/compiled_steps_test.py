@@ -7,6 +7,7 @@ make test, the others of make test-all:
     python -m pytest tests/tasks/compiled_steps_test.py
 """
 
+import dataclasses
 import re
 
 import numpy as np
@@ -19,7 +20,7 @@ from modeling.config import BertConfig
 from tasks.classification import objective
 from tasks.ner import tagging
 from tasks.pretraining import objectives
-from tasks.squad import squad_job
+from tasks.squad import answering
 from training import feed, inference, optimizers, step
 
 # Masks of dropout differ under XLA.
@@ -35,6 +36,8 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 B, S, P, C, K = 4, 8, 2, 3, 3
+LABELS = ("B-x", "I-x", "O")
+TAGGER = tagging.TaggingObjective(config=CONFIG, labels=LABELS)
 # The instructions of HLO that call the host or exchange data with it.
 HOST = re.compile(
     r"callback|infeed|outfeed|host-?(compute|transfer)|[ =](send|recv)\(",
@@ -86,7 +89,8 @@ def choices():
     features = draw()
     repeated = {name: np.stack([features[name]] * K, 1) for name in names}
     ids = repeated["input_ids"]
-    ids[:, 1] = np.where(ids[:, 1] > 0, 1 + ids[:, 1] // 2, 0)
+    for i in range(1, K):  # Equal choices would be equally likely.
+        ids[:, i] = np.where(ids[:, i] > 0, 1 + ids[:, i] // (i + 1), 0)
     return features | repeated
 
 
@@ -104,12 +108,18 @@ def tagged():
     }
 
 
-def classifier(kind, **labels):
-    return (
-        lambda: models.ClassificationModel(CONFIG, num_classes=C),
-        lambda: objective.ClassificationTask(kind),
-        lambda: draw() | labels,
+def classifier(kind, make_features=draw, labels=LABELS):
+    return of(
+        objective.ClassificationObjective(
+            config=CONFIG, kind=kind, labels=labels
+        ),
+        make_features,
     )
+
+
+def of(task, make_features, make_model=None):
+    """A task whose objective makes the model, if nothing else does."""
+    return make_model or task.make_model, lambda: task, make_features
 
 
 def pretraining(name, features=draw, **options):
@@ -124,34 +134,21 @@ def pretraining(name, features=draw, **options):
 TASKS = {
     "classification": classifier(examples.CLASSIFICATION),
     "multi_label": classifier(
-        examples.MULTI_LABEL, label_ids=np.eye(B, C, dtype=np.int32)
+        examples.MULTI_LABEL,
+        lambda: draw() | {"label_ids": np.eye(B, C, dtype=np.int32)},
     ),
-    "regression": (
-        lambda: models.ClassificationModel(CONFIG, num_classes=1),
-        lambda: objective.ClassificationTask(examples.REGRESSION),
+    "regression": classifier(
+        examples.REGRESSION,
         lambda: draw() | {"label_ids": np.ones(B, np.float32)},
+        labels=(),
     ),
-    "multiple_choice": (
-        lambda: models.MultipleChoiceModel(CONFIG),
-        lambda: objective.ClassificationTask(examples.MULTIPLE_CHOICE),
-        choices,
-    ),
-    "squad": (
-        lambda: models.QuestionAnsweringModel(CONFIG),
-        squad_job.SpanTask,
-        draw,
-    ),
-    "tagging": (
-        lambda: models.TaggingModel(CONFIG, num_classes=C),
-        tagging.TaggingTask,
+    "multiple_choice": classifier(examples.MULTIPLE_CHOICE, choices),
+    "squad": of(answering.SpanObjective(config=CONFIG), draw),
+    "tagging": of(TAGGER, tagged),
+    "tagging_crf": of(dataclasses.replace(TAGGER, has_crf=True), tagged),
+    "tagging_features": of(
+        TAGGER,
         tagged,
-    ),
-    "tagging_crf": (
-        lambda: crf.CrfTaggingModel(CONFIG, num_classes=C),
-        tagging.TaggingTask,
-        tagged,
-    ),
-    "tagging_features": (
         lambda: lstm.BiLstmTagger(
             num_layers=2,
             hidden_size=8,
@@ -161,8 +158,6 @@ TASKS = {
             depth=1,
             rate=0.0,
         ),
-        tagging.TaggingTask,
-        tagged,
     ),
     "pretraining": pretraining("masked_lm_and_next_sentence"),
     "packed": pretraining("masked_lm_and_next_sentence", packed),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from foundation import stamp
+from foundation import config_flags, stamp
 from jobs import assembly, run_config
 from modeling import models
 from modeling.config import BertConfig
@@ -41,9 +41,9 @@ def train(output_dir, precision="float32"):
         )
     for variable in model.variables:
         variable.assign(golden_run.weight(variable.path, variable.shape))
-    config = run_config.RunConfig(
+    config = config_flags.build(
+        run_config.RunConfig,
         output_dir=str(output_dir),
-        learning_rate=golden_run.PEAK,
         precision=precision,
         log_every_steps=1,
     )
@@ -52,6 +52,7 @@ def train(output_dir, precision="float32"):
         objectives.PretrainingTask(),
         model,
         strategy=scope,
+        learning_rate=golden_run.PEAK,
         num_train_steps=golden_run.STEPS,
         num_warmup_steps=golden_run.WARMUP,
     )
@@ -62,6 +63,8 @@ def train(output_dir, precision="float32"):
         options=assembly.loop_options(
             config,
             golden_run.STEPS,
+            output_dir=str(output_dir),
+            seed=0,
             selection=loop.Selection(),
             settings=stamp.Stamp(),
         ),

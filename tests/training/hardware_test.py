@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 
 from foundation import errors
-from jobs import assembly, run_config
-from training import precision, strategy
+from jobs import assembly
+from training import precision, settings, strategy
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}}'
 
@@ -48,7 +48,7 @@ def test_without_a_gpu_auto_takes_the_cpu(monkeypatch):
 
 def test_a_runner_without_a_shared_folder_stays_on_one_machine(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    config = run_config.DeviceConfig()
+    config = settings.Devices()
     made = assembly.make_strategy(config, output_dir=None)
     assert isinstance(made, tf.distribute.OneDeviceStrategy)
     assert strategy.is_chief(made)
@@ -194,7 +194,7 @@ def test_xla_is_asked_for_where_it_helps(monkeypatch, devices, flag, expected):
 def test_the_start_is_told_in_one_line(monkeypatch, caplog):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     tf.config.experimental.enable_tensor_float_32_execution(True)
-    config = run_config.DeviceConfig(precision="float32", use_xla="true")
+    config = settings.Devices(precision="float32", use_xla="true")
     with caplog.at_level("INFO"):
         assembly.make_strategy(config, output_dir=None)
     (line,) = [
@@ -221,7 +221,7 @@ def test_the_start_is_told_in_one_line(monkeypatch, caplog):
     ids=["float32", "bfloat16", "off"],
 )
 def test_the_line_says_what_xla_compiles(flags, expected):
-    config = run_config.DeviceConfig(**flags)
+    config = settings.Devices(**flags)
     line = assembly.describe(config, tf.distribute.OneDeviceStrategy("CPU:0"))
     assert f"; precision: {config.precision}; XLA: {expected};" in line
 
@@ -231,7 +231,7 @@ def test_deterministic_operations_are_told(monkeypatch):
         assembly.tf_config, "is_op_determinism_enabled", lambda: True
     )
     line = assembly.describe(
-        run_config.DeviceConfig(), tf.distribute.OneDeviceStrategy("CPU:0")
+        settings.Devices(), tf.distribute.OneDeviceStrategy("CPU:0")
     )
     assert line.endswith("deterministic operations: yes")
 
@@ -244,9 +244,7 @@ def test_the_flag_makes_operations_deterministic(monkeypatch, is_wanted):
         "enable_op_determinism",
         lambda: calls.append("enabled"),
     )
-    assembly.make_strategy(
-        run_config.DeviceConfig(deterministic=is_wanted), None
-    )
+    assembly.make_strategy(settings.Devices(deterministic=is_wanted), None)
     assert calls == ["enabled"] * is_wanted
 
 

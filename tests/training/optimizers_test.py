@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from foundation import errors
+from foundation import config_flags, errors
 from jobs import assembly, run_config
-from training import optimizers
+from training import optimizers, settings
 
 SHAPES = {
     "bert/embeddings/word_embeddings": (11, 4),
@@ -154,10 +154,10 @@ def test_rule_equals_numpy_over_100_steps(rule, name, bias_correction):
 def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
     name, clip_norm
 ):
-    config = run_config.RunConfig(
+    config = config_flags.build(
+        run_config.RunConfig,
         output_dir="out",
         optimizer=name,
-        learning_rate=0.01,
         weight_decay_rate=0.1,
         adam_beta_1=0.8,
         adam_beta_2=0.95,
@@ -173,6 +173,7 @@ def test_every_flag_of_the_optimizer_has_its_place_in_the_formula(
         None,
         types.SimpleNamespace(trainable_variables=variables),
         strategy=tf.distribute.get_strategy(),
+        learning_rate=1e-2,
         num_train_steps=STEPS,
         num_warmup_steps=10,
     )
@@ -214,11 +215,11 @@ def test_the_average_of_weights_equals_numpy():
 
 
 def frozen_run(**flags):
-    config = run_config.RunConfig(output_dir="out", **flags)
+    flags = config_flags.build(settings.Optimizer, **flags)
     weights, gradients = draws()
     variables = keras_variables(weights)
     model = types.SimpleNamespace(trainable_variables=variables)
-    trained = assembly.trained_variables(config, model)
+    trained = assembly.trained_variables(flags, model)
     return {v.path for v in variables} - {v.path for v in trained}
 
 
@@ -234,7 +235,7 @@ def test_frozen_variables_are_not_trained():
 
 
 def test_defaults_are_the_released_ones():
-    config = run_config.RunConfig(output_dir="out")
+    config = settings.Optimizer()
     given = {
         "weight_decay": config.weight_decay_rate,
         "beta_1": config.adam_beta_1,

@@ -5,12 +5,14 @@ python -m pytest tests/weights/squad_settings_test.py
 
 import json
 import pathlib
+import types
 
 import pytest
 
 from foundation import errors
-from tasks.squad import squad_job
-from weights import model_directory, task_files
+from jobs import run_config, source
+from tasks.squad import task
+from weights import model_directory, pretrained, task_files
 from weights.task_files import SquadSettings
 
 NEW = SquadSettings(
@@ -28,6 +30,17 @@ def model(tmp_path, monkeypatch):
         lambda path: "model" in path.rpartition("/")[2],
     )
 
+    def open_start(*, init_checkpoint, output_dir, **unused):
+        weights = init_checkpoint
+        if weights is None and model_directory.has_model(output_dir):
+            weights = output_dir
+        return types.SimpleNamespace(init_checkpoint=weights)
+
+    monkeypatch.setattr(pretrained, "open_start", open_start)
+    monkeypatch.setattr(
+        run_config.FinetuningConfig, "max_seq_length", property(lambda _: 8)
+    )
+
     def make(name, settings=None):
         (tmp_path / name).mkdir()
         if settings is not None:
@@ -35,6 +48,14 @@ def model(tmp_path, monkeypatch):
         return str(tmp_path / name)
 
     return make
+
+
+def find(output_dir, start):
+    """Returns the settings that a command without training uses."""
+    config = run_config.FinetuningConfig(
+        output_dir=output_dir, init_checkpoint=start
+    )
+    return task.stored_settings(source.resolve(config), output_dir)
 
 
 def test_what_is_stored_is_read_again(model):
@@ -45,11 +66,11 @@ def test_what_is_stored_is_read_again(model):
 
 def test_a_model_of_1_1_in_output_dir_comes_before_one_of_2_0(model):
     output_dir, start = model("model", OLD), model("start", NEW)
-    assert squad_job.find_settings(output_dir, start) == OLD
-    assert squad_job.find_settings(model("empty"), start) == NEW
-    assert squad_job.find_settings(model("nothing"), None) is None
+    assert find(output_dir, start) == OLD
+    assert find(model("empty"), start) == NEW
+    assert find(model("nothing"), None) is None
     # Settings without weights belong to predictions, not to a model.
-    assert squad_job.find_settings(model("answers", OLD), start) == NEW
+    assert find(model("answers", OLD), start) == NEW
 
 
 def test_settings_of_predictions_belong_to_the_predicting_model(model):
@@ -57,23 +78,23 @@ def test_settings_of_predictions_belong_to_the_predicting_model(model):
     folder = model("answers", NEW)
     flags = pathlib.Path(folder) / "run_config.json"
     flags.write_text(json.dumps({"init_checkpoint": f"{start}/"}))
-    assert squad_job.find_settings(folder, start) == NEW
-    assert squad_job.find_settings(folder, f"{start}/model.ckpt-3") == NEW
+    assert find(folder, start) == NEW
+    assert find(folder, f"{start}/model.ckpt-3") == NEW
     for other in (model("other"), model("start2"), None):
-        assert squad_job.find_settings(folder, other) is None
+        assert find(folder, other) is None
     flags.unlink()
-    assert squad_job.find_settings(folder, start) is None
+    assert find(folder, start) is None
 
 
 def test_settings_are_read_beside_the_checkpoint_only(model, tmp_path):
     start = model("start", NEW)
     empty = model("empty")
-    assert squad_job.find_settings(empty, f"{start}/model.ckpt-12") == NEW
+    assert find(empty, f"{start}/model.ckpt-12") == NEW
     # A folder in a model directory, there already or not, is not that model.
     (tmp_path / "start" / "inner").mkdir()
     for name in ("inner", "new"):
-        assert squad_job.find_settings(f"{start}/{name}", None) is None
-    assert squad_job.find_settings(empty, f"{start}/inner") is None
+        assert find(f"{start}/{name}", None) is None
+    assert find(empty, f"{start}/inner") is None
 
 
 @pytest.mark.parametrize(
@@ -91,4 +112,4 @@ def test_other_files_of_that_name_are_refused(model, tmp_path, text):
     directory = model("model", NEW)
     (tmp_path / "model" / task_files.SQUAD_SETTINGS).write_text(text)
     with pytest.raises(errors.InputError, match="question_answering.json: "):
-        squad_job.find_settings(directory, None)
+        find(directory, None)

@@ -17,6 +17,7 @@ import pytest
 import run_pretraining
 from data import records, schema
 from data.tokenization import vocabulary, wordpiece
+from foundation import config_flags
 from modeling import models
 from tests.testdata import make_written_models as made
 from weights import checkpoint_sources, conversion, model_directory
@@ -109,7 +110,8 @@ def test_a_model_trained_here_has_the_losses_of_transformers(form, tmp_path):
         checkpoint = conversion.load(checkpoint_sources.read(source))
         source = conversion.write(checkpoint, str(tmp_path / "tf1"), form)
     run_pretraining.main(
-        run_pretraining.PretrainingConfig(
+        config_flags.build(
+            run_pretraining.PretrainingConfig,
             bert_config_file=str(PRETRAINED / "bert_config.json"),
             input_file=shard,
             init_checkpoint=source,

@@ -11,7 +11,7 @@ import pytest
 from classifier_runs import read_split
 
 from foundation import errors
-from tasks.classification import sentence_tasks
+from tasks.classification import sentence_tasks, settings
 
 QUESTIONS = [
     ("is snow cold", "Snow is frozen water.", True),
@@ -54,10 +54,13 @@ def test_both_released_forms_are_read(tmp_path, form, dev_name, guids):
 
 def test_labels_are_false_and_true(tmp_path):
     write(tmp_path / "train.jsonl", super_glue(True))
-    data = sentence_tasks.DataFlags(data_dir=str(tmp_path))
+    data = settings.Files(data_dir=str(tmp_path))
     task = sentence_tasks.open_task("boolq", data)
     assert task.label_ids("train").tolist() == [[1], [0]]
-    assert (task.num_classes, task.metrics) == (2, ("accuracy",))
+    assert (list(task.labels), task.metrics) == (
+        ["false", "true"],
+        ("accuracy",),
+    )
 
 
 def test_missing_and_unlabeled_files_are_named(tmp_path):

@@ -11,8 +11,8 @@ import pytest
 import sklearn.metrics
 
 from data import examples
-from jobs import assembly, grid
-from tasks.classification import metrics, objective, sentence_tasks
+from jobs import assembly, grid, run_config
+from tasks.classification import metrics, objective, sentence_tasks, settings
 
 RNG = np.random.default_rng(1)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -29,7 +29,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reported_loss_is_the_loss_that_is_trained_on(kind):
     logits, labels = KINDS[kind]
-    task = objective.ClassificationTask(kind)
+    task = objective.ClassificationObjective(
+        config=None, kind=kind, labels=("a", "b", "c")
+    )
 
     def model(features, dropout_seed):
         return keras.ops.convert_to_tensor(logits)
@@ -94,7 +96,7 @@ def test_f1_is_that_of_label_1_wherever_the_model_has_it():
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "csv"])
 def test_larger_scores_are_better_ones(name):
     """Errors have no part in it; CoLA is ranked by Matthews' alone."""
-    data = sentence_tasks.DataFlags(data_dir="d")
+    data = settings.Files(data_dir="d")
     task = sentence_tasks.open_task(name, data, problem_type="regression")
     chosen = task.selected_by or task.metrics
     assert "mean_squared_error" not in chosen
@@ -127,9 +129,10 @@ def test_rates_fall_from_the_head_to_the_embeddings():
 
 
 def test_a_grid_of_one_is_the_run_itself():
-    (run,) = grid.plan([5e-5], [7], "out")
+    (run,) = grid.plan(run_config.Grid(), 7, "out")
     assert run.directory == "out"
-    runs = grid.plan([5e-5, 3e-5], [1, 2], "out")
+    axes = run_config.Grid(learning_rate=(5e-5, 3e-5), num_seeds=2)
+    runs = grid.plan(axes, 1, "out")
     assert [run.directory for run in runs] == [
         "out/runs/lr5e-05_seed1",
         "out/runs/lr5e-05_seed2",
@@ -139,7 +142,7 @@ def test_a_grid_of_one_is_the_run_itself():
 
 
 def test_a_summary_by_hand():
-    runs = grid.plan([5e-5], [1, 2, 3], "out")
+    runs = grid.plan(run_config.Grid(num_seeds=3), 1, "out")
     scores = dict(zip(runs, (0.5, 0.9, 0.7), strict=True))
     results = {run: {"score": x, "loss": 1 - x} for run, x in scores.items()}
     assert grid.best_run(results) == runs[1]

@@ -14,7 +14,7 @@ from classifier_runs import read_split
 
 from data import examples
 from foundation import errors
-from tasks.classification import sentence_tasks
+from tasks.classification import sentence_tasks, settings
 from weights import task_files
 
 MNLI_HEAD = "index\tpromptID\tpairID\tgenre\ts1bp\ts2bp\ts1p\ts2p\tA\tB\t"
@@ -108,7 +108,7 @@ def test_mnli_has_its_label_last_whatever_stands_before(tmp_path, votes):
 
 def test_the_diagnostic_set_has_no_labels_to_evaluate(tmp_path):
     write(tmp_path, "diagnostic.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n")
-    data = sentence_tasks.DataFlags(data_dir=str(tmp_path))
+    data = settings.Files(data_dir=str(tmp_path))
     task = sentence_tasks.open_task("ax", data)
     assert [row.first for row in task.read("test")] == ["a"]
     with pytest.raises(errors.InputError, match="a test set without labels"):
@@ -280,7 +280,7 @@ def standard_input(monkeypatch, data):
 
 
 def test_standard_input_is_a_text_a_line(monkeypatch):
-    data = sentence_tasks.DataFlags(files={"test": "-"})
+    data = settings.Files(test_file="-")
     task = sentence_tasks.open_task("sst-2", data)
     standard_input(monkeypatch, b"\xef\xbb\xbfOne\ttab.\r\n\nThree")
     found = [*task.read("test")]
@@ -289,7 +289,7 @@ def test_standard_input_is_a_text_a_line(monkeypatch):
 
 
 def test_json_lines_of_standard_input_are_no_texts(monkeypatch):
-    data = sentence_tasks.DataFlags(files={"test": "-"})
+    data = settings.Files(test_file="-")
     known = task_files.ModelClasses(labels=["a", "b"], problem_type=None)
     for name in ("csv", "jsonl"):
         task = sentence_tasks.open_task(name, data, known=known)
@@ -302,7 +302,7 @@ def test_json_lines_of_standard_input_are_no_texts(monkeypatch):
 
 
 def test_a_tab_of_standard_input_separates_a_pair(monkeypatch):
-    data = sentence_tasks.DataFlags(files={"test": "-"})
+    data = settings.Files(test_file="-")
     task = sentence_tasks.open_task("mrpc", data)
     standard_input(monkeypatch, b"A.\tB.\nC.\n")
     texts = iter(task.read("test"))
@@ -315,7 +315,7 @@ def test_a_tab_of_standard_input_separates_a_pair(monkeypatch):
     ("name", "split"), [("csv", "train"), ("sst-2", "dev"), ("swag", "test")]
 )
 def test_standard_input_holds_a_test_set_of_texts_or_pairs(name, split):
-    data = sentence_tasks.DataFlags(data_dir="", files={split: "-"})
+    data = settings.Files(data_dir="", **{f"{split}_file": "-"})
     with pytest.raises(errors.InputError, match=f"--{split}_file=-: only a te"):
         sentence_tasks.open_task(name, data).read(split)
 

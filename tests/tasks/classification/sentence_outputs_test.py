@@ -13,7 +13,7 @@ from classifier_runs import read_split
 
 from data import examples
 from jobs import streaming
-from tasks.classification import sentence_outputs, sentence_tasks
+from tasks.classification import sentence_outputs, sentence_tasks, settings
 
 _NLI = ["contradiction", "entailment", "neutral"]
 _TWO_WAY = ["entailment", "not_entailment"]
@@ -46,7 +46,7 @@ def texts(count, guids=None, labels=None, path="test.tsv"):
 
 def task_of(name, test_set, **changes):
     """Opens a task of GLUE with another test set."""
-    task = sentence_tasks.open_task(name, sentence_tasks.DataFlags())
+    task = sentence_tasks.open_task(name, settings.Files())
     return dataclasses.replace(task, read=lambda split: test_set, **changes)
 
 
@@ -55,21 +55,36 @@ def write(folder, task, split, logits, *, majority=None, glue=None):
     logits = np.asarray(logits, np.float32)
     blocks = streaming.Blocks(f"{folder}.incomplete", {})
 
-    def make_parts(block, numbers, logits):
-        assert len(block) == len(numbers) == len(logits)
-        return sentence_outputs.prediction_parts(
-            task, block, logits, majority=majority
-        )
+    class Stream:
+        """Looks up the logits of each example."""
 
-    streaming.run(
-        task.read(split),
-        key=lambda example: example.key,
-        encode=lambda block: [example.line - 2 for example in block],
-        predict=lambda numbers: logits[numbers],
-        make_parts=make_parts,
-        store=blocks,
-        block_items=2,
-    )
+        block_items, total, unit = 2, None, "rows"
+
+        def read(self):
+            return task.read(split)
+
+        def key(self, item):
+            return item.key
+
+        def rows_of(self, item):
+            return 1
+
+        def encode(self, items):
+            return [example.line - 2 for example in items]
+
+        def predict(self, encoded):
+            return logits[encoded]
+
+        def parts(self, items, encoded, predicted):
+            assert len(items) == len(encoded) == len(predicted)
+            return sentence_outputs.prediction_parts(
+                task, items, predicted, majority=majority
+            )
+
+        def end(self):
+            pass
+
+    streaming.run(Stream(), blocks)
     sentence_outputs.write_predictions(blocks, task, split, str(folder), glue)
     blocks.remove()
 
@@ -175,7 +190,7 @@ def test_the_majority_of_wnli_is_not_entailed(shared_data):
 )
 def test_a_card_names_a_released_training_set_only(name, path, found):
     task = task_of(name, texts(1, path=path))
-    assert sentence_outputs._on_the_hub(task) == found
+    assert sentence_outputs.on_the_hub(task) == found
 
 
 def written(folder, kind, labels, logits, guids=None):

@@ -49,7 +49,9 @@ def prepare(path, layers, features, model, made_from=None):
         calls.append(list(layers))
         for row in (1, 0):
             batch = features.batch(np.array([row]), 8)
-            found = feature_based.StackTask(layers).predict(model, batch)
+            found = feature_based.StackObjective(CONFIG, layers).predict(
+                model, batch
+            )
             values = {
                 k: keras.ops.convert_to_numpy(v) for k, v in found.items()
             }

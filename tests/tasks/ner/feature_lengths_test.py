@@ -3,14 +3,14 @@
 python -m pytest tests/tasks/ner/feature_lengths_test.py
 """
 
-import dataclasses
 import types
 
 import numpy as np
 import pytest
 
-from jobs import finetuning
-from tasks.ner import feature_based
+from foundation import config_flags
+from jobs import finetuning, task_model
+from tasks.ner import feature_based, settings
 
 LENGTHS = {"train": [3, 60], "dev": [70, 5]}
 FINE = [*range(8, 70, 8), 70]
@@ -32,16 +32,20 @@ class TPUStrategy:
     ids=["cpu", "xla", "one", "tpu"],
 )
 def test_lengths_are_those_that_the_devices_like(flags, strategy, expected):
-    flags = {"group_by_length": True, "use_xla": "auto"} | flags
-    config = types.SimpleNamespace(**flags)
-    fields = {field.name: None for field in dataclasses.fields(finetuning.Job)}
+    config = config_flags.build(
+        settings.NerConfig, output_dir="out", do_train=True, **flags
+    )
+    builder = task_model.Builder(
+        config=config,
+        start=None,
+        strategy=strategy,
+        objective=None,
+        max_seq_length=config.max_seq_length,
+    )
     inputs = feature_based.ActivationData(
         config=config,
-        options=None,
-        data=None,
-        job=finetuning.Job(
-            **(fields | {"config": config, "strategy": strategy})
-        ),
+        task=None,
+        job=finetuning.Job(source=None, builder=builder, task=None),
         splits=list(LENGTHS),
         layers=[],
     )

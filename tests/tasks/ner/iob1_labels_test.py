@@ -8,7 +8,7 @@ No two persons are neighbors in eng.train, which so has no B-PER.
 import pytest
 
 from foundation import errors
-from tasks.ner import ner_data, tag_spans, tagging
+from tasks.ner import ner_data, settings, tag_spans, tagging
 
 LABELS = ["O", "I-LOC", "I-PER", "B-LOC"]
 TAGS = "I-PER I-PER O I-LOC B-LOC O I-LOC".split()
@@ -20,7 +20,7 @@ def open_set(tmp_path):
         text = "".join(f"w {tag}\n" for tag in tags)
         (tmp_path / "dev.txt").write_text(text)
         return ner_data.open_data(
-            ner_data.Files(data_dir=str(tmp_path), paths={}),
+            ner_data.Files(flags=settings.Files(data_dir=str(tmp_path))),
             tag_scheme="auto",
             model_scheme="bio2",
             known_labels=labels,

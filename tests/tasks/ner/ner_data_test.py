@@ -9,16 +9,16 @@ import re
 import pytest
 
 from foundation import errors
-from tasks.ner import ner_data, windowing, word_files
+from tasks.ner import ner_data, settings, word_files
 
-SETTINGS = windowing.WindowSettings(
-    max_seq_length=32, document_context=True, doc_stride=0
+WINDOWS = settings.WindowSettings(
+    max_seq_length=32, document_context="maximal", doc_stride=0
 )
 
 
 def open_folder(folder, **options):
     return ner_data.open_data(
-        ner_data.Files(data_dir=str(folder), paths={}),
+        ner_data.Files(flags=settings.Files(data_dir=str(folder))),
         tag_scheme="auto",
         model_scheme="bio2",
         **{"known_labels": None, "trains": True} | options,
@@ -46,7 +46,7 @@ def test_the_columns_integers_have_the_names_of_the_flag(folder):
     path = folder / "dev.txt"
     path.write_text("a 1\nb 0\n")
     files = ner_data.Files(
-        data_dir=None, paths={"dev": str(path)}, tag_names="O,B-X"
+        flags=settings.Files(dev_file=str(path), tag_names="O,B-X")
     )
     assert files.read("dev").tags == ["B-X", "O"]
 
@@ -54,7 +54,7 @@ def test_the_columns_integers_have_the_names_of_the_flag(folder):
 def test_the_types_of_a_trained_model_cannot_be_chosen(folder):
     labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
     options = {"tag_scheme": "auto", "model_scheme": "bio2", "trains": False}
-    files = ner_data.Files(data_dir=str(folder), paths={})
+    files = ner_data.Files(flags=settings.Files(data_dir=str(folder)))
     for types in ((), ("X", "Y"), ("Y", "X")):
         ner_data.open_data(files, types=types, known_labels=labels, **options)
     message = "--entity_types=X: the model has X, Y; the flag applies to train"
@@ -122,8 +122,8 @@ def test_plain_tags_that_were_meant_otherwise_are_warned_of(
 def test_what_sets_lack_is_found_first(folder, tagged, used, message):
     data = open_folder(folder)
     with pytest.raises(errors.InputError, match=message):
-        ner_data.check(data, tagged=tagged, used=used, settings=SETTINGS)
-    ner_data.check(data, tagged=["train"], used=["train"], settings=SETTINGS)
+        ner_data.check(data, tagged=tagged, used=used, windows=WINDOWS)
+    ner_data.check(data, tagged=["train"], used=["train"], windows=WINDOWS)
 
 
 def test_what_is_asked_for_often_is_computed_once(folder, monkeypatch):

@@ -3,12 +3,24 @@
 python -m pytest tests/tasks/ner/ner_outputs_test.py
 """
 
+import dataclasses
+import types
+
 import numpy as np
 import pytest
 
 from data import text_files
-from jobs import grid, run_directory, streaming
-from tasks.ner import ner_data, outputs, tag_spans, word_files
+from foundation import config_flags
+from jobs import grid, run_directory, source, streaming
+from jobs import outputs as run_outputs
+from tasks.ner import (
+    ner_data,
+    outputs,
+    settings,
+    tag_spans,
+    task,
+    word_files,
+)
 
 # Two persons side by side, a location of one word, an organization of three.
 FILES = {
@@ -31,7 +43,7 @@ def open_file(tmp_path, tags, model_scheme="bio2", tag_scheme="auto"):
     path.write_text("".join(f"w{i} {t}\n" for i, t in enumerate(tags)))
     return ner_data.open_data(
         ner_data.Files(
-            data_dir=None, paths={"train": str(path), "test": str(path)}
+            flags=settings.Files(train_file=str(path), test_file=str(path))
         ),
         tag_scheme=tag_scheme,
         model_scheme=model_scheme,
@@ -59,23 +71,54 @@ def test_perfect_tags_are_all_right(tmp_path, name, model_scheme):
     assert shown["Worst sentences"] == "<p>None.</p>"
 
 
+def open_outputs(folder):
+    """Returns what writes the files of a run."""
+    files = run_directory.RunFiles(
+        output_dir=str(folder),
+        flags={},
+        given_flags={},
+        results=grid.Results(str(folder)),
+    )
+    return run_outputs.Outputs(files)
+
+
+def write_test(folder):
+    """Writes the predictions of a model that is right, and their scores."""
+    path = str(folder / "tags.txt")
+    config = config_flags.build(
+        settings.NerConfig,
+        output_dir=str(folder),
+        train_file=path,
+        test_file=path,
+        do_train=True,
+        do_predict=True,
+    )
+    start = types.SimpleNamespace(
+        config=None, tokenizer=None, labels=None, num_outputs=None
+    )
+    model = source.ModelSource(case="TRAINED_NOW", start=start, folder=None)
+    ner = task.NerTask(config, model)
+    test = task.TestSet(ner, None, config.windows)
+    blocks = streaming.Blocks(str(folder / "work"), {})
+    for number, block in enumerate(test.read()):
+        blocks.find(number, "")
+        parts = outputs.test_parts(ner.data, block, *perfect(ner.data))
+        blocks.add(number, "", parts)
+    test.write(blocks, open_outputs(folder))
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_written_is_what_conlleval_reads(tmp_path, name):
     data = open_file(tmp_path, FILES[name].split())
     found = outputs.evaluate(data, "test", *perfect(data))
-    files = run_directory.RunFiles(
-        output_dir=str(tmp_path),
-        flags={},
-        given_flags={},
-        results=grid.Results(str(tmp_path)),
-    )
-    outputs.OutputWriter(files, data).write_test(found)
+    write_test(tmp_path)
     path = str(tmp_path / "predictions_test.txt")
     sides = [
         word_files.read_columns(path, tag_column=column).tags
         for column in (1, 2)
     ]
     assert sides == [WRITTEN[name].split()] * 2
+    assert (tmp_path / "scores_test.txt").read_text() == found.text
     if name != "plain":
         scores = tag_spans.score(*([side] for side in sides))
         assert scores.text() == found.text
@@ -125,20 +168,18 @@ def test_two_single_words_side_by_side_are_two_phrases(tmp_path):
 
 def test_entities_of_another_text_are_kept(tmp_path):
     data = open_file(tmp_path, FILES["bio2"].split())
-    files = run_directory.RunFiles(
-        output_dir=str(tmp_path),
-        flags={},
-        given_flags={},
-        results=grid.Results(str(tmp_path)),
-    )
-    writer = outputs.OutputWriter(files, data)
     for name in ("news.txt", "mail.txt"):
         (tmp_path / name).write_text(f"Jim reads {name}\n")
         blocks = streaming.Blocks(str(tmp_path / "work"), {})
         blocks.find(0, "")
         blocks.add(0, "", {"entities.jsonl": name.encode()})
         lines = text_files.open_lines(str(tmp_path / name))
-        writer.write_entities(blocks, lines)
+        raw = task.RawTextSet(
+            dataclasses.replace(data, text=lines),
+            None,
+            settings.WindowSettings(),
+        )
+        raw.write(blocks, open_outputs(tmp_path))
         blocks.remove()
     assert "mail.txt" in (tmp_path / "entities.jsonl").read_text()
     assert "news.txt" in (tmp_path / "entities_news.jsonl").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
-from tasks.ner import windowing, word_files
+from tasks.ner import settings, windowing, word_files
 
 TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b ##c \u4e00 .".split()
 UNK, CLS, SEP = 1, 2, 3
@@ -51,8 +51,8 @@ def random_documents(seed, count=6):
 
 def encode(tokenizer, found, **options):
     labels = np.arange(len(found.words))
-    settings = windowing.WindowSettings(**options)
-    return windowing.encode(tokenizer, found, labels, settings)
+    sizes = settings.WindowSettings(**options)
+    return windowing.encode(tokenizer, found, labels, sizes)
 
 
 def rows(features, name):
@@ -82,7 +82,7 @@ def test_a_word_that_normalizes_to_nothing_is_an_unknown_one(tokenizer, word):
     assert len(windowing.word_positions(features)) == 4
 
 
-@pytest.mark.parametrize("context", [False, True], ids=["none", "maximal"])
+@pytest.mark.parametrize("context", ["none", "maximal"])
 def test_a_word_of_more_than_a_hundred_tokens_loses_its_end(tokenizer, context):
     found = sentences([["a", "a" + "b" * 150, "c", "a" + "c" * 199, "b"]])
     features = encode(
@@ -95,7 +95,7 @@ def test_a_word_of_more_than_a_hundred_tokens_loses_its_end(tokenizer, context):
     assert max(np.sum(row == 8) for row in rows(features, "input_ids")) == 29
 
 
-@pytest.mark.parametrize("context", [False, True], ids=["none", "maximal"])
+@pytest.mark.parametrize("context", ["none", "maximal"])
 def test_a_word_that_fits_is_whole(tokenizer, context, caplog):
     found = sentences([["a", "a" + "b" * 29, "c"]])
     features = encode(
@@ -114,7 +114,7 @@ def test_every_word_is_predicted_once_and_in_order(tokenizer, length, stride):
             tokenizer,
             found,
             max_seq_length=length,
-            document_context=stride is not None,
+            document_context="none" if stride is None else "maximal",
             doc_stride=stride or 0,
         )
         positions = windowing.word_positions(features)
@@ -139,8 +139,10 @@ def windows_of(found, splits, room, stride=0):
     windows = windowing.find_windows(
         found,
         splits,
-        windowing.WindowSettings(
-            max_seq_length=room + 2, document_context=True, doc_stride=stride
+        settings.WindowSettings(
+            max_seq_length=room + 2,
+            document_context="maximal",
+            doc_stride=stride,
         ),
     )
     return windows.tolist()
@@ -161,7 +163,7 @@ def test_the_context_is_the_documents_and_as_much_as_fits():
 def test_a_document_that_fits_is_one_sequence(tokenizer):
     found = random_documents(3)
     features = encode(
-        tokenizer, found, max_seq_length=2000, document_context=True
+        tokenizer, found, max_seq_length=2000, document_context="maximal"
     )
     assert len(features) == len(found.documents) - 1
 
@@ -193,7 +195,7 @@ def test_a_stride_saves_sequences(tokenizer):
                 tokenizer,
                 found,
                 max_seq_length=32,
-                document_context=True,
+                document_context="maximal",
                 doc_stride=stride,
             )
         )
@@ -206,4 +208,4 @@ def test_a_stride_saves_sequences(tokenizer):
 def test_context_needs_documents(tokenizer):
     found = sentences([["a"]], has_documents=False)
     with pytest.raises(errors.InputError, match="words.txt: .*-DOCSTART-"):
-        encode(tokenizer, found, max_seq_length=8, document_context=True)
+        encode(tokenizer, found, max_seq_length=8, document_context="maximal")

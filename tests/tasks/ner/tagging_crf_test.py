@@ -14,7 +14,7 @@ from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from modeling import crf
 from modeling.config import BertConfig
-from tasks.ner import tag_spans, tagging, windowing, word_files
+from tasks.ner import settings, tag_spans, tagging, windowing, word_files
 
 CONFIG = BertConfig(
     vocab_size=20,
@@ -177,12 +177,17 @@ def test_boundaries_are_those_of_the_sentences():
         row_splits=np.array([0, 2, 3, 6]),
         documents=np.array([0, 3]),
     )
-    for length, context in ((16, True), (16, False), (5, True), (5, False)):
+    for length, context in (
+        (16, "maximal"),
+        (16, "none"),
+        (5, "maximal"),
+        (5, "none"),
+    ):
         features = windowing.encode(
             tokenizer,
             sentences,
             None,
-            windowing.WindowSettings(
+            settings.WindowSettings(
                 max_seq_length=length, document_context=context
             ),
         )

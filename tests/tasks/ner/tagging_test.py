@@ -40,7 +40,7 @@ def batch(labels):
 
 
 def test_only_labeled_places_count(model):
-    task = tagging.TaggingTask()
+    task = tagging.TaggingObjective(config=CONFIG, labels=["a", "b", "c"])
     labels = [[-1, 0, -1, 2, 1, -1], [-1, 1, -1, -1, -1, -1]]
     features = batch(labels)
     losses, metrics = task.forward(model, features)

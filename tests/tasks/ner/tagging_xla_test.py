@@ -25,6 +25,7 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 CLASSES, BATCH, LENGTHS = 3, 4, (6, 9)
+OBJECTIVE = tagging.TaggingObjective(config=CONFIG, labels=["a", "b", "c"])
 LAYERS = 2  # Whose activations are read.
 
 
@@ -94,7 +95,7 @@ def train(tagger, *, accumulation, jit_compile):
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        step.Learner(tagging.TaggingTask(), model, optimizer),
+        step.Learner(OBJECTIVE, model, optimizer),
         strategy=strategy,
         seed=1,
         jit_compile=jit_compile,

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from foundation import errors
-from tasks.ner import ner_data, tag_spans, word_files
+from tasks.ner import ner_data, settings, tag_spans, word_files
 
 IOB1 = "I-PER I-PER O I-LOC B-LOC O I-ORG".split()
 IOBES = "B-PER E-PER O S-LOC S-LOC O S-ORG".split()
@@ -498,8 +498,10 @@ def test_sets_are_found_and_are_those_of_columns(tmp_path):
     write_rows(tmp_path / "test1.jsonl", ROWS)
     data = ner_data.open_data(
         ner_data.Files(
-            data_dir=str(tmp_path),
-            paths={"test": str(tmp_path / "test?.jsonl*")},
+            flags=settings.Files(
+                data_dir=str(tmp_path),
+                test_file=str(tmp_path / "test?.jsonl*"),
+            )
         ),
         tag_scheme="auto",
         model_scheme="bio2",

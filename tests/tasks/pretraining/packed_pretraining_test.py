@@ -164,7 +164,13 @@ def shard(packed, tmp_path):
         ),
         job={},
         totals={},
-        packing={"instances_per_row": 4, "predictions_per_row": 8},
+        packing={
+            "instances_per_row": 4,
+            "predictions_per_row": 8,
+            "packing_factor": 2.5,
+            "efficiency": 0.9,
+            "efficiency_unpacked": 0.4,
+        },
     )
     manifest.write(str(tmp_path / "a.manifest.json"), made)
     return str(path)

@@ -4,12 +4,15 @@ python -m pytest tests/tasks/pretraining/pretraining_cost_test.py
 """
 
 import pytest
+import tensorflow as tf
 
 from data import schema
+from foundation import config_flags
+from jobs import assembly, run_config
 from modeling import models
 from modeling.config import BertConfig
 from tasks.pretraining import objectives, pretraining_job
-from training import cost
+from training import cost, throughput
 
 CONFIG = BertConfig(
     vocab_size=97,
@@ -72,3 +75,29 @@ def test_utilization_counts_three_times_the_forward_pass(
     assert found == 6 * multiply_adds(length, predictions, pairs)
     (recomputing,) = cost._recomputing(model)
     assert recomputing.recompute == recompute
+
+
+@pytest.mark.parametrize("peak", [None, 2.0])
+def test_operations_are_counted_only_for_devices_of_known_peak(
+    peak, monkeypatch
+):
+    counted = []
+
+    def count_flops():
+        counted.append(1)
+        return 5e9
+
+    monkeypatch.setattr(throughput, "device_name", lambda: "a CPU")
+    found = assembly.make_throughput(
+        config_flags.build(
+            run_config.RunConfig,
+            output_dir="out",
+            precision="float32",
+            peak_tflops=peak,
+        ),
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        tokens=16,
+        count_flops=count_flops,
+    )
+    assert len(counted) == (peak is not None)
+    assert found.flops == (5e9 if counted else None)

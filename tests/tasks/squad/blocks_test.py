@@ -13,16 +13,16 @@ import pytest
 from data.tokenization import vocabulary, wordpiece
 from foundation import errors
 from jobs import streaming
-from tasks.squad import blocks, dataset, decoding, windowing
+from tasks.squad import blocks, dataset, decoding, settings, windowing
 from tasks.squad.decoding import Answer, AnswerList
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "?", "who"]
 WORDS += [f"w{i}" for i in range(50)]
 TOKENIZER = wordpiece.Tokenizer(vocabulary.Vocabulary.from_tokens(WORDS))
-SIZES = windowing.WindowSizes(
+SIZES = settings.WindowSizes(
     max_seq_length=16, doc_stride=4, max_query_length=4
 )
-RULES = decoding.AnswerRules(version_2_with_negative=True)
+RULES = settings.AnswerRules(version_2_with_negative=True)
 
 
 def question_set():
@@ -47,14 +47,24 @@ def logits_of(windows):
 
 
 def answer(to, calls=None):
-    def counted(windows):
-        if calls is not None:
-            calls.append(len(windows))
-        return logits_of(windows)
+    class Source:
+        """Counts the windows of each call."""
 
-    return blocks.answer(
-        question_set(), TOKENIZER, SIZES, RULES, logits_of=counted, store=to
+        def span_logits(self, windows):
+            if calls is not None:
+                calls.append(len(windows))
+            return logits_of(windows)
+
+    stream = blocks.QuestionStream(
+        question_set(),
+        TOKENIZER,
+        SIZES,
+        RULES,
+        Source(),
+        has_files=not isinstance(to, blocks.InMemory),
     )
+    assert streaming.run(stream, to) == len(question_set())
+    return blocks.read_answers(to)
 
 
 def store(folder):
@@ -64,6 +74,7 @@ def store(folder):
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK_QUESTIONS", 3)
+    monkeypatch.setattr(blocks.QuestionStream, "block_items", 3)
 
 
 @pytest.fixture

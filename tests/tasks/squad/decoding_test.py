@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from data.tokenization import vocabulary, wordpiece
-from tasks.squad import dataset, decoding, windowing
+from tasks.squad import dataset, decoding, settings, windowing
 from tasks.squad.decoding import SpanLogits
 
 GOLDEN = json.loads(
@@ -26,7 +26,7 @@ LENGTH, STRIDE, QUERY = GOLDEN["sizes"]
 TOKENIZER = wordpiece.Tokenizer(
     vocabulary.Vocabulary.from_tokens(GOLDEN["tokens"])
 )
-RULES = decoding.AnswerRules(max_answer_length=9)
+RULES = settings.AnswerRules(max_answer_length=9)
 
 
 def logit(position, factor):
@@ -48,7 +48,7 @@ def golden():
     windows = windowing.make_windows(
         found,
         TOKENIZER,
-        windowing.WindowSizes(
+        settings.WindowSizes(
             max_seq_length=LENGTH, doc_stride=STRIDE, max_query_length=QUERY
         ),
     )
@@ -117,7 +117,7 @@ def test_a_list_of_nothing_but_no_answer_does_not_crash(golden):
     found, windows, logits = golden
     outside = np.full_like(logits.start, -9.0)
     outside[windows.features.row_splits[:-1]] = 5.0
-    rules = decoding.AnswerRules(n_best_size=1, version_2_with_negative=True)
+    rules = settings.AnswerRules(n_best_size=1, version_2_with_negative=True)
     for given in decode(found, windows, SpanLogits(outside, outside), rules):
         assert given.text(0.0) == ""
         assert given.null_odds == decoding.NO_ANSWER_ODDS
@@ -126,7 +126,7 @@ def test_a_list_of_nothing_but_no_answer_does_not_crash(golden):
 
 def test_answers_are_within_their_limits(golden):
     found, windows, logits = golden
-    rules = decoding.AnswerRules(n_best_size=7, max_answer_length=3)
+    rules = settings.AnswerRules(n_best_size=7, max_answer_length=3)
     is_start = decoding.may_start(windows)
     rows = slice(0, len(windows))
     ranked = decoding.best_spans(windows, logits, is_start, rows, rules)
@@ -268,7 +268,7 @@ def test_an_answer_in_any_text_is_found_where_it_is(context, answer, text):
     found = dataset.for_training(
         dataset.QuestionSet(path="", contexts=[context], questions=[question])
     )
-    sizes = windowing.WindowSizes(
+    sizes = settings.WindowSizes(
         max_seq_length=40, doc_stride=16, max_query_length=8
     )
     windows = windowing.make_windows(found, tokenizer, sizes, is_training=True)
@@ -278,7 +278,7 @@ def test_an_answer_in_any_text_is_found_where_it_is(context, answer, text):
         positions = windows.features.dense[f"{name}_positions"][:, 0]
         values[(begins + positions)[positions > 0]] = 9.0
     for exact, expected in ((True, answer), (False, text)):
-        rules = decoding.AnswerRules(exact_answers=exact)
+        rules = settings.AnswerRules(exact_answers=exact)
         (answers,) = decoding.decode(
             found,
             windows,

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from foundation import errors
-from tasks.squad import dataset, ensemble, windowing
-from tasks.squad.decoding import NO_ANSWER_ODDS, AnswerRules
+from tasks.squad import dataset, ensemble, settings
+from tasks.squad.decoding import NO_ANSWER_ODDS
+from tasks.squad.settings import AnswerRules
 from weights import task_files
 
-SIZES = windowing.WindowSizes(
+SIZES = settings.WindowSizes(
     max_seq_length=384, doc_stride=128, max_query_length=64
 )
 NEW = AnswerRules(version_2_with_negative=True)
@@ -148,24 +149,26 @@ def test_a_run_tells_of_itself(leave, tmp_path, caplog):
     stored = {"max_seq_length": 32, "doc_stride": 8, "max_query_length": 4}
     path = tmp_path / "ours" / "run_config.json"
     path.write_text(json.dumps({"other": 1, **stored}))
-    settings = task_files.SquadSettings(
-        version_2_with_negative=True, null_score_diff_threshold=-1.0
+    task_files.write_settings(
+        ours,
+        task_files.SquadSettings(
+            version_2_with_negative=True, null_score_diff_threshold=-1.0
+        ),
     )
-    task_files.write_settings(ours, settings)
     members = ensemble.open_members([old, released, ours], sizes=SIZES)
     assert [m.with_negative for m in members] == [False, True, True]
     assert [m.threshold for m in members] == [None, None, -1.0]
     assert [m.sizes for m in members] == [
         SIZES,
         SIZES,
-        windowing.WindowSizes(**stored),
+        settings.WindowSizes(**stored),
     ]
     assert "old/run_config.json lacks sizes of windows" in caplog.text
     # What is written beside the logits is surer.
     own = {"max_seq_length": 48, "doc_stride": 16, "max_query_length": 8}
     np.savez(tmp_path / "ours" / "predict_logits.npz", **own)
     (member,) = ensemble.open_members([ours], sizes=SIZES)
-    assert member.sizes == windowing.WindowSizes(**own)
+    assert member.sizes == settings.WindowSizes(**own)
     np.savez(tmp_path / "ours" / "predict_logits.npz", start=[0.0])
     (member,) = ensemble.open_members([ours], sizes=SIZES)
-    assert member.sizes == windowing.WindowSizes(**stored)
+    assert member.sizes == settings.WindowSizes(**stored)

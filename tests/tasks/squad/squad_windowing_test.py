@@ -15,7 +15,7 @@ import pytest
 
 from data import features, schema
 from data.tokenization import vocabulary, wordpiece
-from tasks.squad import dataset, windowing
+from tasks.squad import dataset, settings, windowing
 
 GOLDEN = json.loads(
     (
@@ -51,7 +51,7 @@ def cut(tokenizer, found, is_training=False, length=LENGTH, stride=STRIDE):
     return windowing.make_windows(
         found,
         tokenizer,
-        windowing.WindowSizes(
+        settings.WindowSizes(
             max_seq_length=length, doc_stride=stride, max_query_length=QUERY
         ),
         is_training=is_training,
@@ -310,7 +310,7 @@ def test_every_answer_of_squad_is_found_and_is_itself(shared_data):
 
 
 def test_questions_that_are_cut_are_named(tokenizer, caplog):
-    sizes = windowing.WindowSizes(
+    sizes = settings.WindowSizes(
         max_seq_length=16, doc_stride=4, max_query_length=3
     )
     found = questions(["a b"], ["a b a", "a b a b"])

@@ -13,7 +13,7 @@ import tensorflow as tf
 from data import examples
 from foundation import replacement
 from jobs import assembly
-from modeling import layers, models
+from modeling import layers
 from modeling.config import BertConfig
 from tasks.classification import objective
 from training import feed, optimizers, precision, step
@@ -31,6 +31,9 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 BATCH, LENGTHS = 4, (6, 9)
+OBJECTIVE = objective.ClassificationObjective(
+    config=CONFIG, kind=examples.CLASSIFICATION, labels=("a", "b", "c")
+)
 
 
 def draw(length):
@@ -62,12 +65,8 @@ def train(dtype, *, compile_functions, recompute="nothing", lengths=LENGTHS):
     """Runs a step of each length, two micro-batches each."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
-        model = models.ClassificationModel(
-            CONFIG,
-            num_classes=3,
-            recompute=recompute,
-            seed=1,
-            dtype=precision.policy(dtype),
+        model = OBJECTIVE.make_model(
+            recompute=recompute, seed=1, dtype=precision.policy(dtype)
         )
         optimizer = optimizers.Optimizer(
             optimizers.AdamW(),
@@ -75,11 +74,7 @@ def train(dtype, *, compile_functions, recompute="nothing", lengths=LENGTHS):
             optimizers.WarmupDecay(peak=1e-3, num_train_steps=100),
         )
     run = step.TrainStep(
-        step.Learner(
-            objective.ClassificationTask(examples.CLASSIFICATION),
-            model,
-            optimizer,
-        ),
+        step.Learner(OBJECTIVE, model, optimizer),
         strategy=strategy,
         seed=1,
         compile_functions=compile_functions,

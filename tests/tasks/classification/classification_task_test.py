@@ -1,6 +1,6 @@
 """Proves who writes the records of a sentence task, and which labels count.
 
-python -m pytest tests/tasks/classification/sentence_job_test.py
+python -m pytest tests/tasks/classification/classification_task_test.py
 """
 
 import types
@@ -9,7 +9,9 @@ import pytest
 from classifier_runs import WORDS
 
 from data.tokenization import vocabulary, wordpiece
-from tasks.classification import sentence_job, sentence_tasks
+from foundation import config_flags
+from jobs import finetuning, source, task_model
+from tasks.classification import sentence_tasks, settings, task
 from training import strategy as strategies
 
 
@@ -18,23 +20,32 @@ def test_one_worker_writes_the_records(tmp_path, monkeypatch, is_chief):
     """The others would write the same large file over it."""
     monkeypatch.setattr(strategies, "is_chief", lambda strategy: is_chief)
     (tmp_path / "train.tsv").write_text("sentence\tlabel\ngood\t1\nbad w1\t0\n")
-    tokens = vocabulary.Vocabulary.from_tokens(WORDS)
-    job = sentence_job.make_job(
-        types.SimpleNamespace(
-            write_records=True,
-            output_dir=str(tmp_path),
-            max_seq_length=8,
-            do_train=False,
-        ),
-        types.SimpleNamespace(
-            tokenizer=wordpiece.Tokenizer(tokens), config=None
-        ),
-        sentence_tasks.open_task(
-            "sst-2", sentence_tasks.DataFlags(data_dir=str(tmp_path))
-        ),
-        None,
-        eval_batch_size=8,
+    config = config_flags.build(
+        settings.ClassifierConfig,
+        task_name="sst-2",
+        data_dir=str(tmp_path),
+        output_dir=str(tmp_path),
+        max_seq_length=8,
+        do_train=True,
     )
+    tokens = vocabulary.Vocabulary.from_tokens(WORDS)
+    start = types.SimpleNamespace(
+        tokenizer=wordpiece.Tokenizer(tokens),
+        config=None,
+        labels=None,
+        problem_type=None,
+        num_outputs=None,
+    )
+    model = source.ModelSource(case="TRAINED_NOW", start=start, folder=None)
+    sets = task.ClassificationTask(config, model)
+    builder = task_model.Builder(
+        config=config,
+        start=start,
+        strategy=None,
+        objective=sets.objective,
+        max_seq_length=sets.max_seq_length,
+    )
+    job = finetuning.Job(source=model, builder=builder, task=sets)
     features = job.features("train")
     assert features.lengths.tolist() == [3, 4]
     assert features.dense["label_ids"].tolist() == [[1], [0]]
@@ -56,11 +67,11 @@ def test_a_bad_label_of_a_labeled_test_set_is_warned_about(
 ):
     path = tmp_path / "test.tsv"
     path.write_text(table)
-    task = sentence_tasks.open_task(
-        "sst-2", sentence_tasks.DataFlags(files={"test": str(path)})
+    sets = sentence_tasks.open_task(
+        "sst-2", settings.Files(test_file=str(path))
     )
     with caplog.at_level("INFO", logger="absl"):
-        assert sentence_job._label_ids(task, "test") is None
+        assert task.label_ids(sets, "test") is None
     (record,) = caplog.records
     assert record.levelname == level
     expected = f"no metrics of the test set: {path}{message}"

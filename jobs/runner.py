@@ -1,0 +1,113 @@
+"""The life of a fine-tuned model, for all tasks.
+
+main -> run(config, MakeTask)
+  source.resolve            which model does the command use?
+  make_task                 reads and checks the files
+  open_strategy             devices; reserves output_dir
+  finetuning.train_grid     or finetuning.load
+  Task.evaluate             metrics and report
+  predict                   each set in blocks, continued after a kill
+  Task.prompt
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from foundation import config_flags
+from jobs import finetuning, grid, run_config, run_directory, source, streaming
+from jobs.outputs import ModelWriter, Outputs
+from jobs.task import Output, PredictedSet, Task
+from jobs.task_model import Builder, TaskModel
+
+
+def run(
+    config: run_config.AnyConfig,
+    make_task: Callable[[run_config.AnyConfig, source.ModelSource], Task],
+) -> None:
+    """Trains, evaluates and predicts, as the flags say.
+
+    Args:
+      config: the flags.
+      make_task: reads and checks the files of the task's sets; the source's
+        labels and stored settings decide where flags do not.
+    """
+    model_source = source.resolve(config)
+    config = model_source.with_trained_flags(config)
+    task = make_task(config, model_source)
+    strategy = finetuning.open_strategy(config, model_source.start)
+    job = make_job(config, model_source, task, strategy)
+    files = open_files(job)
+    outputs = Outputs(files)
+    if config.do_train:
+        writer = ModelWriter(config, task, files)
+        task_model, step = finetuning.train_grid(job, writer)
+        task.complete_training(task_model, outputs)
+    else:
+        task_model, step = finetuning.load(job)
+    if task.evaluates:
+        evaluation = job.evaluate(task_model)
+        outputs.write_evaluation(
+            task.describe(evaluation, step, outputs.training_flags)
+        )
+    sets = task.predicted_sets(task_model, step)
+    finished = [predict(x, task_model, outputs) for x in sets]
+    # After all files: a command that was killed predicts nothing twice.
+    for blocks in filter(None, finished):
+        blocks.remove()
+    run_directory.announce(config.output_dir)
+    task.prompt(task_model)
+
+
+def make_job(
+    config: run_config.FinetuningConfig,
+    model_source: source.ModelSource,
+    task: Task,
+    strategy: Any,
+) -> finetuning.Job:
+    """Returns the training of a task."""
+    builder = Builder(
+        config=config,
+        start=model_source.start,
+        strategy=strategy,
+        objective=task.objective,
+        max_seq_length=task.max_seq_length,
+    )
+    return finetuning.Job(source=model_source, task=task, builder=builder)
+
+
+def open_files(job: finetuning.Job) -> run_directory.RunFiles:
+    """Returns what writes those files that do not depend on the task."""
+    config = job.config
+    results, trained_with = grid.Results(config.output_dir), None
+    if not config.do_train:
+        results.read()
+        trained_with = run_directory.training_flags(config.output_dir)
+    return run_directory.RunFiles(
+        output_dir=config.output_dir,
+        tokenizer=job.source.start.tokenizer,
+        flags=config_flags.flat_values(config),
+        given_flags=config_flags.given(config),
+        trained_with=trained_with,
+        results=results,
+        is_chief=job.is_chief,
+    )
+
+
+def predict(
+    predicted: PredictedSet, task_model: TaskModel, output: Output
+) -> streaming.Blocks | None:
+    """Predicts a set block by block, and writes its files.
+
+    A set without a folder is written to standard output at once.
+
+    Returns:
+      The blocks, which are not needed any more; None if there are none.
+    """
+    if predicted.folder is None:
+        streaming.run(predicted.stream, predicted.open_standard_output())
+        return None
+    blocks = task_model.open_blocks(predicted.folder, predicted.settings)
+    streaming.run(predicted.stream, blocks)
+    if blocks is not None:
+        predicted.write(blocks, output)
+    return blocks

@@ -1,0 +1,199 @@
+"""Which model does a command use?
+
+    resolve(config) -> ModelSource
+
+The first of these cases that applies. Their order is important:
+
+    TRAINED_NOW  the command trains: --init_checkpoint, or random weights of
+                 --bert_config_file. Checkpoints in --output_dir continue the
+                 run. It never starts from the model in --output_dir, because
+                 the next run of a grid would start from the best run's.
+    FINISHED     the model of a finished training in --output_dir (kept.json)
+    UNFINISHED   the checkpoint of a training in --output_dir that was stopped,
+                 with the labels that the checkpoint stores
+    STORED       a model in --output_dir that was not trained there
+    GIVEN        --init_checkpoint
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from absl import logging
+
+from foundation import config_flags, file_system
+from jobs import grid, run_config, run_directory
+from training import checkpoints, loop
+from weights import model_directory, pretrained
+
+Case = Literal["TRAINED_NOW", "FINISHED", "UNFINISHED", "STORED", "GIVEN"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """The model that a command starts from or uses.
+
+    Attributes:
+      case: see the module's docstring.
+      start: its hyperparameters, tokenizer and labels, and the path of the
+        weights.
+      folder: the folder of the weights, which may have files of the task; None
+        for random weights.
+      step: the training step of its weights; 0 if it was not trained in
+        --output_dir, or if it is trained now.
+      trained: the flags of its training, {} if they are unknown.
+      stored: what the checkpoint of an unfinished training stores about its
+        task; {} in other cases.
+      predicted: --output_dir, if the last command there had the same
+        --init_checkpoint: a prediction may have stored what it found; else
+        None. Without meaning for a finished model.
+    """
+
+    case: Case
+    start: pretrained.Start
+    folder: str | None
+    step: int = 0
+    trained: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stored: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    predicted: str | None = None
+
+    def with_trained_flags(
+        self, config: run_config.AnyConfig
+    ) -> run_config.AnyConfig:
+        """Returns a config whose missing flags are those of the training.
+
+        These are `config.remembered`. The config of a training is returned as
+        it is.
+        """
+        if self.case == "TRAINED_NOW":
+            return config
+        given = config_flags.flat_values(config)
+        values = {
+            name: self.trained[name]
+            for name in config.remembered
+            if given[name] is None and self.trained.get(name) is not None
+        }
+        if values:
+            shown = [f"--{name}={value}" for name, value in values.items()]
+            logging.info("as the model was trained: %s", " ".join(shown))
+        return config_flags.replace_unchecked(config, **values)
+
+    def warn_of_other_flags(self, values: Mapping[str, Any]) -> None:
+        """Warns if the model was trained with other values of flags."""
+        if self.case == "TRAINED_NOW":
+            return
+        for name, value in values.items():
+            before = self.trained.get(name, value)
+            if before != value:
+                logging.warning(
+                    "the model was trained with --%s=%s, but %s is used now",
+                    name,
+                    before,
+                    value,
+                )
+
+
+def resolve(config: run_config.FinetuningConfig) -> ModelSource:
+    """Finds the model that a command uses.
+
+    Raises:
+      InputError: there is no model, or something does not fit.
+    """
+    case = _case(config)
+    output_dir, init_checkpoint = config.output_dir, config.init_checkpoint
+    if case == "TRAINED_NOW":
+        model_directory.check_not_the_start(
+            output_dir, init_checkpoint, is_grid=config.is_grid
+        )
+    elif model_directory.has_model(output_dir):
+        _warn_of_other_model(output_dir, init_checkpoint)
+        init_checkpoint = None
+    start = pretrained.open_start(
+        output_dir=None if case == "TRAINED_NOW" else output_dir,
+        init_checkpoint=init_checkpoint,
+        bert_config_file=config.pretrained.bert_config_file,
+        vocab_file=config.pretrained.vocab_file,
+        do_lower_case=config.pretrained.do_lower_case,
+        bilstm_size=config.bilstm_size,
+        max_seq_length=config.max_seq_length,
+    )
+    folder: str | None = None
+    if case in ("FINISHED", "UNFINISHED", "STORED"):
+        folder = output_dir
+    elif start.init_checkpoint is not None:
+        folder = file_system.folder_of(start.init_checkpoint)
+    was_given = _was_given(start.init_checkpoint, output_dir)
+    source = ModelSource(
+        case=case,
+        start=start,
+        folder=folder,
+        predicted=output_dir if was_given else None,
+        trained=(folder and run_directory.training_flags(folder)) or {},
+    )
+    if case == "FINISHED":
+        return dataclasses.replace(source, step=grid.kept(output_dir)["step"])
+    if case == "UNFINISHED":
+        stored = loop.last_state(output_dir).get("task_settings")
+        if not stored:
+            return source
+        start = dataclasses.replace(
+            start,
+            labels=stored.get("labels"),
+            problem_type=stored.get("problem_type"),
+            num_outputs=None,
+        )
+        return dataclasses.replace(source, start=start, stored=stored)
+    return source
+
+
+def _case(config: run_config.FinetuningConfig) -> Case:
+    if config.do_train:
+        return "TRAINED_NOW"
+    has_model = model_directory.has_model(config.output_dir)
+    if has_model and grid.kept(config.output_dir) is not None:
+        return "FINISHED"
+    if checkpoint_folder(config, config.output_dir) is not None:
+        return "UNFINISHED"
+    return "STORED" if has_model else "GIVEN"
+
+
+def checkpoint_folder(
+    config: run_config.FinetuningConfig, output_dir: str
+) -> str | None:
+    """Returns the folder of the checkpoint of a run that is used, if any.
+
+    With early stopping, the best weights are used, otherwise the last.
+    """
+    folders = [output_dir]
+    if config.selection.early_stopping_patience:
+        folders.insert(0, os.path.join(output_dir, checkpoints.BEST))
+    for folder in folders:
+        if checkpoints.Checkpoints(folder).latest() is not None:
+            return folder
+    return None
+
+
+def _warn_of_other_model(output_dir: str, init_checkpoint: str | None) -> None:
+    """Warns if --init_checkpoint is not the model in --output_dir."""
+    if init_checkpoint is None:
+        return
+    own = [output_dir, os.path.join(output_dir, model_directory.WEIGHTS)]
+    if (kept := grid.kept(output_dir)) is not None:
+        own.append(checkpoints.path_of(output_dir, kept["step"]))
+    if file_system.real(init_checkpoint) not in map(file_system.real, own):
+        logging.warning(
+            "using the model in --output_dir=%s, not --init_checkpoint=%s",
+            output_dir,
+            init_checkpoint,
+        )
+
+
+def _was_given(weights: str | None, output_dir: str) -> bool:
+    """Returns whether the last command in a directory used these weights."""
+    earlier = run_directory.flags(output_dir).get("init_checkpoint")
+    if None in (earlier, weights):
+        return False
+    # The flag may have named the folder of the weights.
+    path, before = map(file_system.real, (weights, earlier))
+    return f"{path}/".startswith(f"{before}/")

@@ -1,0 +1,262 @@
+"""What a kind of task provides, so that one runner serves all kinds.
+
+    tasks/X/task.py: a class with the methods of `Task`
+    task_model.Objective: the model's head, its loss and its predictions
+
+The runner calls these methods in this order:
+
+    features, evaluate      the training set; the development sets, also while
+                            training and after each run of a grid
+    save, card, scores      the model directory of the best run, and its card
+    describe                what the report says of an evaluation
+    predicted_sets          sets that are read, encoded, predicted and written
+                            block by block
+    prompt                  typed inputs
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from data.features import Features
+from data.tokenization import wordpiece
+from jobs import report, streaming
+from jobs.task_model import Objective, TaskModel
+
+
+class Evaluation(Protocol):
+    """Metrics of a model on the development sets."""
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """Metrics by name, among them "score", by which runs are compared."""
+
+
+class Card(NamedTuple):
+    """What the card of a new model says of its task.
+
+    title: what the model does.
+    data: the training set's description by name.
+    pipeline_tag: the Hub's name for the task.
+    datasets: the Hub's names of the training set, if it is there.
+    labels: names of the classes.
+    """
+
+    title: str
+    data: Mapping[str, str]
+    pipeline_tag: str
+    datasets: Sequence[str] = ()
+    labels: Sequence[str] | None = None
+
+
+class Scores(NamedTuple):
+    """Metrics of a set under the names of eval_results.txt.
+
+    name: of the evaluation in the model card, such as "dev".
+    set_name: a short name of the evaluated set: the name of the evaluation if
+      the card has one of another set already; None replaces that one.
+    data: the description of each evaluated set by name.
+    values: the metrics.
+    """
+
+    name: str
+    set_name: str | None
+    data: Mapping[str, str]
+    values: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """What the files of an evaluation say of it.
+
+    Attributes:
+      scores: the metrics.
+      digest: identifies the content of the set.
+      files: name -> text of further files.
+      title: of the report: the kind of the task and its data.
+      panels: the learning curves of the report.
+      sections: the task's own sections of the report.
+      facts: numbers at the top of the report.
+      shown: the metrics in the report's table; None for all.
+    """
+
+    scores: Scores
+    digest: str
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    title: str
+    panels: Sequence[report.Panel]
+    sections: Sequence[report.Section]
+    facts: Mapping[str, Any]
+    shown: Mapping[str, float] | None = None
+
+
+class Output(Protocol):
+    """Where a predicted set writes its files; see outputs.Outputs."""
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes."""
+
+    @property
+    def training_flags(self) -> Mapping[str, Any]:
+        """The flags of the model's training, else of this command."""
+
+    @property
+    def output_dir(self) -> str:
+        """The directory of the run."""
+
+    def keep_other_sets(
+        self, *names: str, set_name: str, digest: str
+    ) -> list[str]:
+        """Renames files of other sets; returns the paths to write to."""
+
+    def write_evaluation(self, evaluated: Evaluated) -> None:
+        """Writes metrics, the model card's scores, and the report."""
+
+    def add_scores(self, scores: Scores) -> None:
+        """Adds an evaluation to the card of the model in output_dir."""
+
+    def write_scores(
+        self, scores: Scores, *, digest: str, files: Mapping[str, str]
+    ) -> None:
+        """Writes files of scores, and adds the scores to the model's card.
+
+        Args:
+          scores: the metrics.
+          digest: identifies the content of the set.
+          files: name -> text.
+        """
+
+
+class PredictedSet(Protocol):
+    """A set to predict, and its files.
+
+    Attributes:
+      folder: name of the directory of unfinished blocks in output_dir; None
+        for standard output.
+      settings: what the predictions depend on besides the items, the model and
+        its tokenizer.
+    """
+
+    folder: str | None
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """See the class."""
+
+    @property
+    def stream(self) -> streaming.Stream:
+        """The items, and how their blocks are encoded and predicted."""
+
+    def open_standard_output(self) -> streaming.StandardOutput:
+        """Opens the store of a set without a folder."""
+
+    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+        """Writes the files of the set from the parts of its blocks."""
+
+
+class Task(Protocol):
+    """The sets of a command, for one kind of task.
+
+    Attributes:
+      objective: the model's head and loss.
+      max_seq_length: of the model's inputs, in tokens.
+      dev_splits: the sets whose features an evaluation reads.
+      evaluates: whether the command evaluates on the development set.
+    """
+
+    objective: Objective
+    max_seq_length: int
+    dev_splits: Sequence[str]
+    evaluates: bool
+
+    @property
+    def num_examples(self) -> int | None:
+        """The number of examples per epoch.
+
+        None if every row of the training features is one.
+        """
+
+    @property
+    def data_settings(self) -> Mapping[str, Any]:
+        """Flag -> value that replaces the flag's own where runs are compared.
+
+        The value is, e.g., the digest of a file. For flags that affect the
+        training records.
+        """
+
+    @property
+    def evaluation_settings(self) -> Mapping[str, Any]:
+        """The same for flags that affect evaluations."""
+
+    def features(self, split: str, records_dir: str | None) -> Features:
+        """Returns the features of a training or development set.
+
+        Args:
+          split: the set.
+          records_dir: directory of tokenized records for later runs, if any.
+        """
+
+    def evaluate(
+        self, task_model: TaskModel, features: Mapping[str, Features]
+    ) -> Evaluation:
+        """Evaluates a model on the development sets.
+
+        Args:
+          task_model: the model.
+          features: of each of dev_splits.
+        """
+
+    def describe(
+        self, evaluation: Any, step: int, flags: Mapping[str, Any]
+    ) -> Evaluated:
+        """Describes an evaluation for its files.
+
+        Args:
+          evaluation: of `evaluate`.
+          step: of the model.
+          flags: of the training, if they are known, else of the command.
+        """
+
+    def save(
+        self,
+        model: Any,
+        directory: str,
+        tokenizer: wordpiece.Tokenizer | None,
+        *,
+        is_same: bool = False,
+    ) -> None:
+        """Writes a model directory with the files of the task.
+
+        Args:
+          model: one of `objective`.
+          directory: on a disk or in a bucket.
+          tokenizer: of the model.
+          is_same: whether the directory has these weights already.
+        """
+
+    def card(self, flags: Mapping[str, Any]) -> Card:
+        """Describes the task for the card of a new model.
+
+        Args:
+          flags: of the training.
+        """
+
+    def scores(self, values: Mapping[str, float], step: int) -> Scores:
+        """Returns the metrics of an evaluation under their released names."""
+
+    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+        """Adds to the model in output_dir what only an evaluation can find."""
+
+    def predicted_sets(
+        self, task_model: TaskModel, step: int
+    ) -> Iterable[PredictedSet]:
+        """Returns the sets that the command predicts.
+
+        Args:
+          task_model: the model.
+          step: of its weights.
+        """
+
+    def prompt(self, task_model: TaskModel) -> None:
+        """Answers typed inputs, if the command does."""

@@ -1,0 +1,170 @@
+"""The flags of run_classifier.py."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from foundation import config_flags
+from jobs import run_config
+
+field, group = config_flags.field, config_flags.group
+# Values of --task_name for a user's own tables: text_files.FORMATS.
+OWN_TABLES = ("csv", "tsv", "jsonl", "parquet")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Files:
+    """The files of a sentence task."""
+
+    data_dir: str | None = field(
+        "Directory of the task's released files.", None
+    )
+    train_file: str | None = field(
+        "Training set, instead of the released file in --data_dir.",
+        None,
+        affects="records",
+    )
+    dev_file: str | None = field(
+        "Development set, instead of the released file in --data_dir.",
+        None,
+        affects="evaluation",
+    )
+    test_file: str | None = field(
+        "Set to predict, instead of the released file in --data_dir: a file, a "
+        "folder, or a pattern such as 'part-*.csv'. If it has labels, its "
+        "metrics are written to scores_test.txt. - reads lines from standard "
+        "input and writes to standard output; a tab separates a pair.",
+        None,
+    )
+    language: str = field("Language of the XNLI files.", "zh")
+
+    def of(self, split: str) -> str | None:
+        """Returns the file that a flag names instead of the released one."""
+        return getattr(self, f"{split}_file", None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns of a table of your own."""
+
+    text_column: str | None = field(
+        "Column of the text in your own tables; by default as the model was "
+        'trained, else "text".',
+        None,
+    )
+    text_pair_column: str | None = field(
+        "Column of the second text of a pair in your own tables; by default as "
+        "the model was trained.",
+        None,
+    )
+    label_column: str | None = field(
+        "Column of the label in your own tables; by default as the model was "
+        'trained, else "label".',
+        None,
+    )
+    id_column: str | None = field(
+        "Column of the ids in your own tables, which predictions.tsv repeats; "
+        "by default examples are numbered.",
+        None,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(run_config.FinetuningConfig):
+    """Everything run_classifier.py needs to know."""
+
+    files: Files = group(Files)
+    columns: Columns = group(Columns)
+    # Room for [CLS], a token, [SEP].
+    max_seq_length: int = field(
+        "Maximum number of tokens; longer texts are cut.",
+        128,
+        affects="records",
+        at_least=3,
+    )
+    task_name: str = field(
+        "A GLUE task such as MRPC, xnli, swag or boolq; or the format of your "
+        "own tables: csv, tsv, jsonl or parquet.",
+        affects="records",
+    )
+    problem_type: (
+        Literal["classification", "regression", "multi_label"] | None
+    ) = field(
+        "Kind of label in your own tables; by default that of the model in "
+        "--init_checkpoint, else classification.",
+        None,
+        affects="records",
+    )
+    label_names: str | None = field(
+        "Comma-separated labels in the order of the outputs of the model in "
+        "--init_checkpoint, if its classes have no names. With --do_train, the "
+        "labels of the new model, in this order; the training set may lack "
+        "some.",
+        None,
+        affects="records",
+    )
+    do_eval: bool = field("Whether to evaluate on the development set.", False)
+    predict_dev: bool = field(
+        "Whether --do_predict also writes predictions of the development set, "
+        "to predictions_dev.tsv.",
+        False,
+    )
+    eval_batch_size: int = field(
+        "Examples per evaluation batch, over all replicas.", 8, at_least=1
+    )
+    glue_submission: str | None = field(
+        "Directory for the predictions in the format of GLUE's server.", None
+    )
+    wnli_majority: bool = field(
+        "Submit WNLI's most frequent label for every example, as the paper "
+        "did.",
+        False,
+    )
+
+    def __post_init__(self):
+        """Refuses contradictory flags."""
+        super().__post_init__()
+        if not (self.do_train or self.do_eval or self.do_predict):
+            raise ValueError(
+                "at least one of --do_train, --do_eval and --do_predict must "
+                "be given"
+            )
+        for name in ("glue_submission", "predict_dev"):
+            if getattr(self, name) and not self.do_predict:
+                raise ValueError(f"--{name} needs --do_predict")
+        if self.files.test_file == "-" and self.glue_submission:
+            raise ValueError("--glue_submission needs a --test_file with ids")
+        for name in ("id_column", "text_column"):
+            if self.files.test_file == "-" and name in config_flags.given(self):
+                raise ValueError(
+                    f"--{name}: --test_file=- reads lines without columns"
+                )
+
+    @property
+    def remembered(self) -> Sequence[str]:
+        """See FinetuningConfig.
+
+        Released tasks have no flags of columns. Ids are not remembered: they
+        mean nothing to a model, and other tables may lack them.
+        """
+        if self.task_name.lower() not in OWN_TABLES:
+            return ()
+        return ("text_column", "text_pair_column", "label_column")
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """See FinetuningConfig."""
+        return super().batch_sizes | {"eval_batch_size": self.eval_batch_size}
+
+    @property
+    def standard_input_flag(self) -> str | None:
+        """See FinetuningConfig."""
+        reads = self.do_predict and self.files.test_file == "-"
+        return "test_file" if reads else None
+
+    @property
+    def names_of_labels(self) -> list[str] | None:
+        """The labels in --label_names."""
+        if self.label_names is None:
+            return None
+        return [name.strip() for name in self.label_names.split(",")]

@@ -1,0 +1,386 @@
+"""Sentence tasks for the runner: their sets, files, card and report.
+
+Sets to predict are read as streams. Standard input is predicted to standard
+output, in the form of predictions.tsv.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from data import examples, text_files
+from data import features as features_lib
+from data.examples import Example
+from data.features import Features
+from data.tokenization import wordpiece
+from foundation import errors
+from jobs import report, run_directory, streaming
+from jobs.source import ModelSource
+from jobs.task import Card, Evaluated, Output, Scores
+from jobs.task_model import TaskModel
+from tasks.classification import objective, sentence_outputs, sentence_tasks
+from tasks.classification.sentence_files import DEV, TRAIN
+from tasks.classification.sentence_outputs import Evaluation
+from tasks.classification.settings import ClassifierConfig
+from training import metric_writer
+from weights import kinds, model_directory, task_files
+
+
+class ClassificationTask:
+    """The sets of a sentence task; see jobs.task.Task.
+
+    Attributes:
+      sets: the task's files, labels and metrics.
+    """
+
+    num_examples = None
+
+    def __init__(self, config: ClassifierConfig, source: ModelSource):
+        """Opens the task, and reads and checks the sets that are used.
+
+        Raises:
+          InputError: a flag, a file or a label does not fit.
+        """
+        start = source.start
+        self.sets = sentence_tasks.open_task(
+            config.task_name,
+            config.files,
+            config.columns,
+            problem_type=config.problem_type,
+            known=task_files.ModelClasses(
+                labels=start.labels,
+                problem_type=start.problem_type,
+                num_outputs=start.num_outputs,
+            ).with_names(config.names_of_labels, trains=config.do_train),
+            trains=config.do_train,
+        )
+        if not config.do_train and source.folder is not None:
+            sentence_tasks.check_pairs(
+                self.sets.name,
+                config.columns.text_pair_column,
+                source.folder,
+                source.trained,
+            )
+        sentence_tasks.check(
+            self.sets,
+            train=config.do_train or config.wnli_majority,
+            dev=config.do_eval
+            or config.predict_dev
+            or (config.do_train and config.needs_evaluation),
+            test=config.do_predict,
+        )
+        self._config = config
+        self._tokenizer = start.tokenizer
+        self.objective = objective.ClassificationObjective(
+            config=start.config, kind=self.sets.kind, labels=self.sets.labels
+        )
+        self.max_seq_length = config.max_seq_length
+        self.dev_splits = self.sets.dev_splits
+        self.evaluates = config.do_eval
+
+    @property
+    def data_settings(self) -> dict[str, Any]:
+        """See jobs.task.Task."""
+        if not self._config.do_train:
+            return {}
+        return {
+            "task_name": self.sets.name,
+            "train_file": self.sets.read(TRAIN).digest,
+            "problem_type": self.sets.kind,
+        }
+
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """See jobs.task.Task."""
+        digests = [self.sets.read(x).digest for x in self.dev_splits]
+        return {"dev_file": " ".join(digests)}
+
+    def features(self, split: str, records_dir: str | None) -> Features:
+        """See jobs.task.Task."""
+        return sentence_tasks.tokenize(
+            self.sets,
+            split,
+            self._tokenizer,
+            max_seq_length=self.max_seq_length,
+            records_dir=records_dir,
+        )
+
+    def evaluate(
+        self, task_model: TaskModel, features: Mapping[str, Features]
+    ) -> Evaluation:
+        """See jobs.task.Task."""
+        size = self._config.eval_batch_size
+        logits = {
+            split: task_model.predict(features[split], size)["logits"]
+            for split in self.dev_splits
+        }
+        lengths = features[self.dev_splits[0]].lengths
+        return sentence_outputs.evaluate(self.sets, logits, lengths)
+
+    def save(
+        self,
+        model: Any,
+        directory: str,
+        tokenizer: wordpiece.Tokenizer | None,
+        *,
+        is_same: bool = False,
+    ) -> None:
+        """See jobs.task.Task."""
+        del is_same
+        model_directory.save(
+            model, directory, tokenizer, **self.objective.stored
+        )
+
+    def card(self, flags: Mapping[str, Any]) -> Card:
+        """See jobs.task.Task."""
+        return Card(
+            title=f"BERT for {self._title(flags)}",
+            data={TRAIN: self.sets.describe(TRAIN)},
+            pipeline_tag=kinds.KINDS[self.sets.kind].pipeline_tag,
+            datasets=sentence_outputs.on_the_hub(self.sets),
+            labels=self.objective.names,
+        )
+
+    def _title(self, flags: Mapping[str, Any]) -> str:
+        """Returns the kind of the task and its data."""
+        sets = self.sets
+        spec = sentence_tasks.TASKS[sets.name]
+        data = spec.folders[0] if spec.folders else sets.name.upper()
+        if not spec.files:  # A user's own table.
+            path = flags.get("train_file") or sets.read(self.dev_splits[0]).path
+            data = os.path.basename(path)
+        return f"{kinds.KINDS[sets.kind].title}: {data}"
+
+    def scores(self, values: Mapping[str, float], step: int) -> Scores:
+        """See jobs.task.Task."""
+        path = self.sets.read(self.dev_splits[0]).path
+        return Scores(
+            name=DEV,
+            set_name=run_directory.set_name([path]),
+            data={
+                split: self.sets.describe(split) for split in self.dev_splits
+            },
+            values=run_directory.eval_results(values, step),
+        )
+
+    def describe(
+        self, evaluation: Evaluation, step: int, flags: Mapping[str, Any]
+    ) -> Evaluated:
+        """See jobs.task.Task."""
+        sets = [self.sets.read(split) for split in self.dev_splits]
+        name = os.path.basename(sets[0].path.rstrip("/"))
+        metrics = self.sets.metrics
+        return Evaluated(
+            scores=self.scores(evaluation.values, step),
+            digest=" ".join(texts.digest for texts in sets),
+            title=self._title(flags),
+            panels=[
+                report.Panel("Loss", ("train/loss", "eval/loss")),
+                *(
+                    report.Panel(
+                        report.capitalized(metric_writer.name_in_words(x)),
+                        (f"train/{x}", f"eval/{x}"),
+                    )
+                    for x in dict.fromkeys([*metrics, "accuracy"])
+                ),
+                report.Panel("Learning rate", ("train/learning_rate",)),
+            ],
+            sections=sentence_outputs.sections(evaluation),
+            facts={
+                **{
+                    metric_writer.name_in_words(x): evaluation.values[x]
+                    for x in metrics
+                },
+                f"examples of {name}": len(evaluation.label_ids),
+                "training steps": step,
+            },
+        )
+
+    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+        """Does nothing: the model is complete."""
+
+    def predicted_sets(
+        self, task_model: TaskModel, step: int
+    ) -> list["SentenceSet"]:
+        """See jobs.task.Task."""
+        del step
+        config = self._config
+        splits: list[str] = []
+        if config.do_predict:
+            splits += self.sets.test_splits
+        if config.predict_dev:
+            splits += self.sets.dev_splits
+        return [
+            SentenceSet(self, split, config, task_model) for split in splits
+        ]
+
+    def prompt(self, task_model: TaskModel) -> None:
+        """Does nothing: --test_file=- reads typed lines."""
+
+
+class SentenceSet:
+    """A set of texts to predict; see jobs.task.PredictedSet."""
+
+    unit = "rows"
+
+    def __init__(
+        self,
+        task: ClassificationTask,
+        split: str,
+        config: ClassifierConfig,
+        task_model: TaskModel,
+    ):
+        """Reads the labels of a test set, if it has any.
+
+        Args:
+          task: has the set.
+          split: a test set, or a development set.
+          config: the flags.
+          task_model: the model.
+        """
+        self._sets, self._split = task.sets, split
+        self._config, self._task_model = config, task_model
+        self._texts = task.sets.read(split)
+        is_typed = self._texts.path == text_files.STANDARD_INPUT
+        self._name = "standard input" if is_typed else self._texts.path
+        self.folder = None if is_typed else f"predict_{split}.incomplete"
+        self.total = None if is_typed else self._texts.count
+        # Complete batches, so that none is filled up.
+        size = config.predict_batch_size
+        self.block_items = -(-streaming.BLOCK_ITEMS // size) * size
+        self._is_dev = split.startswith(DEV)
+        self._label_ids = None
+        if not (is_typed or self._is_dev):
+            self._label_ids = label_ids(task.sets, split)
+        self._majority = None
+        if config.wnli_majority:
+            train = task.sets.read(TRAIN)
+            self._majority = sentence_outputs.majority_label(train)
+        self._statistics = features_lib.TokenizationStatistics()
+        self._encoded_blocks = 0
+
+    @property
+    def stream(self) -> streaming.Stream:
+        """The set itself."""
+        return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See jobs.task.PredictedSet."""
+        return {
+            "max_seq_length": self._config.max_seq_length,
+            "task_name": self._sets.name,
+            "labels": list(self._sets.labels),
+            "wnli_majority": self._majority,
+        }
+
+    def open_standard_output(self) -> streaming.StandardOutput:
+        """See jobs.task.PredictedSet."""
+        return streaming.StandardOutput(
+            sentence_outputs.PREDICTIONS,
+            sentence_outputs.predictions_head(self._sets),
+        )
+
+    def read(self) -> Iterable[Example]:
+        """See streaming.Stream."""
+        return self._texts
+
+    def key(self, item: Example) -> Any:
+        """Returns what an example is, but not where it is."""
+        return item.key
+
+    def rows_of(self, item: Example) -> int:
+        """Returns 1."""
+        del item
+        return 1
+
+    def encode(self, items: Sequence[Example]) -> Features:
+        """Tokenizes examples."""
+        length = self._config.max_seq_length
+        encoded = sentence_tasks.encode(
+            items,
+            self._task_model.start.tokenizer,
+            max_seq_length=length,
+            statistics=self._statistics,
+        )
+        self._encoded_blocks += 1
+        if self._encoded_blocks == 1:  # A wrong vocabulary is seen at once.
+            self._statistics.warn(self._name, length)
+        return encoded
+
+    def predict(self, encoded: Features) -> np.ndarray:
+        """Returns logits [N, C]."""
+        size = self._config.predict_batch_size
+        return self._task_model.predict(encoded, size)["logits"]
+
+    def parts(
+        self, items: Sequence[Example], encoded: Features, predicted: np.ndarray
+    ) -> streaming.Parts:
+        """Returns the lines of each file."""
+        del encoded
+        return sentence_outputs.prediction_parts(
+            self._sets, items, predicted, majority=self._majority
+        )
+
+    def end(self) -> None:
+        """Warns of what was lost in texts beyond the first block."""
+        if self._encoded_blocks > 1:
+            self._statistics.warn(self._name, self._config.max_seq_length)
+
+    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+        """Writes the predictions, and the metrics of a set with labels."""
+        submission = None if self._is_dev else self._config.glue_submission
+        written = sentence_outputs.write_predictions(
+            blocks, self._sets, self._split, output.output_dir, submission
+        )
+        if self._label_ids is None:
+            return
+        data = b"".join(blocks.parts(sentence_outputs.LOGITS))
+        logits = np.frombuffer(data, np.float32)
+        logits = logits.reshape(len(self._label_ids), -1)
+        metrics = self._sets.metrics_of(logits, self._label_ids)
+        logging.info(
+            "results on %s: %s", self._split, metric_writer.in_words(metrics)
+        )
+        values = {f"{self._split}_{name}": x for name, x in metrics.items()}
+        run_directory.write_values(written["scores"], values)
+        output.add_scores(
+            Scores(
+                name=self._split,
+                set_name=None,
+                data={self._split: self._sets.describe(self._split)},
+                values=values,
+            )
+        )
+
+
+def label_ids(
+    sets: sentence_tasks.SentenceTask, split: str
+) -> np.ndarray | None:
+    """Returns the labels of a test set, None unless all examples have one.
+
+    Logs why there are none; a warning if some examples have one.
+    """
+    texts = sets.read(split, is_labeled=True)
+    try:
+        return examples.encode_labels(texts, sets.kind, sets.labels)
+    except errors.InputError as error:
+        level = logging.WARNING if _has_label(texts, sets) else logging.INFO
+        logging.log(level, "no metrics of the test set: %s", error)
+        return None
+
+
+def _has_label(
+    texts: examples.Examples, sets: sentence_tasks.SentenceTask
+) -> bool:
+    """Returns whether some example has a label of the task."""
+    with contextlib.suppress(errors.InputError):  # Of a row without the column.
+        for example in texts:
+            with contextlib.suppress(errors.InputError):
+                examples.encode_labels([example], sets.kind, sets.labels)
+                return True
+    return False

@@ -1,0 +1,246 @@
+"""The flags of run_ner.py."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from foundation import config_flags
+from jobs import run_config
+
+field, group = config_flags.field, config_flags.group
+# Flags without an effect on feature-based taggers.
+_NOT_OF_FEATURES = (
+    "interactive",
+    "text_file",
+    "crf",
+    "eval_every_steps",
+    "early_stopping_patience",
+    "reinit_layers",
+    "layer_decay",
+    "bilstm_size",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Files:
+    """The files of words with tags, and their columns or fields."""
+
+    data_dir: str | None = field(
+        "Directory of eng.train, eng.testa, eng.testb, or of train.txt, "
+        "dev.txt, test.txt.",
+        None,
+    )
+    train_file: str | None = field(
+        "The training set; by default, the file in --data_dir.",
+        None,
+        affects="records",
+    )
+    dev_file: str | None = field(
+        "The development set; by default, the file in --data_dir.",
+        None,
+        affects="evaluation",
+    )
+    test_file: str | None = field(
+        "The test set: a file, a glob or a folder, with --features a file; by "
+        "default, the file in --data_dir.",
+        None,
+    )
+    word_column: int | None = field(
+        "The column of words, counted from 0; by default as the model was "
+        "trained, else 0.",
+        None,
+    )
+    tag_column: int | None = field(
+        "The column of tags, -1 for the last; by default as the model was "
+        "trained, else -1.",
+        None,
+    )
+    tokens_field: str | None = field(
+        "The words' field in .jsonl and .parquet files; by default as the "
+        'model was trained, else "tokens".',
+        None,
+    )
+    tags_field: str | None = field(
+        "The tags' field in .jsonl and .parquet files; by default as the model "
+        'was trained, else "ner_tags".',
+        None,
+    )
+    tag_names: str | None = field(
+        "Names of integer tags, from 0: separated by commas, or a file with "
+        "one per line. By default those in the metadata of a .parquet file.",
+        None,
+    )
+    test_has_tags: bool = field("Whether --test_file has tags.", True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowSettings:
+    """How words are arranged in windows."""
+
+    max_seq_length: int = field(
+        "Maximum number of tokens of a window; longer sentences are cut.",
+        128,
+        affects="records",
+        at_least=3,
+    )
+    document_context: Literal["none", "maximal"] = field(
+        "maximal: fill windows with the sentences around in the document.",
+        "none",
+        affects="records",
+    )
+    doc_stride: int = field(
+        "With --document_context=maximal, consecutive sentences of about this "
+        "many tokens in total share a window, which saves time; 0: one window "
+        "per sentence.",
+        0,
+        affects="records",
+        at_least=0,
+    )
+
+    def __post_init__(self):
+        """Refuses a flag without effect."""
+        if self.doc_stride and not self.has_context:
+            raise ValueError("--doc_stride needs --document_context=maximal")
+
+    @property
+    def has_context(self) -> bool:
+        """Whether windows are filled with the sentences around."""
+        return self.document_context == "maximal"
+
+    @property
+    def values(self) -> dict[str, int | bool]:
+        """The values that records and predictions depend on."""
+        return dataclasses.asdict(self) | {"document_context": self.has_context}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureTagger:
+    """A BiLSTM on the activations of a frozen encoder."""
+
+    features: Literal[
+        "none",
+        "embeddings",
+        "second_to_last",
+        "last",
+        "weighted_sum_last_four",
+        "concat_last_four",
+        "weighted_sum_all",
+        "all",
+    ] = field(
+        "Freeze the encoder, and train a BiLSTM on these activations.", "none"
+    )
+    lstm_size: int = field(
+        "Units of each direction of the two LSTM layers.",
+        768,
+        affects="result",
+        at_least=1,
+    )
+    lstm_dropout: float = field(
+        "Dropout before each LSTM layer and the logits.",
+        0.1,
+        affects="result",
+        at_least=0,
+        below=1,
+    )
+    lstm_learning_rate: float = field(
+        "Peak learning rate of the LSTM.",
+        1e-3,
+        affects="result",
+        at_least=1e-9,
+        below=1,
+    )
+
+    @property
+    def is_used(self) -> bool:
+        """Whether such a tagger is trained or used."""
+        return self.features != "none"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NerConfig(run_config.FinetuningConfig):
+    """Everything run_ner.py needs to know."""
+
+    files: Files = group(Files)
+    windows: WindowSettings = group(WindowSettings)
+    bilstm: FeatureTagger = group(FeatureTagger)
+    text_file: str | None = field(
+        "Raw text whose entities are written to entities.jsonl: a file, a "
+        "glob or a folder of .txt; - reads standard input and writes standard "
+        "output.",
+        None,
+    )
+    tag_scheme: Literal["auto", "iob1", "bio2", "iobes", "plain"] = field(
+        "The scheme of the files' tags; auto recognizes it.", "auto"
+    )
+    model_scheme: Literal["bio2", "iobes"] = field(
+        "The scheme of the model's labels.", "bio2", affects="result"
+    )
+    entity_types: str | None = field(
+        "Comma-separated; by default, those of the training set.",
+        None,
+        affects="result",
+    )
+    do_eval: bool = field("Whether to evaluate on the development set.", False)
+    eval_batch_size: int = field("Sentences, over all replicas.", 8, at_least=1)
+    interactive: bool = field("Show the entities of typed lines.", False)
+    crf: bool = field(
+        "Predict sequences of tags with a CRF; stored with the model.",
+        False,
+        affects="result",
+    )
+
+    def __post_init__(self):
+        """Checks the flags and their combinations."""
+        super().__post_init__()
+        modes = ("do_train", "do_eval", "do_predict", "interactive")
+        if not any(getattr(self, mode) for mode in modes):
+            raise ValueError(
+                "at least one of --do_train, --do_eval, --do_predict and "
+                "--interactive must be given"
+            )
+        if self.text_file and not self.do_predict:
+            raise ValueError("--text_file needs --do_predict")
+        self._check_features()
+
+    @property
+    def remembered(self) -> Sequence[str]:
+        """See FinetuningConfig."""
+        return ("word_column", "tag_column", "tokens_field", "tags_field")
+
+    @property
+    def max_seq_length(self) -> int:
+        """See FinetuningConfig."""
+        return self.windows.max_seq_length
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """See FinetuningConfig."""
+        return super().batch_sizes | {"eval_batch_size": self.eval_batch_size}
+
+    @property
+    def standard_input_flag(self) -> str | None:
+        """See FinetuningConfig."""
+        if self.interactive:
+            return "interactive"
+        return "text_file" if self.text_file == "-" else None
+
+    def _check_features(self) -> None:
+        """Raises ValueError for flags without an effect."""
+        given = config_flags.given(self)
+        if self.bilstm.features == "none":
+            unused = [name for name in given if name.startswith("lstm_")]
+            if unused:
+                raise ValueError(f"--{', --'.join(unused)}: needs --features")
+            return
+        unused = [f"--{name}" for name in _NOT_OF_FEATURES if name in given]
+        if self.is_grid:
+            unused.append("several rates or seeds")
+        if unused:
+            features = f"--features={self.bilstm.features}"
+            raise ValueError(f"{features} excludes {', '.join(unused)}")
+
+    @property
+    def types(self) -> list[str]:
+        """The types in --entity_types."""
+        types = (self.entity_types or "").split(",")
+        return [kind.strip() for kind in types if kind.strip()]

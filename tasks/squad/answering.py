@@ -1,0 +1,216 @@
+"""Answers questions with a model: its head, its logits, and a prompt.
+
+The model has two logits for each token of a window: the answer starts at the
+token with the highest start logit and ends at that with the highest end logit.
+Both are trained with the cross entropy over all positions of a window. If the
+answer is not in the window, both labels are 0, the position of [CLS].
+
+A prompt answers typed questions:
+
+    paragraph> The leader was John Smith (1895-1943).
+    question> When was he born?
+    1895  (probability 0.93, characters 27-31)
+      The leader was John Smith ([1895]-1943).
+"""
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+from keras import ops
+
+from foundation import file_system
+from jobs import typed
+from jobs.task_model import TaskModel
+from modeling import losses, models
+from modeling.config import BertConfig
+from tasks.squad import dataset, decoding, outputs, windowing
+from tasks.squad.decoding import Answer, AnswerList
+from tasks.squad.settings import AnswerRules, WindowSizes
+from weights import task_files
+
+_LOSS = "span_loss"
+_PARAGRAPH, _QUESTION = "paragraph> ", "question> "
+_CONTEXT = 60  # Characters shown on each side of an answer at the prompt.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanObjective:
+    """The head, the loss and the predictions of question answering.
+
+    Attributes:
+      config: hyperparameters of the encoder.
+      with_negative: whether questions may have no answer (SQuAD 2.0).
+    """
+
+    config: BertConfig
+    with_negative: bool = False
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """See task_model.Objective."""
+        return dataclasses.asdict(
+            task_files.SquadSettings(version_2_with_negative=self.with_negative)
+        )
+
+    def make_model(self, **options: Any) -> models.QuestionAnsweringModel:
+        """Makes the model; see task_model.Objective."""
+        return models.QuestionAnsweringModel(self.config, **options)
+
+    def load_files(self, model: Any, folder: str) -> Collection[str]:
+        """Returns (): all weights are in one file."""
+        del model, folder
+        return ()
+
+    def loss_weights(self, features: dict) -> dict[str, Any]:
+        """Returns the number of windows."""
+        count = ops.shape(features["input_ids"])[0]
+        return {_LOSS: ops.cast(count, "float32")}
+
+    def forward(
+        self, model: Any, features: dict, dropout_seed: Any = None
+    ) -> tuple[dict, dict]:
+        """Returns the loss and the accuracies of both positions."""
+        logits = model(features, dropout_seed=dropout_seed)
+        start = ops.reshape(features["start_positions"], (-1,))
+        end = ops.reshape(features["end_positions"], (-1,))
+        loss = losses.span(logits.start_logits, logits.end_logits, start, end)
+        accuracy = losses.classification_accuracy
+        return {_LOSS: loss}, {
+            "start_accuracy": accuracy(logits.start_logits, start),
+            "end_accuracy": accuracy(logits.end_logits, end),
+        }
+
+    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+        """Returns both logits, float32 [B, S]."""
+        logits = model(features)
+        return {
+            "start_logits": logits.start_logits,
+            "end_logits": logits.end_logits,
+        }
+
+
+class ModelLogits(NamedTuple):
+    """The logits of a model; a blocks.LogitsSource.
+
+    task_model: the model.
+    batch_size: of windows.
+    """
+
+    task_model: TaskModel
+    batch_size: int
+
+    def span_logits(self, windows: windowing.Windows) -> decoding.SpanLogits:
+        """Returns the model's logits of windows."""
+        batches = ()
+        features = windows.features
+        if len(windows):
+            batches = self.task_model.predictions(features, self.batch_size)
+        logits = decoding.collect_logits(batches, features.row_splits)
+        if not np.isfinite(logits).all():
+            logging.warning(
+                "logits are not finite numbers, so answers are arbitrary: the "
+                "weights are damaged, or --precision=%s is not enough",
+                self.task_model.config.devices.precision,
+            )
+        return logits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Prompt:
+    """Answers single questions.
+
+    Attributes:
+      task_model: the model.
+      sizes: of windows.
+      rules: how answers are made from logits.
+      threshold: null odds above which there is no answer; None in 1.1.
+    """
+
+    task_model: TaskModel
+    sizes: WindowSizes
+    rules: AnswerRules
+    threshold: float | None
+
+    def answer(self, question: str, context: str) -> Answer:
+        """Returns the answer; its text is "" if there is none."""
+        ((found, _),) = self.answers([(question, context)])
+        return found
+
+    def answers(
+        self, questions: Sequence[tuple[str, str]]
+    ) -> list[tuple[Answer, AnswerList]]:
+        """Returns the answer to each (question, paragraph) and its list."""
+        question_set = dataset.QuestionSet(
+            path="",
+            contexts=[context for _, context in questions],
+            questions=[
+                dataset.Question(id="", text=text, paragraph=number)
+                for number, (text, _) in enumerate(questions)
+            ],
+        )
+        tokenizer = self.task_model.start.tokenizer
+        windows = windowing.make_windows(question_set, tokenizer, self.sizes)
+        batch_size = self.task_model.builder.strategy.num_replicas_in_sync
+        if len(windows) > batch_size:
+            batch_size = self.task_model.config.predict_batch_size
+        decoded = decoding.decode(
+            question_set,
+            windows,
+            ModelLogits(self.task_model, batch_size).span_logits(windows),
+            tokenizer=tokenizer,
+            rules=self.rules,
+        )
+        return [(self._chosen(answers), answers) for answers in decoded]
+
+    def _chosen(self, answers: AnswerList) -> Answer:
+        text = answers.text(self.threshold)
+        nothing = Answer("", 1.0, 0.0, 0.0, None)
+        if text == decoding.NOTHING and answers.entries[0].span is None:
+            return nothing
+        return next((e for e in answers.entries if e.text == text), nothing)
+
+    def show(self, question: str, context: str) -> None:
+        """Prints the answer and the text around it."""
+        entry = self.answer(question, context)
+        sys.stdout.write(f"{describe_answer(entry, context)}\n")
+
+    def run(self, context: str | None) -> None:
+        """Answers questions from standard input until it ends.
+
+        An empty line ends the questions about a paragraph.
+
+        Args:
+          context: the first paragraph; None reads it.
+
+        Raises:
+          InputError: a line is not UTF-8.
+        """
+        read = typed.reader(sys.stdin, sys.stdout)
+        for number in itertools.count(1):
+            line = read(_PARAGRAPH if context is None else _QUESTION)
+            if not line:
+                sys.stdout.write("\n" if sys.stdin.isatty() else "")
+                return
+            text = file_system.decode(line, "standard input", number).strip()
+            if context is None:
+                context = text or None
+            elif text:
+                self.show(text, context)
+            else:
+                context = None
+
+
+def describe_answer(entry: Answer, context: str) -> str:
+    """Returns an answer in two lines, the second with the text around it."""
+    probability = f"probability {entry.probability:.2f}"
+    if entry.span is None or not entry.text:
+        return f"(no answer)  ({probability})"
+    before, answer, after, _ = outputs.excerpt(context, entry.span, _CONTEXT)
+    shown = " ".join(f"{before}[{answer}]{after}".split())
+    start, end = entry.span
+    return f"{entry.text}  ({probability}, characters {start}-{end})\n  {shown}"

@@ -1,0 +1,440 @@
+"""Question answering for the runner: its sets, files, card and prompt.
+
+question sets -> windows -> model -> logits -> answers -> Evaluation
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from absl import logging
+
+from data import features as features_lib
+from data.features import Features
+from data.tokenization import wordpiece
+from foundation import errors, file_system
+from jobs import streaming
+from jobs.source import ModelSource
+from jobs.task import Card, Evaluated, Output, Scores
+from jobs.task_model import TaskModel
+from tasks.squad import answering, blocks, dataset, outputs, windowing
+from tasks.squad.settings import SquadConfig
+from weights import kinds, model_directory, task_files, tokenizer_files
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class QuestionSets:
+    """The question sets of a command, and how they are answered.
+
+    Attributes:
+      train: the training set, if the command trains.
+      predict: the set to predict, if there is one.
+      with_negative: whether questions may have no answer (SQuAD 2.0).
+      threshold: null odds above which there is no answer, if given or stored.
+      stored_threshold: that of the model, if the command does not train it.
+    """
+
+    train: dataset.QuestionSet | None
+    predict: dataset.QuestionSet | None
+    with_negative: bool
+    threshold: float | None
+    stored_threshold: float | None = None
+
+
+class SquadTask:
+    """The sets of questions; see jobs.task.Task.
+
+    Attributes:
+      sets: the sets, and how they are answered.
+    """
+
+    dev_splits = ()
+    # The metrics of --predict_file are those of its predictions.
+    evaluates = False
+
+    def __init__(self, config: SquadConfig, source: ModelSource):
+        """Reads and checks the files.
+
+        Raises:
+          InputError: a flag or a file does not fit.
+        """
+        start = source.start
+        self.sets = open_sets(
+            config, stored_settings(source, config.output_dir)
+        )
+        for found in filter(None, (self.sets.train, self.sets.predict)):
+            features_lib.warn_of_unknown(
+                found.path, start.tokenizer, found.contexts
+            )
+            windowing.warn_of_long_questions(
+                found, start.tokenizer, config.windows
+            )
+        source.warn_of_other_flags(dataclasses.asdict(config.windows))
+        self._config = config
+        self._tokenizer = start.tokenizer
+        self._rules = dataclasses.replace(
+            config.rules, version_2_with_negative=self.sets.with_negative
+        )
+        # Of the last evaluation, which a prompt applies.
+        self._threshold: float | None = None
+        self.objective = answering.SpanObjective(
+            config=start.config, with_negative=self.sets.with_negative
+        )
+        self.max_seq_length = config.windows.max_seq_length
+
+    @property
+    def num_examples(self) -> int | None:
+        """As released, questions and not windows make an epoch."""
+        return len(self.sets.train) if self.sets.train else None
+
+    @property
+    def data_settings(self) -> dict[str, Any]:
+        """See jobs.task.Task."""
+        if self.sets.train is None:
+            return {}
+        return {"train_file": self.sets.train.digests}
+
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """See jobs.task.Task."""
+        return {
+            "predict_file": self.sets.predict.digests,
+            "null_score_diff_threshold": self.sets.threshold,
+            **dataclasses.asdict(self._rules),
+        }
+
+    def features(self, split: str, records_dir: str | None) -> Features:
+        """Returns the windows of the training set, the only one with records.
+
+        See jobs.task.Task.
+        """
+        del split
+        return windowing.training_features(
+            self.sets.train,
+            self._tokenizer,
+            self._config.windows,
+            records_dir=records_dir,
+            list_all=self._config.verbose_logging,
+        )
+
+    def stream(
+        self, task_model: TaskModel, *, has_files: bool
+    ) -> blocks.QuestionStream:
+        """Returns the questions of --predict_file, to be answered."""
+        size = self._config.predict_batch_size
+        return blocks.QuestionStream(
+            self.sets.predict,
+            self._tokenizer,
+            self._config.windows,
+            self._rules,
+            answering.ModelLogits(task_model, size),
+            has_files=has_files,
+        )
+
+    def evaluate(
+        self, task_model: TaskModel, features: Mapping[str, Features]
+    ) -> outputs.Evaluation:
+        """Answers the questions of --predict_file; see jobs.task.Task."""
+        del features
+        store = blocks.InMemory()
+        streaming.run(self.stream(task_model, has_files=False), store)
+        return self.evaluate_answers(store)
+
+    def evaluate_answers(
+        self, store: blocks.ReadableStore
+    ) -> outputs.Evaluation:
+        """Scores the answers in a store."""
+        sets = self.sets
+        return outputs.evaluate(
+            sets.predict,
+            blocks.read_answers(store),
+            with_negative=sets.with_negative,
+            threshold=sets.threshold,
+            default_threshold=self._default_threshold() or 0.0,
+        )
+
+    def _default_threshold(self) -> float | None:
+        """Returns the threshold if none can be found; None in 1.1.
+
+        It is read from the model in output_dir when needed, because training
+        changes it.
+        """
+        if not self.sets.with_negative or self.sets.threshold is not None:
+            return self.sets.threshold
+        stored = task_files.settings_of_model(self._config.output_dir)
+        known = stored.null_score_diff_threshold if stored else None
+        return 0.0 if known is None else known
+
+    def save(
+        self,
+        model: Any,
+        directory: str,
+        tokenizer: wordpiece.Tokenizer | None,
+        *,
+        is_same: bool = False,
+    ) -> None:
+        """Writes a model directory; see jobs.task.Task.
+
+        If it has the same weights already, the stored threshold stays.
+        """
+        if is_same and task_files.read_settings(directory) is not None:
+            logging.info("%s: model and threshold are unchanged", directory)
+        else:
+            file_system.make_folder(directory)
+            self._store(self.sets.stored_threshold, directory)
+        model_directory.save(model, directory, tokenizer)
+
+    def _store(self, threshold: float | None, directory: str) -> None:
+        task_files.write_settings(
+            directory,
+            task_files.SquadSettings(
+                version_2_with_negative=self.sets.with_negative,
+                null_score_diff_threshold=threshold,
+            ),
+        )
+
+    def card(self, flags: Mapping[str, Any]) -> Card:
+        """See jobs.task.Task."""
+        del flags
+        train = self.sets.train
+        version, name = "1.1", "squad"
+        if self.sets.with_negative:
+            version, name = "2.0", "squad_v2"
+        files = map(file_system.uncompressed, train.paths)
+        names = [path.rpartition("/")[2] for path in files]
+        is_squad = f"train-v{version}.json" in names
+        return Card(
+            title=f"BERT for question answering: {outputs.names_of(train)}",
+            data={"train": train.description},
+            pipeline_tag=kinds.KINDS[kinds.QUESTION_ANSWERING].pipeline_tag,
+            datasets=[f"rajpurkar/{name}"] if is_squad else (),
+        )
+
+    def scores(self, values: Mapping[str, float], step: int) -> Scores:
+        """See jobs.task.Task."""
+        metrics = outputs.named(values) | {"global_step": step}
+        return Scores(name="dev", set_name=None, data={}, values=metrics)
+
+    def describe(
+        self,
+        evaluation: outputs.Evaluation,
+        step: int,
+        flags: Mapping[str, Any],
+    ) -> Evaluated:
+        """See jobs.task.Task."""
+        del flags
+        return outputs.describe(evaluation, step)
+
+    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+        """Stores the best threshold on --predict_file, if there is one."""
+        sets = self.sets
+        if (
+            self._config.do_predict  # Then its evaluation finds it.
+            or not sets.with_negative
+            or sets.threshold is not None
+            or sets.predict is None
+            or not outputs.has_both_kinds(sets.predict)
+        ):
+            return
+        evaluation = self.evaluate(task_model, {})
+        if output.is_chief:
+            self.store_threshold(evaluation)
+
+    def store_threshold(self, evaluation: outputs.Evaluation) -> None:
+        """Stores a threshold with the model, if the evaluation found one.
+
+        The settings of a model that was trained on SQuAD 1.1 stay.
+        """
+        output_dir = self._config.output_dir
+        stored = task_files.read_settings(output_dir)
+        if (
+            evaluation.threshold_found
+            and stored is not None
+            and stored.version_2_with_negative
+        ):
+            self._store(evaluation.threshold, output_dir)
+
+    def store_for_ensembles(self, evaluation: outputs.Evaluation) -> None:
+        """Writes settings and tokenizer beside predictions without a model."""
+        output_dir = self._config.output_dir
+        threshold = self.sets.stored_threshold
+        if evaluation.threshold_found:
+            threshold = evaluation.threshold
+        self._store(threshold, output_dir)
+        tokenizer_files.save(
+            self._tokenizer, output_dir, max_length=self.max_seq_length
+        )
+
+    def use_threshold(self, threshold: float | None) -> None:
+        """Makes a prompt apply the threshold of an evaluation."""
+        self._threshold = threshold
+
+    def predicted_sets(
+        self, task_model: TaskModel, step: int
+    ) -> Iterator["PredictFile"]:
+        """See jobs.task.Task."""
+        if self._config.do_predict:
+            yield PredictFile(self, self._config, task_model, step)
+
+    def prompt(self, task_model: TaskModel) -> None:
+        """Answers --question, and questions that are typed."""
+        config = self._config
+        if not config.prompts:
+            return
+        threshold = self._threshold
+        if threshold is None:
+            threshold = self._default_threshold()
+        prompt = answering.Prompt(
+            task_model=task_model,
+            sizes=config.windows,
+            rules=self._rules,
+            threshold=threshold,
+        )
+        if config.question:
+            prompt.show(config.question, config.context)
+        if config.interactive:
+            prompt.run(config.context)
+
+
+class PredictFile:
+    """The questions of --predict_file; see jobs.task.PredictedSet."""
+
+    folder = blocks.UNFINISHED
+
+    def __init__(
+        self,
+        task: SquadTask,
+        config: SquadConfig,
+        task_model: TaskModel,
+        step: int,
+    ):
+        """Predicts nothing yet.
+
+        Args:
+          task: has the questions.
+          config: the flags.
+          task_model: the model.
+          step: of its weights.
+        """
+        self._task, self._config, self._step = task, config, step
+        self.stream = task.stream(task_model, has_files=True)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See jobs.task.PredictedSet."""
+        rules = dataclasses.asdict(self._config.rules)
+        return {
+            "predict_file": self._task.sets.predict.digests,
+            **dataclasses.asdict(self._config.windows),
+            **rules,
+            "version_2_with_negative": self._task.sets.with_negative,
+        }
+
+    def write(self, store: streaming.Blocks, output: Output) -> None:
+        """Writes the answers, the threshold, and the scores."""
+        evaluation = self._task.evaluate_answers(store)
+        outputs.write_set(
+            evaluation, store, self._config.windows, output, self._step
+        )
+        if model_directory.has_model(output.output_dir):
+            self._task.store_threshold(evaluation)
+        else:
+            self._task.store_for_ensembles(evaluation)
+        self._task.use_threshold(evaluation.threshold)
+
+
+def stored_settings(
+    source: ModelSource, output_dir: str
+) -> task_files.SquadSettings | None:
+    """Returns the settings that are stored with the model of a command.
+
+    Those of an unfinished training are in its checkpoint; a prediction with it
+    may have found its threshold since. A prediction with a given model stores
+    its settings in output_dir. A training that is repeated has the settings of
+    the model that it has written.
+    """
+    earlier = source.predicted and task_files.read_settings(source.predicted)
+    if source.case == "UNFINISHED":
+        found = None
+        if "version_2_with_negative" in source.stored:
+            found = task_files.SquadSettings(**source.stored)
+    else:
+        found = task_files.settings_of_model(output_dir)
+        if not found and source.folder is not None:
+            found = task_files.read_settings(source.folder)
+    if earlier and (
+        not found
+        or (
+            source.case == "UNFINISHED"
+            and earlier.version_2_with_negative == found.version_2_with_negative
+        )
+    ):
+        logging.info("as in the last prediction with this model: %s", earlier)
+        return earlier
+    return found or None
+
+
+def check_threshold(threshold: float | None, *, with_negative: bool) -> None:
+    """Raises InputError if a threshold is given for SQuAD 1.1."""
+    if threshold is not None and not with_negative:
+        raise errors.InputError(
+            "--null_score_diff_threshold: needs --version_2_with_negative"
+        )
+
+
+def open_sets(
+    config: SquadConfig, stored: task_files.SquadSettings | None
+) -> QuestionSets:
+    """Reads and checks the files.
+
+    Args:
+      config: the flags.
+      stored: the settings that are stored with the model, if any; they apply
+        where a flag is not given.
+    """
+    stored = stored or task_files.SquadSettings()
+    given, threshold = config.rules, config.null_score_diff_threshold
+    with_negative = given.version_2_with_negative
+    if with_negative is None:
+        with_negative = stored.version_2_with_negative
+    check_threshold(threshold, with_negative=with_negative)
+    stored_threshold = None
+    if with_negative and not config.do_train:
+        stored_threshold = stored.null_score_diff_threshold
+    if threshold is None and stored_threshold is not None:
+        threshold = stored_threshold
+        logging.info("threshold: %g, stored with the model", threshold)
+    train = None
+    if config.do_train:
+        train = dataset.read(config.train_file)
+        dataset.check_version(
+            train,
+            "train_file",
+            with_negative=with_negative,
+            is_training=True,
+            is_given=given.version_2_with_negative is not None,
+        )
+        train = dataset.for_training(train, list_all=config.verbose_logging)
+    return QuestionSets(
+        train=train,
+        predict=_read_predict_file(config, with_negative=with_negative),
+        with_negative=with_negative,
+        threshold=threshold,
+        stored_threshold=stored_threshold,
+    )
+
+
+def _read_predict_file(
+    config: SquadConfig, *, with_negative: bool
+) -> dataset.QuestionSet | None:
+    if not config.predict_file:
+        return None
+    predict = dataset.read(config.predict_file)
+    dataset.check_version(predict, "predict_file", with_negative=with_negative)
+    dataset.warn_of_other_answers(predict)
+    compares_runs = config.do_train and config.needs_evaluation
+    if compares_runs and not predict.has_answers:
+        raise errors.InputError(
+            f"--predict_file={predict.path}: has no answers to compare runs by"
+        )
+    return predict

@@ -1,0 +1,288 @@
+"""Proves which of several models a command uses, and what is known of it.
+
+python -m pytest tests/jobs/source_test.py
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from foundation import config_flags, errors
+from jobs import run_config, source
+from training import checkpoints
+
+TINY = pathlib.Path(__file__).parents[1] / "testdata" / "tiny_pretrained"
+FILES = ("config.json", "model.safetensors", "tokenizer_config.json")
+KEPT = {"learning_rate": 5e-5, "random_seed": 1, "step": 7}
+LABELS = {"labels": ["no", "yes"], "problem_type": "regression"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(run_config.FinetuningConfig):
+    """The flags of a task with columns."""
+
+    max_seq_length: int = config_flags.field("In tokens.", 16)
+    text_column: str | None = config_flags.field("Of text.", None)
+    word_column: int | None = config_flags.field("Of words.", None)
+
+    @property
+    def remembered(self):
+        """The columns."""
+        return "text_column", "word_column"
+
+
+def write_json(path, values):
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(json.dumps(values))
+
+
+def copy_model(folder):
+    """Makes a model directory, which nothing has trained."""
+    folder.mkdir(exist_ok=True, parents=True)
+    for name in (*FILES, "vocab.txt"):
+        shutil.copy(TINY / name, folder / name)
+    return str(folder)
+
+
+def save_checkpoint(folder, step, task_settings=None):
+    """Leaves what a training leaves that is stopped at a step."""
+    folder.mkdir(exist_ok=True, parents=True)
+    saver = checkpoints.Checkpoints(str(folder))
+    saver.save(step, {}, {"task_settings": task_settings or {}})
+    saver.wait()
+
+
+@pytest.fixture
+def out(tmp_path):
+    """--output_dir."""
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """--init_checkpoint."""
+    return copy_model(tmp_path / "start")
+
+
+def flags(out, **given):
+    return config_flags.build(Config, output_dir=str(out), **given)
+
+
+def resolve(out, **given):
+    return source.resolve(flags(out, **given))
+
+
+def real(path):
+    return path and os.path.realpath(path)
+
+
+def test_the_cases_come_in_their_order(out, start):
+    """Each thing that is added to the directory has a case that comes first."""
+
+    def found(**given):
+        model = resolve(out, init_checkpoint=start, **given)
+        return model.case, real(model.folder), model.step
+
+    ours, given = real(out), real(start)
+    assert found() == ("GIVEN", given, 0)
+    assert found(do_train=True) == ("TRAINED_NOW", given, 0)
+    copy_model(out)
+    assert found() == ("STORED", ours, 0)
+    save_checkpoint(out, 5)
+    assert found() == ("UNFINISHED", ours, 0)
+    write_json(out / "kept.json", KEPT)
+    assert found() == ("FINISHED", ours, 7)
+    # Whatever is there, a training starts elsewhere.
+    assert found(do_train=True) == ("TRAINED_NOW", given, 0)
+    # kept.json is of the model, not of the checkpoint.
+    (out / "model.safetensors").unlink()
+    assert found() == ("UNFINISHED", ours, 0)
+    for path in out.glob("model.ckpt-*"):
+        path.unlink()
+    (out / "checkpoint").unlink()
+    assert found() == ("GIVEN", given, 0)
+
+
+def test_a_training_never_starts_from_the_model_in_its_directory(out):
+    copy_model(out)
+    with pytest.raises(errors.InputError, match="--output_dir=.* contains --i"):
+        resolve(out, init_checkpoint=str(out), do_train=True)
+    with pytest.raises(errors.InputError, match="neither --init_checkpoint"):
+        resolve(out, do_train=True)
+    model = resolve(
+        out,
+        do_train=True,
+        bert_config_file=str(TINY / "bert_config.json"),
+        vocab_file=str(TINY / "vocab.txt"),
+    )
+    assert (model.case, model.folder) == ("TRAINED_NOW", None)
+    assert model.start.init_checkpoint is None
+
+
+def test_no_model_at_all_is_an_error_that_names_both_flags(out):
+    with pytest.raises(errors.InputError, match=f"--output_dir={out}.*--init_"):
+        resolve(out)
+
+
+def test_the_weights_are_those_of_the_case(out, start):
+    def weights(**given):
+        return pathlib.Path(resolve(out, **given).start.init_checkpoint)
+
+    assert weights(init_checkpoint=start).is_relative_to(start)
+    copy_model(out)
+    assert weights(init_checkpoint=start).is_relative_to(out)
+    assert weights().is_relative_to(out)
+    train = weights(init_checkpoint=start, do_train=True)
+    assert train.is_relative_to(start)
+
+
+def test_another_init_checkpoint_than_the_model_is_warned_about(
+    out, start, caplog
+):
+    copy_model(out)
+    write_json(out / "kept.json", KEPT)
+    save_checkpoint(out, KEPT["step"])
+    for own in ("", "/", "/model.safetensors", "/model.ckpt-7"):
+        resolve(out, init_checkpoint=f"{out}{own}")
+    resolve(out)
+    resolve(out, init_checkpoint=start, do_train=True)
+    assert not caplog.messages
+    resolve(out, init_checkpoint=start)
+    assert caplog.messages == [
+        f"using the model in --output_dir={out}, not --init_checkpoint={start}"
+    ]
+
+
+def test_early_stopping_uses_the_best_checkpoint(out, start):
+    patient = {"eval_every_steps": 2, "early_stopping_patience": 1}
+
+    def folder(**given):
+        config = flags(out, init_checkpoint=start, **given)
+        assert (source.resolve(config).case == "UNFINISHED") == out.exists()
+        return source.checkpoint_folder(config, str(out))
+
+    assert folder() is None
+    save_checkpoint(out, 5)
+    assert folder(**patient) == str(out)
+    save_checkpoint(out / "best", 3)
+    assert folder(**patient) == str(out / "best")
+    assert folder() == folder(eval_every_steps=2) == str(out)
+
+
+def name_labels(folder):
+    """Writes the names of classes into a model directory."""
+    path = pathlib.Path(folder) / "config.json"
+    config = json.loads(path.read_text())
+    write_json(path, config | {"id2label": {"0": "a", "1": "b"}})
+
+
+def test_a_checkpoint_has_its_own_labels(out, start):
+    """They are not those of the model that its training started from."""
+    name_labels(start)
+    assert resolve(out, init_checkpoint=start).start.labels == ["a", "b"]
+    save_checkpoint(out, 5, LABELS)
+    unfinished = resolve(out, init_checkpoint=start)
+    assert unfinished.stored == LABELS
+    assert unfinished.start.labels == LABELS["labels"]
+    assert unfinished.start.problem_type == LABELS["problem_type"]
+    # No other case reads the checkpoint.
+    copy_model(out)
+    write_json(out / "kept.json", KEPT)
+    for given in ({}, {"do_train": True}):
+        model = resolve(out, init_checkpoint=start, **given)
+        assert model.stored == {}
+        assert model.start.labels != LABELS["labels"]
+
+
+def test_a_checkpoint_that_stores_nothing_has_the_labels_of_the_start(
+    out, start
+):
+    name_labels(start)
+    save_checkpoint(out, 5)
+    unfinished = resolve(out, init_checkpoint=start)
+    assert (unfinished.case, unfinished.stored) == ("UNFINISHED", {})
+    assert unfinished.start.labels == ["a", "b"]
+
+
+def test_the_flags_of_the_training_are_beside_the_weights(out, start):
+    beside_start = {"do_train": True, "max_seq_length": 48}
+    write_json(pathlib.Path(start) / "run_config.json", beside_start)
+    own = {"do_train": True, "max_seq_length": 32}
+    write_json(out / "run_config.json", own)
+    for given in (start, f"{start}/model.safetensors"):
+        assert resolve(out, init_checkpoint=given).trained == beside_start
+    save_checkpoint(out, 5)
+    assert resolve(out, init_checkpoint=start).trained == own
+    copy_model(out)
+    assert resolve(out).trained == own
+    # These are the flags of a prediction.
+    write_json(out / "run_config.json", own | {"do_train": False})
+    assert resolve(out).trained == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "earlier", "is_same"),
+    [
+        ("start", "start", True),
+        ("start", "start/", True),
+        ("start/model.safetensors", "start", True),
+        ("start", "other", False),
+        ("start", "star", False),
+        ("start", None, False),
+    ],
+)
+def test_an_earlier_prediction_is_of_the_same_given_model(
+    out, start, tmp_path, given, earlier, is_same
+):
+    flags = {"init_checkpoint": earlier and f"{tmp_path}/{earlier}"}
+    write_json(out / "run_config.json", flags)
+    given = {"init_checkpoint": f"{tmp_path}/{given}"}
+    assert resolve(out, **given).predicted == (str(out) if is_same else None)
+    # A model in output_dir has its own files.
+    assert resolve(out, **given, do_train=True).predicted is None
+    copy_model(out)
+    assert resolve(out, **given).predicted is None
+
+
+def test_missing_flags_are_those_of_the_training(out, start, tmp_path, caplog):
+    def remembered(**given):
+        config = flags(out, **given)
+        config = source.resolve(config).with_trained_flags(config)
+        return config.text_column, config.word_column
+
+    caplog.set_level("INFO")
+    trained = {"do_train": True, "text_column": "review", "word_column": 0}
+    write_json(tmp_path / "start" / "run_config.json", trained)
+    weights = f"{start}/model.safetensors"
+    assert remembered(init_checkpoint=weights) == ("review", 0)
+    assert caplog.messages == [
+        "as the model was trained: --text_column=review --word_column=0"
+    ]
+    given = {"init_checkpoint": start, "text_column": "other"}
+    assert remembered(**given) == ("other", 0)
+    assert remembered(**given, do_train=True) == ("other", None)
+    random = {
+        "bert_config_file": str(TINY / "bert_config.json"),
+        "vocab_file": str(TINY / "vocab.txt"),
+    }
+    assert remembered(**random) == (None, None)
+
+
+def test_other_values_than_those_of_the_training_are_warned_about(
+    out, start, tmp_path, caplog
+):
+    trained = {"do_train": True, "max_seq_length": 48}
+    write_json(tmp_path / "start" / "run_config.json", trained)
+    model = resolve(out, init_checkpoint=start)
+    model.warn_of_other_flags({"max_seq_length": 48, "unknown": 1})
+    assert not caplog.messages
+    model.warn_of_other_flags({"max_seq_length": 16})
+    (message,) = caplog.messages
+    assert "--max_seq_length=48" in message and "16" in message
+    train = resolve(out, init_checkpoint=start, do_train=True)
+    train.warn_of_other_flags({"max_seq_length": 16})
+    assert caplog.messages == [message]

@@ -1,0 +1,173 @@
+"""The table of the kinds of tasks: their names here and elsewhere.
+
+    KINDS["multi_label"].export_name    "multilabel"
+    KINDS["multi_label"].problem_type   "multi_label_classification"
+    by_export_name("multilabel").name   "multi_label"
+
+A model directory has the names of transformers, an export those of export.json
+and of --task; inside, a kind has one name, which --problem_type uses too. What
+a kind does is in tasks/; this table has names only.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from data import examples
+
+QUESTION_ANSWERING = "question_answering"
+TOKEN_CLASSIFICATION = "token_classification"
+FILL_MASK, SENTENCE_EMBEDDING = "fill_mask", "sentence_embedding"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of task.
+
+    Attributes:
+      name: inside, and of --problem_type.
+      export_name: in export.json, and of --task.
+      title: in words, of reports and model cards.
+      architecture: the class of transformers with the head; None if an encoder
+        alone is enough.
+      other_architectures: classes of transformers that have the head, too.
+      problem_type: transformers' name for the kind of classification.
+      pipeline_tag: the Hub's name.
+      inputs: of an exported model.
+      outputs: of an exported model, in the order of its README.
+      row_lists: outputs, also of the signatures of token ids, whose rows are
+        padded at the end.
+      fills: output -> its value in padding, where it is neither "" nor 0.
+      has_windows: whether longer texts are divided into windows, not cut.
+    """
+
+    name: str
+    export_name: str
+    title: str
+    architecture: str | None
+    other_architectures: tuple[str, ...] = ()
+    problem_type: str | None = None
+    pipeline_tag: str
+    inputs: tuple[str, ...] = ("text",)
+    outputs: tuple[str, ...]
+    row_lists: tuple[str, ...] = ()
+    fills: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    has_windows: bool = False
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether the model has outputs for each token."""
+        return bool(self.row_lists)
+
+
+def _sentence_kind(name: str, **fields) -> Kind:
+    """Returns a kind whose head has outputs for texts or pairs."""
+    defaults = {
+        "export_name": name,
+        "architecture": "BertForSequenceClassification",
+        "pipeline_tag": "text-classification",
+        "inputs": ("text", "text_pair"),
+    }
+    return Kind(name=name, **(defaults | fields))
+
+
+_KINDS = (
+    _sentence_kind(
+        examples.CLASSIFICATION,
+        title="sentence classification",
+        problem_type="single_label_classification",
+        outputs=("label", "score", "labels", "probabilities"),
+    ),
+    _sentence_kind(
+        examples.REGRESSION,
+        title="regression",
+        problem_type="regression",
+        outputs=("score",),
+    ),
+    _sentence_kind(
+        examples.MULTI_LABEL,
+        export_name="multilabel",
+        title="multi-label classification",
+        problem_type="multi_label_classification",
+        outputs=("labels", "probabilities"),
+    ),
+    _sentence_kind(
+        examples.MULTIPLE_CHOICE,
+        title="multiple choice",
+        architecture="BertForMultipleChoice",
+        pipeline_tag="multiple-choice",
+        inputs=("context", "endings"),
+        outputs=("choice", "probabilities"),
+    ),
+    Kind(
+        name=QUESTION_ANSWERING,
+        export_name=QUESTION_ANSWERING,
+        title="question answering",
+        architecture="BertForQuestionAnswering",
+        pipeline_tag="question-answering",
+        inputs=("question", "context"),
+        outputs=("answer", "start", "end", "score", "answers", "scores"),
+        row_lists=("answers", "scores", "start_logits", "end_logits"),
+        has_windows=True,
+    ),
+    Kind(
+        name=TOKEN_CLASSIFICATION,
+        export_name=TOKEN_CLASSIFICATION,
+        title="named entities",
+        architecture="BertForTokenClassification",
+        pipeline_tag="token-classification",
+        outputs=("entity", "entity_type", "start", "end", "score"),
+        row_lists=(
+            "entity",
+            "entity_type",
+            "start",
+            "end",
+            "score",
+            "logits",
+        ),
+        fills={"start": -1, "end": -1},
+        has_windows=True,
+    ),
+    Kind(
+        name=FILL_MASK,
+        export_name=FILL_MASK,
+        title="masked words",
+        architecture="BertForMaskedLM",
+        other_architectures=("BertForPreTraining", "BertLMHeadModel"),
+        pipeline_tag="fill-mask",
+        outputs=("words", "probabilities"),
+        row_lists=("words", "probabilities", "mlm_logits"),
+    ),
+    Kind(
+        name=SENTENCE_EMBEDDING,
+        export_name=SENTENCE_EMBEDDING,
+        title="sentence embedding",
+        architecture=None,
+        pipeline_tag="sentence-similarity",
+        outputs=("embedding",),
+    ),
+)
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
+EXPORT_NAMES = tuple(kind.export_name for kind in _KINDS)
+SENTENCE_KINDS = (
+    examples.CLASSIFICATION,
+    examples.REGRESSION,
+    examples.MULTI_LABEL,
+)
+
+
+def by_export_name(name: str | None) -> Kind | None:
+    """Returns the kind of a name in export.json; None for another name."""
+    return next((x for x in _KINDS if x.export_name == name), None)
+
+
+def by_architecture(name: str | None) -> Kind | None:
+    """Returns the first kind with a class of transformers, if any."""
+    for kind in _KINDS:
+        if name and name in (kind.architecture, *kind.other_architectures):
+            return kind
+    return None
+
+
+def by_problem_type(name: str | None) -> Kind | None:
+    """Returns the kind that transformers calls `name`; None for others."""
+    return next((x for x in _KINDS if name and x.problem_type == name), None)
