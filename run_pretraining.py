@@ -196,8 +196,8 @@ def main(config: PretrainingConfig) -> None:
     assembly.check_batch_sizes(
         config,
         strategy,
-        train_batch_size=config.train_batch_size,
-        eval_batch_size=config.eval_batch_size,
+        train=[config.train_batch_size] if config.do_train else [],
+        others={"eval_batch_size": config.eval_batch_size},
     )
     run_directory.begin(config, is_chief=strategies.is_chief(strategy))
     task = objectives.PretrainingTask(

@@ -9,7 +9,7 @@ loop.train(learner, strategy=strategy, phases=phases, options=options)
 """
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -113,16 +113,24 @@ def check_batch_sizes(
     config: run_config.RunConfig,
     strategy: tf.distribute.Strategy,
     *,
-    train_batch_size: int,
-    **others: int,
+    train: Sequence[int],
+    others: Mapping[str, int],
 ) -> None:
-    """Refuses batch sizes, by flag, that replicas cannot divide equally."""
-    feed.check_batch_size(
-        "train_batch_size",
-        train_batch_size,
-        strategy,
-        config.loop.gradient_accumulation_steps,
-    )
+    """Refuses batch sizes that replicas cannot divide equally.
+
+    Args:
+      config: the flags.
+      strategy: the devices.
+      train: values of --train_batch_size.
+      others: further sizes by flag.
+    """
+    for size in train:
+        feed.check_batch_size(
+            "train_batch_size",
+            size,
+            strategy,
+            config.loop.gradient_accumulation_steps,
+        )
     for name, size in others.items():
         feed.check_batch_size(name, size, strategy)
 

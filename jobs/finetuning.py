@@ -77,9 +77,9 @@ class Job:
         return self.task.evaluate(task_model, sets)
 
     def resolved_settings(self, *, evaluates: bool) -> stamp.Stamp:
-        """Returns settings that replace the flags' own.
+        """Returns what is compared between runs instead of a flag's value.
 
-        They identify the contents of files, e.g. by a digest.
+        E.g. the digest of a file instead of its path.
 
         Args:
           evaluates: whether to include flags that affect evaluations.
@@ -253,7 +253,7 @@ def restore(
     return step or 0
 
 
-def open_strategy(
+def open_run(
     config: run_config.FinetuningConfig, start: pretrained.Start
 ) -> Any:
     """Checks output_dir, opens the devices and writes the flags.
@@ -279,10 +279,12 @@ def open_strategy(
         raise errors.InputError(
             f"--{flag}: standard input cannot be read by several workers"
         )
-    for size in config.grid.train_batch_size:
-        assembly.check_batch_sizes(
-            config, strategy, train_batch_size=size, **config.batch_sizes
-        )
+    assembly.check_batch_sizes(
+        config,
+        strategy,
+        train=config.grid.train_batch_size if config.do_train else (),
+        others=config.batch_sizes,
+    )
     run_directory.begin(config, is_chief=strategies.is_chief(strategy))
     return strategy
 

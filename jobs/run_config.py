@@ -40,7 +40,7 @@ class RunConfig:
     loop: settings.Loop = group(settings.Loop)
 
     def __post_init__(self):
-        """Refuses an empty directory."""
+        """Refuses an --output_dir that cannot be a folder."""
         if not self.output_dir:
             raise ValueError("--output_dir is empty")
         file_system.check_output_folder(self.output_dir, "output_dir")
@@ -203,7 +203,7 @@ class FinetuningConfig(RunConfig):
 
     @property
     def remembered(self) -> Sequence[str]:
-        """Flags that a trained model remembers; None if they are not given."""
+        """Flags that have the value of the training if they are None."""
         return ()
 
     @property
@@ -218,8 +218,10 @@ class FinetuningConfig(RunConfig):
 
     @property
     def needs_evaluation(self) -> bool:
-        """Whether training evaluates on the development set."""
-        return self.is_grid or self.selection.eval_every_steps > 0
+        """Whether the command trains, and compares runs or checkpoints."""
+        return self.do_train and (
+            self.is_grid or self.selection.eval_every_steps > 0
+        )
 
     @property
     def standard_input_flag(self) -> str | None:

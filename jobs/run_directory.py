@@ -67,6 +67,7 @@ class _Flags:
     do_train: bool = False
     init_checkpoint: str | None = None
     max_seq_length: metadata.Size | None = None
+    early_stopping_patience: metadata.Count = 0
     task_name: str | None = None
     text_column: _Column = None
     text_pair_column: _Column = None
@@ -272,6 +273,7 @@ class RunFiles:
       given_flags: the flags that differ from their defaults.
       trained_with: all flags of an earlier command's training, if this command
         does not train.
+      trains: whether this command trains.
       results: of the grid's runs.
       is_chief: whether this process writes; others' calls have no effect.
     """
@@ -281,13 +283,9 @@ class RunFiles:
     flags: Mapping[str, Any]
     given_flags: Mapping[str, Any]
     trained_with: Mapping[str, Any] | None = None
+    trains: bool = False
     results: grid.Results
     is_chief: bool = True
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether this command trains."""
-        return self.results.seconds is not None
 
     @property
     def training_flags(self) -> Mapping[str, Any]:
@@ -308,7 +306,7 @@ class RunFiles:
 
     def begin_card(self, title: str, **fields: Any) -> None:
         """Writes the card of a newly trained model; see model_card.begin."""
-        if self.is_chief and self.is_trained:
+        if self.is_chief and self.trains:
             model_card.begin(
                 self.output_dir,
                 title,
@@ -334,7 +332,7 @@ class RunFiles:
           set_name: the name of the evaluation and the prefix of its metrics if
             the card has an evaluation of another set under `name`.
         """
-        is_here = self.is_trained or model_directory.has_model(self.output_dir)
+        is_here = self.trains or model_directory.has_model(self.output_dir)
         if not (self.is_chief and is_here):
             return
         known = model_card.data_of(self.output_dir, name)

@@ -1,9 +1,9 @@
 """The life of a fine-tuned model, for all tasks.
 
-main -> run(config, MakeTask)
+main -> run(config, make_task)
   source.resolve            which model does the command use?
   make_task                 reads and checks the files
-  open_strategy             devices; reserves output_dir
+  open_run                  devices; reserves output_dir
   finetuning.train_grid     or finetuning.load
   Task.evaluate             metrics and report
   predict                   each set in blocks, continued after a kill
@@ -34,7 +34,7 @@ def run(
     model_source = source.resolve(config)
     config = model_source.with_trained_flags(config)
     task = make_task(config, model_source)
-    strategy = finetuning.open_strategy(config, model_source.start)
+    strategy = finetuning.open_run(config, model_source.start)
     job = make_job(config, model_source, task, strategy)
     files = open_files(job)
     outputs = Outputs(files)
@@ -88,6 +88,7 @@ def open_files(job: finetuning.Job) -> run_directory.RunFiles:
         flags=config_flags.flat_values(config),
         given_flags=config_flags.given(config),
         trained_with=trained_with,
+        trains=config.do_train,
         results=results,
         is_chief=job.is_chief,
     )
@@ -101,7 +102,8 @@ def predict(
     A set without a folder is written to standard output at once.
 
     Returns:
-      The blocks, which are not needed any more; None if there are none.
+      The blocks, for the caller to remove; None for standard output, and on
+      workers that write nothing.
     """
     if predicted.folder is None:
         streaming.run(predicted.stream, predicted.open_standard_output())

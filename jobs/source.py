@@ -45,9 +45,9 @@ class ModelSource:
       trained: the flags of its training, {} if they are unknown.
       stored: what the checkpoint of an unfinished training stores about its
         task; {} in other cases.
-      predicted: --output_dir, if the last command there had the same
-        --init_checkpoint: a prediction may have stored what it found; else
-        None. Without meaning for a finished model.
+      last_prediction_dir: --output_dir, if its run_config.json has the same
+        --init_checkpoint: an earlier prediction may have stored a threshold
+        there; else None. Without meaning for a finished model.
     """
 
     case: Case
@@ -56,7 +56,7 @@ class ModelSource:
     step: int = 0
     trained: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stored: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    predicted: str | None = None
+    last_prediction_dir: str | None = None
 
     def with_trained_flags(
         self, config: run_config.AnyConfig
@@ -128,7 +128,7 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         case=case,
         start=start,
         folder=folder,
-        predicted=output_dir if was_given else None,
+        last_prediction_dir=output_dir if was_given else None,
         trained=(folder and run_directory.training_flags(folder)) or {},
     )
     if case == "FINISHED":
@@ -163,10 +163,14 @@ def checkpoint_folder(
 ) -> str | None:
     """Returns the folder of the checkpoint of a run that is used, if any.
 
-    With early stopping, the best weights are used, otherwise the last.
+    If the training stops early, the best weights are used, otherwise the last.
     """
+    patience = config.selection.early_stopping_patience
+    if not config.do_train:
+        trained = run_directory.training_flags(config.output_dir) or {}
+        patience = trained.get("early_stopping_patience", patience)
     folders = [output_dir]
-    if config.selection.early_stopping_patience:
+    if patience:
         folders.insert(0, os.path.join(output_dir, checkpoints.BEST))
     for folder in folders:
         if checkpoints.Checkpoints(folder).latest() is not None:

@@ -53,8 +53,8 @@ class Scores(NamedTuple):
     """Metrics of a set under the names of eval_results.txt.
 
     name: of the evaluation in the model card, such as "dev".
-    set_name: a short name of the evaluated set: the name of the evaluation if
-      the card has one of another set already; None replaces that one.
+    set_name: a short name of the set. The card uses it instead of `name` if
+      `name` is taken by another set. If None, that entry is replaced.
     data: the description of each evaluated set by name.
     values: the metrics.
     """
@@ -179,10 +179,9 @@ class Task(Protocol):
 
     @property
     def data_settings(self) -> Mapping[str, Any]:
-        """Flag -> value that replaces the flag's own where runs are compared.
+        """What runs compare for each flag that affects the training records.
 
-        The value is, e.g., the digest of a file. For flags that affect the
-        training records.
+        E.g. the digest of a file instead of its path.
         """
 
     @property

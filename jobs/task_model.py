@@ -82,7 +82,7 @@ class Builder:
     config: run_config.FinetuningConfig
     start: pretrained.Start
     strategy: Any
-    objective: Any  # An Objective.
+    objective: Objective
     max_seq_length: int
 
     @property

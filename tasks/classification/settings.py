@@ -154,7 +154,10 @@ class ClassifierConfig(run_config.FinetuningConfig):
     @property
     def batch_sizes(self) -> dict[str, int]:
         """See FinetuningConfig."""
-        return super().batch_sizes | {"eval_batch_size": self.eval_batch_size}
+        sizes = super().batch_sizes
+        if self.do_eval or self.needs_evaluation:
+            sizes["eval_batch_size"] = self.eval_batch_size
+        return sizes
 
     @property
     def standard_input_flag(self) -> str | None:

@@ -68,11 +68,10 @@ class ClassificationTask:
         sentence_tasks.check(
             self.sets,
             train=config.do_train or config.wnli_majority,
-            dev=config.do_eval
-            or config.predict_dev
-            or (config.do_train and config.needs_evaluation),
+            dev=config.do_eval or config.predict_dev or config.needs_evaluation,
             test=config.do_predict,
         )
+        source.warn_of_other_flags({"max_seq_length": config.max_seq_length})
         self._config = config
         self._tokenizer = start.tokenizer
         self.objective = objective.ClassificationObjective(

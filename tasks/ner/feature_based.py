@@ -550,7 +550,7 @@ def run(config: settings.NerConfig) -> None:
     source = _source(config)
     config = source.with_trained_flags(config)
     task = NerTask(config, source)
-    strategy = finetuning.open_strategy(config, source.start)
+    strategy = finetuning.open_run(config, source.start)
     job = runner.make_job(config, source, task, strategy)
     chosen = choices(
         config.bilstm.features, source.start.config.num_hidden_layers
@@ -785,6 +785,7 @@ class _ChoiceRun:
             runner.open_files(activations.job),
             output_dir=self.folder,
             given_flags=given | {"features": self.choice.name},
+            trains=is_new,
             results=results,
         )
         if is_new:

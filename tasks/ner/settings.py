@@ -181,7 +181,12 @@ class NerConfig(run_config.FinetuningConfig):
         affects="result",
     )
     do_eval: bool = field("Whether to evaluate on the development set.", False)
-    eval_batch_size: int = field("Sentences, over all replicas.", 8, at_least=1)
+    eval_batch_size: int = field(
+        "Windows per evaluation batch, over all replicas; with --features, "
+        "sentences.",
+        8,
+        at_least=1,
+    )
     interactive: bool = field("Show the entities of typed lines.", False)
     crf: bool = field(
         "Predict sequences of tags with a CRF; stored with the model.",
@@ -200,6 +205,10 @@ class NerConfig(run_config.FinetuningConfig):
             )
         if self.text_file and not self.do_predict:
             raise ValueError("--text_file needs --do_predict")
+        if self.text_file == "-" and self.interactive:
+            raise ValueError(
+                "--interactive and --text_file=- both read standard input"
+            )
         self._check_features()
 
     @property
@@ -215,7 +224,10 @@ class NerConfig(run_config.FinetuningConfig):
     @property
     def batch_sizes(self) -> dict[str, int]:
         """See FinetuningConfig."""
-        return super().batch_sizes | {"eval_batch_size": self.eval_batch_size}
+        sizes = super().batch_sizes
+        if self.do_eval or self.needs_evaluation:
+            sizes["eval_batch_size"] = self.eval_batch_size
+        return sizes
 
     @property
     def standard_input_flag(self) -> str | None:

@@ -54,7 +54,7 @@ class Tagger:
 
         Args:
           sentences: the words.
-          statistics: count what is lost of them; None logs it.
+          statistics: counts what tokenization loses; if None, it is logged.
         """
         tokenizer = self._task_model.start.tokenizer
         return windowing.encode(

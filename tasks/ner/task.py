@@ -55,8 +55,7 @@ class NerTask:
         Args:
           config: the flags.
           source: the model; its labels apply where nothing is trained.
-          known_labels: labels that come before the source's: of taggers on
-            features.
+          known_labels: of a tagger on features; they replace the source's.
 
         Raises:
           InputError: a flag, a file or a tag does not fit.
@@ -446,7 +445,7 @@ class RawTextSet:
 def _check(config: NerConfig, data: ner_data.NerData) -> None:
     """Reads the sets that are used; checks their tags and documents."""
     used = [TRAIN] if config.do_train else []
-    if config.do_eval or (config.do_train and config.needs_evaluation):
+    if config.do_eval or config.needs_evaluation:
         used.append(DEV)
     ner_data.check(data, tagged=used, used=used, windows=config.windows)
     if not config.do_predict:

@@ -105,9 +105,7 @@ class SquadConfig(run_config.FinetuningConfig):
         if self.do_train and not self.train_file:
             raise ValueError("--do_train needs --train_file")
         predicts = (
-            self.do_predict
-            or self.ensemble_dirs
-            or (self.do_train and self.needs_evaluation)
+            self.do_predict or self.ensemble_dirs or self.needs_evaluation
         )
         if predicts and not self.predict_file:
             raise ValueError(

@@ -72,7 +72,7 @@ class SquadTask:
         source.warn_of_other_flags(dataclasses.asdict(config.windows))
         self._config = config
         self._tokenizer = start.tokenizer
-        self._rules = dataclasses.replace(
+        self.rules = dataclasses.replace(
             config.rules, version_2_with_negative=self.sets.with_negative
         )
         # Of the last evaluation, which a prompt applies.
@@ -100,7 +100,7 @@ class SquadTask:
         return {
             "predict_file": self.sets.predict.digests,
             "null_score_diff_threshold": self.sets.threshold,
-            **dataclasses.asdict(self._rules),
+            **dataclasses.asdict(self.rules),
         }
 
     def features(self, split: str, records_dir: str | None) -> Features:
@@ -126,7 +126,7 @@ class SquadTask:
             self.sets.predict,
             self._tokenizer,
             self._config.windows,
-            self._rules,
+            self.rules,
             answering.ModelLogits(task_model, size),
             has_files=has_files,
         )
@@ -178,10 +178,10 @@ class SquadTask:
         If it has the same weights already, the stored threshold stays.
         """
         if is_same and task_files.read_settings(directory) is not None:
-            logging.info("%s: model and threshold are unchanged", directory)
+            logging.info("%s: the threshold is unchanged", directory)
         else:
             file_system.make_folder(directory)
-            self._store(self.sets.stored_threshold, directory)
+            self._store(None, directory)
         model_directory.save(model, directory, tokenizer)
 
     def _store(self, threshold: float | None, directory: str) -> None:
@@ -287,7 +287,7 @@ class SquadTask:
         prompt = answering.Prompt(
             task_model=task_model,
             sizes=config.windows,
-            rules=self._rules,
+            rules=self.rules,
             threshold=threshold,
         )
         if config.question:
@@ -322,12 +322,10 @@ class PredictFile:
     @property
     def settings(self) -> dict[str, Any]:
         """See jobs.task.PredictedSet."""
-        rules = dataclasses.asdict(self._config.rules)
         return {
             "predict_file": self._task.sets.predict.digests,
             **dataclasses.asdict(self._config.windows),
-            **rules,
-            "version_2_with_negative": self._task.sets.with_negative,
+            **dataclasses.asdict(self._task.rules),
         }
 
     def write(self, store: streaming.Blocks, output: Output) -> None:
@@ -353,7 +351,9 @@ def stored_settings(
     its settings in output_dir. A training that is repeated has the settings of
     the model that it has written.
     """
-    earlier = source.predicted and task_files.read_settings(source.predicted)
+    earlier = None
+    if source.last_prediction_dir is not None:
+        earlier = task_files.read_settings(source.last_prediction_dir)
     if source.case == "UNFINISHED":
         found = None
         if "version_2_with_negative" in source.stored:
@@ -432,8 +432,7 @@ def _read_predict_file(
     predict = dataset.read(config.predict_file)
     dataset.check_version(predict, "predict_file", with_negative=with_negative)
     dataset.warn_of_other_answers(predict)
-    compares_runs = config.do_train and config.needs_evaluation
-    if compares_runs and not predict.has_answers:
+    if config.needs_evaluation and not predict.has_answers:
         raise errors.InputError(
             f"--predict_file={predict.path}: has no answers to compare runs by"
         )

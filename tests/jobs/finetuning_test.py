@@ -57,11 +57,11 @@ def test_several_workers_refuse_standard_input_before_training(
     )
     start = types.SimpleNamespace(config=None)
     if refused is None:
-        finetuning.open_strategy(config, start)
+        finetuning.open_run(config, start)
         assert begun == [1]
         return
     with pytest.raises(errors.InputError, match=rf"^--{refused}: standard inp"):
-        finetuning.open_strategy(config, start)
+        finetuning.open_run(config, start)
     assert not begun
 
 

@@ -43,6 +43,7 @@ def open_files(folder, seconds=None, **others):
         output_dir=str(folder),
         flags={"do_train": False, **FLAGS},
         given_flags=FLAGS,
+        trains=seconds is not None,
         results=results,
         **others,
     )

@@ -171,6 +171,12 @@ def test_early_stopping_uses_the_best_checkpoint(out, start):
     save_checkpoint(out / "best", 3)
     assert folder(**patient) == str(out / "best")
     assert folder() == folder(eval_every_steps=2) == str(out)
+    # The flags of the training decide, where they are known.
+    write_json(out / "run_config.json", {"do_train": True} | patient)
+    assert folder() == str(out / "best")
+    impatient = {"do_train": True, "early_stopping_patience": 0}
+    write_json(out / "run_config.json", impatient)
+    assert folder(**patient) == str(out)
 
 
 def name_labels(folder):
@@ -241,11 +247,12 @@ def test_an_earlier_prediction_is_of_the_same_given_model(
     flags = {"init_checkpoint": earlier and f"{tmp_path}/{earlier}"}
     write_json(out / "run_config.json", flags)
     given = {"init_checkpoint": f"{tmp_path}/{given}"}
-    assert resolve(out, **given).predicted == (str(out) if is_same else None)
-    # A model in output_dir has its own files.
-    assert resolve(out, **given, do_train=True).predicted is None
-    copy_model(out)
-    assert resolve(out, **given).predicted is None
+    expected = str(out) if is_same else None
+    assert resolve(out, **given).last_prediction_dir == expected
+    train = resolve(out, **given, do_train=True)
+    assert train.last_prediction_dir == expected
+    copy_model(out)  # It has its own files.
+    assert resolve(out, **given).last_prediction_dir is None
 
 
 def test_missing_flags_are_those_of_the_training(out, start, tmp_path, caplog):

@@ -74,7 +74,6 @@ def store(folder):
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK_QUESTIONS", 3)
-    monkeypatch.setattr(blocks.QuestionStream, "block_items", 3)
 
 
 @pytest.fixture
