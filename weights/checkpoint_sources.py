@@ -133,7 +133,8 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     if tensorflow_checkpoints.OBJECT_GRAPH in stored:
         matched = tensorflow_checkpoints.match_model_garden(prefix, stored)
         return _source(prefix, TENSORFLOW_2, matched)
-    return _source(prefix, TENSORFLOW, tensorflow_checkpoints.match_tf1(stored))
+    matched = tensorflow_checkpoints.match_tf1(prefix, stored)
+    return _source(prefix, TENSORFLOW, matched)
 
 
 def snapshot(directory: str) -> str:

@@ -163,6 +163,114 @@ def test_the_checkpoint_file_chooses_among_several(tf1, tmp_path):
     assert checkpoint_sources.read(str(tmp_path)).path.endswith("ckpt-1")
 
 
+def _write_tf1(directory, rename, dtype=tf.float32):
+    """Writes the pre-trained weights, slots and a step under other names."""
+    tensors = checkpoint_sources.read(str(PRETRAINED)).tensors
+    values = {"global_step": tf.constant(7, tf.int64)}
+    for path, tensor in tensors.items():
+        name = rename(path)
+        values[name] = tf.cast(tensor.read(), dtype)
+        values[f"{name}/adam_m"] = tf.zeros(tensor.shape, dtype)
+    prefix = str(directory / "model.ckpt-7")
+    tensor_files.write(prefix, values)
+    for file in ("bert_config.json", "vocab.txt"):
+        shutil.copy(PRETRAINED / file, directory)
+    return prefix
+
+
+@pytest.mark.parametrize(
+    ("scope", "of_heads", "change"),
+    [
+        ("module/bert/", "module/", "module/bert/ is replaced by bert/"),
+        ("model/bert/", "", "model/bert/ is replaced by bert/"),
+        ("model/", "model/", "model/ is replaced by bert/"),
+        ("bert/bert/", "", "bert/bert/ is replaced by bert/"),
+        ("bert/bert/", "bert/", "bert/bert/ is replaced by bert/"),
+        ("a/bert/bert/", "a/bert/", "a/bert/bert/ is replaced by bert/"),
+        ("albert/", "albert/", "albert/ is replaced by bert/"),
+        ("", "", "they get the prefix bert/"),
+    ],
+)
+def test_the_encoder_of_a_tf1_checkpoint_may_be_in_any_scope(
+    scope, of_heads, change, tmp_path, caplog
+):
+    def rename(path):
+        if path.startswith("bert/"):
+            return scope + path.removeprefix("bert/")
+        return of_heads + path
+
+    prefix = _write_tf1(tmp_path, rename)
+    with caplog.at_level(logging.INFO, "absl"):
+        assert _same_as_pretrained(prefix)
+        source = checkpoint_sources.read(prefix)
+    assert caplog.text.count(change) == 1  # Though it was read twice.
+    assert not source.others
+    slots = {f"{path}/adam_m" for path in source.tensors}
+    assert source.matched.training_state.keys() == slots | {"global_step"}
+    report = pretrained.assign(models.PretrainingModel(CONFIG), prefix)
+    assert len(report.loaded) == 46 and not report.left_over
+    kept = conversion.load(source, keep_training_state=True)
+    assert kept.training_state.keys() == slots | {"global_step"}
+
+
+def test_heads_in_another_scope_are_found_beside_the_encoder(tmp_path):
+    model = models.ClassificationModel(CONFIG, num_classes=3, seed=3)
+    values = {f"module/{w.path}": w.numpy() for w in model.weights}
+    values |= {"module/global_step": np.int64(7), "global_step": np.int64(8)}
+    prefix = str(tmp_path / "x")
+    tensor_files.write(prefix, values)
+    other = models.ClassificationModel(CONFIG, num_classes=3)
+    report = pretrained.assign(other, prefix)
+    assert not report.initialized and not report.left_over
+    for ours, theirs in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    state = checkpoint_sources.read(prefix).matched.training_state
+    assert state.keys() == {"module/global_step", "global_step"}
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("scope", ["", "module/"])
+def test_half_precision_of_a_tf1_checkpoint_is_read_exactly(
+    dtype, scope, tmp_path
+):
+    prefix = _write_tf1(tmp_path, lambda path: scope + path, dtype)
+    expected = checkpoint_sources.read(str(PRETRAINED)).tensors
+    model = models.PretrainingModel(CONFIG)
+    assert len(pretrained.assign(model, prefix).loaded) == 46
+    for variable in model.weights:
+        rounded = tf.cast(expected[variable.path].read(), dtype)
+        np.testing.assert_array_equal(
+            variable.numpy(), tf.cast(rounded, tf.float32).numpy()
+        )
+    line = "bert/pooler/dense/bias  " + dtype.name
+    lines = checkpoint_sources.contents(checkpoint_sources.read(prefix))
+    assert any(text.startswith(line) for text in lines)
+
+
+def test_two_encoders_are_refused_and_named(tmp_path):
+    names = [f"{x}/bert/embeddings/word_embeddings" for x in "ab"]
+    prefix = str(tmp_path / "x")
+    values = dict.fromkeys(names, np.ones((3, 2), np.float32))
+    tensor_files.write(prefix, values)
+    with pytest.raises(errors.InputError, match=" and ".join(names)):
+        checkpoint_sources.read(prefix)
+    # A model with the released names may have other scopes beside it.
+    values["bert/embeddings/word_embeddings"] = values[names[0]]
+    tensor_files.write(prefix, values)
+    source = checkpoint_sources.read(prefix)
+    assert list(source.others) == names
+
+
+def test_two_tensors_for_one_weight_are_refused_and_named(tmp_path):
+    names = ["cls/squad/output_bias", "m/cls/squad/output_bias"]
+    prefix = str(tmp_path / "x")
+    values = dict.fromkeys(names, np.ones(2, np.float32))
+    values["m/bert/embeddings/word_embeddings"] = np.ones((3, 2), np.float32)
+    tensor_files.write(prefix, values)
+    with pytest.raises(errors.InputError, match=" and ".join(names)):
+        checkpoint_sources.read(prefix)
+
+
 @pytest.mark.parametrize("form", ["sharded", "hub_cache", "old_names"])
 def test_the_forms_of_hugging_face_are_one_checkpoint(form, tmp_path):
     source = checkpoint_sources.read(str(PRETRAINED))

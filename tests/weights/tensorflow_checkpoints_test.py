@@ -100,7 +100,7 @@ def test_slots_and_steps_are_no_weights():
         "global_step",
         "electra/bias",
     )
-    found = tensorflow_checkpoints.match_tf1(dict.fromkeys(names))
+    found = tensorflow_checkpoints.match_tf1("x", dict.fromkeys(names))
     assert list(found.tensors) == [names[0]]
     assert list(found.training_state) == list(names[1:5])
     assert list(found.others) == ["electra/bias"]
