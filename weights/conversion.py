@@ -135,7 +135,7 @@ def load(
     bilstm_size = 0
     if any(row.path in tensors for row in stored_weights.BILSTM):
         bilstm_size = source.settings.bilstm_size
-    _check(source.path, config, tensors, heads, bilstm_size)
+    _check(source, config, tensors, heads, bilstm_size)
     tokenizer = None
     if tokenizer_files.has_vocabulary(source.directory):
         tokenizer = tokenizer_files.load(
@@ -249,7 +249,7 @@ def write(checkpoint: Checkpoint, directory: str, output_format: str) -> str:
 
 
 def _check(
-    where: str,
+    source: Source,
     config: BertConfig,
     tensors: dict,
     heads: set[str],
@@ -266,7 +266,8 @@ def _check(
     shapes = stored_weights.shapes(
         config, *rows, num_classes=classes, bilstm_size=bilstm_size
     )
-    stored_weights.check_encoder(where, tensors, shapes)
+    where = source.path
+    stored_weights.check_encoder(where, tensors, shapes, source.others)
     for path, shape in shapes.items():
         if path in tensors:
             stored_weights.check_shape(where, path, tensors[path], shape)

@@ -17,9 +17,10 @@ in our layout: `Matched`. `assign` sets the variables of a model. Names and
 shapes are checked first; the values are read one tensor at a time.
 """
 
+import difflib
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import keras
@@ -298,7 +299,8 @@ class Matched(NamedTuple):
 
     tensors: Our path -> weight of BERT, in our layout.
     others: Name in the file -> tensor that is no weight of BERT.
-    training_state: Name in the file -> optimizer slot or step.
+    training_state: Name -> optimizer slot or step. A slot of a TF1 checkpoint
+      has our path of its weight; other names are those in the file.
     num_attention_heads: Of the encoder, where the shapes show it, else None.
     """
 
@@ -373,7 +375,7 @@ def assign(
             pooler may be missing or left over.
     """
     variables = {variable.path: variable for variable in model.weights}
-    check_encoder(where, tensors, variables)
+    check_encoder(where, tensors, variables, others or ())
     loaded, left_over = [], []
     for path, tensor in tensors.items():
         if path not in variables:
@@ -387,21 +389,41 @@ def assign(
     return Report(loaded, initialized, [*left_over, *(others or ())])
 
 
-def check_encoder(where: str, tensors: Mapping, wanted: Mapping) -> None:
-    """Raises InputError unless both have the same variables of an encoder."""
+def check_encoder(
+    where: str,
+    tensors: Mapping[str, StoredTensor],
+    wanted: Collection[str],
+    others: Iterable[str],
+) -> None:
+    """Raises InputError unless both have the same variables of an encoder.
+
+    Args:
+        where: The file.
+        tensors: Our path -> weight in the file.
+        wanted: The paths of the model.
+        others: Names of the file's other tensors, of which a message names the
+            one that is most similar to the first missing path.
+    """
     ours = [path for path in wanted if is_encoder(path)]
     theirs = [path for path in tensors if is_encoder(path)]
     missing = [path for path in ours if path not in tensors]
     surplus = [path for path in theirs if path not in wanted]
-    if ours and len(missing) == len(ours):
-        raise errors.InputError(
-            f"{where}: none of its weights belongs to a BERT encoder"
-        )
     if missing:
-        raise errors.InputError(
-            f"{where}: lacks {missing[0]}{_and_more(missing)}, of the "
-            f"encoder's {len(ours)} variables"
+        unused = [*(tensors[path].name for path in surplus), *others]
+        used = [tensor.name for tensor in tensors.values()]
+        nearest = difflib.get_close_matches(missing[0], unused, 1)
+        nearest = nearest or difflib.get_close_matches(
+            missing[0], unused + used, 1, cutoff=0.0
         )
+        message = f"lacks {missing[0]}{_and_more(missing)}"
+        if len(missing) == len(ours):
+            message = (
+                f"none of its weights belongs to a BERT encoder; it {message}"
+            )
+        message += f", of the encoder's {len(ours)} variables"
+        if nearest:
+            message += f"; its most similar name is {nearest[0]}"
+        raise errors.InputError(f"{where}: {message}")
     if surplus:
         raise errors.InputError(
             f"{where}: not part of this model's encoder: "

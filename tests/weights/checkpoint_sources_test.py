@@ -271,6 +271,20 @@ def test_two_tensors_for_one_weight_are_refused_and_named(tmp_path):
         checkpoint_sources.read(prefix)
 
 
+@pytest.mark.parametrize("load", ["assign", "convert"])
+def test_a_missing_weight_is_named_with_the_most_similar_name(load, tmp_path):
+    kernel = "bert/encoder/layer_1/output/dense/kernel"
+    prefix = _write_tf1(
+        tmp_path, lambda path: path.replace(kernel, f"{kernel}_1")
+    )
+    message = f"lacks {kernel}, of .*similar name is {kernel}_1$"
+    with pytest.raises(errors.InputError, match=message):
+        if load == "assign":
+            pretrained.assign(models.PretrainingModel(CONFIG), prefix)
+        else:
+            conversion.load(checkpoint_sources.read(prefix))
+
+
 @pytest.mark.parametrize("form", ["sharded", "hub_cache", "old_names"])
 def test_the_forms_of_hugging_face_are_one_checkpoint(form, tmp_path):
     source = checkpoint_sources.read(str(PRETRAINED))
