@@ -191,7 +191,11 @@ def main(config: PretrainingConfig) -> None:
         config.init_checkpoint,
     )
     phases = pretraining_data.open_phases(
-        shards, phase_specs, bert_config, tokenizer
+        shards,
+        phase_specs,
+        bert_config,
+        tokenizer,
+        has_pairs=config.objective != "masked_lm",
     )
     assembly.check_batch_sizes(
         config,

@@ -313,9 +313,12 @@ def read_parquet(
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):
             raise
-        reason = str(error).partition("\n")[0]
         raise errors.InputError(
-            f"{path}: not Parquet, or damaged: {reason}"
+            f"{path}: not Parquet, or damaged: {errors.reason(error)}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise errors.InputError(
+            f"{path}: a column's name is not UTF-8: {errors.reason(error)}"
         ) from None
 
 
@@ -325,7 +328,7 @@ def _check_column(path, schema, name) -> None:
     if name not in schema.names:
         raise errors.InputError(
             f"--text_column={name}: {path} has only the columns "
-            + ", ".join(schema.names)
+            + errors.listed(schema.names)
         )
     kind = schema.field(name).type
     if pa.types.is_dictionary(kind):

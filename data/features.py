@@ -413,8 +413,8 @@ def _parsed(path, schema) -> Iterator[dict[str, np.ndarray]]:
     try:
         for parsed in dataset.prefetch(1):
             yield {name: x.numpy() for name, x in parsed.items()}
-    except tf.errors.OpError as error:
-        reason = str(error.message).splitlines()[0]
+    except records.FAILURES as error:
         raise errors.InputError(
-            f"{path}: cannot be read; remove it to have it made again: {reason}"
+            f"{path}: cannot be read; remove it to have it made again: "
+            f"{errors.reason(error)}"
         ) from None

@@ -236,12 +236,14 @@ def check(
     max_seq_length: int,
     max_predictions_per_seq: int,
     vocabulary: vocabularies.Vocabulary | None = None,
+    has_pairs: bool = True,
 ) -> None:
     """Compares shards with what a run expects.
 
-    Without a vocabulary, ids are not checked. A shard's number of records is
-    compared with its size, which costs nothing; training finds smaller
-    differences when it reads the shard to its end.
+    Without a vocabulary, ids are not checked. Without `has_pairs`, records
+    need no next-sentence label. A shard's number of records is compared with
+    its size, which costs nothing; training finds smaller differences when it
+    reads the shard to its end.
 
     Raises:
       InputError: names a shard that does not fit, is missing or truncated.
@@ -251,7 +253,7 @@ def check(
     others = [path for path in paths if path not in entries]
     firsts = records.first_examples(others)
     for path, features in zip(others, firsts, strict=True):
-        _check_first_record(path, features, *lengths, vocabulary)
+        _check_first_record(path, features, *lengths, vocabulary, has_pairs)
     for path, (manifest, shard) in entries.items():
         _check_lengths(
             path,
@@ -311,14 +313,14 @@ def _check_lengths(path, lengths, predictions) -> None:
 
 
 def _check_first_record(
-    path, features, length, predictions, vocabulary
+    path, features, length, predictions, vocabulary, has_pairs
 ) -> None:
     """Checks a shard without a manifest."""
     ids = features.get("input_ids", features.get("input_word_ids"))
     if ids is None or "masked_lm_positions" not in features:
         raise errors.InputError(
             f"{path}: not pre-training records (features: "
-            f"{', '.join(sorted(features)) or 'none'})"
+            f"{errors.listed(sorted(features)) or 'none'})"
         )
     _check_lengths(
         path,
@@ -326,15 +328,9 @@ def _check_first_record(
         (len(features["masked_lm_positions"]), predictions),
     )
     expected = schema.pretraining(length, predictions)
-    for feature in expected.features:
-        alias = schema.ALIASES.get(feature.name)
-        values = features.get(feature.name, features.get(alias))
-        if values is None or len(values) != feature.size:
-            raise errors.InputError(
-                f"{path}: feature {feature.name} has "
-                f"{0 if values is None else len(values)} values instead of "
-                f"{feature.size}"
-            )
+    if not has_pairs:
+        expected = expected.without("next_sentence_labels")
+    records.check_features(path, features, expected)
     if vocabulary is not None and max(ids) >= len(vocabulary):
         raise errors.InputError(
             f"{path}: record 1 holds id {max(ids)}, but {vocabulary.path} "

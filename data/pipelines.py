@@ -159,7 +159,7 @@ def check_records(
         while block := list(itertools.islice(found, _CHUNK)):
             try:
                 records.parse(tf.constant(block), schema)
-            except tf.errors.OpError:
+            except records.FAILURES:
                 for number, record in enumerate(block, first):
                     _check_record(path, number, record, schema)
             first += len(block)
@@ -172,9 +172,12 @@ def check_records(
 def _check_record(path, number, record, schema) -> None:
     try:
         records.parse(tf.constant([record]), schema)
-    except tf.errors.OpError as error:
-        reason = str(error.message).splitlines()[0]
-        raise errors.InputError(f"{path}: record {number}: {reason}") from None
+    except records.FAILURES as error:
+        where = f"{path}: record {number}"
+        features = records.features_of(record)
+        if features is not None:
+            records.check_features(where, features, schema)
+        raise errors.InputError(f"{where}: {errors.reason(error)}") from None
 
 
 class _Start(NamedTuple):

@@ -28,6 +28,10 @@ _COUNTED_AT_ONCE = 1024
 # zlib's bound: it never makes data smaller than this.
 LARGEST_COMPRESSION = 1032
 _FRAME_BYTES = 16  # The length and both checksums of a TFRecord.
+# A message of TensorFlow's with bytes of a record may not be UTF-8.
+FAILURES = (tf.errors.OpError, UnicodeDecodeError)
+_GZIP = b"\x1f\x8b"  # The first bytes.
+_STORED_TYPES = {int: schemas.INTEGER, float: schemas.FLOAT, bytes: "bytes"}
 _LIST_TAG = {schemas.INTEGER: 0x1A, schemas.FLOAT: 0x12}
 
 
@@ -320,10 +324,19 @@ def read(path: str) -> Iterator[bytes]:
     except tf.errors.NotFoundError:
         raise errors.InputError(f"{path}: no such file") from None
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        if not is_gzip(path) and _begins_as_gzip(path):
+            raise errors.InputError(
+                f"{path}: gzip, but the name does not end in .gz"
+            ) from None
         raise errors.InputError(
             f"{path}: record {number + 1} is truncated or damaged "
             f"({type(error).__name__})"
         ) from None
+
+
+def _begins_as_gzip(path: str) -> bool:
+    with file_system.open_binary(path) as file:
+        return file.read(len(_GZIP)) == _GZIP
 
 
 def counts(paths: Sequence[str]) -> list[int]:
@@ -358,7 +371,12 @@ def first_examples(paths: Sequence[str]) -> list[dict[str, list]]:
     for number, path in enumerate(paths):
         if number not in found:
             raise errors.InputError(f"{path}: holds no records")
-        result.append(_values(path, found[number]))
+        features = features_of(found[number])
+        if features is None:
+            raise errors.InputError(
+                f"{path}: record 1 is not a tf.train.Example"
+            )
+        result.append(features)
     return result
 
 
@@ -383,7 +401,7 @@ def _of_all(
     )
     try:
         yield from chosen.as_numpy_iterator()
-    except tf.errors.OpError:
+    except FAILURES:
         if len(paths) > 1:
             for path in paths:
                 collections.deque(_of_all([path], choose), maxlen=0)
@@ -392,16 +410,44 @@ def _of_all(
         raise
 
 
-def _values(path: str, record: bytes) -> dict[str, list]:
+def features_of(record: bytes) -> dict[str, list] | None:
+    """Returns feature name -> values; None if it is not a tf.train.Example."""
     example = tf.train.Example()
     try:
         example.ParseFromString(record)
     except Exception:  # protobuf's DecodeError, by any implementation.
-        raise errors.InputError(
-            f"{path}: record 1 is not a tf.train.Example"
-        ) from None
+        return None
     result = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
         result[name] = list(getattr(feature, kind).value) if kind else []
     return result
+
+
+def check_features(
+    where: str, features: dict[str, list], schema: schemas.Schema
+) -> None:
+    """Compares a record with the schema.
+
+    Args:
+      where: names the file, and the record if it is not the first.
+      features: of `features_of`.
+      schema: that it should have.
+
+    Raises:
+      InputError: names the first feature of another length or type.
+    """
+    for feature in schema.features:
+        alias = schemas.ALIASES.get(feature.name)
+        values = features.get(feature.name, features.get(alias)) or []
+        if len(values) != feature.size:
+            raise errors.InputError(
+                f"{where}: feature {feature.name} has {len(values)} values "
+                f"instead of {feature.size}"
+            )
+        stored = {_STORED_TYPES[type(value)] for value in values}
+        if stored - {feature.dtype}:
+            raise errors.InputError(
+                f"{where}: feature {feature.name} holds {stored.pop()} "
+                f"instead of {feature.dtype}"
+            )

@@ -82,6 +82,11 @@ class Schema:
         )
         return dataclasses.replace(self, features=tuple(features))
 
+    def without(self, name: str) -> "Schema":
+        """Returns the schema of readers that do not need a feature."""
+        features = (x for x in self.features if x.name != name)
+        return dataclasses.replace(self, features=tuple(features))
+
     def __getitem__(self, name: str) -> Feature:
         """Returns the feature of that name."""
         for feature in self.features:

@@ -257,10 +257,28 @@ def _read_jsonl(path: str) -> Iterator[Row]:
 
 
 def _read_parquet(path: str) -> Iterator[Row]:
-    batches = (batch for batch, _ in corpus.read_parquet(path))
-    rows = (cells for batch in batches for cells in batch.to_pylist())
-    for number, cells in enumerate(rows, 1):
-        yield Row(path, number, cells)
+    number = 0
+    for batch, _ in corpus.read_parquet(path):
+        try:
+            rows = batch.to_pylist()
+        except UnicodeDecodeError:  # Of a text, in any of the rows.
+            rows = (
+                _decoded(path, number + 1 + i, batch.slice(i, 1))
+                for i in range(len(batch))
+            )
+        for cells in rows:
+            number += 1
+            yield Row(path, number, cells)
+
+
+def _decoded(path: str, number: int, row: Any) -> dict[str, Any]:
+    """Returns the cells of a pyarrow.RecordBatch of one row."""
+    try:
+        return row.to_pylist()[0]
+    except UnicodeDecodeError as error:
+        raise errors.InputError(
+            f"{path}:{number}: not UTF-8: {errors.reason(error)}"
+        ) from None
 
 
 def read_named(paths: Iterable[str], form: str) -> Iterator[Row]:
@@ -414,7 +432,7 @@ def require(
     """
     if name not in row.cells:
         names = list(row.cells)
-        shown = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
+        shown = errors.listed(map(repr, names))
         chosen = f" ({flag} chooses it)" if flag else ""
         raise errors.InputError(
             f"{row.where}: no column {name!r}, only: {shown}{chosen}"

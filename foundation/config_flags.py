@@ -379,7 +379,7 @@ def _one_line_errors() -> Iterator[None]:
     except Exception as error:
         if not _is_file_error(error):
             raise
-        _exit(2, str(error))
+        _exit(2, errors.reason(error))
 
 
 def parse(config_class: type, argv: Sequence[str]) -> Any:
@@ -598,10 +598,5 @@ def _is_file_error(error: Exception) -> bool:
 def _exit(code: int, message: str) -> NoReturn:
     sys.stdout.flush()
     program = os.path.basename(sys.argv[0]) or "error"
-    line = re.sub(r"\s*\n\s*", " ", message.strip())
-    line = re.sub(r"^\[Errno \d+\] ", "", line)
-    # TensorFlow names the operation, and its temporary file beside the path.
-    line = re.sub(r"^\{\{function_node .*?\}\}\s*|\s*\[Op:\w+\].*$", "", line)
-    line = re.sub(r"\.tempstate\d+; ", ": ", line)
-    sys.stderr.write(f"{program}: {line}\n")
+    sys.stderr.write(f"{program}: {errors.one_line(message)}\n")
     sys.exit(code)

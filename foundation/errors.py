@@ -5,8 +5,27 @@ Other exceptions are defects of this project and keep their traceback.
 """
 
 import functools
+import re
+from collections.abc import Iterable
 
 from absl import logging
+
+_LONGEST_REASON = 500  # Characters.
+_MOST_NAMES = 20
+# What TensorFlow writes around its messages: operations, nodes, iterators.
+_TENSORFLOW_NAMES = re.compile(
+    r"\{\{function_node .*?\}\}\s*"
+    r"|Error in user-defined function passed to \S+ transformation with "
+    r"iterator: \S+ "
+    r"|Name: <unknown>, "
+    r"|\s*\[\[\{\{node .*?\]\]"
+    r"|\s*\[Op:\w+\].*$"
+)
+# Lines of its trace of a graph, which come before the message.
+_TRACE = re.compile(
+    r"Graph execution error|Detected at|node |<stack traces|File \""
+    r"|\d+ root error"
+)
 
 
 class InputError(ValueError):
@@ -15,6 +34,45 @@ class InputError(ValueError):
     The message alone tells what to change, e.g.
     "--vocab_file=vocab.txt: no [MASK] among its 9 lines".
     """
+
+
+def reason(error: Exception) -> str:
+    """Returns what an error of a library says, as part of one short line.
+
+    A message with bytes that are not UTF-8 is raised as a UnicodeDecodeError,
+    which holds it; these bytes are shown escaped.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        text = one_line(error.object.decode("utf-8", "backslashreplace"))
+    else:
+        text = str(getattr(error, "message", None) or error)
+        lines = (one_line(line) for line in text.splitlines())
+        lines = (line for line in lines if line and not _TRACE.match(line))
+        text = next(lines, type(error).__name__)
+    text = "".join(
+        x if x.isprintable() else x.encode("unicode_escape").decode()
+        for x in text
+    )
+    if len(text) > _LONGEST_REASON:
+        text = text[: _LONGEST_REASON - 4] + " ..."
+    return text
+
+
+def one_line(text: str) -> str:
+    """Returns text in one line, without the names of TensorFlow's nodes."""
+    line = re.sub(r"\s*\n\s*", " ", text.strip())
+    line = _TENSORFLOW_NAMES.sub("", line).strip()
+    line = re.sub(r"^\[Errno \d+\] |^\(\d+\) [A-Z_]+:\s*", "", line)
+    # TensorFlow names its temporary file beside the path.
+    return re.sub(r"\.tempstate\d+; ", ": ", line)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Returns names for a message: the first 20, and how many more."""
+    names = list(names)
+    shown = ", ".join(names[:_MOST_NAMES])
+    more = len(names) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 @functools.cache

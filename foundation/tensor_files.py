@@ -119,9 +119,8 @@ def reading(what: str, advice: str) -> Iterator[None]:
     except errors.InputError:
         raise
     except (tf.errors.OpError, *DAMAGES) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise errors.InputError(
-            f"{what} cannot be read, {advice}: {reason:.200}"
+            f"{what} cannot be read, {advice}: {errors.reason(error)}"
         ) from error
 
 

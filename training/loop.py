@@ -552,9 +552,10 @@ class Loop:
         except (
             tf.errors.DataLossError,
             tf.errors.InvalidArgumentError,
+            UnicodeDecodeError,  # Of a message with bytes of a record.
         ) as error:
             if self._phase.diagnose:
-                reason = str(error.message).partition("\n")[0]
+                reason = errors.reason(error)
                 text = "step %d: %s; all records are read to find a damaged one"
                 logging.error(text, step, reason)
                 self._diagnose()

@@ -300,7 +300,7 @@ def _refuse_other_shards(recipe: Recipe) -> None:
         tf.io.gfile.makedirs(folder)
     except tf.errors.OpError as error:
         raise errors.InputError(
-            f"{paths[0]}: its directory cannot be made: {error.message}"
+            f"{paths[0]}: its directory cannot be made: {errors.reason(error)}"
         ) from None
     others = set(map(os.path.basename, paths)) & set(
         tf.io.gfile.listdir(folder)

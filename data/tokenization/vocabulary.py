@@ -90,10 +90,8 @@ class Vocabulary:
         try:
             content = file_system.read(path)
         except (OSError, tf.errors.OpError) as error:
-            reason = getattr(error, "message", None) or str(error)
             raise errors.InputError(
-                f"vocabulary {path} cannot be read: "
-                + " ".join(reason.split())[:200]
+                f"vocabulary {path} cannot be read: {errors.reason(error)}"
             ) from error
         # Only \n ends a line (not U+2028, which multilingual files hold), and
         # TensorFlow's reader, which the released code uses, skips every \r.

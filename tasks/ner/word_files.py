@@ -348,7 +348,7 @@ def read_table_blocks(
     if fields.is_optional and fields.tags not in first.cells:
         errors.warn_once(
             f"{path}: no field {fields.tags!r}, so no tags, only "
-            + ", ".join(map(repr, first.cells))
+            + errors.listed(map(repr, first.cells))
         )
         fields = dataclasses.replace(fields, tags=None)
     return _blocks(

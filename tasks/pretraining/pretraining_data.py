@@ -326,10 +326,13 @@ def open_phases(
     specs: list[PhaseSpec],
     config: BertConfig,
     tokenizer: wordpiece.Tokenizer | None,
+    *,
+    has_pairs: bool = True,
 ) -> list[Phase]:
     """Finds and checks the shards of every phase.
 
-    Without "eval_file" in `shards`, the training shards are evaluated.
+    Without "eval_file" in `shards`, the training shards are evaluated. Without
+    `has_pairs`, records need no next-sentence label, and none is read.
 
     Raises:
       InputError: the shards fit neither each other nor the run.
@@ -349,7 +352,9 @@ def open_phases(
             lengths = Lengths(*spec[1:])
             if spec.max_predictions_per_seq is None:
                 paths, lengths = _of_length(flag, paths, spec.max_seq_length)
-            sets[flag] = _open_set(flag, paths, lengths, config, tokenizer)
+            sets[flag] = _open_set(
+                flag, paths, lengths, config, tokenizer, has_pairs
+            )
         train = sets["input_file"]
         held_out = sets.get("eval_file", train)
         phases.append(Phase(spec.num_steps, lengths, train, held_out))
@@ -416,12 +421,14 @@ def _open_set(
     lengths: Lengths,
     config: BertConfig,
     tokenizer: wordpiece.Tokenizer | None,
+    has_pairs: bool,
 ) -> ShardSet:
     """Checks shards that should have the same lengths."""
     manifest.check(
         paths,
         **lengths._asdict(),
         vocabulary=tokenizer.vocabulary if tokenizer else None,
+        has_pairs=has_pairs,
     )
     # A GPU would read other memory for ids beyond the embeddings.
     sizes = {
@@ -438,9 +445,12 @@ def _open_set(
     logging.info(
         "--%s: %d records in %d shard(s)", flag, sum(counts), len(paths)
     )
+    record_schema = manifest.record_schema(paths, *lengths)
+    if not has_pairs:
+        record_schema = record_schema.without("next_sentence_labels")
     return ShardSet(
         paths=paths,
-        schema=manifest.record_schema(paths, *lengths).limited(
+        schema=record_schema.limited(
             input_ids=config.vocab_size,
             masked_lm_ids=config.vocab_size,
             segment_ids=config.type_vocab_size,
@@ -480,6 +490,8 @@ def baseline(
         is_prediction = batch["masked_lm_weights"][is_real] > 0
         tokens = batch["masked_lm_ids"][is_real][is_prediction]
         counts["masked_lm"].update(tokens.tolist())
+        if "next_sentence_labels" not in batch:
+            continue
         pairs = batch["next_sentence_labels"][is_real]
         if "next_sentence_weights" in batch:
             pairs = pairs[batch["next_sentence_weights"][is_real] > 0]

@@ -341,7 +341,11 @@ class PretrainingJob:
                 max_steps=self.max_eval_steps,
                 num_batches=min(self.max_eval_steps, total),
             )
-        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        except (
+            tf.errors.DataLossError,
+            tf.errors.InvalidArgumentError,
+            UnicodeDecodeError,  # Of a message with bytes of a record.
+        ):
             phase.held_out.check_records()  # Names a damaged record.
             raise
         # The exponential of a larger loss would overflow.
