@@ -262,8 +262,9 @@ def _read_parquet(path: str) -> Iterator[Row]:
         try:
             rows = batch.to_pylist()
         except UnicodeDecodeError:  # Of a text, in any of the rows.
+            first = number + 1
             rows = (
-                _decoded(path, number + 1 + i, batch.slice(i, 1))
+                _decoded(path, first + i, batch.slice(i, 1))
                 for i in range(len(batch))
             )
         for cells in rows:

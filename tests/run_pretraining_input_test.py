@@ -450,6 +450,41 @@ def test_shards_that_no_phase_uses_get_a_warning(tmp_path, caplog):
             ) == bool(count)
 
 
+def _records_without_pairs(root):
+    """Returns the records of the shards without next_sentence_labels."""
+    found = []
+    for path in sorted(root.glob("text-*.tfrecord")):
+        for record in records.read(str(path)):
+            example = tf.train.Example.FromString(record)
+            del example.features.feature["next_sentence_labels"]
+            found.append(example.SerializeToString())
+    return found
+
+
+def test_masked_lm_needs_no_next_sentence_labels(root, tmp_path, capfd):
+    path = tmp_path / "a.tfrecord"
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(_records_without_pairs(root))
+    flags = {"input_file": path, "output_dir": tmp_path / "o"}
+    line = _refused(capfd, root, **flags)
+    assert line.endswith(
+        f"{path}: feature next_sentence_labels has 0 values instead of 1"
+    )
+    _run(root, **flags, objective="masked_lm")
+    results = (tmp_path / "o" / "eval_results.txt").read_text()
+    assert "masked_lm_accuracy" in results and "next_sent" not in results
+
+
+def test_a_record_that_is_not_utf_8_is_named_in_training(root, tmp_path, capfd):
+    path = tmp_path / "a.tfrecord"
+    with records.ShardWriter(str(path)) as writer:
+        writer.write([_records_without_pairs(root)[0], *[b"\xff\xc1"] * 20])
+    flags = {"input_file": path, "output_dir": tmp_path / "o"}
+    line = _refused(capfd, root, **flags, objective="masked_lm")
+    assert f"{path}: record 2: Could not parse" in line
+    assert r"\xff\xc1" in line and "{{" not in line
+
+
 def test_embeddings_without_a_token_get_a_warning(root, tmp_path, caplog):
     large = tmp_path / "large.json"
     large.write_text(json.dumps({**CONFIG, "vocab_size": 30522}))

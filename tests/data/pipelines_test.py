@@ -195,6 +195,48 @@ def test_a_damaged_record_is_named(tmp_path):
         pipelines.check_records(shards, SCHEMA)
 
 
+def with_feature(record, name, **values):
+    example = tf.train.Example.FromString(record)
+    feature = example.features.feature[name]
+    feature.Clear()
+    for kind, numbers_of_it in values.items():
+        getattr(feature, kind).value.extend(numbers_of_it)
+    return example.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            lambda x: with_feature(x, "masked_lm_weights", int64_list=[0, 1]),
+            "feature masked_lm_weights holds int64 instead of float32",
+        ),
+        (
+            lambda x: with_feature(x, "masked_lm_ids", int64_list=[1]),
+            "feature masked_lm_ids has 1 values instead of 2",
+        ),
+        (
+            lambda x: with_feature(x, "next_sentence_labels"),
+            "feature next_sentence_labels has 0 values instead of 1",
+        ),
+        (
+            lambda x: b"\xff\xc1",
+            r"Could not parse example input, value: '\xff\xc1'",
+        ),
+    ],
+)
+def test_a_record_that_does_not_fit_is_named_in_one_line(
+    tmp_path, change, line
+):
+    (path,) = write_shards(tmp_path, [3])
+    found = list(records.read(path))
+    with records.ShardWriter(path) as writer:
+        writer.write([*found[:2], change(found[2])])
+    with pytest.raises(errors.InputError) as raised:
+        pipelines.check_records([path], SCHEMA, [3])
+    assert str(raised.value) == f"{path}: record 3: {line}"
+
+
 @pytest.mark.parametrize("count", [4, 6, 1, 9])
 def test_another_number_of_records_is_found(shards, count):
     counts = (count, *COUNTS[1:])

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from data import records, schema
+from foundation import errors
 
 SCHEMA = schema.pretraining(16, 4)
 
@@ -193,3 +194,14 @@ def test_compressed_shards_may_be_joined_from_parts(tmp_path):
     path.write_bytes(path.read_bytes() * 2)
     assert list(records.read(str(path))) == encoded * 2
     assert gzip.decompress(path.read_bytes())
+
+
+def test_a_gzip_shard_with_another_name_is_refused(tmp_path):
+    path = tmp_path / "a.tfrecord.gz"
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(records.encode(SCHEMA, columns(8)))
+    path = str(path.rename(tmp_path / "a.tfrecord"))
+    match = r"a\.tfrecord: gzip, but the name does not end in \.gz"
+    for read in (records.counts, records.first_examples):
+        with pytest.raises(errors.InputError, match=match):
+            read([path])

@@ -431,3 +431,25 @@ def test_repeated_ids_and_blank_texts_are_logged(tmp_path, caplog):
     assert f"{path}:3: no text, one of 1 such row(s)" in caplog.text
     expected = f"{path}:4: the same id as an earlier row, one of 2 such row(s)"
     assert expected in caplog.text
+
+
+@pytest.mark.parametrize("in_name", [True, False])
+def test_a_parquet_table_that_is_not_utf_8_is_refused(tmp_path, in_name):
+    path = tmp_path / "t.parquet"
+    table = pa.table({"text": ["good", "QQbad"], "QQname": [1, 2]})
+    pa.parquet.write_table(
+        table, path, store_schema=False, use_dictionary=False
+    )
+    old, new = (b"QQname", b"\xffQname") if in_name else (b"QQbad", b"\xffQbad")
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(errors.InputError) as raised:
+        list(text_files.read_named([str(path)], "parquet"))
+    line = r": a column's name is not UTF-8: \xffQname"
+    line = line if in_name else r":2: not UTF-8: \xffQbad"
+    assert str(raised.value) == f"{path}{line}"
+
+
+def test_a_message_names_twenty_columns_and_counts_the_others():
+    row = text_files.Row("t.csv", 2, {f"c{i}": "" for i in range(25)})
+    with pytest.raises(errors.InputError, match="'c19' and 5 more$"):
+        text_files.require(row, "text")
