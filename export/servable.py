@@ -100,6 +100,8 @@ class Servable:
       name: in the addresses of the server.
       version: number of the version's directory; 1 without one.
       description: the contents of export.json; {} without that file.
+      metadata: the signatures in the JSON form of TensorFlow Serving. Read when
+        the model is loaded: the directory may be replaced later.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Servable:
         try:
             loadable = tensor_files.without_pattern(self._directory, self)
             self._model = tf.saved_model.load(loadable)
+            self.metadata = _read_metadata(self._directory)
         except (tf.errors.OpError, OSError, *tensor_files.DAMAGES) as error:
             line = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise errors.InputError(
@@ -167,19 +170,6 @@ class Servable:
     def num_batches(self) -> int:
         """The number of batches that were computed."""
         return int(self._num_batches.numpy())
-
-    @functools.cached_property
-    def metadata(self) -> dict[str, Any]:
-        """The signatures in the JSON form of TensorFlow Serving."""
-        graph = loader_impl.parse_saved_model(self._directory).meta_graphs[0]
-        return {
-            key: json_format.MessageToDict(
-                signature,
-                preserving_proto_field_name=True,
-                always_print_fields_with_no_presence=True,
-            )
-            for key, signature in graph.signature_def.items()
-        }
 
     def warm_up(self) -> None:
         """Predicts a row with every graph, which takes longer the first time.
@@ -440,6 +430,19 @@ def _is_named_folder(item: str) -> bool:
     """Returns whether the directory of "name=directory" exists."""
     name, _, directory = item.partition("=")
     return file_system.is_folder(directory or name)
+
+
+def _read_metadata(directory: str) -> dict[str, Any]:
+    """Returns the signatures in the JSON form of TensorFlow Serving."""
+    graph = loader_impl.parse_saved_model(directory).meta_graphs[0]
+    return {
+        key: json_format.MessageToDict(
+            signature,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        )
+        for key, signature in graph.signature_def.items()
+    }
 
 
 def _find_version(directory: str) -> tuple[int, str]:

@@ -163,6 +163,14 @@ def test_the_highest_version_is_served(toys, tmp_path):
     assert inputs["a"]["dtype"] == "DT_INT32"
 
 
+def test_the_metadata_is_that_of_the_loaded_model(toys, tmp_path):
+    shutil.copytree(toys / "numbers", tmp_path / "model")
+    model = servable.Servable("x", str(tmp_path / "model"))
+    shutil.rmtree(tmp_path / "model")
+    shutil.copytree(toys / "embedding", tmp_path / "model")
+    assert model.metadata["serving_default"]["inputs"].keys() == {"a", "b"}
+
+
 def test_an_export_that_was_moved_aside_by_a_killed_one_is_restored(
     toys, tmp_path
 ):
