@@ -38,6 +38,18 @@ class ServeConfig:
         at_least=0,
         at_most=65535,
     )
+    allowed_hosts: tuple[str, ...] = field(
+        "Names in the address that a browser or a proxy asks for, without "
+        "ports; * for any. Other requests get status 403. Without the flag: "
+        "localhost, 127.0.0.1, [::1] and --host, and any name if --host is not "
+        "a loopback address.",
+        (),
+    )
+    cors_origins: tuple[str, ...] = field(
+        "Pages of other servers that may read answers in a browser, such as "
+        "https://example.com; * for any.",
+        (),
+    )
     max_batch_size: int = field(
         "Texts that are computed together; 0 does not join requests.",
         32,
@@ -116,7 +128,12 @@ def main(config: ServeConfig) -> None:
         max_pending_requests=config.max_pending_requests,
         shutdown_seconds=config.shutdown_timeout,
     )
-    serving = server.Server(servables, limits)
+    serving = server.Server(
+        servables,
+        limits,
+        server.accepted_hosts(config.host, config.allowed_hosts),
+        config.cors_origins,
+    )
     asyncio.run(serving.run(config.host, config.port))
 
 

@@ -7,7 +7,8 @@
     GET  /healthz                       200, or 503 while the server ends
     GET  /metrics                       in the format of Prometheus
 
-NAME may be followed by /versions/N. An error is {"error": "one line"}.
+NAME may be followed by /versions/N. An error is {"error": "one line"}, also
+where bytes are not HTTP.
 
 On SIGTERM the server answers the requests that it has accepted: it stops
 listening, its responses close their connections, and it ends when no request is
@@ -17,11 +18,13 @@ left and open connections had time to send one more.
 import asyncio
 import dataclasses
 import functools
+import ipaddress
 import logging as std_logging
 import pathlib
+import re
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -40,6 +43,13 @@ _PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
     " connect-src 'self'; img-src data:"
 )
+# Of every response: a browser neither guesses its type nor keeps it.
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+# Those that aiohttp decodes; br and zstd only if their packages are installed.
+_ENCODINGS = ("", "identity", "gzip", "deflate", "br", "zstd")
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_ANY = "*"
+_INTERNAL_ERROR = "internal error; see the server's log"
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _PARTS_AT_ONCE = 4  # Of one request.
 _LONG_REQUEST_BYTES, _MANY_ROWS = 1 << 14, 64
@@ -77,15 +87,22 @@ class Server:
         self,
         servables: Mapping[str, servable.Servable],
         limits: Limits | None = None,
+        allowed_hosts: Collection[str] = (_ANY,),
+        cors_origins: Collection[str] = (),
     ):
         """Makes the application, which does not listen yet.
 
         Args:
           servables: by name.
           limits: of requests.
+          allowed_hosts: see `accepted_hosts`, which makes them.
+          cors_origins: of pages of other servers that may read the answers,
+            such as https://example.com; "*" is any.
         """
         self._servables = servables
         self._limits = limits or Limits()
+        self._allowed_hosts = allowed_hosts
+        self._cors_origins = cors_origins
         self._is_ending = False
         self._num_pending = 0
         self._pool = futures.ThreadPoolExecutor(
@@ -103,10 +120,20 @@ class Server:
                 web.get("/healthz", self._get_health),
                 web.get("/metrics", self._get_metrics),
                 web.post(_VERSIONS + ":predict", self._predict),
+                web.route(
+                    "*",
+                    _VERSIONS + ":{verb:classify|regress}",
+                    self._refuse_verb,
+                ),
                 web.get(_VERSIONS, self._get_status),
                 web.get(_VERSIONS + "/metadata", self._get_metadata),
             ]
         )
+        self.app.on_response_prepare.append(self._add_headers)
+
+    def make_runner(self, **options: Any) -> web.AppRunner:
+        """Returns what runs the application; `options` are AppRunner's."""
+        return _Runner(self.app, **options)
 
     async def run(self, host: str, port: int) -> None:
         """Serves until SIGTERM or SIGINT.
@@ -123,8 +150,7 @@ class Server:
             loop.add_signal_handler(number, ends.set)
         logger = std_logging.getLogger("aiohttp.server")
         logger.addFilter(_is_no_bad_message)
-        runner = web.AppRunner(
-            self.app,
+        runner = self.make_runner(
             access_log=None,
             logger=logger,
             # cleanup() waits so long again, after _answer_last_requests; with
@@ -140,7 +166,13 @@ class Server:
             raise errors.InputError(
                 f"--host={host} --port={port}: {error.strerror}"
             ) from error
-        shown = f"[{host}]" if ":" in host else host
+        if not _is_loopback(host):
+            logging.warning(
+                "--host=%s: anyone in the network can reach the server, which "
+                "has no authentication",
+                host,
+            )
+        shown = _with_brackets(host)
         for name, model in self._servables.items():
             logging.info("%s: %s", name, model.task or "a SavedModel")
         logging.info("serving at http://%s:%d/", shown, runner.addresses[0][1])
@@ -176,7 +208,10 @@ class Server:
         started = time.monotonic()
         self._num_pending += 1
         try:
-            response = await handler(request)
+            self._check_host(request)
+            response = self._preflight(request)
+            if response is None:
+                response = await handler(request)
         except web.HTTPException as error:
             response = _error(error.status, error.reason, error.headers)
         except errors.InputError as error:
@@ -186,7 +221,7 @@ class Server:
             response = _error(504, f"not answered within {seconds:g} seconds")
         except Exception:
             logging.exception("%s %s", request.method, request.path)
-            response = _error(500, "internal error; see the server's log")
+            response = _error(500, _INTERNAL_ERROR)
         finally:
             self._num_pending -= 1
         if self._is_ending:
@@ -199,6 +234,57 @@ class Server:
         )
         return response
 
+    def _check_host(self, request: web.Request) -> None:
+        """Refuses names of other servers in the header Host.
+
+        A page of another server, whose name was made to lead to this address,
+        would otherwise read the answers (DNS rebinding). Browsers always send
+        the header.
+        """
+        host = request.headers.get("Host")
+        if host is None or _ANY in self._allowed_hosts:
+            return
+        if _host_name(host) not in self._allowed_hosts:
+            raise _http_error(
+                web.HTTPForbidden,
+                f"the host {host} is not one of --allowed_hosts; behind a "
+                "reverse proxy, add the name to this flag",
+            )
+
+    def _is_cors_origin(self, request: web.Request) -> bool:
+        """Returns whether a page of --cors_origins sent the request."""
+        origin = request.headers.get("Origin")
+        return origin is not None and (
+            origin in self._cors_origins or _ANY in self._cors_origins
+        )
+
+    def _preflight(self, request: web.Request) -> web.Response | None:
+        """Answers a browser that asks whether a page may send a request."""
+        if (
+            request.method != "OPTIONS"
+            or "Access-Control-Request-Method" not in request.headers
+            or not self._is_cors_origin(request)
+        ):
+            return None
+        return web.Response(
+            status=204,
+            headers={
+                "Access-Control-Allow-Methods": "GET, POST",
+                "Access-Control-Allow-Headers": "Content-Type",
+            },
+        )
+
+    async def _add_headers(
+        self, request: web.Request, response: web.StreamResponse
+    ) -> None:
+        """Adds the headers of every response."""
+        response.headers.update(_HEADERS)
+        if self._cors_origins:
+            response.headers["Vary"] = "Origin"
+        if self._is_cors_origin(request):
+            origin = request.headers["Origin"]
+            response.headers["Access-Control-Allow-Origin"] = origin
+
     def _servable(self, request: web.Request) -> servable.Servable:
         name = request.match_info["name"]
         found = self._servables.get(name)
@@ -208,8 +294,21 @@ class Server:
             raise _http_error(web.HTTPNotFound, f"there is no model {wanted}")
         return found
 
+    async def _refuse_verb(self, request: web.Request) -> web.Response:
+        self._servable(request)
+        verb = request.match_info["verb"]
+        raise _http_error(
+            web.HTTPNotFound, f"there is no :{verb}; only :predict exists"
+        )
+
     async def _predict(self, request: web.Request) -> web.Response:
         model = self._servable(request)
+        encoding = request.headers.get("Content-Encoding", "")
+        if encoding.lower() not in _ENCODINGS:
+            raise _http_error(
+                web.HTTPUnsupportedMediaType,
+                f"Content-Encoding {encoding} is not supported",
+            )
         if self._num_pending > self._limits.max_pending_requests:
             raise _http_error(
                 web.HTTPServiceUnavailable,
@@ -329,6 +428,54 @@ class Server:
         )
 
 
+class _Runner(web.AppRunner):
+    """Runs the application, with its form of errors where it is not called."""
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            try:
+                return await made.request_handler(request)
+            except web.HTTPException as error:
+                # Before the application's middleware: a header Expect.
+                return _error(error.status, error.reason, error.headers)
+
+        return _HttpServer(
+            handle, request_factory=made.request_factory, **self._kwargs
+        )
+
+
+class _HttpServer(web.Server):
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answers bytes that are not HTTP, and defects of aiohttp."""
+        # Logs the error, and raises if a part of an answer was sent.
+        super().handle_error(request, status, exc, message)
+        if isinstance(exc, http_exceptions.ContentEncodingError):
+            status = 415
+        if status >= 500:
+            line = _INTERNAL_ERROR
+        else:
+            # A picture of the place follows after an empty line.
+            line = (message or "").partition("\n\n")[0].rstrip(":")
+            line = f"the request is not accepted: {line}"
+        response = _error(status, line)
+        response.headers.update(_HEADERS)
+        response.force_close()
+        return response
+
+
 class _Metrics:
     """What /metrics shows."""
 
@@ -370,6 +517,45 @@ class _Metrics:
         """Counts a request; `model` is "" if there is no such model."""
         self._requests.labels(model, str(status)).inc()
         self._seconds.labels(model).observe(seconds)
+
+
+def accepted_hosts(host: str, given: Collection[str] = ()) -> frozenset[str]:
+    """Returns the names that are accepted in the header Host.
+
+    Args:
+      host: address to listen on.
+      given: --allowed_hosts; "*" is any name.
+
+    Returns:
+      `given` as browsers send it; without it, the names of a loopback address,
+      and any name if others than this machine reach the address.
+    """
+    if given:
+        return frozenset(_host_name(_with_brackets(name)) for name in given)
+    if not _is_loopback(host):
+        return frozenset([_ANY])
+    return frozenset([*_LOOPBACK_NAMES, _host_name(_with_brackets(host))])
+
+
+def _is_loopback(host: str) -> bool:
+    """Returns whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _with_brackets(host: str) -> str:
+    """Returns an address of IPv6 in the form that it has in URLs."""
+    try:
+        return f"[{ipaddress.IPv6Address(host)}]"
+    except ValueError:
+        return host
+
+
+def _host_name(host: str) -> str:
+    """Returns a name in lower case, without its port."""
+    return re.sub(r":\d*$", "", host).lower()
 
 
 def _is_no_bad_message(record: std_logging.LogRecord) -> bool:

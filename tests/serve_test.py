@@ -109,6 +109,22 @@ def test_bytes_that_are_not_http_get_400_without_a_traceback(repository, model):
     assert process.wait(20) == 0
 
 
+def test_hosts_and_origins_are_flags(repository, model):
+    flags = "--allowed_hosts=a.org,b.org", "--cors_origins=https://c.org"
+    process, port = start(repository, f"--models={model}", *flags)
+    for host, status in (("b.org", 200), ("127.0.0.1", 403)):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        headers = {"Host": host, "Origin": "https://c.org"}
+        connection.request("GET", "/healthz", headers=headers)
+        response = connection.getresponse()
+        assert response.status == status
+        origin = response.getheader("Access-Control-Allow-Origin")
+        assert origin == "https://c.org"
+        connection.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
 def test_a_used_port_is_one_line(repository, model):
     process, port = start(repository, f"--models={model}")
     try:

@@ -6,14 +6,16 @@ python -m pytest tests/export/server_test.py
 import asyncio
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import threading
 
 import pytest
-from aiohttp import test_utils
+from aiohttp import test_utils, web
 
 from export import rest_format, servable, server
 
@@ -38,17 +40,45 @@ def servables(toys):
     return opened
 
 
-def run(servables, use, limits=LIMITS):
+class Running(test_utils.BaseTestServer):
+    """A server that listens on a free port."""
+
+    def __init__(self, made):
+        """Wraps a server that does not listen yet."""
+        super().__init__()
+        self._made = made
+
+    async def _make_runner(self, **options):
+        return self._made.make_runner(**options)
+
+
+def run(servables, use, limits=LIMITS, **options):
     """Calls an asynchronous function with a client of a server."""
 
     async def main():
-        made = server.Server(servables, limits)
-        async with test_utils.TestClient(
-            test_utils.TestServer(made.app)
-        ) as client:
+        made = server.Server(servables, limits, **options)
+        async with test_utils.TestClient(Running(made)) as client:
             return await use(client)
 
     return asyncio.run(main())
+
+
+def exchange(servables, *lines, **options):
+    """Sends lines as bytes; returns status, headers and body of the answer."""
+
+    async def use(client):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", client.server.port
+        )
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        status, *pairs = head.strip().split("\r\n")
+        headers = dict(pair.split(": ", 1) for pair in pairs)
+        body = await reader.readexactly(int(headers.get("Content-Length", 0)))
+        writer.close()
+        return int(status.split()[1]), headers, body.decode()
+
+    return run(servables, use, **options)
 
 
 def get(servables, path, method="GET", **options):
@@ -98,7 +128,9 @@ def test_predictions_are_returned_by_row_and_by_column(servables):
         ("/v1/models/none/metadata", "GET", None, 404, "no model none"),
         ("/v1/models/numbers/versions/2", "GET", None, 404, "version 2"),
         ("/v1/models/embedding:predict", "GET", None, 405, "Not Allowed"),
-        ("/v1/models/embedding:classify", "POST", b"{}", 404, "Not Found"),
+        ("/v1/models/embedding:classify", "POST", b"{}", 404, "only :predict"),
+        ("/v1/models/numbers/versions/1:regress", "GET", None, 404, "only"),
+        ("/v1/models/none:classify", "POST", b"{}", 404, "no model none"),
         ("/v2", "GET", None, 404, "Not Found"),
         ("/v1/models/embedding:predict", "POST", b" " * 2001, 413, "2000"),
         (f"/v1/models/embedding/versions/{'1' * 4400}", "GET", None, 404, "11"),
@@ -118,6 +150,157 @@ def test_errors_are_one_line(servables, path, method, body, status, message):
     assert found == status
     assert text.startswith('{"error": "') and message in text
     assert "\\n" not in text
+
+
+PREDICT = "POST /v1/models/embedding:predict HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    "lines, status, message",
+    [
+        (["no http"], 400, "is not accepted: "),
+        (["GET / HTTP/1.1", "Host: a", "no header"], 400, "is not accepted: "),
+        (["GET / HTTP/1.1", "Host: a", "A: " + "b" * 9000], 400, "8190 bytes"),
+        ([PREDICT, "Content-Length: 0"], 400, "Host"),
+        ([PREDICT, "Host: a", "Content-Length: x"], 400, "Content-Length"),
+        ([PREDICT, "Host: a", "Expect: tea"], 417, "Expectation Failed"),
+        (["GET /no HTTP/1.1", "Host: a", "Expect: tea"], 417, "Expectation"),
+        (["GET /no HTTP/1.1", "Host: a"], 404, "Not Found"),
+        (["POST / HTTP/1.1", "Host: a"], 405, "Not Allowed"),
+        (["CONNECT a:1 HTTP/1.1", "Host: a"], 404, "Not Found"),
+        ([PREDICT, "Host: a", "Content-Encoding: tea"], 415, "tea"),
+        (
+            [PREDICT, "Host: a", "Content-Encoding: gzip, br"],
+            415,
+            "gzip, br is not supported",
+        ),
+    ],
+)
+def test_errors_of_http_are_one_json_line(servables, lines, status, message):
+    found, headers, body = exchange(servables, *lines)
+    assert found == status
+    assert headers["Content-Type"].startswith("application/json")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert json.loads(body).keys() == {"error"}
+    assert message in body and "\\n" not in body
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd"])
+def test_a_compression_without_its_package_is_unsupported(servables, encoding):
+    # With the package, the body is refused because it is not compressed.
+    lines = f"Content-Encoding: {encoding}", "Content-Length: 4", "", "abcd"
+    status, _, body = exchange(servables, PREDICT, "Host: a", *lines)
+    assert status in (415, 400)
+    assert json.loads(body).keys() == {"error"}
+
+
+def test_an_error_before_the_middleware_has_no_traceback(
+    servables, monkeypatch
+):
+    async def fail(*_):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(web.UrlDispatcher, "resolve", fail)
+    status, headers, body = exchange(servables, "GET / HTTP/1.1", "Host: a")
+    assert status == 500 and "Connection" in headers
+    assert json.loads(body)["error"].startswith("internal error")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/healthz", "/metrics", "/v1/models/embedding"]
+)
+def test_browsers_neither_guess_nor_keep_answers(servables, path):
+    status, headers, _ = exchange(servables, f"GET {path} HTTP/1.1", "Host: a")
+    assert status == 200
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "listens, given, host, status",
+    [
+        ("127.0.0.1", (), "127.0.0.1:8501", 200),
+        ("127.0.0.1", (), "LocalHost", 200),
+        ("127.0.0.1", (), "[::1]:8501", 200),
+        ("127.0.0.1", (), "example.com:8501", 403),
+        ("127.0.0.1", (), "127.0.0.1.example.com", 403),
+        ("127.0.0.1", (), "", 403),
+        ("127.0.0.1", (), None, 200),
+        ("localhost", (), "example.com", 403),
+        ("::1", (), "example.com", 403),
+        ("127.0.0.2", (), "127.0.0.2", 200),
+        ("0.0.0.0", (), "example.com", 200),
+        ("0.0.0.0", ("Example.com",), "example.com:80", 200),
+        ("0.0.0.0", ("example.com",), "localhost", 403),
+        ("0.0.0.0", ("fe80::1",), "[fe80::1]:80", 200),
+        ("127.0.0.1", ("*",), "example.com", 200),
+    ],
+)
+def test_only_allowed_hosts_are_answered(
+    servables, listens, given, host, status
+):
+    lines = ["GET /healthz HTTP/1.0"]
+    if host is not None:
+        lines = ["GET /healthz HTTP/1.1", f"Host: {host}"]
+    allowed = server.accepted_hosts(listens, given)
+    found, _, body = exchange(servables, *lines, allowed_hosts=allowed)
+    assert found == status
+    if status == 403:
+        assert "--allowed_hosts" in json.loads(body)["error"]
+        assert body.count("\n") == 0
+
+
+@pytest.mark.parametrize("host, count", [("0.0.0.0", 1), ("127.0.0.1", 0)])
+def test_an_address_that_others_reach_is_a_warning(
+    servables, monkeypatch, host, count
+):
+    warnings = []
+    monkeypatch.setattr(
+        server.logging, "warning", lambda line, *_: warnings.append(line)
+    )
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.2, os.kill, os.getpid(), signal.SIGTERM)
+        await server.Server(servables).run(host, 0)
+
+    asyncio.run(main())
+    assert len(warnings) == count
+    assert all("anyone in the network" in line for line in warnings)
+
+
+def test_pages_of_cors_origins_may_read_answers(servables):
+    options = {"cors_origins": ("https://a.org",)}
+    get_lines = "GET /healthz HTTP/1.1", "Host: x"
+    for origin, expected in [
+        ("https://a.org", "https://a.org"),
+        ("https://b.org", None),
+    ]:
+        sent = f"Origin: {origin}"
+        _, headers, _ = exchange(servables, *get_lines, sent, **options)
+        assert headers.get("Access-Control-Allow-Origin") == expected
+        assert headers["Vary"] == "Origin"
+        status, headers, _ = exchange(
+            servables,
+            PREDICT.replace("POST", "OPTIONS"),
+            "Host: x",
+            sent,
+            "Access-Control-Request-Method: POST",
+            "Access-Control-Request-Headers: content-type",
+            **options,
+        )
+        assert headers.get("Access-Control-Allow-Origin") == expected
+        assert status == (204 if expected else 405)
+        if expected:
+            assert "POST" in headers["Access-Control-Allow-Methods"]
+            assert headers["Access-Control-Allow-Headers"] == "Content-Type"
+    # Errors can be read, too.
+    lines = "GET /no HTTP/1.1", "Host: x", "Origin: https://b.org"
+    status, headers, _ = exchange(servables, *lines, cors_origins=("*",))
+    assert status == 404
+    assert headers["Access-Control-Allow-Origin"] == "https://b.org"
 
 
 def test_a_request_for_too_many_values_is_refused(servables):
