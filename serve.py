@@ -14,6 +14,7 @@ after it has answered the requests that it accepted.
 
 import asyncio
 import dataclasses
+import re
 
 from foundation import config_flags
 
@@ -38,17 +39,17 @@ class ServeConfig:
         at_least=0,
         at_most=65535,
     )
-    allowed_hosts: tuple[str, ...] = field(
+    allowed_hosts: tuple[str, ...] | None = field(
         "Names in the address that a browser or a proxy asks for, without "
         "ports; * for any. Other requests get status 403. Without the flag: "
         "localhost, 127.0.0.1, [::1] and --host, and any name if --host is not "
         "a loopback address.",
-        (),
+        None,
     )
-    cors_origins: tuple[str, ...] = field(
+    cors_origins: tuple[str, ...] | None = field(
         "Pages of other servers that may read answers in a browser, such as "
         "https://example.com; * for any.",
-        (),
+        None,
     )
     max_batch_size: int = field(
         "Texts that are computed together; 0 does not join requests.",
@@ -97,6 +98,21 @@ class ServeConfig:
         at_least=0,
     )
 
+    def __post_init__(self):
+        """Raises ValueError for what no browser sends."""
+        for name in self.allowed_hosts or ():
+            if not name or "/" in name:
+                raise ValueError(
+                    f"--allowed_hosts={name}: give names without scheme "
+                    "and path"
+                )
+        for origin in self.cors_origins or ():
+            if not re.fullmatch(r"\*|null|[a-z][\w+.-]*://[^/]+", origin):
+                raise ValueError(
+                    f"--cors_origins={origin}: give scheme and name, without "
+                    "a path, as in https://example.com"
+                )
+
 
 config_flags.parse_early(ServeConfig, __name__)
 
@@ -132,7 +148,7 @@ def main(config: ServeConfig) -> None:
         servables,
         limits,
         server.accepted_hosts(config.host, config.allowed_hosts),
-        config.cors_origins,
+        config.cors_origins or (),
     )
     asyncio.run(serving.run(config.host, config.port))
 

@@ -23,6 +23,7 @@ import logging as std_logging
 import pathlib
 import re
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent import futures
@@ -519,7 +520,9 @@ class _Metrics:
         self._seconds.labels(model).observe(seconds)
 
 
-def accepted_hosts(host: str, given: Collection[str] = ()) -> frozenset[str]:
+def accepted_hosts(
+    host: str, given: Collection[str] | None = None
+) -> frozenset[str]:
     """Returns the names that are accepted in the header Host.
 
     Args:
@@ -538,11 +541,15 @@ def accepted_hosts(host: str, given: Collection[str] = ()) -> frozenset[str]:
 
 
 def _is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches the address."""
+    """Returns whether only this machine reaches the address, or the name."""
+    if not host:
+        return False  # All addresses.
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+        found = socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return False
+    addresses = [ipaddress.ip_address(address[0]) for *_, address in found]
+    return all(address.is_loopback for address in addresses)
 
 
 def _with_brackets(host: str) -> str:

@@ -98,12 +98,21 @@ def test_an_idle_connection_does_not_keep_the_server(repository, model):
     assert process.wait(20) == 0
 
 
-def test_bytes_that_are_not_http_get_400_without_a_traceback(repository, model):
+def test_what_is_not_for_the_server_is_refused_without_a_traceback(
+    repository, model
+):
     process, port = start(repository, f"--models={model}")
     for data in (b"no http\r\n\r\n", b"GET / HTTP/1.1\r\nno header\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", port), 20) as connection:
             connection.sendall(data)
             assert b" 400 Bad Request" in connection.recv(100)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    for host, status in ((f"localhost:{port}", 200), ("a.org", 403)):
+        headers = {"Host": host, "Origin": "https://a.org"}
+        connection.request("GET", "/healthz", headers=headers)
+        response = connection.getresponse()
+        assert response.status == status and response.read()
+        assert response.getheader("Access-Control-Allow-Origin") is None
     process.send_signal(signal.SIGTERM)
     assert "Traceback" not in process.stderr.read()
     assert process.wait(20) == 0
@@ -148,6 +157,10 @@ def test_a_used_port_is_one_line(repository, model):
         ("--max_batch_size=-1", "at least 0"),
         ("--threads_per_batch=-1", "at least 0"),
         ("--request_timeout=0", "above 0"),
+        ("--allowed_hosts=", "without scheme"),
+        ("--allowed_hosts=http://a.org", "without scheme"),
+        ("--cors_origins=https://a.org/", "without a path"),
+        ("--cors_origins=a.org", "give scheme"),
     ],
 )
 def test_wrong_flags_are_one_line(repository, flag, message):

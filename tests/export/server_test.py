@@ -230,6 +230,8 @@ def test_browsers_neither_guess_nor_keep_answers(servables, path):
         ("127.0.0.1", (), None, 200),
         ("localhost", (), "example.com", 403),
         ("::1", (), "example.com", 403),
+        ("127.1", (), "example.com", 403),
+        ("", (), "example.com", 200),
         ("127.0.0.2", (), "127.0.0.2", 200),
         ("0.0.0.0", (), "example.com", 200),
         ("0.0.0.0", ("Example.com",), "example.com:80", 200),
