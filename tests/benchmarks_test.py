@@ -37,7 +37,6 @@ PEERS = {
     "tagging_peer": "tagging_scores",
     "torch_peer": "finetuning_speed",
 }
-QUICK = "finetuning_speed"  # make test runs it, make test-all the others.
 
 
 @functools.cache
@@ -95,13 +94,10 @@ def test_imported_names_exist(path):
                 assert node.attr in _names(module), (module, node.attr)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, marks=() if path.stem == QUICK else pytest.mark.all)
-        for path in BENCHMARKS
-        if path.stem not in PARTS | PEERS
-    ],
+    [path for path in BENCHMARKS if path.stem not in PARTS | PEERS],
     ids=lambda path: path.stem,
 )
 def test_a_benchmark_runs_at_its_smallest_size(path):

@@ -25,7 +25,7 @@ from foundation import errors
 from jobs import grid, model_card, run_directory, streaming
 from modeling.config import BertConfig
 from paper import results
-from tasks.ner import feature_based, tagging, true_case
+from tasks.ner import feature_based, tagging
 from tasks.squad import ensemble
 from weights import model_directory, task_files, tokenizer_files
 
@@ -251,7 +251,6 @@ KINDS = {
         {"members": [], "threshold": -1.5},
         lambda folder: ensemble.earlier_threshold(folder, []),
     ),
-    "true_case": ("true_case.json", {"bbc": "BBC"}, true_case.load),
     "crf": (
         "crf.json",
         {
@@ -386,7 +385,6 @@ def test_mutations_are_read_or_end_in_one_line(kind, tmp_path):
         ("feature_results", ["last", "values", "dev"], {}),
         ("question_answering", ["null_score_diff_threshold"], "0"),
         ("threshold", ["threshold"], float("nan")),
-        ("true_case", ["bbc"], 1),
         ("crf", ["start"], [1.0, "x"]),
         ("crf", ["end"], [1.0]),
         ("feature_result", ["step"], -1),

@@ -41,7 +41,7 @@ def results(repository, tmp_path_factory):
     return directory
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_every_configuration_has_a_row(results, benchmark):
     device, *found = json.loads((results / "results.json").read_text())
     assert device["device"] == "CPU" and not device["is_gpu"]
@@ -59,7 +59,7 @@ def test_every_configuration_has_a_row(results, benchmark):
     assert all(f"| {name} |" in table for name in ("tiny", "predict"))
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_a_configuration_that_does_not_fit_costs_only_itself(results):
     _, *found = json.loads((results / "results.json").read_text())
     names = [r["name"] for r in found]
@@ -69,7 +69,7 @@ def test_a_configuration_that_does_not_fit_costs_only_itself(results):
     assert names.index("predict") > names.index("too large")
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_the_first_losses_are_the_cpus(results, benchmark):
     _, *found = json.loads((results / "results.json").read_text())
     losses = [r["losses"] for r in found if r["work"] == "losses"]

@@ -84,8 +84,8 @@ TASKS = {
 @pytest.mark.parametrize(
     "task",
     [
-        *list(TASKS)[:2],
-        *(pytest.param(x, marks=pytest.mark.all) for x in list(TASKS)[2:]),
+        *list(TASKS)[:1],
+        *(pytest.param(x, marks=pytest.mark.all) for x in list(TASKS)[1:]),
     ],
 )
 def test_a_fresh_process_gives_the_same_results(task, tmp_path):

@@ -1,6 +1,6 @@
 """Runs examples/minimal.py at its smallest size. See also export/example_test.
 
-python -m pytest tests/examples_test.py
+python -m pytest tests/example_scripts_test.py
 """
 
 import ast
