@@ -21,7 +21,7 @@ import pytest
 
 from data import features, manifest
 from data.pretraining import work_dir
-from foundation import errors
+from foundation import errors, stamp
 from jobs import grid, model_card, run_directory, streaming
 from modeling.config import BertConfig
 from paper import results
@@ -108,7 +108,9 @@ def _grid(folder):
 
 
 def _run(folder):
-    return grid.Run(**AXES, directory=folder)
+    return grid.Run(
+        **AXES, directory=folder, train_batch_size=8, num_train_epochs=1.0
+    )
 
 
 def _card(folder):
@@ -138,7 +140,7 @@ def _recipe(folder):
 
 def _begun(folder):
     recipe = _recipe(folder)
-    recipe.describe = lambda: {"random_seed": 1}
+    recipe.settings = stamp.flags("result", {"random_seed": 1})
     work_dir.remove(recipe)
 
 
@@ -210,7 +212,9 @@ KINDS = {
     "begun": (
         "begun.json",
         {"settings": {"learning_rate": 5e-05}},
-        lambda folder: _run(folder).check(_run(folder).begun(), {}),
+        lambda folder: _run(folder).check(
+            _run(folder).begun(), stamp.flags("result", _run(folder).settings)
+        ),
     ),
     "result": (
         "result.json",
@@ -269,7 +273,9 @@ KINDS = {
             "values": {"dev": {"f1": 0.5}},
             "made_from": {"train": {"lstm_size": 7}},
         },
-        lambda folder: feature_based._read_result(folder, {"lstm_size": 7}),
+        lambda folder: feature_based._read_result(
+            folder, stamp.flags("result", {"lstm_size": 7})
+        ),
     ),
     "recipe": ("recipe.json", {"random_seed": 1}, _begun),
     "receipt": ("receipt.json", {"bytes": 3, "crc32": 5}, _receipt),
