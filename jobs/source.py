@@ -131,6 +131,14 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         last_prediction_dir=output_dir if was_given else None,
         trained=(folder and run_directory.training_flags(folder)) or {},
     )
+    is_unfinished = run_directory.training_flags(output_dir) is not None
+    if case == "GIVEN" and is_unfinished and init_checkpoint is not None:
+        logging.warning(
+            "the training in --output_dir=%s has not ended; using "
+            "--init_checkpoint=%s as it is",
+            output_dir,
+            init_checkpoint,
+        )
     if case == "FINISHED":
         return dataclasses.replace(source, step=grid.kept(output_dir)["step"])
     if case == "UNFINISHED":

@@ -245,6 +245,10 @@ def _modules(path: str) -> list[tuple[str, str]]:
 
 def _pooling(path: str) -> str:
     """Returns the names of a Pooling module's config, with commas."""
+    if not file_system.is_file(path):
+        raise errors.InputError(
+            f"{path}: no such file, but {MODULES} names its folder"
+        )
     values = _object(path)
     found = values.get("pooling_mode")
     if found is None:
@@ -253,6 +257,9 @@ def _pooling(path: str) -> str:
         if any(values[name] for name in unknown):
             raise errors.InputError(f"{path}: {unknown[0]} is not supported")
         found = [k for k, flag in POOLINGS.items() if values.get(flag)]
+        # Mean is the default where its flag is missing.
+        if not found and POOLINGS["mean"] in values:
+            raise errors.InputError(f"{path}: no pooling_mode is true")
     names = [found] if isinstance(found, str) else found or ["mean"]
     if not isinstance(names, list) or not all(
         isinstance(x, str) and x in POOLINGS for x in names
@@ -370,7 +377,14 @@ def keeps_logit(directory: str) -> bool:
         config.get("sbert_ce_default_activation_function"),
     )
     found = next((x for x in names if isinstance(x, str)), "")
-    return found.startswith("torch.") and found.endswith(".Identity")
+    module, _, function = found.rpartition(".")
+    is_known = module.split(".")[0] == "torch"
+    if found and not (is_known and function in ("Identity", "Sigmoid")):
+        errors.warn_once(
+            f"{directory}: scores are sigmoids; the model's {found} is not "
+            "supported"
+        )
+    return is_known and function == "Identity"
 
 
 def _object(path: str) -> metadata.Object:

@@ -255,6 +255,14 @@ def test_an_earlier_prediction_is_of_the_same_given_model(
     assert resolve(out, **given).last_prediction_dir is None
 
 
+def test_a_model_before_its_training_is_warned_about(out, start, caplog):
+    """A grid was killed, or a run before its first checkpoint."""
+    write_json(out / "run_config.json", {"do_train": True})
+    assert resolve(out, init_checkpoint=start).case == "GIVEN"
+    (message,) = caplog.messages
+    assert f"--output_dir={out} has not ended" in message and start in message
+
+
 def test_missing_flags_are_those_of_the_training(out, start, tmp_path, caplog):
     def remembered(**given):
         config = flags(out, **given)

@@ -158,6 +158,16 @@ BAD = {
         ),
         "1_Pooling/config.json: pooling_mode_other",
     ),
+    "no pooling": (
+        lambda x: (x / "1_Pooling" / "config.json").write_text(
+            '{"pooling_mode_mean_tokens": false}'
+        ),
+        "1_Pooling/config.json: no pooling_mode is true",
+    ),
+    "not copied": (
+        lambda x: (x / "1_Pooling" / "config.json").unlink(),
+        "1_Pooling/config.json: no such file, but modules.json",
+    ),
     "activation": (
         lambda x: sentence_models.edit(
             x / "2_Dense" / "config.json", activation_function="torch.nn.PReLU"
@@ -239,3 +249,10 @@ def test_a_cross_encoder_may_keep_its_logit(name, values, problem_type, folder):
         sentence_models.edit(folder / name, **values)
         found = checkpoint_sources.read(str(folder)).settings.problem_type
         assert found == (problem_type if count == 1 else None)
+
+
+def test_another_activation_of_a_cross_encoder_is_warned_of(tmp_path, caplog):
+    path = tmp_path / "config.json"
+    path.write_text('{"sbert_ce_default_activation_function": "torch.nn.Tanh"}')
+    assert not sentence_modules.keeps_logit(str(tmp_path))
+    assert "torch.nn.Tanh is not supported" in caplog.text
