@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from absl import logging
 
-from foundation import config_flags, file_system
+from foundation import config_flags, file_system, stamp
 from jobs import grid, run_config, run_directory
 from training import checkpoints, loop
 from weights import model_directory, pretrained
@@ -142,7 +142,9 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
     if case == "FINISHED":
         return dataclasses.replace(source, step=grid.kept(output_dir)["step"])
     if case == "UNFINISHED":
-        stored = loop.last_state(output_dir).get("task_settings")
+        state = loop.last_state(output_dir)
+        _check_tokenizer(start, state.get("settings", {}), output_dir)
+        stored = state.get("task_settings")
         if not stored:
             return source
         start = dataclasses.replace(
@@ -199,6 +201,22 @@ def _warn_of_other_model(output_dir: str, init_checkpoint: str | None) -> None:
             output_dir,
             init_checkpoint,
         )
+
+
+def _check_tokenizer(
+    start: pretrained.Start, trained: Mapping[str, Any], output_dir: str
+) -> None:
+    """Refuses another tokenizer than that of an unfinished training."""
+    tokenizer = start.tokenizer
+    now = {
+        "vocab_file": tokenizer.vocabulary.sha256,
+        "do_lower_case": tokenizer.settings["do_lower_case"],
+    }
+    stamp.refuse(
+        stamp.flags("records", now).difference(trained),
+        f"the training in {output_dir} has not ended; its model needs the "
+        "flags with which it was begun",
+    )
 
 
 def _was_given(weights: str | None, output_dir: str) -> bool:

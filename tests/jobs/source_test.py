@@ -48,11 +48,12 @@ def copy_model(folder):
     return str(folder)
 
 
-def save_checkpoint(folder, step, task_settings=None):
+def save_checkpoint(folder, step, task_settings=None, **settings):
     """Leaves what a training leaves that is stopped at a step."""
     folder.mkdir(exist_ok=True, parents=True)
     saver = checkpoints.Checkpoints(str(folder))
-    saver.save(step, {}, {"task_settings": task_settings or {}})
+    state = {"task_settings": task_settings or {}, "settings": settings}
+    saver.save(step, {}, state)
     saver.wait()
 
 
@@ -253,6 +254,25 @@ def test_an_earlier_prediction_is_of_the_same_given_model(
     assert train.last_prediction_dir == expected
     copy_model(out)  # It has its own files.
     assert resolve(out, **given).last_prediction_dir is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"do_lower_case": False}, "--do_lower_case was False, is True"),
+        ({"vocab_file": "a" * 64}, "--vocab_file had other contents"),
+        ({"do_lower_case": True, "learning_rate": 1.0}, None),
+    ],
+)
+def test_an_unfinished_training_keeps_its_tokenizer(
+    out, start, settings, message
+):
+    save_checkpoint(out, 5, LABELS, **settings)
+    if message is None:
+        assert resolve(out, init_checkpoint=start).case == "UNFINISHED"
+        return
+    with pytest.raises(errors.InputError, match=f"^{message}: the training in"):
+        resolve(out, init_checkpoint=start)
 
 
 def test_a_model_before_its_training_is_warned_about(out, start, caplog):
