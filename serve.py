@@ -101,10 +101,10 @@ class ServeConfig:
     def __post_init__(self):
         """Raises ValueError for what no browser sends."""
         for name in self.allowed_hosts or ():
-            if not name or "/" in name:
+            if not name or "/" in name or ("*" in name and name != "*"):
                 raise ValueError(
-                    f"--allowed_hosts={name}: give names without scheme "
-                    "and path"
+                    f"--allowed_hosts={name}: give names without scheme, path "
+                    "and patterns, or * for any name"
                 )
         for origin in self.cors_origins or ():
             if not re.fullmatch(r"\*|null|[a-z][\w+.-]*://[^/]+", origin):

@@ -159,6 +159,7 @@ def test_a_used_port_is_one_line(repository, model):
         ("--request_timeout=0", "above 0"),
         ("--allowed_hosts=", "without scheme"),
         ("--allowed_hosts=http://a.org", "without scheme"),
+        ("--allowed_hosts=*.a.org", "without scheme, path and patterns"),
         ("--cors_origins=https://a.org/", "without a path"),
         ("--cors_origins=a.org", "give scheme"),
     ],
