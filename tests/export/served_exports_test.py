@@ -41,6 +41,7 @@ SLOW = (
     "regression",
     "multilabel",
     "sentence_embedding",
+    "question_answering",
 )
 LENGTH = 24
 HUB_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -55,7 +56,6 @@ SIGNATURES = (
 ID_SIGNATURES = (("serve", HUB_NAMES), ("serve_examples", NAMES))
 # The other signatures of other tasks are slow proofs.
 QUICK = [
-    ("question_answering", "serving_default"),
     ("fill_mask", "serving_default"),
     *itertools.product(("classification", "multiple_choice"), SIGNATURES),
 ]
