@@ -84,10 +84,8 @@ class Job:
         Args:
           evaluates: whether to include flags that affect evaluations.
         """
-        tokenizer = self.source.start.tokenizer
         records = {
-            "vocab_file": tokenizer.vocabulary.sha256,
-            "do_lower_case": tokenizer.settings["do_lower_case"],
+            **model_source.tokenizer_settings(self.source.start.tokenizer),
             **self.task.data_settings,
         }
         found = self._initial_weights | stamp.flags("records", records)

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from absl import logging
 
+from data.tokenization import wordpiece
 from foundation import config_flags, file_system, stamp
 from jobs import grid, run_config, run_directory
 from training import checkpoints, loop
@@ -131,14 +132,8 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         last_prediction_dir=output_dir if was_given else None,
         trained=(folder and run_directory.training_flags(folder)) or {},
     )
-    is_unfinished = run_directory.training_flags(output_dir) is not None
-    if case == "GIVEN" and is_unfinished and init_checkpoint is not None:
-        logging.warning(
-            "the training in --output_dir=%s has not ended; using "
-            "--init_checkpoint=%s as it is",
-            output_dir,
-            init_checkpoint,
-        )
+    if case == "GIVEN":
+        _warn_of_unfinished(output_dir, init_checkpoint)
     if case == "FINISHED":
         return dataclasses.replace(source, step=grid.kept(output_dir)["step"])
     if case == "UNFINISHED":
@@ -203,15 +198,32 @@ def _warn_of_other_model(output_dir: str, init_checkpoint: str | None) -> None:
         )
 
 
+def _warn_of_unfinished(output_dir: str, init_checkpoint: str | None) -> None:
+    """Warns if a training in output_dir has left no weights to use."""
+    if init_checkpoint is None:
+        return
+    if run_directory.training_flags(output_dir) is not None:
+        logging.warning(
+            "the training in --output_dir=%s has not ended; using "
+            "--init_checkpoint=%s as it is",
+            output_dir,
+            init_checkpoint,
+        )
+
+
+def tokenizer_settings(tokenizer: wordpiece.Tokenizer) -> dict[str, Any]:
+    """Returns what runs compare of their tokenizers, by flag."""
+    return {
+        "vocab_file": tokenizer.vocabulary.sha256,
+        "do_lower_case": tokenizer.settings["do_lower_case"],
+    }
+
+
 def _check_tokenizer(
     start: pretrained.Start, trained: Mapping[str, Any], output_dir: str
 ) -> None:
     """Refuses another tokenizer than that of an unfinished training."""
-    tokenizer = start.tokenizer
-    now = {
-        "vocab_file": tokenizer.vocabulary.sha256,
-        "do_lower_case": tokenizer.settings["do_lower_case"],
-    }
+    now = tokenizer_settings(start.tokenizer)
     stamp.refuse(
         stamp.flags("records", now).difference(trained),
         f"the training in {output_dir} has not ended; its model needs the "
