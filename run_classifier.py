@@ -5,8 +5,8 @@ A table of your own takes seconds on a laptop with a small model:
     python run_classifier.py --task_name=csv --train_file=train.csv \
         --dev_file=dev.csv --text_column=review --label_column=stars \
         --init_checkpoint=pretrained --do_train --do_eval --output_dir=stars
-    python run_classifier.py --task_name=csv --test_file=new.csv \
-        --do_predict --output_dir=stars
+    python run_classifier.py --test_file=new.csv --do_predict \
+        --output_dir=stars
 
 The command of google-research/bert's README for a task of GLUE (84 to 88 % on
 MRPC's development set); XNLI, SWAG and BoolQ are tasks, too:

@@ -28,6 +28,11 @@ def parse(*switches, **flags):
     )
 
 
+def test_training_needs_the_name_of_a_task(capsys):
+    line = refusal(capsys, "--do_train", task_name=None)
+    assert line.startswith("--task_name is required with --do_train")
+
+
 def refusal(capsys, *switches, **flags):
     given = {"output_dir": "nowhere", "task_name": "csv"} | flags
     with pytest.raises(SystemExit) as caught:

@@ -177,6 +177,28 @@ def test_a_test_set_with_labels_gets_metrics(sst, root):
     assert len(rows) == 1 + 41
 
 
+def test_a_trained_model_remembers_its_task(sst, root, capsys):
+    """Flags that this task does not have are refused."""
+    flags = {"init_checkpoint": sst, "test_file": root / "test.tsv"}
+    folder = classifier_runs.run(root, "same_task", "--do_predict", **flags)
+    ours = (sst / "test_results.tsv").read_text()
+    assert (folder / "test_results.tsv").read_text() == ours
+    for init_checkpoint, text_column, message in (
+        (sst, "review", "--text_column is not for --task_name="),
+        (root / "encoder", None, "--task_name is required"),
+    ):
+        with pytest.raises(SystemExit):
+            classifier_runs.run(
+                root,
+                "refused",
+                "--do_predict",
+                init_checkpoint=init_checkpoint,
+                test_file=root / "test.tsv",
+                text_column=text_column,
+            )
+        assert message in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_predictions_of_another_set_are_kept(sst, root):
     """Under a name with the set that they belong to."""
     flags = {"task_name": "SST-2", "init_checkpoint": sst}

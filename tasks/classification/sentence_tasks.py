@@ -297,14 +297,15 @@ def name_of(task_name: str) -> str:
     return _OTHER_NAMES.get(name, name)
 
 
-def check_flags(task_name: str, given: Collection[str]) -> None:
+def check_flags(task_name: str | None, given: Collection[str]) -> None:
     """Refuses flags that the task would ignore.
 
     Args:
-      task_name: of any task; `open_task` refuses unknown ones.
+      task_name: of any task; `open_task` refuses unknown ones. None is the task
+        of the model, which is not known yet.
       given: the flags that differ from their defaults.
     """
-    name = name_of(task_name)
+    name = name_of(task_name or "")
     if name not in TASKS:
         return
     for flag in given:

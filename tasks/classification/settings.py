@@ -82,9 +82,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
         affects="records",
         at_least=3,
     )
-    task_name: str = field(
+    task_name: str | None = field(
         "A GLUE task such as MRPC, xnli, swag or boolq; or the format of your "
-        "own tables: csv, tsv, jsonl or parquet.",
+        "own tables: csv, tsv, jsonl or parquet. By default as the model was "
+        "trained.",
+        None,
         affects="records",
     )
     problem_type: (
@@ -124,6 +126,11 @@ class ClassifierConfig(run_config.FinetuningConfig):
     def __post_init__(self):
         """Refuses contradictory flags."""
         super().__post_init__()
+        if self.do_train and self.task_name is None:
+            raise ValueError(
+                "--task_name is required with --do_train: a GLUE task such as "
+                f"MRPC, or the format of your table: {', '.join(OWN_TABLES)}"
+            )
         if not (self.do_train or self.do_eval or self.do_predict):
             raise ValueError(
                 "at least one of --do_train, --do_eval and --do_predict must "
@@ -147,9 +154,10 @@ class ClassifierConfig(run_config.FinetuningConfig):
         Released tasks have no flags of columns. Ids are not remembered: they
         mean nothing to a model, and other tables may lack them.
         """
-        if self.task_name.lower() not in OWN_TABLES:
+        task_name = self.task_name or OWN_TABLES[0]
+        if task_name.lower() not in OWN_TABLES:
             return ()
-        return ("text_column", "text_pair_column", "label_column")
+        return ("task_name", "text_column", "text_pair_column", "label_column")
 
     @property
     def batch_sizes(self) -> dict[str, int]:

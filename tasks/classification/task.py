@@ -17,7 +17,7 @@ from data import features as features_lib
 from data.examples import Example
 from data.features import Features
 from data.tokenization import wordpiece
-from foundation import errors
+from foundation import config_flags, errors
 from jobs import report, run_directory, streaming
 from jobs.source import ModelSource
 from jobs.task import Card, Evaluated, Output, Scores
@@ -46,6 +46,12 @@ class ClassificationTask:
           InputError: a flag, a file or a label does not fit.
         """
         start = source.start
+        if config.task_name is None:
+            raise errors.InputError(
+                f"--task_name is required: {config.output_dir} does not say "
+                "with which one a model was trained"
+            )
+        sentence_tasks.check_flags(config.task_name, config_flags.given(config))
         self.sets = sentence_tasks.open_task(
             config.task_name,
             config.files,
@@ -368,18 +374,27 @@ def label_ids(
     try:
         return examples.encode_labels(texts, sets.kind, sets.labels)
     except errors.InputError as error:
-        level = logging.WARNING if _has_label(texts, sets) else logging.INFO
-        logging.log(level, "no metrics of the test set: %s", error)
+        if _has_label(texts, sets):
+            logging.warning("no metrics of the test set: %s", error)
+        else:
+            logging.info("the test set has no labels: no metrics")
         return None
 
 
 def _has_label(
     texts: examples.Examples, sets: sentence_tasks.SentenceTask
 ) -> bool:
-    """Returns whether some example has a label of the task."""
+    """Returns whether some example has a label, of the task or another one.
+
+    One unknown label that all examples have, such as -1, is a placeholder.
+    """
+    unknown: set[str] = set()
     with contextlib.suppress(errors.InputError):  # Of a row without the column.
         for example in texts:
             with contextlib.suppress(errors.InputError):
                 examples.encode_labels([example], sets.kind, sets.labels)
+                return True
+            unknown.add(str(example.label or "").strip())
+            if len(unknown - {""}) > 1:
                 return True
     return False

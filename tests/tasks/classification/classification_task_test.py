@@ -52,15 +52,21 @@ def test_one_worker_writes_the_records(tmp_path, monkeypatch, is_chief):
     assert (tmp_path / "train.tf_record").exists() == is_chief
 
 
+NONE = "the test set has no labels: no metrics"
+OTHER = "no metrics of the test set: {path}"
+
+
 @pytest.mark.parametrize(
     ("table", "level", "message"),
     [
-        ("sentence\tlabel\na\t1\nb\t2\n", "WARNING", ":3: label '2' is none"),
-        ("sentence\tlabel\na\t\nb\t1\n", "WARNING", ":2: the label is empty"),
-        ("sentence\tlabel\na\t-1\nb\t-1\n", "INFO", ":2: label '-1' is none"),
-        ("index\tsentence\n0\ta\n", "INFO", ": a test set, which has no label"),
+        ("sentence\tlabel\na\t1\nb\t2\n", "WARNING", f"{OTHER}:3: label '2'"),
+        ("sentence\tlabel\na\t\nb\t1\n", "WARNING", f"{OTHER}:2: the label"),
+        ("sentence\tlabel\na\tA\nb\tB\n", "WARNING", f"{OTHER}:2: label 'A'"),
+        ("sentence\tlabel\na\t-1\nb\t-1\n", "INFO", NONE),
+        ("sentence\tlabel\na\t\nb\t\n", "INFO", NONE),
+        ("index\tsentence\n0\ta\n", "INFO", NONE),
     ],
-    ids=["bad", "empty", "none", "no_column"],
+    ids=["bad", "empty", "spelled", "placeholder", "no_label", "no_column"],
 )
 def test_a_bad_label_of_a_labeled_test_set_is_warned_about(
     tmp_path, caplog, table, level, message
@@ -74,5 +80,4 @@ def test_a_bad_label_of_a_labeled_test_set_is_warned_about(
         assert task.label_ids(sets, "test") is None
     (record,) = caplog.records
     assert record.levelname == level
-    expected = f"no metrics of the test set: {path}{message}"
-    assert record.getMessage().startswith(expected)
+    assert record.getMessage().startswith(message.format(path=path))
