@@ -167,13 +167,29 @@ def _make(
             "many" if words.is_cased else "few or no",
         )
         settings["do_lower_case"] = not words.is_cased
+        if words.is_accented and "strip_accents" not in settings:
+            logging.info("%s: strip_accents=False, as it has accents", path)
+            settings["strip_accents"] = False
     if settings["do_lower_case"] and words.capitalized:
         errors.warn_once(
             f"{path}: {len(words.capitalized)} token(s) have capital letters, "
             f"such as {words.capitalized[0]!r}, and never match text, which is "
             "lower-cased (do_lower_case=True)"
         )
+    if settings.get("strip_accents", settings["do_lower_case"]):
+        _warn_of_accents(words, path)
     return wordpiece.Tokenizer(words, **settings)
+
+
+def _warn_of_accents(words: vocabulary.Vocabulary, path: str) -> None:
+    """Warns of tokens with accents if accents are stripped from text."""
+    if words.accented:
+        errors.warn_once(
+            f"{path}: {len(words.accented)} token(s) have accents, such as "
+            f"{words.accented[0]!r}, and never match text, whose accents are "
+            f'stripped; "strip_accents": false in {SETTINGS} beside the '
+            "weights keeps them"
+        )
 
 
 def has_vocabulary(directory: str) -> bool:

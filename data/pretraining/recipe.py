@@ -20,7 +20,7 @@ from absl import logging
 
 from data import schema
 from data.pretraining import instances, masking, packing
-from data.tokenization import normalization, vocabulary, wordpiece
+from data.tokenization import vocabulary, wordpiece
 from foundation import file_system, progress, stamp
 
 FORMAT_VERSION = 2  # Raised whenever the same recipe would give other bytes.
@@ -151,14 +151,7 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
     strip_accents = tokenizer.settings["strip_accents"]
     name = os.path.basename(words.path)
     is_cased = re.search("(?<!un)cased", name) or words.is_cased
-    stripped = []
-    if do_lower_case if strip_accents is None else strip_accents:
-        rule = normalization.Normalization(
-            do_lower_case=False,
-            strip_accents=True,
-            tokenize_chinese_chars=False,
-        )
-        stripped = [x for x in words.ids if "".join(rule.words(x)) != x]
+    strips = do_lower_case if strip_accents is None else strip_accents
     if do_lower_case and is_cased:
         logging.warning(
             "--do_lower_case=True: %s is the vocabulary of a cased model (%d "
@@ -167,13 +160,13 @@ def warn_of_normalization(tokenizer: wordpiece.Tokenizer) -> None:
             words.path,
             len(words.capitalized),
         )
-    elif len(stripped) > len(words) // 100:
+    elif strips and len(words.accented) > len(words) // 100:
         logging.warning(
             "--strip_accents: %d tokens of %s have accents (%s), which no text "
             "has once they are stripped; give --strip_accents=False",
-            len(stripped),
+            len(words.accented),
             words.path,
-            " ".join(stripped[:5]),
+            " ".join(words.accented[:5]),
         )
     if not do_lower_case and not is_cased:
         logging.warning(

@@ -760,6 +760,39 @@ def test_what_is_known_beats_the_capitals(directory, tmp_path, lower, caplog):
     assert len([x for x in caplog.messages if "London" in x]) == 2 * lower
 
 
+def test_accents_show_that_text_keeps_them(directory, caplog):
+    """A vocabulary learned with --strip_accents=False, with no settings."""
+    caplog.set_level("WARNING")
+    added = ["\u00e9", "##\u00e9", "##t\u00e9", "caf\u00e9"]
+    added += ["\uac00", "##\uac00", "\u0915", "##\u0941"]
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("\n".join(added) + "\n")
+    given = directory / "tokenizer_config.json"
+    given.write_text('{"do_lower_case": true}')
+    found = tokenizer_files.load(str(directory))
+    assert found.tokenize(["Caf\u00e9"]) != [["caf\u00e9"]]
+    (said,) = caplog.messages
+    assert "7 token" in said and str(directory) in said
+    assert "strip_accents" in said and given.name in said
+    given.unlink()
+    caplog.clear()
+    texts = ["Caf\u00e9 \u00e9t\u00e9", "\uac00\uac00", "\u0915\u0941"]
+    vocab_file = str(directory / "vocab.txt")
+    for found in (
+        tokenizer_files.load(str(directory)),
+        tokenizer_files.with_vocabulary(vocab_file),
+    ):
+        assert found.settings["do_lower_case"]
+        assert found.tokenize(texts) == [
+            ["caf\u00e9", "\u00e9", "##t\u00e9"],
+            ["\uac00", "##\uac00"],
+            ["\u0915", "##\u0941"],
+        ]
+    given.write_text('{"strip_accents": true}')
+    assert tokenizer_files.load(str(directory)).settings["strip_accents"]
+    assert len(caplog.messages) == 0  # The same warning has been given.
+
+
 def test_masks_are_filled_from_any_form(tf1, tmp_path):
     for path in (str(PRETRAINED), tf1):
         model, tokenizer = pretrained.load_masked_lm(path)

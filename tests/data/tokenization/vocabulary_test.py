@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from data.tokenization import vocabulary, wordpiece_learner
+from data.tokenization import normalization, vocabulary, wordpiece_learner
 from foundation import errors
 
 SPECIAL = list(vocabulary.SPECIAL_TOKENS)
@@ -167,3 +167,41 @@ def test_lists_of_words_show_their_case_too():
     ]:
         words = [*SPECIAL, *lower, "##s", ".", *added]
         assert vocabulary.Vocabulary.from_tokens(words).is_cased == is_cased
+
+
+FRENCH = LATIN[:14] + "\u00e9\u00e8\u00e0\u00f4\u00e7\u00fc"
+HANGUL = "".join(map(chr, range(0xAC00, 0xC800, 200)))
+HINDI = "".join(map(chr, [*range(0x915, 0x928), 0x93E, 0x941, 0x947, 0x94D]))
+KANA = "".join(map(chr, range(0x304B, 0x3070)))
+
+
+@pytest.mark.parametrize(
+    "letters",
+    [FRENCH, HANGUL, HINDI, KANA],
+    ids=["French", "Hangul", "Hindi", "kana"],
+)
+@pytest.mark.parametrize("size", [1000, 8192])
+def test_learned_vocabularies_show_whether_accents_were_kept(letters, size):
+    kept = learn(size, is_cased=False, letters=letters)
+    assert kept.is_accented
+    rule = normalization.Normalization(strip_accents=True)
+    (bare,) = rule.words(letters)
+    stripped = learn(size, is_cased=False, letters="".join(dict.fromkeys(bare)))
+    assert not stripped.accented and not stripped.is_accented
+    added = [f"caf\u00e9{i}" for i in range(90)]
+    mixed = with_words(stripped, added)
+    assert not mixed.is_accented
+    assert mixed.accented == (*added,)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("uncased", 0), ("chinese", 0), ("cased", 593), ("multi_cased", 22729)],
+)
+def test_released_vocabularies_show_whether_accents_were_kept(
+    shared_data, name, count
+):
+    path = shared_data / "vocab" / f"{name}_vocab.txt"
+    words = vocabulary.Vocabulary.from_file(str(path))
+    assert len(words.accented) == count
+    assert words.is_accented == bool(count)
