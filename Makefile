@@ -1,6 +1,6 @@
 # make install   creates .venv with all requirements of the commands
 # make install-tpu  the same with TensorFlow for Cloud TPUs
-# make test      runs formatting checks, lint and the tests
+# make test      runs formatting checks, lint, types and the tests
 # make test-all  runs the same and the slow proofs
 # make docs-test runs the commands of the README and of docs/
 # make demo      runs the complete path on a small corpus, in minutes
@@ -39,6 +39,7 @@ install-tpu: requirements.txt requirements-tpu.txt
 lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: install-dev
 	$(BIN)/ruff check --fix .

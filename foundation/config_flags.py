@@ -56,13 +56,16 @@ from absl import flags, logging
 
 from foundation import errors, file_system, stamp
 
+if typing.TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 REQUIRED = dataclasses.MISSING
-_Config = TypeVar("_Config")
+_Config = TypeVar("_Config", bound="DataclassInstance")
 RUN_CONFIG = "run_config.json"  # All flags of a command, in its output_dir.
 _parsed_early: dict[type, Any] = {}
 _TRUTHS = ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n")
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull")
-_DEFINE = {
+_DEFINE: Mapping[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
@@ -123,13 +126,14 @@ def field(
     metadata = {
         "help": help,
         "affects": affects,
-        "compared": {"extendable": extendable, "is_path": is_path},
+        "extendable": extendable,
+        "is_path": is_path,
         "bounds": bounds,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def group(group_class: type, **defaults: Any) -> Any:
+def group(group_class: "type[DataclassInstance]", **defaults: Any) -> Any:
     """Declares a group of flags.
 
     Args:
@@ -154,7 +158,8 @@ class Flag:
       default: the value without the flag; REQUIRED if there is none.
       help: one or two sentences.
       affects: see stamp.Effect.
-      compared: options of stamp.Setting.
+      extendable: see stamp.Setting.
+      is_path: see stamp.Setting.
       bounds: at_least, above, at_most, below -> number.
       owner: the class that declares the flag.
     """
@@ -165,7 +170,8 @@ class Flag:
     default: Any
     help: str
     affects: stamp.Effect
-    compared: Mapping[str, bool]
+    extendable: bool
+    is_path: bool
     bounds: Mapping[str, float]
     owner: type
 
@@ -214,7 +220,7 @@ class Flag:
 
 
 @functools.cache
-def flags_of(config_class: type) -> Mapping[str, Flag]:
+def flags_of(config_class: "type[DataclassInstance]") -> Mapping[str, Flag]:
     """Returns the flags of a config class and of its groups, by name."""
     found: dict[str, Flag] = {}
     hints = typing.get_type_hints(config_class)
@@ -276,7 +282,9 @@ def build(config_class: type[_Config], **values: Any) -> _Config:
     return _construct(config_class, parsed)
 
 
-def _construct(config_class: type, values: Mapping[str, Any]) -> Any:
+def _construct(
+    config_class: "type[DataclassInstance]", values: Mapping[str, Any]
+) -> Any:
     arguments = {}
     for f in dataclasses.fields(config_class):
         if "group" in f.metadata:
@@ -322,13 +330,19 @@ def flat_values(config: Any) -> dict[str, Any]:
     }
 
 
-def affecting(config: Any, *effects: stamp.Effect) -> stamp.Stamp:
+def affecting(
+    config: "DataclassInstance", *effects: stamp.Effect
+) -> stamp.Stamp:
     """Returns the flags that are declared with these effects."""
     known = flags_of(type(config))
     return stamp.Stamp(
         [
             stamp.Setting(
-                name, value, known[name].affects, **known[name].compared
+                name,
+                value,
+                known[name].affects,
+                extendable=known[name].extendable,
+                is_path=known[name].is_path,
             )
             for name, value in flat_values(config).items()
             if known[name].affects in effects
@@ -336,7 +350,7 @@ def affecting(config: Any, *effects: stamp.Effect) -> stamp.Stamp:
     )
 
 
-def parse_early(config_class: type, module: str) -> None:
+def parse_early(config_class: "type[DataclassInstance]", module: str) -> None:
     """Parses the command line if `module` is the program, "__main__".
 
     Call it before the imports that take long: --help and errors of flags end
@@ -348,7 +362,7 @@ def parse_early(config_class: type, module: str) -> None:
 
 
 def run(
-    config_class: type,
+    config_class: "type[DataclassInstance]",
     main: Callable[[Any], int | None],
     argv: Sequence[str] | None = None,
 ) -> None:
@@ -382,7 +396,7 @@ def _one_line_errors() -> Iterator[None]:
         _exit(2, errors.reason(error))
 
 
-def parse(config_class: type, argv: Sequence[str]) -> Any:
+def parse(config_class: "type[DataclassInstance]", argv: Sequence[str]) -> Any:
     """Builds a config from argv, whose first element is the program's name."""
     argv = list(argv)
     values = _define(config_class)
@@ -397,7 +411,7 @@ def parse(config_class: type, argv: Sequence[str]) -> Any:
     logging.use_absl_handler()
     logging.get_absl_handler().setFormatter(_Formatter())
     if values["verbosity"].using_default_value:
-        values.verbosity = logging.INFO
+        values["verbosity"].value = logging.INFO
     _warn_of_lost_values(config_class, values, arguments)
     if len(rest) > 1:
         raise errors.InputError(
@@ -426,7 +440,7 @@ def _is_utf_8(text: str) -> bool:
     return True
 
 
-def given(config: Any) -> dict[str, Any]:
+def given(config: "DataclassInstance") -> dict[str, Any]:
     """Returns the flags that differ from their defaults, as JSON values."""
     return {
         name: value
@@ -463,7 +477,7 @@ class _Formatter(std_logging.Formatter):
         return "\n".join(lines)
 
 
-def _define(config_class: type) -> flags.FlagValues:
+def _define(config_class: "type[DataclassInstance]") -> flags.FlagValues:
     values = flags.FlagValues()
     for name, flag in flags_of(config_class).items():
         default = None if flag.default is REQUIRED else flag.default
@@ -478,14 +492,16 @@ def _define(config_class: type) -> flags.FlagValues:
         else:
             _DEFINE[flag.kind](name, default, flag.help, flag_values=values)
     logging_flags = flags.FLAGS.flags_by_module_dict()["absl.logging"]
-    for flag in logging_flags:
-        if flag.name not in values:
-            values[flag.name] = flag
-            values.register_flag_by_module("absl.logging", flag)
+    for logging_flag in logging_flags:
+        if logging_flag.name not in values:
+            values[logging_flag.name] = logging_flag
+            values.register_flag_by_module("absl.logging", logging_flag)
     return values
 
 
-def _join_booleans(config_class: type, argv: Sequence[str]) -> list[str]:
+def _join_booleans(
+    config_class: "type[DataclassInstance]", argv: Sequence[str]
+) -> list[str]:
     """Rewrites `--do_train True` as `--do_train=True`, which absl ignores."""
     known = flags_of(config_class)
     booleans = {name for name, flag in known.items() if flag.kind is bool}
@@ -501,7 +517,9 @@ def _join_booleans(config_class: type, argv: Sequence[str]) -> list[str]:
 
 
 def _warn_of_lost_values(
-    config_class: type, values: flags.FlagValues, argv: Sequence[str]
+    config_class: "type[DataclassInstance]",
+    values: flags.FlagValues,
+    argv: Sequence[str],
 ) -> None:
     """Logs a warning if a later argument or flag file replaced a value.
 
@@ -524,7 +542,10 @@ def _warn_of_lost_values(
 
 
 def _print_help(
-    config_class: type, values: flags.FlagValues, *, full: bool
+    config_class: "type[DataclassInstance]",
+    values: flags.FlagValues,
+    *,
+    full: bool,
 ) -> NoReturn:
     """Prints the flags of the module's examples first, the others by class."""
     # The class of a command's flags may be declared in a task's folder.
@@ -538,7 +559,7 @@ def _print_help(
     listed = {*topics["Flags:"]}
     # The command's own flags first, then those of its groups and base classes.
     owners = dict.fromkeys(
-        [config_class, *(flag.owner for flag in reversed(known.values()))]
+        [config_class, *(flag.owner for flag in reversed([*known.values()]))]
     )
     for owner in owners:
         heading = (owner.__doc__ or "").partition("\n")[0].rstrip(".") + ":"
@@ -581,7 +602,7 @@ def _help_of(flag: Flag) -> str:
 def _is_file_error(error: Exception) -> bool:
     """Returns whether a file of the user is the cause of an error."""
     if isinstance(error, OSError):
-        path, number = error.filename, errno.errorcode.get(error.errno)
+        path, number = error.filename, errno.errorcode.get(error.errno or 0)
         if not isinstance(path, str):
             return number in _WITHOUT_PATH
         is_ours = os.path.realpath(path).startswith(_OURS)

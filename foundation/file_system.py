@@ -36,6 +36,7 @@ from typing import Any, BinaryIO
 
 from foundation import errors
 
+BinaryFile = io.RawIOBase | io.BufferedIOBase
 COMPRESSED = (".gz", ".bz2", ".zst")
 # Temporary files and folders are called .NAME.0123456789ab.incomplete.
 INCOMPLETE = ".incomplete"
@@ -216,13 +217,15 @@ def read(path: str) -> bytes:
         return reader.read()
 
 
-def open_binary(path: str) -> BinaryIO:
+def open_binary(path: str) -> BinaryFile:
     """Opens a file to read its bytes as they are.
 
     Raises:
       InputError: it is a pointer of Git LFS.
     """
-    file = _RemoteFile(path) if is_remote(path) else open(path, "rb")
+    file: BinaryFile = (
+        _RemoteFile(path) if is_remote(path) else open(path, "rb")
+    )
     if file.seekable():  # A pipe is not.
         start = file.read(len(_POINTER))
         file.seek(0)
@@ -271,7 +274,7 @@ class _RemoteFile(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def decompressed(path: str, raw: BinaryIO) -> Iterator[BinaryIO]:
+def decompressed(path: str, raw: BinaryFile) -> Iterator[BinaryFile]:
     """Yields a reader that decompresses `raw` by the ending of `path`.
 
     Raises:

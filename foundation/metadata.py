@@ -18,13 +18,17 @@ Modules that are imported before the flags are parsed do not import this one.
 
 import dataclasses
 import re
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 
 from foundation import errors, file_system
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 
 # Bounds that no real file exceeds, so that damaged ones cannot ask for all of
 # the memory.
@@ -64,7 +68,7 @@ def read_if_present(path: str, kind: type[T]) -> T | None:
     return read(path, kind) if file_system.is_file(path) else None
 
 
-def read_closed(path: str, kind: type[T]) -> T | None:
+def read_closed(path: str, kind: type[D]) -> D | None:
     """Returns what `read_if_present` does; refuses keys that are no fields.
 
     Args:

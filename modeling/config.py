@@ -142,9 +142,9 @@ class BertConfig:
         act = known["hidden_act"]
         if isinstance(act, str):
             if act not in _FROM_HUGGING_FACE:
-                names = ", ".join(_FROM_HUGGING_FACE)
+                supported = ", ".join(_FROM_HUGGING_FACE)
                 raise errors.InputError(
-                    f"{where}: hidden_act {act!r} is none of: {names}"
+                    f"{where}: hidden_act {act!r} is none of: {supported}"
                 )
             known["hidden_act"] = _FROM_HUGGING_FACE[act]
         return cls.from_dict(known, where)

@@ -31,8 +31,10 @@ def all_outputs(
     Returns:
         float [B, S, size], in the order of the positions.
     """
-    found = _run(step, start, x, go_backwards=backwards, return_sequences=True)
-    return ops.flip(found, axis=1) if backwards else found
+    outputs = _run(
+        step, start, x, go_backwards=backwards, return_sequences=True
+    )
+    return ops.flip(outputs, axis=1) if backwards else outputs
 
 
 def last_state(step: Step, start: Sequence[Any], x) -> tuple:
@@ -42,16 +44,24 @@ def last_state(step: Step, start: Sequence[Any], x) -> tuple:
 
 
 def _run(step: Step, start: Sequence[Any], x, **options: bool):
-    def call(inputs, states):
-        state = list(step(tuple(states), inputs))
+    cell = _Cell(step, start)
+    layer = keras.layers.RNN(cell, dtype=cell.compute_dtype, **options)
+    return layer(x, initial_state=list(start))
+
+
+class _Cell:
+    """A step, with the methods and attributes that keras.layers.RNN uses."""
+
+    def __init__(self, step: Step, start: Sequence[Any]):
+        self._step = step
+        self.state_size = [part.shape[-1] for part in start]
+        self.compute_dtype = keras.backend.standardize_dtype(start[0].dtype)
+
+    def call(self, inputs, states):
+        state = list(self._step(tuple(states), inputs))
         return state[0], state
 
-    # keras.layers.RNN reads these attributes of a cell.
-    call.call = call
-    call.state_size = [part.shape[-1] for part in start]
-    call.compute_dtype = keras.backend.standardize_dtype(start[0].dtype)
-    layer = keras.layers.RNN(call, dtype=call.compute_dtype, **options)
-    return layer(x, initial_state=list(start))
+    __call__ = call
 
 
 class Lstm(keras.layers.Layer):
