@@ -63,7 +63,7 @@ _EMBEDDINGS = (
 )
 _NUMBERED = re.compile(r"(.*/|)layer_with_weights-(\d+)/(.+)")
 _NAMED = re.compile(
-    r"(?:.*/|)((?:_transformer_layers|_embedding_layer|_type_embedding_layer"
+    r"(.*/|)((?:_transformer_layers|_embedding_layer|_type_embedding_layer"
     r"|_position_embedding_layer|_embedding_norm_layer|_pooler_layer)/.+)"
 )
 # Heads are children of the root, or of the model that has the encoder. The
@@ -232,7 +232,7 @@ def match_model_garden(
     """Translates the tensors of a TF2 checkpoint to our paths and layout.
 
     Raises:
-      InputError: it contains no BERT encoder.
+      InputError: it contains no BERT encoder, or several.
     """
     matched, num_heads = Matched({}, {}, {}), None
     names = {
@@ -240,6 +240,7 @@ def match_model_garden(
         for name in stored
         if name.endswith(_VALUE) and ".OPTIMIZER_SLOT" not in name
     }
+    _check_one_encoder(where, names.values())
     numbered = _numbered_layers(where, names.values())
     head = "next_sentence"
     if any(name.startswith("sentence_prediction.") for name in names.values()):
@@ -264,6 +265,20 @@ def match_model_garden(
             f"Garden's BERT encoder (it holds {next(iter(names), 'nothing')})"
         )
     return matched._replace(num_attention_heads=num_heads)
+
+
+def _check_one_encoder(where: str, names: Iterable[str]) -> None:
+    """Raises InputError if two objects have transformer layers."""
+    roots = {}
+    for name in names:
+        found = _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name)
+        if found and "_attention_layer/" in found[0][len(found[1]) :]:
+            roots.setdefault(found[1], name)
+    if len(roots) > 1:
+        raise errors.InputError(
+            f"{where}: {errors.listed(roots.values())} are weights of "
+            f"{len(roots)} encoders; a checkpoint must have one"
+        )
 
 
 def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
@@ -311,7 +326,7 @@ def _attribute_name(name: str, head: str) -> str | None:
     """Returns the name in `stored_weights` of an object's variable, or None."""
     found = _NAMED.fullmatch(name)
     if found:
-        return found[1]
+        return found[2]
     found = _SCORES.fullmatch(name)
     if found:
         return f"{head}/{found[1]}"

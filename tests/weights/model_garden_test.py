@@ -63,6 +63,26 @@ def test_a_functional_encoder_is_found_below_any_object(root, output):
     assert not found.others
 
 
+def _attributes(root):
+    layer = f"{root}_transformer_layers/0/_attention_layer/_query_dense"
+    return {f"{layer}/kernel": (4, 2, 2), f"{layer}/bias": (2, 2)}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        _functional("student/") | _functional("teacher/"),
+        _functional("student/") | _attributes("teacher/"),
+        _attributes("student/") | _attributes("teacher/"),
+        _attributes("student/") | _attributes("student/teacher/"),
+    ],
+)
+def test_a_checkpoint_of_two_encoders_is_refused(names):
+    with pytest.raises(errors.InputError, match="x: student/.*teacher/") as e:
+        tensorflow_checkpoints.match_model_garden("x", _stored(names))
+    assert "2 encoders" in str(e.value) and "\n" not in str(e.value)
+
+
 def test_the_pooler_of_a_pretrainer_is_in_its_head(tmp_path):
     dense = tf.Module()
     dense.kernel = tf.Variable(np.eye(4, dtype=np.float32))
