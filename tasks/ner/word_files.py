@@ -10,7 +10,8 @@ first line of a word has one, else by spaces:
 
 Empty lines end sentences; -DOCSTART- begins a document and is no word. Lines
 that begin with # and have another number of columns than the words are
-comments.
+comments. The ranges and empty nodes of CoNLL-U, 3-4 and 5.1 in the first of ten
+columns, are no words.
 
 A row of a table, JSON lines or Parquet, is a sentence:
 
@@ -51,6 +52,9 @@ _HEADER = re.compile("(words?|tokens?)[ \t](.*[ \t])?(tags?|labels?|ner)$")
 _OTHER_SEPARATOR = re.compile(
     r"[^\W\d](?:[,;|\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]|\\t)\w"
 )
+# What CoNLL-U has between its words, by the first of its columns.
+_UNIVERSAL_COLUMNS = 10
+_RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
 _CHECKED_WORDS = 10_000
 _LONGEST_SENTENCE = 1000
 _BYTE_ORDER_MARK = "\ufeff"  # Also within files that were joined.
@@ -167,7 +171,8 @@ def read_column_blocks(
     """
     path = text_files.find(path)
     layout = _layout(path)
-    rows = list(itertools.islice(_rows(path, layout), _CHECKED_WORDS))
+    rows = _rows(path, layout, word_column)
+    rows = list(itertools.islice(rows, _CHECKED_WORDS))
     column_checks.check(path, rows, word_column, tag_column)
     return _blocks(
         path,
@@ -197,7 +202,16 @@ def _layout(path: str) -> _Layout:
     return _Layout(separator, width, has_documents)
 
 
-def _rows(path: str, layout: _Layout) -> Iterator[column_checks.Row]:
+def _is_between_words(cells: Sequence[str], word: int) -> bool:
+    """Returns whether a line of CoNLL-U is a range or an empty node."""
+    return (
+        len(cells) == _UNIVERSAL_COLUMNS
+        and word % _UNIVERSAL_COLUMNS != 0
+        and _RANGE_OR_EMPTY.fullmatch(cells[0]) is not None
+    )
+
+
+def _rows(path: str, layout: _Layout, word: int) -> Iterator[column_checks.Row]:
     """Yields the lines that have the columns of a word."""
     begins = True
     for number, line in text_files.lines(path):
@@ -206,7 +220,7 @@ def _rows(path: str, layout: _Layout) -> Iterator[column_checks.Row]:
             begins = True
             continue
         cells = _cells(line, layout.separator)
-        if len(cells) == layout.width:
+        if len(cells) == layout.width and not _is_between_words(cells, word):
             yield column_checks.Row(number, cells, begins)
             begins = False
 
@@ -220,6 +234,7 @@ def _lines(
 ) -> Iterator[_Line]:
     """Yields the lines that are neither empty nor comments."""
     begins, first, width, other = True, 0, 0, ""
+    between: list[int] = []
     for number, line in text_files.lines(path):
         line = line.rstrip("\r").removeprefix(_BYTE_ORDER_MARK)
         if not line.strip(" \t"):
@@ -251,6 +266,9 @@ def _lines(
                 f"{path}:{number}: {len(cells)} column(s), but line {first} "
                 f"has {width}"
             )
+        if _is_between_words(cells, word):
+            between.append(number)
+            continue
         for flag, column in (("word_column", word), ("tag_column", tag)):
             if column is not None and not cells[column].strip(" "):
                 raise errors.InputError(
@@ -263,6 +281,11 @@ def _lines(
             found = _name_of(found, names, f"{path}:{number}: the column")
         yield _Line(number, cells[word], found, False, begins)
         begins = False
+    if between:
+        errors.warn_once(
+            f"{path}:{between[0]}: {len(between)} line(s) of ranges, as 3-4, "
+            "or empty nodes, as 5.1, are no words and left out"
+        )
     if other:
         errors.warn_once(
             f"{path}:{other} is read as a word; documents begin with {DOCUMENT}"

@@ -304,6 +304,28 @@ def test_comments_need_no_space_and_hashtags_are_words(read, separator):
     assert found.tags == ["O", "B-X", "O"]
 
 
+@pytest.mark.parametrize("separator", ["\t", " "])
+def test_ranges_and_empty_nodes_of_conll_u_are_no_words(
+    read, separator, caplog
+):
+    def line(place, word, tag):
+        middle = ["x"] * 7
+        return separator.join([place, word, *middle, tag]) + "\n"
+
+    text = "# text = Vamos al mar\n" + line("1", "Vamos", "O")
+    text += line("2-3", "al", "_") + line("2", "a", "O") + line("3", "el", "O")
+    text += line("3.1", "e", "_") + line("4", "mar", "B-LOC")
+    for column in (1, -9):
+        found = read(text, word_column=column)
+        assert found.words == ["Vamos", "a", "el", "mar"]
+        assert found.tags == ["O", "O", "O", "B-LOC"]
+        assert found.lines.tolist() == [2, 4, 5, 7]
+    (said,) = caplog.messages
+    assert ":3: 2 line" in said
+    numbers = line("3-4", "Vamos", "O") + line("a", "b", "O")
+    assert read(numbers).words == ["3-4", "a"]
+
+
 def test_a_pipe_is_refused():
     """The first reading would find the columns, the second no words."""
     reader, writer = os.pipe()
