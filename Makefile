@@ -1,4 +1,4 @@
-# make install   creates .venv with all requirements of the commands
+# make install   creates .venv with all requirements of the commands and `import bert`
 # make install-tpu  the same with TensorFlow for Cloud TPUs
 # make test      runs formatting checks, lint, types and the tests
 # make test-all  runs the same and the slow proofs
@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 
 .PHONY: install install-tpu install-dev test test-all docs-test lint format demo clean
 
-install: $(VENV)/.installed
+install: $(VENV)/.importable
 install-dev: $(VENV)/.installed-dev
 
 # The marker file is written last, so that make repeats an interrupted installation.
@@ -29,11 +29,19 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-dev.txt
 	@touch $@
 
+# Puts python/bert.py on the path of .venv; setuptools is there, so without network.
+IMPORTABLE := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+
+$(VENV)/.importable: $(VENV)/.installed pyproject.toml
+	$(IMPORTABLE)
+	@touch $@
+
 # TensorFlow for TPUs replaces TensorFlow; pip would install both.
 install-tpu: requirements.txt requirements-tpu.txt
 	$(PYTHON) -m venv $(VENV)
 	grep -v '^tensor' requirements.txt > $(VENV)/requirements-without-tensorflow.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(VENV)/requirements-without-tensorflow.txt -r requirements-tpu.txt
+	$(IMPORTABLE)
 	@touch $(VENV)/.installed
 
 lint: install-dev

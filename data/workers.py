@@ -183,7 +183,7 @@ def check_beam() -> None:
     """Raises InputError if Apache Beam is not installed."""
     if importlib.util.find_spec("apache_beam") is None:
         raise errors.InputError(
-            "--beam_runner: Apache Beam is missing: pip install .[beam]"
+            "--beam_runner: Apache Beam is missing: pip install -e '.[beam]'"
         )
 
 

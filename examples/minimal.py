@@ -15,13 +15,11 @@ import dataclasses
 import json
 import os
 import pathlib
-import sys
 
 import numpy as np
 from scipy import special
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import foundation.tensorflow_setup  # noqa: F401  Before TensorFlow.
+import bert  # noqa: F401  Makes the folders of the checkout importable.
 from data import docstrings, examples, features, length_groups, workers
 from data.pretraining import generation, instances, masking, recipe
 from data.tokenization import normalization, vocabulary, wordpiece
@@ -108,11 +106,11 @@ def train(task, model, batches, devices, steps, rate, folder) -> None:
     )
 
 
-def pretrain(bert, folder, train_set, held_out, devices, steps):
+def pretrain(bert_config, folder, train_set, held_out, devices, steps):
     """Predicts masked tokens, and whether B follows A; adds both losses."""
     task = objectives.PretrainingTask()
     with devices.scope():
-        model = models.PretrainingModel(bert, seed=SEED)
+        model = models.PretrainingModel(bert_config, seed=SEED)
     # input_ids, input_mask, segment_ids [B, S]; masked_lm_... [B, P]
     batches = train_set.train_batches(64, SEED)
     train(task, model, batches, devices, steps, 1e-3, f"{folder}/pretraining")
@@ -152,10 +150,12 @@ def read_labeled(folder, name, tokenizer) -> features.Features:
     return dataclasses.replace(found, dense={"label_ids": labels[:, None]})
 
 
-def classify(bert, folder, train_set, held_out, devices, steps) -> None:
+def classify(bert_config, folder, train_set, held_out, devices, steps) -> None:
     """Fine-tunes all weights, and a layer on the output of [CLS] (3.2, 4.1)."""
     task = objective.ClassificationObjective(
-        config=bert, kind=examples.CLASSIFICATION, labels=docstrings.PACKAGES
+        config=bert_config,
+        kind=examples.CLASSIFICATION,
+        labels=docstrings.PACKAGES,
     )
     with devices.scope():
         model = task.make_model(seed=SEED)
@@ -185,15 +185,15 @@ def main(flags: Flags) -> None:
     held_out = write_records(folder, "heldout", tokenizer, passes=1)
     # Small (H = 128), so rates exceed those of A.2; few steps: no dropout.
     tiny = config.BertConfig.from_json_file(f"{ROOT}/configs/small_cpu.json")
-    bert = dataclasses.replace(tiny, vocab_size=V, num_hidden_layers=2)
-    model = pretrain(bert, folder, train_set, held_out, devices, steps)
+    bert_config = dataclasses.replace(tiny, vocab_size=V, num_hidden_layers=2)
+    model = pretrain(bert_config, folder, train_set, held_out, devices, steps)
     for sentence in SENTENCES:
         print(f"{sentence}  {fill_mask(model, tokenizer, sentence)}")
     model_directory.save(model, f"{folder}/pretrained", tokenizer)
     train_set = read_labeled(folder, "train", tokenizer)
     held_out = read_labeled(folder, "heldout", tokenizer)
     steps = min(steps, 3 * len(train_set) // 32)  # 3 epochs (A.3).
-    classify(bert, folder, train_set, held_out, devices, steps)
+    classify(bert_config, folder, train_set, held_out, devices, steps)
 
 
 if __name__ == "__main__":

@@ -21,14 +21,10 @@ The task is that of the model's head. --task=fill_mask or
 """
 
 import argparse
-import pathlib
-import sys
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from export import api
-from foundation import errors
+import bert
 
 
 def classification(model, texts):
@@ -123,10 +119,10 @@ if __name__ == "__main__":
     parser.add_argument("texts", nargs="+")
     arguments = parser.parse_args()
     try:
-        model = api.load(arguments.model_dir, task=arguments.task)
+        model = bert.load(arguments.model_dir, task=arguments.task)
         if model.task in ("multiple_choice", "question_answering"):
             if len(arguments.texts) < 2:
                 parser.error("texts: this task needs two or more")
         by_name[model.task](model, arguments.texts)
-    except errors.InputError as error:
+    except bert.InputError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")

@@ -1,14 +1,9 @@
 """Models in Python: load one, predict, tokenize, or get a Keras model.
 
-    from export import api
-
-    model = api.load("output/mrpc")
-    model.predict([("He left.", "He went away.")])
-        -> [Classification(label="1", score=0.91, probabilities={...})]
-
-`load` takes a model directory of any task, or a released checkpoint in
-TensorFlow's or Hugging Face's form. The results are those of the commands,
-whose code computes them; docs/python.md shows every task.
+`bert.py` is the face of this module. `load` takes a model directory of any
+task, or a released checkpoint in TensorFlow's or Hugging Face's form. The
+results are those of the commands, whose code computes them; docs/python.md
+shows every task.
 """
 
 import dataclasses

@@ -64,13 +64,13 @@ class Options:
       labels: of a classifier or tagger whose checkpoint does not name them, in
         the order of the model's outputs.
       text_pair: whether the graph of a sentence task takes pairs of texts;
-        `api.load` refuses it.
+        `bert.load` refuses it.
       squad: flags of run_squad.py -> value, or None if it is not given.
       document_context: whether a tagger reads the sentences around each one, as
         with --document_context=maximal.
       top_k: words for each [MASK].
       pooling: of embeddings: one of sentence_modules.POOLINGS, or several with
-        commas, which are joined; "none", which `api.load` refuses, for the
+        commas, which are joined; "none", which `bert.load` refuses, for the
         embeddings of all tokens. By default as the files of
         sentence-transformers say, "mean" without them.
       layer: of embeddings; -1 is the last.

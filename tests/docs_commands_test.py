@@ -273,6 +273,7 @@ def test_the_commands_of_a_page_run(page, sandbox, tmp_path):
     environment = os.environ | {
         "PATH": f"{sandbox / 'bin'}:{os.environ['PATH']}",
         "STEPS": "4",
+        "PYTHONPATH": str(ROOT / "python"),
     }
     done = subprocess.run(
         [

@@ -4,6 +4,7 @@ python -m pytest tests/example_scripts_test.py
 """
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,13 @@ def path(repository):
 def test_the_complete_path_prints_what_it_has_learned(path, tmp_path):
     command = [sys.executable, str(path), f"--output_dir={tmp_path / 'new'}"]
     command += ["--num_train_steps=2", "--num_characters=300000"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": str(path.parents[1] / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     for name in NAMES:
         assert re.search(rf"{name} 0\.\d+, baseline 0\.\d+", run.stdout), name

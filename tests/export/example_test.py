@@ -41,7 +41,6 @@ def path(repository):
 def run(path, monkeypatch):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", [path, *arguments])
-        monkeypatch.setattr(sys, "path", list(sys.path))
         runpy.run_path(path, run_name="__main__")
 
     return run
@@ -74,8 +73,7 @@ def test_a_directory_without_a_model_is_refused_in_one_line(run, capsys):
     assert found.count("\n") == 1
 
 
-def test_every_task_has_an_example(path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_every_task_has_an_example(path):
     found = [show.__name__ for show in runpy.run_path(path)["TASKS"]]
     assert set(found) == set(EXAMPLES)
     assert found == list(api.MODELS)

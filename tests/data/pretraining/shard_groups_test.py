@@ -76,7 +76,7 @@ def test_groups_that_run_at_the_same_time_make_the_same(
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None,
-    reason="needs apache_beam: pip install .[beam]",
+    reason="needs apache_beam: pip install -e '.[beam]'",
 )
 def test_beam_makes_the_same_shards_in_several_processes(
     text, tmp_path, repository

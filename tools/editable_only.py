@@ -1,0 +1,30 @@
+"""The build backend of pyproject.toml: setuptools for `pip install -e .` only.
+
+The project runs from its checkout. An installation that copies modules would
+put names such as data and tasks into an environment, so it is refused in one
+line, before pip downloads TensorFlow.
+"""
+
+import sys
+from typing import Any, NoReturn
+
+from setuptools import build_meta
+
+get_requires_for_build_editable = build_meta.get_requires_for_build_editable
+prepare_metadata_for_build_editable = (
+    build_meta.prepare_metadata_for_build_editable
+)
+build_editable = build_meta.build_editable
+
+
+def build_wheel(*arguments: Any, **settings: Any) -> NoReturn:
+    """Ends pip with the line."""
+    del arguments, settings
+    sys.exit(
+        "This project runs from its checkout: install it with `pip install -e "
+        ".`, its extras with e.g. `pip install -e '.[gpu]'`, and keep the "
+        "folder."
+    )
+
+
+get_requires_for_build_wheel = build_sdist = build_wheel
