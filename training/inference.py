@@ -21,7 +21,8 @@ from foundation import progress, replacement
 from training import feed, step
 from training import strategy as strategies
 
-_In, _Out = TypeVar("_In"), TypeVar("_Out")
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 _INDEX, _IS_REAL = "example_index", "is_real_example"
 
 
@@ -84,8 +85,7 @@ class Predictor:
         is_one_device = isinstance(
             self._strategy, tf.distribute.OneDeviceStrategy
         )
-        is_finite = isinstance(source, feed.FiniteBatches)
-        if is_one_device and is_finite:
+        if is_one_device and isinstance(source, feed.FiniteBatches):
             specs = source.element_spec.items()
             spec = {k: tf.TensorSpec([1, *x.shape], x.dtype) for k, x in specs}
             batches = (
@@ -93,9 +93,13 @@ class Predictor:
                 for batch in source.arrays()
             )
         else:
-            make_batches = source.dataset if is_finite else source
-            batches = feed.distribute(self._strategy, make_batches)
-            spec = batches.element_spec
+            make_batches = (
+                source.dataset
+                if isinstance(source, feed.FiniteBatches)
+                else source
+            )
+            dataset = feed.distribute(self._strategy, make_batches)
+            batches, spec = dataset, dataset.element_spec
         run = self._function(spec)
 
         def predict(features):

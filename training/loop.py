@@ -558,14 +558,14 @@ class Loop:
                 reason = errors.reason(error)
                 text = "step %d: %s; all records are read to find a damaged one"
                 logging.error(text, step, reason)
-                self._diagnose()
+                self._diagnose(self._phase.diagnose)
             raise
 
-    def _diagnose(self) -> None:
+    def _diagnose(self, diagnose: Callable[[], None]) -> None:
         """Reads the records of the phase; exits if a signal comes."""
         try:
             with self.preempted.interruptible():
-                self._phase.diagnose()
+                diagnose()
         except preemption.Interrupted:
             self.preempted.exit(self.preempted.signal)
 
@@ -667,13 +667,15 @@ class Loop:
         """
         progress = self.progress
         progress.pending_evaluation = True
+        evaluate = self._phase.evaluate
+        assert evaluate is not None
         # If one of several workers left, the others would wait for it.
         is_alone = not strategies.is_multi_worker(self.strategy)
         context = self.preempted.interruptible if is_alone else nullcontext
         with self.learner.optimizer.averaged():
             try:
                 with context():
-                    held_out = self._phase.evaluate()
+                    held_out = evaluate()
             except preemption.Interrupted:
                 return
             self.writer.write(

@@ -80,7 +80,7 @@ class MetricWriter:
         self._path = os.path.join(output_dir, METRICS)
         self._is_chief = is_chief
         self._bar = None
-        self._events = None
+        self._events: Any = None  # The chief's.
         self._shown_at = -math.inf  # Time of the last line on the console.
         if not is_chief:
             return

@@ -241,6 +241,7 @@ class Optimizer:
                     variable, slots[:2], gradient, rate, step, path
                 )
                 for average in slots[2:]:
+                    assert self._ema_decay is not None
                     step_size = 1.0 - self._ema_decay
                     average.assign_add(step_size * (variable - average))
 

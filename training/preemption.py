@@ -10,7 +10,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 EXIT_CODE = 75
 
@@ -51,7 +51,7 @@ class Preemption:
         finally:
             self._is_interruptible = False
 
-    def exit(self, number: int) -> None:
+    def exit(self, number: int) -> NoReturn:
         """Ends the process as the signal requires; call it after saving."""
         if number == signal.SIGINT:
             raise KeyboardInterrupt

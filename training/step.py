@@ -42,7 +42,10 @@ class Task(Protocol):
         """Returns each loss's weight, from the batch alone, float32 []."""
 
     def forward(
-        self, model: Any, features: Features, dropout_seed: tf.Tensor | None
+        self,
+        model: Any,
+        features: Features,
+        dropout_seed: tf.Tensor | None = None,
     ) -> tuple[Mapping[str, Weighted], Mapping[str, Weighted]]:
         """Returns (losses, metrics); the losses are named as their weights.
 

@@ -51,7 +51,7 @@ class Throughput:
     def __call__(self, examples_per_second: float) -> dict[str, float]:
         """Returns the values by their names in metrics.jsonl."""
         values = {"train/tokens_per_second": self.tokens * examples_per_second}
-        if self.peak:
+        if self.peak and self.flops is not None:
             values["train/model_flops_utilization"] = (
                 self.flops * examples_per_second / self.peak
             )

@@ -26,7 +26,10 @@ def choose(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
     See foundation.replacement.
     """
-    replacements = {"draw_mask": draw_mask, "derive_seed": derive_seed}
+    replacements: dict[str, Callable[..., tf.Tensor]] = {
+        "draw_mask": draw_mask,
+        "derive_seed": derive_seed,
+    }
     return replacements.get(function.__name__, function)
 
 
