@@ -116,25 +116,24 @@ class ServeConfig:
 
 config_flags.parse_early(ServeConfig, __name__)
 
-from absl import logging
-
 import foundation.tensorflow_setup  # noqa: F401
-from export import servable, server
+from export import servable, server, tensorflow_engine
 
 
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
     servables = servable.open_all(
         config.models,
+        tensorflow_engine.ENGINE,
         servable.BatchSettings(
             max_batch_size=config.max_batch_size,
             timeout_ms=config.batch_timeout_ms,
-            max_queued=config.max_pending_requests,
-            num_concurrent=servable.set_threads(config.threads_per_batch),
+            num_concurrent=tensorflow_engine.set_threads(
+                config.threads_per_batch
+            ),
         ),
     )
-    for name, model in servables.items():
-        logging.info("%s: preparing all lengths of text", name)
+    for model in servables.values():
         model.warm_up()
     limits = server.Limits(
         max_request_bytes=config.max_request_bytes,

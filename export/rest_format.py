@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from export import servable
+from export import served_model
 from foundation import errors
 from weights import kinds
 
@@ -43,7 +42,9 @@ class Request(NamedTuple):
     by_row: bool
 
 
-def parse(body: bytes, signatures: Mapping[str, servable.Signature]) -> Request:
+def parse(
+    body: bytes, signatures: Mapping[str, served_model.Signature]
+) -> Request:
     """Parses the body of a request.
 
     Raises:
@@ -64,7 +65,7 @@ def parse(body: bytes, signatures: Mapping[str, servable.Signature]) -> Request:
         )
     name = request.get("signature_name")
     if name is None or name == "":
-        name = servable.DEFAULT_SIGNATURE
+        name = served_model.DEFAULT_SIGNATURE
     if not isinstance(name, str) or name not in signatures:
         raise errors.InputError(
             f"signature_name must be one of {', '.join(sorted(signatures))}"
@@ -109,13 +110,14 @@ def _wrong_names(where: str, names) -> errors.InputError:
     return errors.InputError(f"{where}: must be an object with {names}")
 
 
-def _array(name: str, values: Any, spec: tf.TensorSpec) -> np.ndarray:
+def _array(name: str, values: Any, spec: served_model.Spec) -> np.ndarray:
     """Converts nested lists to an array of the shape of an input."""
+    expected = (None, *spec.shape)
     shape, cells = [], [values]
-    for depth in range(spec.shape.rank):
+    for depth in range(len(expected)):
         if not all(isinstance(x, list) for x in cells):
             raise errors.InputError(
-                f"{name}: needs lists nested {spec.shape.rank} deep, one "
+                f"{name}: needs lists nested {len(expected)} deep, one "
                 "value for each row"
                 if depth
                 else f"{name}: must be a list of rows"
@@ -130,15 +132,14 @@ def _array(name: str, values: Any, spec: tf.TensorSpec) -> np.ndarray:
             )
         shape.append(max(sizes, default=0))
         cells = [x for values in cells for x in values]
-    if not spec.shape.is_compatible_with(shape):
+    if any(
+        n not in (None, found) for n, found in zip(expected, shape, strict=True)
+    ):
         raise errors.InputError(
-            f"{name}: has the shape {shape}, not {spec.shape.as_list()}"
+            f"{name}: has the shape {shape}, not {list(expected)}"
         )
-    if spec.dtype == tf.string:
-        array, convert = np.empty(len(cells), object), _bytes
-    else:
-        array = np.empty(len(cells), spec.dtype.as_numpy_dtype)
-        convert = _number_reader(spec.dtype)
+    array = np.empty(len(cells), spec.dtype)
+    convert = _bytes if spec.dtype == object else _number_reader(spec.dtype)
     try:
         for number, value in enumerate(cells):
             array[number] = convert(value)
@@ -148,24 +149,22 @@ def _array(name: str, values: Any, spec: tf.TensorSpec) -> np.ndarray:
     return array.reshape(shape)
 
 
-def _number_reader(dtype: tf.DType) -> Callable[[Any], Any]:
+def _number_reader(dtype: np.dtype) -> Callable[[Any], Any]:
     """Returns a function that raises ValueError if a value is none of a type.
 
     A number that is too large for a float raises OverflowError.
     """
-    kinds = (int, float) if dtype.is_floating else int
-    if dtype.is_bool:
-        kinds = bool
-    is_integer, is_bool = dtype.is_integer, dtype.is_bool
-    low, high = (dtype.min, dtype.max) if is_integer else (0, 0)
+    is_integer, is_bool = dtype.kind in "iu", dtype.kind == "b"
+    kinds: Any = bool if is_bool else int if is_integer else (int, float)
+    bounds = np.iinfo(dtype) if is_integer else None
 
     def read(value: Any) -> Any:
         if not isinstance(value, kinds) or isinstance(value, bool) != is_bool:
             raise ValueError(f"{_shown(value)} is no {dtype.name}")
-        if is_integer and not low <= value <= high:
+        if bounds is not None and not bounds.min <= value <= bounds.max:
             raise ValueError(
-                f"{_shown(value)} is too large for {dtype.name}, from {low} to "
-                f"{high}"
+                f"{_shown(value)} is too large for {dtype.name}, from "
+                f"{bounds.min} to {bounds.max}"
             )
         return value
 

@@ -34,7 +34,7 @@ import prometheus_client
 from absl import logging
 from aiohttp import http_exceptions, web
 
-from export import rest_format, servable
+from export import rest_format, servable, served_model
 from foundation import errors
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -52,7 +52,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _ANY = "*"
 _INTERNAL_ERROR = "internal error; see the server's log"
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_PARTS_AT_ONCE = 4  # Of one request.
+_THREADS = 8  # For long requests and answers.
 _LONG_REQUEST_BYTES, _MANY_ROWS = 1 << 14, 64
 _LAST_REQUESTS_SECONDS = 1.0  # For open connections after SIGTERM.
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -107,7 +107,7 @@ class Server:
         self._is_ending = False
         self._num_pending = 0
         self._pool = futures.ThreadPoolExecutor(
-            self._limits.max_pending_requests, thread_name_prefix="predict"
+            _THREADS, thread_name_prefix="convert"
         )
         self._metrics = _Metrics(servables, lambda: self._num_pending)
         self._page = _render_page(servables)
@@ -336,21 +336,14 @@ class Server:
             raise _http_error(
                 web.HTTPBadRequest, "the body of the request cannot be read"
             ) from error
-        loop, results = asyncio.get_running_loop(), []
+        loop = asyncio.get_running_loop()
         # Long work in a thread: meanwhile, other requests are answered.
         if len(body) > _LONG_REQUEST_BYTES:
             read = functools.partial(self._read, body, model)
             parsed, parts = await loop.run_in_executor(self._pool, read)
         else:
             parsed, parts = self._read(body, model)
-        run = functools.partial(model.run, parsed.signature_name)
-        # Few at a time, so that a long request leaves threads to others.
-        for first in range(0, len(parts), _PARTS_AT_ONCE):
-            calls = [
-                loop.run_in_executor(self._pool, run, part)
-                for part in parts[first : first + _PARTS_AT_ONCE]
-            ]
-            results += await asyncio.gather(*calls)
+        results = await model.predict(parsed.signature_name, parts)
         num_rows = sum(len(part.rows) for part in parts)
         self._metrics.rows.labels(model.name).inc(num_rows)
 
@@ -597,7 +590,9 @@ def _render_page(servables: Mapping[str, servable.Servable]) -> str:
         {
             "name": name,
             "task": model.task,
-            "inputs": list(model.signatures[servable.DEFAULT_SIGNATURE].inputs),
+            "inputs": list(
+                model.signatures[served_model.DEFAULT_SIGNATURE].inputs
+            ),
         }
         for name, model in servables.items()
     ]

@@ -90,6 +90,13 @@ def is_folder(path: str) -> bool:
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
+def entries(folder: str) -> list[str]:
+    """Returns the names of the files and folders in a folder."""
+    if not is_remote(folder):
+        return os.listdir(folder)
+    return [name.rstrip("/") for name in _gfile().listdir(folder)]
+
+
 def folder_of(weights: str) -> str:
     """Returns the folder of weights that are given as a file or a folder."""
     return weights if is_folder(weights) else os.path.dirname(weights)

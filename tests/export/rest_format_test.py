@@ -8,20 +8,20 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from export import rest_format
+from export import rest_format, served_model
 from foundation import errors
 
-TEXT = {"text": tf.TensorSpec([None], tf.string)}
-PAIR = {**TEXT, "text_pair": tf.TensorSpec([None], tf.string)}
+_TEXT = served_model.Spec((), np.dtype(object))
+TEXT = {"text": _TEXT}
+PAIR = {**TEXT, "text_pair": _TEXT}
 ENDINGS = {
-    "context": tf.TensorSpec([None], tf.string),
-    "endings": tf.TensorSpec([None, None], tf.string),
+    "context": _TEXT,
+    "endings": served_model.Spec((None,), np.dtype(object)),
 }
 NUMBERS = {
-    "a": tf.TensorSpec([None, 2], tf.int32),
-    "b": tf.TensorSpec([None], tf.float32),
+    "a": served_model.Spec((2,), np.dtype(np.int32)),
+    "b": served_model.Spec((), np.dtype(np.float32)),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from aiohttp import test_utils
 
-from export import api, servable, server
+from export import api, servable, server, tensorflow_engine
 
 CONTEXT = "Mary lives in Paris. \U0001f600 The cat sat on the mat."
 # The threads of batches run until the process ends.
@@ -84,7 +84,7 @@ def served(tiny_models, tmp_path_factory):
             max_seq_length=LENGTH,
             task=task if is_embedding else None,
         )
-        return servable.Servable("m", str(exported))
+        return servable.load("m", str(exported), tensorflow_engine.ENGINE)
 
     return load
 
@@ -269,21 +269,20 @@ def test_the_saved_model_itself_refuses_ids(served):
     model = served("classification")
     row = token_row("classification", HUB_NAMES, input_word_ids=[1000] * LENGTH)
     tensors = {k: tf.constant([[1] * LENGTH, v]) for k, v in row.items()}
-    call = model.signatures["serve"]
     line = rf"\[input_word_ids: row 1: 1000 is not from 0 to {LAST}\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=line):
-        call(*(tensors[name] for name in call.inputs))
+        model.model.functions["serve"](**tensors)
 
 
 @pytest.mark.parametrize("task", ["classification", "multiple_choice"])
 def test_no_rows_have_no_results(task, served):
     """Also if other axes have no elements."""
-    for signature in served(task).signatures.values():
-        tensors = [
-            tf.zeros([0] * spec.shape.rank, spec.dtype)
-            for spec in signature.inputs.values()
-        ]
-        assert all(x.shape[0] == 0 for x in signature(*tensors))
+    for function in served(task).model.functions.values():
+        tensors = {
+            name: tf.zeros([0] * spec.shape.rank, spec.dtype)
+            for name, spec in function.structured_input_signature[1].items()
+        }
+        assert all(x.shape[0] == 0 for x in function(**tensors).values())
 
 
 def test_a_refused_row_has_its_number_and_fails_no_other_request(served):

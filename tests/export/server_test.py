@@ -17,7 +17,7 @@ import threading
 import pytest
 from aiohttp import test_utils, web
 
-from export import rest_format, servable, server
+from export import rest_format, servable, server, tensorflow_engine
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
@@ -34,7 +34,7 @@ NAMES = ("classification", "tagging", "embedding", "multiple_choice", "numbers")
 @pytest.fixture(scope="module")
 def servables(toys):
     models = ",".join(str(toys / name) for name in NAMES)
-    opened = servable.open_all(models, servable.BatchSettings(timeout_ms=0))
+    opened = servable.open_all(models, tensorflow_engine.ENGINE)
     for model in opened.values():
         model.warm_up()
     return opened
@@ -344,7 +344,7 @@ def test_a_long_request_is_answered_in_threads(servables, monkeypatch):
     request = {"instances": ["a", "b" * 100]}
     _, found = predict(servables, "embedding", request)
     assert found == {"predictions": [[1, 1], [100, 100]]}
-    assert [name.split("_")[0] for name in threads] == ["predict", "predict"]
+    assert [name.split("_")[0] for name in threads] == ["convert", "convert"]
 
 
 def test_status_and_metadata_are_those_of_tensorflow_serving(servables):
@@ -370,24 +370,20 @@ def test_status_and_metadata_are_those_of_tensorflow_serving(servables):
 class Waiting:
     """A model that answers when the test lets it."""
 
-    name, version, task, num_batches = "slow", 1, None, 0
-
     def __init__(self, model):
-        """Wraps a model."""
+        """Wraps a model of an engine."""
+        self.description = model.description
+        self.metadata, self.signatures = model.metadata, model.signatures
         self._model = model
-        self.signatures = model.signatures
         self.may_answer = threading.Event()
 
-    def split(self, inputs):
-        return self._model.split(inputs)
-
-    def run(self, signature_name, part):
+    def predict(self, signature_name, inputs):
         self.may_answer.wait(10)
-        return self._model.run(signature_name, part)
+        return self._model.predict(signature_name, inputs)
 
 
 def test_slow_and_too_many_requests_are_refused(servables):
-    model = Waiting(servables["embedding"])
+    model = Waiting(servables["embedding"].model)
 
     async def use(client):
         path, request = "/v1/models/slow:predict", {"instances": ["a"]}
@@ -397,7 +393,9 @@ def test_slow_and_too_many_requests_are_refused(servables):
         model.may_answer.set()
         return statuses, (await client.post(path, json=request)).status
 
-    statuses, later = run({"slow": model}, use, SHORT)
+    statuses, later = run(
+        {"slow": servable.Servable("slow", model)}, use, SHORT
+    )
     # 503: too many at the same time; 504: not answered in time.
     assert statuses == [503, 503, 504, 504, 504]
     assert later == 200
@@ -415,30 +413,26 @@ def test_a_body_that_does_not_arrive_ends_in_a_timeout(servables):
     assert run(servables, use, SHORT) == 504
 
 
-def test_a_long_request_leaves_threads_to_others(servables):
-    model = Waiting(servables["embedding"])
-    most = at_once = 0
-    run_part = model.run
-
-    def run_counted(signature_name, part):
-        nonlocal most, at_once
-        at_once += 1
-        most = max(most, at_once)
-        found = run_part(signature_name, part)
-        at_once -= 1
-        return found
-
-    model.run = run_counted
-    model.may_answer.set()
+def test_a_long_request_leaves_batches_to_others(servables):
+    model = servables["embedding"]
 
     async def use(client):
-        request = {"instances": ["a"] * 32 * 10}
-        response = await client.post("/v1/models/slow:predict", json=request)
-        return len((await response.json())["predictions"])
+        path, ended = "/v1/models/embedding:predict", []
 
-    limits = server.Limits(max_pending_requests=32)
-    assert run({"slow": model}, use, limits) == 320
-    assert most <= 4
+        async def send(count):
+            request = {"instances": ["a"] * count}
+            response = await client.post(path, json=request)
+            assert len((await response.json())["predictions"]) == count
+            ended.append(count)
+
+        before = model.num_batches
+        long = asyncio.create_task(send(3200))
+        while model.num_batches < before + 3:
+            await asyncio.sleep(0)
+        await asyncio.gather(long, send(1))
+        return ended
+
+    assert run(servables, use, server.Limits()) == [1, 3200]
 
 
 def test_metrics_count_requests_rows_and_batches(servables):
@@ -495,9 +489,9 @@ def test_the_page_shows_five_answers_that_do_not_overlap():
 
 
 def test_names_in_the_page_are_escaped(servables):
-    model = Waiting(servables["embedding"])
-    model.task = "</script><script>alert(1)"
-    status, text = get({"slow": model}, "/")
+    model = Waiting(servables["embedding"].model)
+    model.description = {"task": "</script><script>alert(1)"}
+    status, text = get({"slow": servable.Servable("slow", model)}, "/")
     assert status == 200 and "<script>alert" not in text
 
 

@@ -1,0 +1,123 @@
+"""What the server needs of an engine: a loaded model, and how it is loaded.
+
+    engine = tensorflow_engine.ENGINE      or another one
+    model = engine.load("exported/sst2")   the directory has engine.file
+    model.predict("serving_default", {"text": texts})
+        -> {"label": labels, ...}
+
+`servable` batches the calls of several requests, `rest_format` and `server`
+translate HTTP. None of these three imports TensorFlow: an engine without it
+keeps it out of the process.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+DEFAULT_SIGNATURE = "serving_default"
+_LEAST_BYTES_PER_TOKEN = 3  # Of a serialized tf.Example with three features.
+
+
+class Spec(NamedTuple):
+    """The form of an input or output.
+
+    Attributes:
+      shape: without the axis of rows; None is an axis of any length. None for
+        an output of any number of axes.
+      dtype: object for texts, which are bytes.
+    """
+
+    shape: tuple[int | None, ...] | None
+    dtype: np.dtype
+
+
+class Signature(NamedTuple):
+    """A function that maps batches to batches.
+
+    Attributes:
+      inputs: in the order of their names.
+      outputs: in the order of their names.
+    """
+
+    inputs: Mapping[str, Spec]
+    outputs: Mapping[str, Spec]
+
+    def num_values(self, inputs: Mapping[str, np.ndarray]) -> int:
+        """Returns about the most values that the outputs can have.
+
+        Axes of unknown length have that of the inputs; a text has a token for
+        every three bytes.
+
+        Args:
+          inputs: name -> array [N, ...].
+        """
+        count = len(next(iter(inputs.values())))
+        num_tokens = max(
+            int(row_lengths(x).sum()) // _LEAST_BYTES_PER_TOKEN
+            if x.dtype == object
+            else x.size
+            for x in inputs.values()
+        )
+        total = 0
+        for spec in self.outputs.values():
+            shape = spec.shape or ()
+            known = math.prod(n for n in shape if n is not None)
+            total += known * (num_tokens if None in shape else count)
+        return total
+
+
+class Model(Protocol):
+    """A loaded model.
+
+    Attributes:
+      description: the contents of export.json; {} without that file.
+      metadata: the signatures in the JSON form of TensorFlow Serving. Read when
+        the model is loaded: the directory may be replaced later.
+      signatures: with DEFAULT_SIGNATURE among them.
+    """
+
+    description: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    signatures: Mapping[str, Signature]
+
+    def predict(
+        self, signature_name: str, inputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Computes a batch; any number of threads call it.
+
+        Args:
+          signature_name: one of `signatures`.
+          inputs: name -> array [n, ...], n > 0, that fits the Spec.
+
+        Returns:
+          Output's name -> array [n, ...], in the order of the names.
+
+        Raises:
+          InputError: the model refuses the inputs. "NAME: row 2: ..." names the
+            row in `inputs`, from 0.
+        """
+
+
+class Engine(NamedTuple):
+    """What computes models.
+
+    Attributes:
+      name: of --engine.
+      file: in the directory of every model of the engine.
+      load: directory -> model; raises InputError.
+    """
+
+    name: str
+    file: str
+    load: Callable[[str], Model]
+
+
+def row_lengths(values: np.ndarray) -> np.ndarray:
+    """Returns the bytes of each row's texts, int [N]; 0 for numbers."""
+    count = len(values)
+    if values.dtype != object:
+        return np.zeros(count, np.int64)
+    lengths = np.fromiter(map(len, values.ravel()), np.int64, values.size)
+    return lengths.reshape(count, -1).sum(axis=1)
