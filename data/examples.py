@@ -10,6 +10,7 @@ A sentence task is one of four kinds:
 Every example has the number of its line, for error messages.
 """
 
+import collections
 import functools
 import hashlib
 import json
@@ -133,6 +134,59 @@ class Examples:
         empty.warn("no text")
         repeated.warn("the same id as an earlier row")
         return _Summary(count, digest.hexdigest(), num_choices)
+
+
+def divide(
+    examples: Examples, fraction: float, seed: int
+) -> tuple[Examples, Examples]:
+    """Divides a set in two at random; equal texts are in the same part.
+
+    Texts that differ only in case and white space are equal, so that a model is
+    not evaluated on texts that it was trained on.
+
+    Args:
+      examples: the set.
+      fraction: of the examples, in the second part; at least that many.
+      seed: of the division.
+
+    Returns:
+      The two parts, in the order of the set.
+
+    Raises:
+      InputError: one of them would be empty.
+    """
+    counts: dict[bytes, int] = collections.Counter(
+        _group(example, seed) for example in examples
+    )
+    wanted, last = fraction * sum(counts.values()), b""
+    for group in sorted(counts):
+        if wanted <= 0:
+            break
+        wanted, last = wanted - counts[group], group
+    if not counts or last == max(counts):
+        raise errors.InputError(
+            f"{examples.path}: {len(counts)} different text(s) are too few to "
+            f"hold out {fraction:g} of them"
+        )
+
+    def part(is_held_out: bool) -> Examples:
+        return Examples(
+            lambda: (
+                example
+                for example in examples
+                if (_group(example, seed) <= last) == is_held_out
+            ),
+            examples.path,
+        )
+
+    return part(False), part(True)
+
+
+def _group(example: Example, seed: int) -> bytes:
+    """Returns a random number of a text, the same for equal texts."""
+    texts = (example.first, *example.second)
+    words = [" ".join(text.split()).casefold() for text in texts]
+    return hashlib.sha256(json.dumps([seed, words]).encode("ascii")).digest()
 
 
 class _Rows:

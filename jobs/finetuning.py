@@ -101,8 +101,8 @@ class Job:
     def settings(self) -> stamp.Stamp:
         """What affects the results of the grid's runs."""
         flags = config_flags.affecting(self.config, "records", "result")
-        evaluates = self.config.needs_evaluation
-        return flags | self.resolved_settings(evaluates=evaluates)
+        selects = self.config.selects_by_evaluation
+        return flags | self.resolved_settings(evaluates=selects)
 
     def train(
         self, task_model: TaskModel, run: grid.Run, writer: ModelWriter
@@ -131,7 +131,7 @@ class Job:
             settings=settings.with_values(run.settings),
             warm_start=task_model.warm_start,
             evaluate=(lambda: self.evaluate(task_model).values)
-            if evaluates
+            if config.evaluates_while_training
             else None,
             # A grid exports nothing here: the checkpoints of a run are removed
             # at its end.
@@ -172,7 +172,8 @@ def train_epochs(
       training_set: the batches.
       settings: the settings that a resumed run compares.
       warm_start: assigns the pre-trained weights.
-      evaluate: returns metrics on held-out data, SCORE among them.
+      evaluate: returns metrics on held-out data, SCORE among them; called
+        after --eval_every_steps, else after every epoch.
       export: see loop.Selection.
       rate_multiplier: maps a variable's path to a factor on its learning rate.
 
@@ -185,6 +186,8 @@ def train_epochs(
         run.train_batch_size,
         run.num_train_epochs,
     )
+    every = config.selection.eval_every_steps
+    epoch = math.ceil(training_set.num_examples / run.train_batch_size)
     learner = assembly.make_learner(
         config,
         builder.objective,
@@ -207,7 +210,8 @@ def train_epochs(
             output_dir=run.directory,
             seed=run.random_seed,
             selection=loop.Selection(
-                every=config.selection.eval_every_steps,
+                every=every or (epoch if evaluate else 0),
+                keeps_best=every > 0,
                 metric=SCORE,
                 higher_is_better=True,
                 patience=config.selection.early_stopping_patience,

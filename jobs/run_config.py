@@ -117,10 +117,17 @@ class Selection:
     """Evaluations while training, and the model that they select."""
 
     eval_every_steps: int = field(
-        "Steps between evaluations while training; 0 for none.",
+        "Steps between evaluations while training, which keep the best model "
+        "in best/; 0 for none.",
         0,
         affects="result",
         at_least=0,
+    )
+    eval_every_epoch: bool | None = field(
+        "Evaluate after every epoch, for the learning curves; by default with "
+        "the development set of your own tables.",
+        None,
+        affects="execution",
     )
     early_stopping_patience: int = field(
         "End after this number of evaluations without improvement, and keep "
@@ -217,7 +224,24 @@ class FinetuningConfig(RunConfig):
         return self.grid.num_runs > 1
 
     @property
+    def evaluates_every_epoch(self) -> bool:
+        """Whether a training evaluates at least after every epoch."""
+        return bool(self.selection.eval_every_epoch)
+
+    @property
+    def evaluates_while_training(self) -> bool:
+        """Whether the command trains, and evaluates before its end."""
+        return self.do_train and (
+            self.selection.eval_every_steps > 0 or self.evaluates_every_epoch
+        )
+
+    @property
     def needs_evaluation(self) -> bool:
+        """Whether the command trains, and evaluates to do so."""
+        return self.evaluates_while_training or (self.do_train and self.is_grid)
+
+    @property
+    def selects_by_evaluation(self) -> bool:
         """Whether the command trains, and compares runs or checkpoints."""
         return self.do_train and (
             self.is_grid or self.selection.eval_every_steps > 0

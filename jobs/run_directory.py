@@ -66,6 +66,7 @@ class _Flags:
 
     do_train: bool = False
     init_checkpoint: str | None = None
+    random_seed: metadata.Whole = 0
     max_seq_length: metadata.Size | None = None
     early_stopping_patience: metadata.Count = 0
     task_name: str | None = None

@@ -33,6 +33,35 @@ def test_training_needs_the_name_of_a_task(capsys):
     assert line.startswith("--task_name is required with --do_train")
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({}, "--dev_fraction needs --train_file"),
+        ({"train_file": "a", "dev_file": "b"}, "exclude each other"),
+        ({"train_file": "a", "task_name": "mrpc"}, "is not for --task_name="),
+    ],
+)
+def test_one_development_set_is_chosen(capsys, flags, message):
+    assert message in refusal(capsys, "--do_eval", dev_fraction=0.1, **flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"dev_file": "b"}, True),
+        ({"train_file": "a", "dev_fraction": 0.1}, True),
+        ({}, False),
+        ({"task_name": "mrpc", "dev_file": "b"}, False),
+        ({"task_name": "mrpc", "eval_every_epoch": True}, True),
+        ({"dev_file": "b", "eval_every_epoch": False}, False),
+    ],
+)
+def test_own_tables_are_evaluated_after_every_epoch(flags, expected):
+    config = parse("--do_train", **flags)
+    assert config.evaluates_while_training == expected
+    assert not config.selects_by_evaluation
+
+
 def refusal(capsys, *switches, **flags):
     given = {"output_dir": "nowhere", "task_name": "csv"} | flags
     with pytest.raises(SystemExit) as caught:

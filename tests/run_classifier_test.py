@@ -177,6 +177,35 @@ def test_a_test_set_with_labels_gets_metrics(sst, root):
     assert len(rows) == 1 + 41
 
 
+def test_one_table_is_enough(root, caplog):
+    """A part of it is held out, evaluated after every epoch and later on."""
+    flags = {"dev_file": None, "dev_fraction": 0.2, "train_batch_size": 16}
+    folder = classifier_runs.run_csv(
+        root,
+        "held_out",
+        "--do_train",
+        "--do_eval",
+        num_train_epochs=2,
+        random_seed=3,
+        **flags,
+    )
+    values = tiny_runs.eval_results(folder)
+    assert values["global_step"] == int(162 / 16 * 2)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    steps = [x["step"] for x in map(json.loads, lines) if "eval/loss" in x]
+    assert steps == [11, 20]
+    assert not (folder / "best").exists()
+    card = (folder / "README.md").read_text()
+    assert "162 examples of train.csv (divided by --dev_fraction=0.2" in card
+    assert "41 examples of train.csv" in card
+    # The division is that of the training, whatever the seed of a command.
+    again = classifier_runs.run_csv(
+        root, "held_out_again", "--do_eval", init_checkpoint=folder, **flags
+    )
+    found = tiny_runs.eval_results(again)["eval_loss"]
+    assert found == pytest.approx(values["eval_loss"], rel=1e-5)
+
+
 def test_a_trained_model_remembers_its_task(sst, root, capsys):
     """Flags that this task does not have are refused."""
     flags = {"init_checkpoint": sst, "test_file": root / "test.tsv"}
@@ -335,6 +364,7 @@ def test_pairs_for_a_model_of_single_texts_are_refused(root, capsys):
             "--do_train",
             init_checkpoint=single,
             train_file=path,
+            dev_file=None,
             text_pair_column="other",
             train_batch_size=2,
         )

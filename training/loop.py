@@ -55,6 +55,7 @@ class Selection:
         every: steps between evaluations; 0 for no evaluation.
         metric: the name of the metric to compare, one of `Phase.evaluate`'s.
         higher_is_better: whether the highest value is the best.
+        keeps_best: whether the best model is kept.
         patience: number of evaluations without a better value after which
             the run ends early; 0 for no early end.
         export: writes the model into a directory in the form that users read;
@@ -64,6 +65,7 @@ class Selection:
     every: int = 0
     metric: str = "loss"
     higher_is_better: bool = False
+    keeps_best: bool = True
     patience: int = 0
     export: Callable[[str], None] | None = None
 
@@ -684,21 +686,27 @@ class Loop:
             if self._phase.samples:
                 samples = self._phase.samples()
                 self.writer.write_samples(progress.step, samples)
-            best = self.best.offer(
-                progress.step,
-                held_out,
-                saved_variables(self.learner.model),
-                progress.best,
-            )
-            if best != progress.best:
-                if self.options.selection.export:
-                    self.options.selection.export(self.best.directory)
-                progress.best, progress.best_step = best, progress.step
+            if self.options.selection.keeps_best:
+                self._keep_if_best(held_out)
         progress.pending_evaluation = False
         if self._is_patience_over():
             text = "step %d: no better since step %d, stopping early"
             logging.info(text, progress.step, progress.best_step)
             progress.is_stopped = True
+
+    def _keep_if_best(self, held_out: Mapping[str, float]) -> None:
+        """Keeps the model if no evaluation before was better."""
+        progress = self.progress
+        best = self.best.offer(
+            progress.step,
+            held_out,
+            saved_variables(self.learner.model),
+            progress.best,
+        )
+        if best != progress.best:
+            if self.options.selection.export:
+                self.options.selection.export(self.best.directory)
+            progress.best, progress.best_step = best, progress.step
 
     def _write_interval(
         self, global_batch_size: int, skipped: int | None

@@ -62,9 +62,11 @@ _OWN_TABLE_FLAGS = (
     "label_column",
     "id_column",
     "problem_type",
+    "dev_fraction",
 )
 # Record files have google-research/bert's names.
 _RECORDS = {TRAIN: "train", DEV: "eval"}
+_DIVIDED = "train and dev"  # The table that --dev_fraction divides.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -367,6 +369,8 @@ class SentenceTask:
       kind: one of data.examples.
       metrics: of tasks.classification.metrics.
       selected_by: the metrics whose mean is the score of a run; None for all.
+      division: how one table was divided into training and development set, in
+        words; "" if they are two files.
       labels: names of the classes, in the order of the model's outputs.
       read: read(split) returns the examples after checking that they can be
         read; labels are required except in test sets. read(split,
@@ -383,6 +387,7 @@ class SentenceTask:
     dev_splits: Sequence[str] = (DEV,)
     test_splits: Sequence[str] = (TEST,)
     selected_by: Sequence[str] | None = None
+    division: str = ""
     _label_ids: dict[str, np.ndarray] = dataclasses.field(
         default_factory=dict, init=False, repr=False
     )
@@ -420,7 +425,9 @@ class SentenceTask:
         if file_system.is_file(texts.path):
             digest = f"SHA-256 {file_system.sha256(texts.path)}"
         name = os.path.basename(texts.path.rstrip("/"))
-        return f"{texts.count} examples of {name}, {digest}"
+        is_part = self.division and split in (TRAIN, DEV)
+        part = f" ({self.division})" if is_part else ""
+        return f"{texts.count} examples of {name}{part}, {digest}"
 
 
 def open_task(
@@ -431,6 +438,7 @@ def open_task(
     problem_type: str | None = None,
     known: task_files.ModelClasses | None = None,
     trains: bool = False,
+    seed: int = 0,
 ) -> SentenceTask:
     """Opens a task by its name.
 
@@ -444,6 +452,7 @@ def open_task(
       trains: whether the model is trained. A training set may have other
         labels than the model that training starts from; a model that only
         predicts must know the task's labels.
+      seed: of the division by files.dev_fraction.
 
     Raises:
       InputError: there is no such task, or the model's labels are others.
@@ -457,7 +466,7 @@ def open_task(
     known = known or task_files.ModelClasses(labels=None, problem_type=None)
     read = functools.cache(
         functools.partial(
-            _read, name, spec, files, columns or settings.Columns()
+            _read, name, spec, files, columns or settings.Columns(), seed
         )
     )
     kind = spec.kind
@@ -482,6 +491,9 @@ def open_task(
         or (("pearson", "spearman") if kind == examples.REGRESSION else None),
         labels=labels,
         read=read,
+        division=""
+        if files.dev_fraction is None
+        else f"divided by --dev_fraction={files.dev_fraction:g}, seed {seed}",
         dev_splits=_existing_splits(spec, files, DEV),
         test_splits=_existing_splits(spec, files, TEST),
     )
@@ -492,14 +504,22 @@ def _read(
     spec: TaskSpec,
     files: settings.Files,
     columns: settings.Columns,
+    seed: int,
     split: str,
     is_labeled: bool | None = None,
 ) -> Examples:
     """Reads a split from the file that a flag names, or the released one."""
+    if files.dev_fraction is not None and split in (TRAIN, DEV):
+        table = _read(name, spec, files, columns, seed, _DIVIDED, True)
+        parts = examples.divide(table, files.dev_fraction, seed)
+        part = parts[split == DEV]
+        if is_labeled is None:
+            part.check()
+        return part
     if spec.files and split not in spec.files:
         raise errors.InputError(f"--task_name={name}: has no {split} set")
     table = spec.format or sentence_files.own_table(name, columns)
-    path = files.of(split)
+    path = files.of(TRAIN if split == _DIVIDED else split)
     if path == text_files.STANDARD_INPUT:
         if split != TEST or table.num_texts > 2:
             raise errors.InputError(
@@ -578,13 +598,14 @@ def _labels_of_table(
     """
     if kind == examples.REGRESSION:
         return ()
+    table = TRAIN if files.dev_fraction is None else _DIVIDED
     if trains:
-        found = examples.find_labels(read(TRAIN), kind)
+        found = examples.find_labels(read(table), kind)
         return known.in_model_order_if_same(found)
     if known.names is not None:
         return known.names
     if files.train_file:
-        return known.in_order(examples.find_labels(read(TRAIN), kind))
+        return known.in_order(examples.find_labels(read(table), kind))
     if known.labels is None:
         raise errors.InputError(
             "the model has no labels, so it is not a classifier; for a "

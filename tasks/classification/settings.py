@@ -36,7 +36,25 @@ class Files:
         "input and writes to standard output; a tab separates a pair.",
         None,
     )
+    dev_fraction: float | None = field(
+        "Fraction of --train_file to hold out as the development set, e.g. "
+        "0.1, instead of --dev_file; chosen at random by --random_seed, with "
+        "equal texts on the same side.",
+        None,
+        affects="records",
+        above=0,
+        below=1,
+    )
     language: str = field("Language of the XNLI files.", "zh")
+
+    def __post_init__(self):
+        """Refuses a division of nothing, and two development sets."""
+        if self.dev_fraction is None:
+            return
+        if self.dev_file is not None:
+            raise ValueError("--dev_fraction and --dev_file exclude each other")
+        if self.train_file is None:
+            raise ValueError("--dev_fraction needs --train_file")
 
     def of(self, split: str) -> str | None:
         """Returns the file that a flag names instead of the released one."""
@@ -154,10 +172,26 @@ class ClassifierConfig(run_config.FinetuningConfig):
         Released tasks have no flags of columns. Ids are not remembered: they
         mean nothing to a model, and other tables may lack them.
         """
-        task_name = self.task_name or OWN_TABLES[0]
-        if task_name.lower() not in OWN_TABLES:
+        if not self.is_own_table:
             return ()
         return ("task_name", "text_column", "text_pair_column", "label_column")
+
+    @property
+    def is_own_table(self) -> bool:
+        """Whether the files are a user's own tables, or may be."""
+        return self.task_name is None or self.task_name.lower() in OWN_TABLES
+
+    @property
+    def evaluates_every_epoch(self) -> bool:
+        """See FinetuningConfig; by default if there is a development set.
+
+        GLUE and other released sets keep google-research/bert's default.
+        """
+        files, chosen = self.files, self.selection.eval_every_epoch
+        if chosen is None:
+            has_dev = files.dev_file or files.dev_fraction is not None
+            return bool(self.is_own_table and has_dev)
+        return chosen
 
     @property
     def batch_sizes(self) -> dict[str, int]:

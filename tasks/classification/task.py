@@ -63,6 +63,10 @@ class ClassificationTask:
                 num_outputs=start.num_outputs,
             ).with_names(config.names_of_labels, trains=config.do_train),
             trains=config.do_train,
+            # A model is evaluated on what its training has held out.
+            seed=source.trained.get("random_seed", config.random_seed)
+            if not config.do_train
+            else config.random_seed,
         )
         if not config.do_train and source.folder is not None:
             sentence_tasks.check_pairs(

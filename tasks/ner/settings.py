@@ -14,6 +14,7 @@ _NOT_OF_FEATURES = (
     "text_file",
     "crf",
     "eval_every_steps",
+    "eval_every_epoch",
     "early_stopping_patience",
     "reinit_layers",
     "layer_decay",

@@ -110,7 +110,7 @@ class SquadConfig(run_config.FinetuningConfig):
         if predicts and not self.predict_file:
             raise ValueError(
                 "--predict_file is needed to predict, for ensembles, grids "
-                "and --eval_every_steps"
+                "and evaluations while training (--eval_every_steps)"
             )
         for name in ("question", "context"):
             text = getattr(self, name) or ""

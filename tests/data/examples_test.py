@@ -221,3 +221,32 @@ def test_labels_that_are_probably_mistakes_are_logged(caplog, labels, message):
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == bool(message)
     assert not message or lines[0].startswith(message)
+
+
+def table(*texts):
+    """Examples of single texts."""
+    rows = [
+        examples.Example("t.csv", i, str(i), text, (), "a")
+        for i, text in enumerate(texts, 2)
+    ]
+    return examples.Examples(lambda: rows, "t.csv")
+
+
+def test_equal_texts_are_held_out_together():
+    """In the order of the table, and as the seed says."""
+    texts = [f"text {i // 2}" for i in range(200)]
+    texts[1::2] = [f" Text  {i}" for i in range(100)]
+    parts = [examples.divide(table(*texts), 0.1, seed) for seed in (1, 1, 2)]
+    found = [[[x.line for x in part] for part in pair] for pair in parts]
+    assert found[0] == found[1] != found[2]
+    kept, held_out = found[0]
+    assert sorted(kept + held_out) == list(range(2, 202))
+    assert [kept, held_out] == [sorted(kept), sorted(held_out)]
+    assert len(held_out) == 20
+    words = [{x.first.split()[1] for x in part} for part in parts[0]]
+    assert words[0].isdisjoint(words[1])
+
+
+def test_a_single_text_cannot_be_divided():
+    with pytest.raises(errors.InputError, match=r"t\.csv: 1 different text"):
+        examples.divide(table("a", "A", "a "), 0.5, 1)

@@ -71,7 +71,7 @@ FINETUNING = {
         "reinit_layers",
         "warmup_proportion",
     },
-    "execution": EXECUTION,
+    "execution": EXECUTION | {"eval_every_epoch"},
 }
 
 
@@ -82,7 +82,12 @@ FINETUNING = {
             "run_classifier",
             "ClassifierConfig",
             {
-                "records": {"task_name", "problem_type", "label_names"},
+                "records": {
+                    "task_name",
+                    "problem_type",
+                    "label_names",
+                    "dev_fraction",
+                },
                 "evaluation": {"dev_file"},
             },
         ),
