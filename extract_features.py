@@ -101,11 +101,10 @@ config_flags.parse_early(ExtractConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from data import text_files
-from foundation import file_system
-from jobs import assembly, run_directory
+from jobs import assembly, run_directory, source
 from tasks.features import feature_extraction
 from training import feed
-from weights import pretrained, sentence_modules
+from weights import sentence_modules
 
 _USUAL_LENGTH = 128
 
@@ -118,17 +117,15 @@ def main(config: ExtractConfig) -> None:
         pooled=config.pooling != "none",
     )
     output.check()
-    start = pretrained.open_start(
-        output_dir="",
-        init_checkpoint=config.init_checkpoint,
-        bert_config_file=config.pretrained.bert_config_file,
-        vocab_file=config.pretrained.vocab_file,
-        do_lower_case=config.pretrained.do_lower_case,
+    model = source.given(
+        config.init_checkpoint,
+        pretrained_flags=config.pretrained,
         max_seq_length=config.max_seq_length,
     )
+    start = model.start
     layers = config.layers or ("-1" if output.pooled else "-1,-2,-3,-4")
     modules = sentence_modules.open_modules(
-        file_system.folder_of(start.init_checkpoint),
+        model.folder,
         pooling=None if config.pooling == "auto" else config.pooling,
         normalize=config.normalize,
         max_seq_length=config.max_seq_length,

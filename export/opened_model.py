@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from data import examples
 from foundation import config_flags, errors
-from jobs import assembly, run_config, run_directory
+from jobs import assembly, run_config
+from jobs import source as source_lib
 from jobs.task_model import Builder, TaskModel
 from modeling import models
 from tasks.classification.objective import ClassificationObjective
@@ -195,8 +196,9 @@ class OpenedModel:
             )
         self.path, self.options = path, options
         self.task, self.source = task, source
-        self.trained = run_directory.flags(source.folder)
         max_seq_length = options.max_seq_length
+        model = source_lib.given(path, max_seq_length=max_seq_length)
+        self.start, self.trained = model.start, model.trained
         self.modules = None
         if task == "sentence_embedding":
             self.modules = sentence_modules.open_modules(
@@ -217,9 +219,6 @@ class OpenedModel:
                 trained = self.trained.get("max_seq_length") or usual
                 max_seq_length = min(trained, max_seq_length)
         self.max_seq_length = max_seq_length
-        self.start = pretrained.open_start(
-            output_dir=None, init_checkpoint=path, max_seq_length=max_seq_length
-        )
         self.config = config_flags.build(
             run_config.FinetuningConfig,
             output_dir=source.directory,

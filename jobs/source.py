@@ -152,6 +152,41 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
     return source
 
 
+def given(
+    init_checkpoint: str,
+    *,
+    pretrained_flags: run_config.Pretrained | None = None,
+    max_seq_length: int | None = None,
+) -> ModelSource:
+    """Opens a checkpoint for a caller that has no run: the case GIVEN.
+
+    Args:
+      init_checkpoint: the path of a model directory or a checkpoint.
+      pretrained_flags: files that replace those beside the weights.
+      max_seq_length: a length in tokens for which the model must have
+        positions; None if there is no such bound.
+
+    Raises:
+      InputError: there is no model, or something does not fit.
+    """
+    flags = pretrained_flags or run_config.Pretrained()
+    start = pretrained.open_start(
+        output_dir=None,
+        init_checkpoint=init_checkpoint,
+        bert_config_file=flags.bert_config_file,
+        vocab_file=flags.vocab_file,
+        do_lower_case=flags.do_lower_case,
+        max_seq_length=max_seq_length,
+    )
+    folder = file_system.folder_of(start.init_checkpoint)
+    return ModelSource(
+        case="GIVEN",
+        start=start,
+        folder=folder,
+        trained=run_directory.training_flags(folder) or {},
+    )
+
+
 def _case(config: run_config.FinetuningConfig) -> Case:
     if config.do_train:
         return "TRAINED_NOW"

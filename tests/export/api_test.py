@@ -320,7 +320,9 @@ def in_cache(tiny_models, tmp_path):
         forbidden=tagging.forbidden(exports.TAGS, "bio2"),
     )
     tagging.save_crf(model, exports.TAGS, str(snapshot))
-    (snapshot / "run_config.json").write_text('{"max_seq_length": 20}')
+    (snapshot / "run_config.json").write_text(
+        '{"do_train": true, "max_seq_length": 20}'
+    )
     return folder
 
 
