@@ -16,7 +16,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import keras
@@ -44,9 +44,18 @@ _ON_THE_HUB = {
 }
 
 
-class _Evaluation(TypedDict):
+# Columns of the scores of each label.
+_BY_LABEL = ("label", "examples", "predicted", "precision", "recall", "F1")
+
+
+class _Scores(TypedDict):
     data: dict[metadata.Text, metadata.Text]
     metrics: dict[metadata.Text, metadata.Number]
+
+
+class _Evaluation(_Scores, total=False):
+    by_label: list[list[metadata.Text | metadata.Number]]
+    note: metadata.Text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +133,8 @@ def add_scores(
     *,
     data: Mapping[str, str],
     metrics: Mapping[str, float],
+    by_label: Sequence[Sequence[Any]] = (),
+    note: str = "",
 ) -> None:
     """Adds an evaluation to the card, replacing an earlier one.
 
@@ -132,10 +143,17 @@ def add_scores(
       name: of the evaluation, such as "dev".
       data: description of each set.
       metrics: their names differ from those of other evaluations.
+      by_label: see task.Scores.
+      note: a sentence on the metrics.
     """
     card = _read(directory)
     if card is not None:
-        found = {"data": dict(data), "metrics": dict(metrics)}
+        found = {
+            "data": dict(data),
+            "metrics": dict(metrics),
+            "by_label": [list(row) for row in by_label],
+            "note": note,
+        }
         card["evaluations"][name] = found
         _write(directory, card)
 
@@ -273,19 +291,27 @@ def _lines(card: Mapping[str, Any]) -> list[str]:
     for found in card["evaluations"].values():
         data |= found["data"]
         metrics |= found["metrics"]
-    lines += ["## Data", "", *_table(("set", "content"), data)]
+    lines += ["## Data", "", *_table(("set", "content"), data.items())]
     if metrics:
-        values = {name: f"{metrics[name]:.6g}" for name in sorted(metrics)}
+        values = [(name, f"{metrics[name]:.6g}") for name in sorted(metrics)]
         lines += ["", "## Results", "", *_table(("metric", "value"), values)]
-    flags = {name: json.dumps(value) for name, value in card["flags"].items()}
+    for name, found in card["evaluations"].items():
+        if rows := found.get("by_label"):
+            shown = [
+                [x, *(f"{value:.4g}" for value in row)] for x, *row in rows
+            ]
+            lines += ["", f"By label, {name}:", "", *_table(_BY_LABEL, shown)]
+        if note := found.get("note"):
+            lines += ["", note]
+    flags = [(name, json.dumps(value)) for name, value in card["flags"].items()]
     lines += ["", "## Flags", "", *_table(("flag", "value"), flags)]
-    versions = _table(("package", "version"), card["versions"])
+    versions = _table(("package", "version"), card["versions"].items())
     lines += ["", "## Versions", "", *versions]
     return [*lines, "", f"Training took {card['seconds']:.0f} seconds."]
 
 
-def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
-    cells = [header, ("---", "---"), *rows.items()]
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    cells = [header, ["---"] * len(header), *rows]
     return ["| " + " | ".join(map(_cell, row)) + " |" for row in cells]
 
 

@@ -100,6 +100,8 @@ class Outputs:
             data=scores.data,
             metrics=scores.values,
             set_name=scores.set_name,
+            by_label=scores.by_label,
+            note=scores.note,
         )
 
 

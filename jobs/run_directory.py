@@ -323,6 +323,7 @@ class RunFiles:
         data: Mapping[str, str],
         metrics: Mapping,
         set_name: str | None = None,
+        **details: Any,
     ) -> None:
         """Adds an evaluation to the card of the model in output_dir, if any.
 
@@ -332,6 +333,7 @@ class RunFiles:
           metrics: by name.
           set_name: the name of the evaluation and the prefix of its metrics if
             the card has an evaluation of another set under `name`.
+          **details: see model_card.add_scores.
         """
         is_here = self.trains or model_directory.has_model(self.output_dir)
         if not (self.is_chief and is_here):
@@ -341,7 +343,9 @@ class RunFiles:
             metrics = {f"{set_name}_{key}": x for key, x in metrics.items()}
             data = {set_name: data[name]}
             name = f"predicted {set_name}"
-        model_card.add_scores(self.output_dir, name, data=data, metrics=metrics)
+        model_card.add_scores(
+            self.output_dir, name, data=data, metrics=metrics, **details
+        )
 
     def report(
         self,

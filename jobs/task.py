@@ -57,12 +57,17 @@ class Scores(NamedTuple):
       `name` is taken by another set. If None, that entry is replaced.
     data: the description of each evaluated set by name.
     values: the metrics.
+    by_label: rows of a table for the card: label, number of examples, number
+      of predictions, precision, recall, F1.
+    note: a sentence on the metrics for the card.
     """
 
     name: str
     set_name: str | None
     data: Mapping[str, str]
     values: Mapping[str, float]
+    by_label: Sequence[Sequence[Any]] = ()
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -61,14 +61,15 @@ def next_sentence_accuracy(logits, next_sentence_labels, weights) -> Weighted:
     return _weighted(_correct(logits, labels), weights)
 
 
-def classification(logits, label_ids) -> Weighted:
+def classification(logits, label_ids, weights=None) -> Weighted:
     """Computes the cross-entropy of the examples' classes, or of K choices.
 
     Args:
         logits: float [B, C].
         label_ids: int32 [B].
+        weights: float [B]; None gives every example the weight 1.
     """
-    return _weighted(_cross_entropy(logits, label_ids))
+    return _weighted(_cross_entropy(logits, label_ids), weights)
 
 
 def classification_accuracy(logits, label_ids) -> Weighted:

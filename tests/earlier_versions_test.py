@@ -92,7 +92,7 @@ CLASSIFIER = FINETUNING | {
     "dev_file": D,
 }
 # Settings that the earlier versions lack; they are not compared with theirs.
-NEWER = {"dev_fraction": None}
+NEWER = {"dev_fraction": None, "class_weights": None}
 NEWER_EXECUTION = {"eval_every_epoch": None}
 ARCHITECTURE = {
     "bert_config_file's vocab_size": 20,

@@ -34,6 +34,19 @@ def test_training_needs_the_name_of_a_task(capsys):
 
 
 @pytest.mark.parametrize(
+    ("switch", "value", "message"),
+    [
+        ("--do_eval", "balanced", "--class_weights needs --do_train"),
+        ("--do_train", "1,x", "--class_weights=1,x: must be balanced, or"),
+        ("--do_train", "1,0", "--class_weights=1,0: must be balanced, or"),
+        ("--do_train", "1,nan", "--class_weights=1,nan: must be balanced"),
+    ],
+)
+def test_weights_of_classes_are_numbers(capsys, switch, value, message):
+    assert refusal(capsys, switch, class_weights=value).startswith(message)
+
+
+@pytest.mark.parametrize(
     ("flags", "message"),
     [
         ({}, "--dev_fraction needs --train_file"),

@@ -180,6 +180,7 @@ def test_a_test_set_with_labels_gets_metrics(sst, root):
 def test_one_table_is_enough(root, caplog):
     """A part of it is held out, evaluated after every epoch and later on."""
     flags = {"dev_file": None, "dev_fraction": 0.2, "train_batch_size": 16}
+    caplog.set_level("INFO", logger="absl")
     folder = classifier_runs.run_csv(
         root,
         "held_out",
@@ -187,8 +188,10 @@ def test_one_table_is_enough(root, caplog):
         "--do_eval",
         num_train_epochs=2,
         random_seed=3,
+        class_weights="balanced",
         **flags,
     )
+    assert "weights of the classes: no " in caplog.text
     values = tiny_runs.eval_results(folder)
     assert values["global_step"] == int(162 / 16 * 2)
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -198,6 +201,7 @@ def test_one_table_is_enough(root, caplog):
     card = (folder / "README.md").read_text()
     assert "162 examples of train.csv (divided by --dev_fraction=0.2" in card
     assert "41 examples of train.csv" in card
+    assert "By label, dev:" in card and "the most frequent label" in card
     # The division is that of the training, whatever the seed of a command.
     again = classifier_runs.run_csv(
         root, "held_out_again", "--do_eval", init_checkpoint=folder, **flags
@@ -328,6 +332,7 @@ def test_a_left_to_right_model_learns_and_is_kept(root):
         ({"text_column": "text"}, "no column 'text'"),
         ({"dev_file": "nowhere.csv"}, "nowhere.csv: no such file"),
         ({"dev_file": None}, "--dev_file is required"),
+        ({"class_weights": "1,2,3"}, "3 weights, but the labels are no, yes"),
         ({"max_seq_length": 64}, "--max_seq_length=64: the model has only 48"),
         ({"init_checkpoint": None}, "neither --init_checkpoint nor --bert_co"),
         ({"train_batch_size": 2000}, "203 examples in 6 epoch(s)"),

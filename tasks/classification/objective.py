@@ -44,11 +44,14 @@ class ClassificationObjective:
       kind: one of `data.examples`.
       labels: names of the classes, in the order of the model's outputs; () of
         a regression.
+      class_weights: of each label's examples in the loss that is trained on;
+        () for equal ones.
     """
 
     config: BertConfig
     kind: str
     labels: Sequence[str] = ()
+    class_weights: Sequence[float] = ()
 
     @property
     def num_classes(self) -> int:
@@ -86,7 +89,9 @@ class ClassificationObjective:
         return ()
 
     def loss_weights(self, features: dict) -> dict[str, Any]:
-        """Returns the number of examples."""
+        """Returns the number of examples, or the sum of their weights."""
+        if self.class_weights:
+            return {_NAME: ops.sum(self._example_weights(features))}
         count = ops.shape(features["input_ids"])[0]
         return {_NAME: ops.cast(count, "float32")}
 
@@ -98,7 +103,11 @@ class ClassificationObjective:
         labels = features["label_ids"]
         if self.kind != examples.MULTI_LABEL:
             labels = ops.reshape(labels, (-1,))
-        loss = _LOSSES[self.kind](logits, labels)
+        if self.class_weights:
+            weights = self._example_weights(features)
+            loss = losses.classification(logits, labels, weights)
+        else:
+            loss = _LOSSES[self.kind](logits, labels)
         training_metrics = {}
         if _LOSSES[self.kind] is losses.classification:
             training_metrics["accuracy"] = losses.classification_accuracy(
@@ -106,9 +115,26 @@ class ClassificationObjective:
             )
         return {_NAME: loss}, training_metrics
 
+    def _example_weights(self, features: dict) -> Any:
+        """Returns float32 [B], the weights of the examples' classes."""
+        weights = ops.convert_to_tensor(self.class_weights, "float32")
+        return ops.take(weights, ops.reshape(features["label_ids"], (-1,)))
+
     def predict(self, model: Any, features: dict) -> dict[str, Any]:
         """Returns the logits float32 [B, C]."""
         return {"logits": model(features)}
+
+
+def balanced_weights(label_ids: np.ndarray, num_classes: int) -> list[float]:
+    """Returns weights with which all classes count the same: N / (C * count).
+
+    Args:
+      label_ids: int [N, 1], of the training set.
+      num_classes: with or without examples; those without have the weight 1.
+    """
+    counts = np.bincount(label_ids[:, 0], minlength=num_classes)
+    mean = len(label_ids) / np.count_nonzero(counts)
+    return [float(mean / count) if count else 1.0 for count in counts]
 
 
 def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:

@@ -44,6 +44,7 @@ _RESULTS, _SWAG, _GLUE = "test_results", "swag_submission", "glue"
 ARCHIVE = "submission.zip"
 _MNLI_MISMATCHED = "MNLI-mm.tsv"
 _MAX_STSB_SCORE = 5.0  # The scale of STS-B begins at 0.
+BY_LABEL = ["label", "examples", "predicted", "precision", "recall", "F1"]
 _MAX_CLASSES_IN_TABLE = 30  # More would be an unreadable table of C * C cells.
 _MAX_CONFUSIONS = 50
 _MAX_ERRORS = 25
@@ -286,18 +287,19 @@ def majority_label(texts: Iterable[Example]) -> str:
 
 def sections(evaluated: Evaluation) -> list[report.Section]:
     """Returns the report's sections on one evaluated set."""
-    overview = {
-        examples.CLASSIFICATION: _confusions,
-        examples.MULTIPLE_CHOICE: _confusions,
-        examples.MULTI_LABEL: _by_label,
-        examples.REGRESSION: _true_and_predicted,
-    }[evaluated.task.kind]
-    calibration = []
-    if evaluated.task.kind != examples.REGRESSION:
-        calibration = [report.Section("Calibration", _calibration(evaluated))]
+    kind, overview = evaluated.task.kind, []
+    if kind in (examples.CLASSIFICATION, examples.MULTIPLE_CHOICE):
+        overview.append(_confusions(evaluated))
+    if rows := by_label(evaluated):
+        shown = report.table(BY_LABEL, rows, minor=["predicted"])
+        overview.append(report.Section("By label", shown))
+    if kind == examples.REGRESSION:
+        overview.append(_true_and_predicted(evaluated))
+    else:
+        calibration = _calibration(evaluated)
+        overview.append(report.Section("Calibration", calibration))
     return [
-        overview(evaluated),
-        *calibration,
+        *overview,
         report.Section("By length", _by_length(evaluated)),
         report.Section("Worst mistakes", _worst_mistakes(evaluated)),
     ]
@@ -376,22 +378,55 @@ def _confusions(evaluated: Evaluation) -> report.Section:
     return report.Section("Confusions", report.table(header, rows))
 
 
-def _by_label(evaluated: Evaluation) -> report.Section:
-    """Returns precision, recall and F1 of each label of a multi-label task."""
+def by_label(evaluated: Evaluation) -> list[list[Any]]:
+    """Returns a row with the columns BY_LABEL for each label.
+
+    Returns [] of a regression and of multiple choice, which have no labels.
+    """
     task = evaluated.task
-    decisions = objective.decisions(task.kind, evaluated.logits)
+    if task.kind not in (examples.CLASSIFICATION, examples.MULTI_LABEL):
+        return []
+    truth = evaluated.label_ids
+    predicted = objective.decisions(task.kind, evaluated.logits)
+    if task.kind == examples.CLASSIFICATION:
+        classes = np.arange(len(task.labels))
+        truth, predicted = truth == classes, predicted[:, None] == classes
     rows = []
-    for label, truth, predicted in zip(
-        task.labels, evaluated.label_ids.T, decisions.T, strict=True
+    for label, is_true, is_predicted in zip(
+        task.labels, truth.T, predicted.T, strict=True
     ):
         *scores, _ = sklearn.metrics.precision_recall_fscore_support(
-            truth, predicted, average="binary", zero_division=0.0
+            is_true, is_predicted, average="binary", zero_division=0.0
         )
-        counts = int(truth.sum()), int(predicted.sum())
+        counts = int(is_true.sum()), int(is_predicted.sum())
         rows.append([label, *counts, *map(float, scores)])
-    header = ["label", "examples", "predicted", "precision", "recall", "F1"]
-    shown = report.table(header, rows, minor=["predicted"])
-    return report.Section("By label", shown)
+    return rows
+
+
+def _majority(evaluated: Evaluation) -> tuple[str, float]:
+    """Returns the set's most frequent label, and its fraction."""
+    counts = np.bincount(evaluated.label_ids[:, 0])
+    label = evaluated.task.labels[int(counts.argmax())]
+    return label, float(counts.max() / counts.sum())
+
+
+def majority_fact(evaluated: Evaluation) -> dict[str, float]:
+    """Returns the accuracy without a model, by its name in the report."""
+    if evaluated.task.kind != examples.CLASSIFICATION:
+        return {}
+    label, fraction = _majority(evaluated)
+    return {f"accuracy of always {label}": fraction}
+
+
+def majority_note(evaluated: Evaluation) -> str:
+    """Returns a sentence on the accuracy without a model; "" for others."""
+    if evaluated.task.kind != examples.CLASSIFICATION:
+        return ""
+    label, fraction = _majority(evaluated)
+    return (
+        f"To predict always `{label}`, the most frequent label, has the "
+        f"accuracy {fraction:.4g}."
+    )
 
 
 def _true_and_predicted(evaluated: Evaluation) -> report.Section:

@@ -1,6 +1,7 @@
 """The flags of run_classifier.py."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -123,6 +124,13 @@ class ClassifierConfig(run_config.FinetuningConfig):
         None,
         affects="records",
     )
+    class_weights: str | None = field(
+        "Weights of the classes in the training loss: balanced, so that rare "
+        "classes count as much as frequent ones, or a number for each label, "
+        "as in 1,2.5, in the order of the labels.",
+        None,
+        affects="result",
+    )
     do_eval: bool = field("Whether to evaluate on the development set.", False)
     predict_dev: bool = field(
         "Whether --do_predict also writes predictions of the development set, "
@@ -154,6 +162,9 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 "at least one of --do_train, --do_eval and --do_predict must "
                 "be given"
             )
+        if self.class_weights is not None and not self.do_train:
+            raise ValueError("--class_weights needs --do_train")
+        _ = self.given_class_weights
         for name in ("glue_submission", "predict_dev"):
             if getattr(self, name) and not self.do_predict:
                 raise ValueError(f"--{name} needs --do_predict")
@@ -175,6 +186,22 @@ class ClassifierConfig(run_config.FinetuningConfig):
         if not self.is_own_table:
             return ()
         return ("task_name", "text_column", "text_pair_column", "label_column")
+
+    @property
+    def given_class_weights(self) -> list[float] | None:
+        """The numbers in --class_weights, None without it or if balanced."""
+        if self.class_weights in (None, "balanced"):
+            return None
+        try:
+            found = [float(x) for x in self.class_weights.split(",")]
+        except ValueError:
+            found = []
+        if not found or not all(0 < x < math.inf for x in found):
+            raise ValueError(
+                f"--class_weights={self.class_weights}: must be balanced, or "
+                "positive numbers separated by commas"
+            )
+        return found
 
     @property
     def is_own_table(self) -> bool:

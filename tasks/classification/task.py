@@ -85,7 +85,10 @@ class ClassificationTask:
         self._config = config
         self._tokenizer = start.tokenizer
         self.objective = objective.ClassificationObjective(
-            config=start.config, kind=self.sets.kind, labels=self.sets.labels
+            config=start.config,
+            kind=self.sets.kind,
+            labels=self.sets.labels,
+            class_weights=_class_weights(config, self.sets),
         )
         self.max_seq_length = config.max_seq_length
         self.dev_splits = self.sets.dev_splits
@@ -184,7 +187,10 @@ class ClassificationTask:
         name = os.path.basename(sets[0].path.rstrip("/"))
         metrics = self.sets.metrics
         return Evaluated(
-            scores=self.scores(evaluation.values, step),
+            scores=self.scores(evaluation.values, step)._replace(
+                by_label=sentence_outputs.by_label(evaluation),
+                note=sentence_outputs.majority_note(evaluation),
+            ),
             digest=" ".join(texts.digest for texts in sets),
             title=self._title(flags),
             panels=[
@@ -205,6 +211,7 @@ class ClassificationTask:
                     for x in metrics
                 },
                 f"examples of {name}": len(evaluation.label_ids),
+                **sentence_outputs.majority_fact(evaluation),
                 "training steps": step,
             },
         )
@@ -229,6 +236,34 @@ class ClassificationTask:
 
     def prompt(self, task_model: TaskModel) -> None:
         """Does nothing: --test_file=- reads typed lines."""
+
+
+def _class_weights(
+    config: ClassifierConfig, sets: sentence_tasks.SentenceTask
+) -> Sequence[float]:
+    """Returns the weights that --class_weights gives to the labels, or ()."""
+    if config.class_weights is None:
+        return ()
+    flag = f"--class_weights={config.class_weights}"
+    if sets.kind != examples.CLASSIFICATION:
+        raise errors.InputError(
+            f"{flag}: only for tasks with one of several labels, not for "
+            f"{sets.kind}"
+        )
+    weights = config.given_class_weights
+    if weights is None:
+        weights = objective.balanced_weights(
+            sets.label_ids(TRAIN), len(sets.labels)
+        )
+    if len(weights) != len(sets.labels):
+        raise errors.InputError(
+            f"{flag}: {len(weights)} weights, but the labels are "
+            f"{', '.join(sets.labels)}"
+        )
+    pairs = zip(sets.labels, weights, strict=True)
+    shown = ", ".join(f"{label} {weight:.4g}" for label, weight in pairs)
+    logging.info("weights of the classes: %s", shown)
+    return tuple(weights)
 
 
 class SentenceSet:

@@ -87,6 +87,15 @@ def test_evaluations_of_a_later_command_are_added(saved):
     assert "Training took 42 seconds." in card
 
 
+def test_labels_are_scored_one_by_one(saved):
+    train(saved, 1.0, seconds=1.0)
+    details = {"by_label": [["a|b", 3, 2, 0.5, 1 / 3, 0.4]], "note": "Note."}
+    open_files(saved).add_scores("dev", data={}, metrics={}, **details)
+    card = evaluate(saved, "test", test_f1=0.25)
+    assert r"| a\|b | 3 | 2 | 0.5 | 0.3333 | 0.4 |" in card
+    assert "\nNote.\n" in card
+
+
 def _header(card):
     """The YAML header; every line is a key, a list's entry or both."""
     begin, header, _ = card.split("---\n", 2)

@@ -89,6 +89,7 @@ FINETUNING = {
                     "dev_fraction",
                 },
                 "evaluation": {"dev_file"},
+                "result": {"class_weights"},
             },
         ),
         (

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import sklearn.metrics
+import sklearn.utils.class_weight
 
 from data import examples
 from jobs import assembly, grid, run_config
@@ -45,6 +46,36 @@ def test_the_reported_loss_is_the_loss_that_is_trained_on(kind):
     (weight,) = task.loss_weights(features).values()
     ours = objective.example_losses(kind, logits, labels).mean()
     assert float(loss.sum) / float(weight) == pytest.approx(ours, rel=1e-5)
+
+
+@pytest.mark.parametrize("weights", [[1, 2.5, 0.5], "balanced"])
+def test_classes_are_weighted_as_in_scikit_learn(weights):
+    kind = examples.CLASSIFICATION
+    expected = weights
+    if weights == "balanced":
+        weights = objective.balanced_weights(CLASSES, 3)
+        expected = sklearn.utils.class_weight.compute_class_weight(
+            "balanced", classes=np.arange(3), y=CLASSES[:, 0]
+        )
+        np.testing.assert_allclose(weights, expected)
+        assert objective.balanced_weights(CLASSES, 4)[3] == 1.0
+    task = objective.ClassificationObjective(
+        config=None, kind=kind, labels=("a", "b", "c"), class_weights=weights
+    )
+
+    def model(features, dropout_seed):
+        return keras.ops.convert_to_tensor(LOGITS)
+
+    features = {"label_ids": CLASSES.astype(np.int32)}
+    (loss,) = task.forward(model, features)[0].values()
+    (weight,) = task.loss_weights(features).values()
+    assert float(weight) == pytest.approx(float(loss.weight))
+    log_loss = sklearn.metrics.log_loss(
+        CLASSES[:, 0],
+        objective.probabilities(kind, LOGITS),
+        sample_weight=np.array(expected)[CLASSES[:, 0]],
+    )
+    assert float(loss.sum) / float(weight) == pytest.approx(log_loss, rel=1e-5)
 
 
 def test_losses_and_probabilities_are_scikit_learns():

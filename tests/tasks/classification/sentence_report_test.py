@@ -131,6 +131,24 @@ def test_every_label_of_several_is_scored():
     ]
 
 
+def test_every_class_is_scored_beside_the_most_frequent_one():
+    made = evaluated(
+        "classification",
+        ["accuracy"],
+        ["good", "bad"],
+        [[0], [0], [1]],
+        [[1, 0], [0, 1], [0, 1]],
+    )
+    assert rows(section("By label", made)) == [
+        ["good", "2", "1", "1.000", "0.500", "0.667"],
+        ["bad", "1", "2", "0.500", "1.000", "0.667"],
+    ]
+    fact = sentence_outputs.majority_fact(made)
+    assert fact == {"accuracy of always good": pytest.approx(2 / 3)}
+    note = sentence_outputs.majority_note(made)
+    assert "`good`" in note and "0.6667" in note
+
+
 def test_every_value_of_a_regression_is_drawn():
     count = 7
     values = np.linspace(0, 5, count)[:, None]
