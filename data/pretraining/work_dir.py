@@ -369,7 +369,9 @@ class TokenWriter:
             crc32 = {}
             for kind, file in self._files.items():
                 grown = max(0, state.lengths[kind] - self._lengths[kind])
-                data = file.read(grown * self._dtypes[kind].itemsize)
+                size = os.fstat(file.fileno()).st_size  # Limits the memory.
+                wanted = grown * self._dtypes[kind].itemsize
+                data = file.read(min(wanted, size))
                 crc32[kind] = zlib.crc32(data, self._crc32[kind])
             if crc32 != state.crc32:
                 break

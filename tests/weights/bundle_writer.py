@@ -45,7 +45,7 @@ def entry(shape, size: int, dtype: str = "float32", offset: int = 0) -> bytes:
 
 def with_checksum(description: bytes, data: bytes) -> bytes:
     """Adds the checksum of a tensor's bytes to its description."""
-    checksum = _masked_crc32c(data).to_bytes(4, "little")
+    checksum = masked_crc32c(data).to_bytes(4, "little")
     return description + bytes([6 << 3 | 5]) + checksum
 
 
@@ -83,7 +83,7 @@ def _stored(
         block = _snappy(block)
     handle = varint(offset) + varint(len(block))
     block += bytes([is_compressed])
-    return handle, block + _masked_crc32c(block).to_bytes(4, "little")
+    return handle, block + masked_crc32c(block).to_bytes(4, "little")
 
 
 def _snappy(data: bytes) -> bytes:
@@ -95,7 +95,7 @@ def _snappy(data: bytes) -> bytes:
     return out
 
 
-def _masked_crc32c(data: bytes) -> int:
+def masked_crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pathlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -379,3 +380,17 @@ def test_a_line_whose_data_is_lost_counts_for_nothing(tmp_path, name):
     os.truncate(tmp_path / name, 7)
     assert work_dir.TokenWriter(str(tmp_path), np.uint16).blocks == 0
     check(store_of(tmp_path, BLOCKS))
+
+
+def test_a_line_of_more_data_than_there_is_needs_no_memory(tmp_path):
+    store_of(tmp_path, BLOCKS)
+    path = tmp_path / "journal.jsonl"
+    values = json.loads(path.read_text().splitlines()[0])
+    values["lengths"]["tokens"] = 2**40
+    path.write_text(json.dumps(values) + "\n")
+    tracemalloc.start()
+    try:
+        assert work_dir.TokenWriter(str(tmp_path), np.uint16).blocks == 0
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
