@@ -72,6 +72,19 @@ class PretrainingConfig(run_config.RunConfig):
         affects="result",
         above=0,
     )
+    mask_schedule: str | None = field(
+        "Draw the masks of training again in every step, for this fraction of "
+        "the tokens; FIRST:LAST changes it linearly from the first step to the "
+        "last, as 0.30:0.15. By default the stored masks are used.",
+        None,
+        affects="result",
+    )
+    do_whole_word_mask: bool | None = field(
+        "With --mask_schedule, mask all tokens of a word; by default as the "
+        "manifest of the shards says.",
+        None,
+        affects="result",
+    )
     do_train: bool = field("Whether to train.", False)
     do_eval: bool = field("Whether to evaluate.", False)
     max_seq_length: int = field(
@@ -142,11 +155,35 @@ class PretrainingConfig(run_config.RunConfig):
                 f"--next_sentence_loss_weight: --objective={self.objective} "
                 "has no next-sentence loss"
             )
+        if self.mask_rates is None and self.do_whole_word_mask is not None:
+            raise ValueError("--do_whole_word_mask: needs --mask_schedule")
+        if self.mask_rates and self.objective == "left_to_right":
+            raise ValueError(
+                f"--mask_schedule={self.mask_schedule}: "
+                "--objective=left_to_right has no masks"
+            )
         if self.phases:
             given = config_flags.given(self)
             for name in (*_OF_ONE_PHASE, "max_train_hours"):
                 if name in given:
                     raise ValueError(f"--{name}: not together with --phases")
+
+    @property
+    def mask_rates(self) -> tuple[float, float] | None:
+        """The first and the last fraction of --mask_schedule."""
+        if self.mask_schedule is None:
+            return None
+        parts = self.mask_schedule.split(":")
+        try:
+            rates = [float(part) for part in parts]
+        except ValueError:
+            rates = []
+        if not 1 <= len(rates) <= 2 or not all(0 < rate <= 1 for rate in rates):
+            raise ValueError(
+                f"--mask_schedule={self.mask_schedule}: one fraction or two, "
+                "above 0 and at most 1, as 0.15 or 0.30:0.15"
+            )
+        return rates[0], rates[-1]
 
     @property
     def phase_specs(self) -> list["pretraining_data.PhaseSpec"]:
@@ -166,7 +203,12 @@ config_flags.parse_early(PretrainingConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from jobs import assembly, run_directory
-from tasks.pretraining import objectives, pretraining_data, pretraining_job
+from tasks.pretraining import (
+    objectives,
+    pretraining_data,
+    pretraining_job,
+    redrawn_masks,
+)
 from training import strategy as strategies
 from weights import model_directory, pretrained
 
@@ -203,6 +245,15 @@ def main(config: PretrainingConfig) -> None:
         train=[config.train_batch_size] if config.do_train else [],
         others={"eval_batch_size": config.eval_batch_size},
     )
+    masks = None
+    if config.mask_rates:
+        masks = redrawn_masks.make(
+            config.mask_rates,
+            shards["input_file"],
+            config.do_whole_word_mask,
+            tokenizer,
+            config.random_seed,
+        )
     run_directory.begin(config, is_chief=strategies.is_chief(strategy))
     task = objectives.PretrainingTask(
         config.objective, config.next_sentence_loss_weight
@@ -214,6 +265,7 @@ def main(config: PretrainingConfig) -> None:
         model=pretraining_job.make_model(bert_config, task, strategy, config),
         tokenizer=tokenizer,
         phases=phases,
+        masks=masks,
         train_batch_size=config.train_batch_size,
         eval_batch_size=config.eval_batch_size,
         max_eval_steps=config.max_eval_steps,

@@ -30,6 +30,7 @@ import tensorflow as tf
 from absl import logging
 
 from data import records, schema
+from data.pretraining import masking
 from foundation import errors, file_system, metadata
 
 if typing.TYPE_CHECKING:
@@ -67,6 +68,13 @@ class Packing(typing.TypedDict):
     efficiency_unpacked: float
 
 
+class Masking(typing.NamedTuple):
+    """How the masks were drawn, and what divided the text into words."""
+
+    rule: masking.MaskingRule  # Without its numbers.
+    words: str | None  # The value of --words; None for the vocabulary's ##.
+
+
 @dataclasses.dataclass(frozen=True)
 class _Job:
     """The keys of a job that are read; the others are only compared."""
@@ -74,6 +82,10 @@ class _Job:
     input_files: list[dict[Literal["file", "blake2b"], str]] = (
         dataclasses.field(default_factory=list)
     )
+    mask_token_prob: float = 0.8
+    random_token_prob: float = 0.1
+    do_whole_word_mask: bool = False
+    words: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +109,17 @@ class Manifest:
     def __post_init__(self):
         """Checks what is read of the job."""
         metadata.convert(self.job, _Job, "job")
+
+    @property
+    def masking(self) -> Masking:
+        """How the masks were drawn."""
+        job = metadata.convert(self.job, _Job, "job")
+        rule = masking.MaskingRule(
+            mask_token_prob=job.mask_token_prob,
+            random_token_prob=job.random_token_prob,
+            do_whole_word_mask=job.do_whole_word_mask,
+        )
+        return Masking(rule, job.words)
 
     @property
     def record_count(self) -> int:

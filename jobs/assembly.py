@@ -283,6 +283,15 @@ def make_learner(
     return step.Learner(task, model, optimizer, loss_scale, run_clock)
 
 
+def progress_of(
+    learner: step.Learner, num_train_steps: int
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the function that maps a step to its fraction of the run."""
+    if learner.run_clock is not None:
+        return learner.run_clock.progress
+    return lambda number: tf.minimum(number / num_train_steps, 1.0)
+
+
 def trained_variables(flags: settings.Optimizer, model: Any) -> list[Any]:
     """Returns the variables of a model that are not frozen by flags.
 

@@ -44,7 +44,9 @@ def write_inputs(folder, **changed):
                 "input_ids": draw.randint(5, 60, size),
                 "input_mask": np.ones(size, int),
                 "segment_ids": draw.randint(0, 2, size),
-                "masked_lm_positions": draw.randint(0, length, masked),
+                "masked_lm_positions": np.sort(
+                    draw.rand(*size).argsort(1)[:, :predictions]
+                ),
                 "masked_lm_ids": draw.randint(5, 60, masked),
                 "masked_lm_weights": draw.randint(0, 2, masked) * 1.0,
                 "next_sentence_labels": draw.randint(0, 2, (count, 1)),

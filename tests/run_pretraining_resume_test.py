@@ -1,5 +1,7 @@
 """Proves that run_pretraining.py, killed in both phases, ends as if never.
 
+Its masks are drawn again in every step, at a rate that falls.
+
 Real processes on real shards of two lengths: one run is left alone, the other
 dies by SIGKILL at random steps and is sent away by SIGTERM. Weights, slots and
 metrics are the same to the last bit.
@@ -29,6 +31,7 @@ FLAGS = {
     "do_train": "true",
     "do_eval": "true",
     "phases": PHASES,
+    "mask_schedule": "0.3:0.15",
     "train_batch_size": 4,
     "learning_rate": 1e-3,
     "num_warmup_steps": 25,

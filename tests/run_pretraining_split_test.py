@@ -11,6 +11,7 @@ import json
 
 import pretraining_runs
 import pytest
+import tiny_runs
 
 import run_pretraining
 from foundation import config_flags
@@ -73,6 +74,8 @@ def folder(tmp_path_factory):
     pretraining_runs.write_inputs(
         path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
+    words = [*tiny_runs.SPECIAL, *(f"w{i}" for i in range(55))]
+    (path / "vocab.txt").write_text("\n".join(words) + "\n")
     return path
 
 
@@ -81,10 +84,34 @@ def plain(folder):
     return run(folder, "plain")
 
 
-def test_parts_and_single_steps_give_the_same_losses(folder, plain):
-    changed = {"gradient_accumulation_steps": 2, "iterations_per_loop": 1}
-    lines = run(folder, "parts", do_eval=False, **changed)
-    assert_same(lines, plain)
+@pytest.fixture(scope="module")
+def redrawing(folder):
+    return {"mask_schedule": "0.4:0.2", "vocab_file": folder / "vocab.txt"}
+
+
+@pytest.fixture(scope="module")
+def redrawn(folder, redrawing):
+    """A run whose masks are drawn again in every step."""
+    return run(folder, "redrawn", **redrawing)
+
+
+def test_masks_are_drawn_again_for_training_only(folder, redrawn, plain):
+    name = "train/masked_lm_loss"
+    # Before the first step, both models are the same.
+    assert redrawn[0][name] != pytest.approx(plain[0][name], rel=1e-4)
+    results = folder / "redrawn" / "eval_results.txt"
+    before = results.read_text()
+    run(folder, "redrawn", do_train=False)
+    assert results.read_text() == before
+
+
+def test_parts_single_steps_and_the_clock_give_the_same_losses(
+    folder, redrawing, redrawn
+):
+    """Also with masks that are drawn for each row of the global batch."""
+    changed = {"gradient_accumulation_steps": 2, "max_train_hours": 1}
+    changed |= {"do_eval": False, "iterations_per_loop": 1}
+    assert_same(run(folder, "drawn", **redrawing, **changed), redrawn)
 
 
 def test_recomputing_by_the_clock_changes_only_the_plan(folder, plain):
@@ -121,11 +148,11 @@ def test_a_phase_may_be_added_but_not_changed(folder, capfd):
 
 
 @pytest.mark.slow
-def test_two_replicas_give_the_same_losses(folder, plain):
+def test_two_replicas_give_the_same_losses(folder, redrawing, redrawn):
     """In a process of its own, whose devices are not in use yet."""
-    given = flags(folder, "replicas")
+    given = flags(folder, "replicas") | redrawing
     process = pretraining_runs.start(folder, **given, num_replicas=2)
     code, err = pretraining_runs.finish(process)
     assert code == 0, err[-3000:]
     assert "2 replica(s)" in err
-    assert_same(metrics(folder / "replicas"), plain)
+    assert_same(metrics(folder / "replicas"), redrawn)

@@ -3,7 +3,7 @@
 The mathematics does not depend on how the global batch is cut into replicas and
 micro-batches: every loss is a sum, divided by the weight of the global batch;
 gradients are summed over micro-batches and replicas, then clipped, then
-applied. Every random draw is keyed by (seed, step, replica, micro-batch).
+applied. Every draw of dropout is keyed by (seed, step, replica, micro-batch).
 """
 
 import contextlib
@@ -53,6 +53,19 @@ class Task(Protocol):
         """
 
 
+class PrepareFeatures(Protocol):
+    """Changes what a training step reads, e.g. draws masks."""
+
+    def __call__(
+        self, features: Features, step: tf.Tensor, first_row: tf.Tensor
+    ) -> Features:
+        """Returns the features of a replica's rows, with static shapes.
+
+        first_row, an integer [], is the number of the first of these rows in
+        the global batch; step is int64 [].
+        """
+
+
 class StepResults(NamedTuple):
     """What n steps in a row report, all over the global batch.
 
@@ -82,6 +95,8 @@ class Learner:
         loss_scale: keeps float16 gradients in range; None for other types.
         run_clock: ends the run after a given time, and moves the end of the
             learning rate's schedule; None for a run of a given length.
+        prepare: is applied to the batches of training; None if they are read
+            as they are.
     """
 
     task: Task
@@ -89,6 +104,7 @@ class Learner:
     optimizer: optimizers.Optimizer
     loss_scale: precision.LossScale | None = None
     run_clock: clock.Clock | None = None
+    prepare: PrepareFeatures | None = None
 
 
 @contextlib.contextmanager
@@ -129,6 +145,7 @@ class TrainStep:
         self._model = learner.model
         self._optimizer = learner.optimizer
         self._loss_scale = learner.loss_scale
+        self._prepare = learner.prepare
         self._strategy = strategy
         self._seed = seed
         self._names: list[str] = []
@@ -178,6 +195,9 @@ class TrainStep:
         """Traces the gradients of a micro-batch without running them."""
 
         def gradients(features):
+            if self._prepare is not None:
+                zero = tf.zeros([], tf.int64)
+                features = self._prepare(features, zero, zero)
             weights = dict(self._task.loss_weights(features))
             seed = tf.zeros([2], tf.int32)
             return self._gradients(features, weights, tf.ones([]), seed)
@@ -231,9 +251,16 @@ class TrainStep:
         merged = {k: _merge_leading(v) for k, v in features.items()}
         rows = next(iter(merged.values())).shape[0]
         self.global_batch_size = rows * context.num_replicas_in_sync
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        if self._prepare is not None:
+            (number,) = {v.shape[0] for v in features.values()}
+            merged = self._prepare(merged, step, replica * rows)
+            features = {
+                name: tf.reshape(x, [number, rows // number, *x.shape[1:]])
+                for name, x in merged.items()
+            }
         weights = _all_reduce(context, dict(self._task.loss_weights(merged)))
         scale = self._loss_scale.value() if self._loss_scale else tf.ones([])
-        replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         gradients, row = compute(features, weights, scale, step, replica)
         row = self._with_total(_all_reduce(context, row), weights)
         if self._loss_scale is None:

@@ -21,6 +21,7 @@ from tasks.pretraining import (
     objectives,
     pretraining_data,
     pretraining_report,
+    redrawn_masks,
 )
 from training import cost, feed, inference, loop
 from training import strategy as strategies
@@ -39,6 +40,7 @@ class PretrainingJob:
     model: Any  # Made in strategy.scope(), with random weights.
     tokenizer: wordpiece.Tokenizer | None  # None if it is not known.
     phases: Sequence[pretraining_data.Phase]
+    masks: redrawn_masks.RedrawnMasks | None = None  # None: the stored ones.
     train_batch_size: int  # Over all replicas.
     eval_batch_size: int  # Over all replicas.
     max_eval_steps: int  # Batches of one evaluation, at most.
@@ -62,6 +64,11 @@ class PretrainingJob:
             num_train_steps=num_steps,
             num_warmup_steps=num_warmup_steps,
         )
+        if self.masks is not None:
+            draw = functools.partial(
+                self.masks.draw, assembly.progress_of(learner, num_steps)
+            )
+            learner = dataclasses.replace(learner, prepare=draw)
         loop.train(
             learner,
             strategy=self.strategy,
@@ -292,6 +299,9 @@ class PretrainingJob:
     def _phase(self, phase: pretraining_data.Phase) -> loop.Phase:
         order = (self.train_batch_size, self.config.random_seed)
         train = phase.train
+        spec = _example_spec(train.schema)
+        if self.masks is not None:
+            spec = self.masks.example_spec(spec)
         return loop.Phase(
             phase.num_steps,
             train.train_batches(*order),
@@ -310,7 +320,7 @@ class PretrainingJob:
                     cost.training_flops,
                     self.task,
                     self.model,
-                    _example_spec(train.schema),
+                    spec,
                 ),
             ),
             samples=functools.partial(self._samples, phase),

@@ -1,0 +1,180 @@
+"""Masks that each training step draws again, for --mask_schedule.
+
+Records hold the original tokens of their masks. A step restores them and draws
+new masks, for a fraction of the tokens that may fall during the run:
+
+    stored       [CLS] the [MASK] sat on it [SEP]     masked_lm_ids  cat
+    restored     [CLS] the  cat   sat on it [SEP]
+    step 1       [CLS] [MASK] cat sat on it [SEP]
+    step 2       [CLS] the cat [MASK] on [MASK] [SEP]
+
+So every step has other masks, also of a record that was read before. Which
+segments form a pair stays as it was stored.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from data import manifest
+from data.pretraining import graph_masking, masking
+from data.tokenization import vocabulary as vocabularies
+from data.tokenization import wordpiece
+from foundation import errors
+from tasks.pretraining import objectives
+
+
+class Rates(NamedTuple):
+    """The fraction of tokens to predict, in the first and the last step."""
+
+    first: float
+    last: float
+
+
+def find_rule(
+    paths: Sequence[str], do_whole_word_mask: bool | None
+) -> masking.MaskingRule:
+    """Returns how the masks of shards are drawn again: as they were drawn.
+
+    Args:
+      paths: the shards; those without a manifest have the default rule.
+      do_whole_word_mask: replaces what the manifests say.
+
+    Raises:
+      InputError: the shards differ, or do not hold the words of their text.
+    """
+    rules = {}
+    manifests = manifest.find([*paths])
+    for path in paths:
+        rule = masking.MaskingRule()
+        if path in manifests:
+            found = manifests[path].masking
+            if found.words is not None:
+                raise errors.InputError(
+                    f"--mask_schedule: {path} was made with "
+                    f"--words={found.words}; records do not hold these words, "
+                    "so their masks cannot be drawn again"
+                )
+            rule = found.rule
+        if do_whole_word_mask is not None:
+            rule = dataclasses.replace(
+                rule, do_whole_word_mask=do_whole_word_mask
+            )
+        rules.setdefault(rule, path)
+    if len(rules) > 1:
+        first, other, *_ = rules.values()
+        raise errors.InputError(
+            f"--mask_schedule: {first} and {other} were made with different "
+            "values of --mask_token_prob, --random_token_prob or "
+            "--do_whole_word_mask"
+        )
+    return next(iter(rules))
+
+
+def make(
+    rates: tuple[float, float],
+    paths: Sequence[str],
+    do_whole_word_mask: bool | None,
+    tokenizer: wordpiece.Tokenizer | None,
+    seed: int,
+) -> "RedrawnMasks":
+    """Returns what draws the masks of shards again.
+
+    Args:
+      rates: see Rates.
+      paths: the shards.
+      do_whole_word_mask: replaces what their manifests say.
+      tokenizer: with their vocabulary; None if it is not known.
+      seed: of all random choices.
+
+    Raises:
+      InputError: the masks of these shards cannot be drawn again.
+    """
+    if tokenizer is None:
+        raise errors.InputError(
+            f"--mask_schedule: no vocabulary beside {paths[0]} tells what "
+            "[CLS], [SEP] and [MASK] are; give --vocab_file"
+        )
+    return RedrawnMasks(
+        rates=Rates(*rates),
+        rule=find_rule(paths, do_whole_word_mask),
+        vocabulary=tokenizer.vocabulary,
+        seed=seed,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RedrawnMasks:
+    """Draws the masks of a step.
+
+    Attributes:
+      rates: the fraction of tokens to predict.
+      rule: which words, and what replaces them.
+      vocabulary: of the records.
+      seed: of all random choices.
+    """
+
+    rates: Rates
+    rule: masking.MaskingRule
+    vocabulary: vocabularies.Vocabulary
+    seed: int
+
+    def draw(
+        self,
+        progress: Callable[[tf.Tensor], tf.Tensor],
+        features: Mapping[str, tf.Tensor],
+        step: tf.Tensor,
+        first_row: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """Returns the features with other masks.
+
+        Args:
+          progress: maps a step to its float [] fraction of the run.
+          features: of some rows of a batch, see training.step.PrepareFeatures.
+          step: int64 [].
+          first_row: int [], the number of the first row in the global batch.
+        """
+        originals = {**features, "input_ids": objectives.unmasked_ids(features)}
+        rate = tf.constant(self.rates.first, tf.float64)
+        if self.rates.last != self.rates.first:
+            done = tf.cast(progress(step), tf.float64)
+            rate += (self.rates.last - self.rates.first) * done
+        return originals | graph_masking.mask(
+            originals,
+            rate=rate,
+            rule=dataclasses.replace(
+                self.rule, max_predictions_per_seq=self._width(features)
+            ),
+            num_instances=_num_instances(features),
+            vocabulary=self.vocabulary,
+            seed=self.seed,
+            step=step,
+            first_row=first_row,
+        )
+
+    def example_spec(
+        self, spec: Mapping[str, tf.TensorSpec]
+    ) -> dict[str, tf.TensorSpec]:
+        """Returns what a batch has after its masks were drawn again."""
+        return {
+            name: tf.TensorSpec([x.shape[0], self._width(spec)], x.dtype)
+            if name.startswith("masked_lm_")
+            else x
+            for name, x in spec.items()
+        }
+
+    def _width(self, features: Mapping[str, Any]) -> int:
+        return graph_masking.most_predictions(
+            max(self.rates),
+            features["input_ids"].shape[1],
+            _num_instances(features),
+        )
+
+
+def _num_instances(features: Mapping[str, Any]) -> int:
+    """Returns the most instances of a row."""
+    if "next_sentence_positions" in features:
+        return features["next_sentence_positions"].shape[1]
+    return 1
