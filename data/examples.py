@@ -385,7 +385,8 @@ def _labels_of(example: Example, kind: str) -> list[str]:
 def _flags_error(example: Example, found: Sequence[str]) -> errors.InputError:
     return errors.InputError(
         f"{example.where}: {','.join(found)} is a flag for each label; "
-        "wanted: the names of the example's labels"
+        "wanted: the names of the example's labels, or a column for each label "
+        "(--label_columns)"
     )
 
 

@@ -36,6 +36,10 @@ from foundation import errors, file_system
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 STANDARD_INPUT = "-"
 HEADER_AGAIN = "the header again, as in files that were joined"
+_TRUTHS = {
+    **dict.fromkeys(("1", "1.0", "true"), True),
+    **dict.fromkeys(("0", "0.0", "false"), False),
+}
 _LONGEST_FIELD = 1 << 28
 # Separators that a header of one cell may have been meant to have.
 _SEPARATORS = {"csv": ";\t|", "tsv": ";,|"}
@@ -388,6 +392,7 @@ def read_examples(
     text_column: str,
     text_pair_column: str | None = None,
     label_column: str | None = None,
+    label_columns: Sequence[str] = (),
     id_column: str | None = None,
 ) -> Iterator[Example]:
     """Yields the examples of a user's own task.
@@ -398,6 +403,7 @@ def read_examples(
       text_column: of the text, or of the first text of a pair.
       text_pair_column: of the second text.
       label_column: None for examples without labels.
+      label_columns: of 0 or 1, one for each label; they replace label_column.
       id_column: None numbers the examples.
     """
     columns = [
@@ -411,6 +417,10 @@ def read_examples(
             name and convert(row, name, require(row, name, form, flag))
             for flag, name, convert in columns
         )
+        if label_columns:
+            label = [
+                name for name in label_columns if _is_true(row, name, form)
+            ]
         if id_column is None:
             guid = str(number)
         pair = () if text_pair_column is None else (second,)
@@ -486,6 +496,18 @@ def _label(row: Row, name: str, value: Any) -> str | list[str]:
     if value is None:
         return ""
     return list(map(word, value)) if isinstance(value, list) else word(value)
+
+
+def _is_true(row: Row, name: str, form: str) -> bool:
+    """Returns whether a row has the label of a column of 0 or 1."""
+    value = require(row, name, form, "--label_columns")
+    found = _TRUTHS.get(str(value).strip().lower())
+    if found is None:
+        raise errors.InputError(
+            f"{row.where}: {name!r} is {value!r:.40}, but must be 0 or 1, as a "
+            "column of --label_columns"
+        )
+    return found
 
 
 def _as_text(row: Row, name: str, value: Any) -> str:

@@ -73,6 +73,7 @@ class _Flags:
     text_column: _Column = None
     text_pair_column: _Column = None
     label_column: _Column = None
+    label_columns: _Column = None
     word_column: _Column = None
     tag_column: _Column = None
     tokens_field: _Column = None

@@ -16,7 +16,7 @@ from weights import kinds, task_files
 
 CONFIG = run_classifier.ClassifierConfig
 SUBMITTED = "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax"
-RELEASED = f"{SUBMITTED}, xnli, swag, boolq"
+RELEASED = f"{SUBMITTED}, xnli, swag, boolq, cb, copa, wic, ax-g"
 OWN = "csv, tsv, jsonl, parquet"
 
 
@@ -31,6 +31,32 @@ def parse(*switches, **flags):
 def test_training_needs_the_name_of_a_task(capsys):
     line = refusal(capsys, "--do_train", task_name=None)
     assert line.startswith("--task_name is required with --do_train")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"label_column": "a"}, "exclude each other"),
+        ({"problem_type": "regression"}, "not --problem_type=regression"),
+        ({"label_columns": "a,a"}, "--label_columns=a,a: a name is empty or"),
+        ({"task_name": "mrpc"}, "is not for --task_name=mrpc"),
+    ],
+)
+def test_columns_of_labels_are_for_several_labels(capsys, flags, message):
+    flags = {"label_columns": "a,b"} | flags
+    assert message in refusal(capsys, "--do_eval", **flags)
+
+
+def test_columns_of_labels_name_the_labels(tmp_path):
+    """Also a label that no row has; in the order of the columns."""
+    path = tmp_path / "t.csv"
+    path.write_text("text,rude,kind\na,1,0\nb,0,0\n")
+    config = parse("--do_train", train_file=path, label_columns="rude,kind")
+    task = sentence_tasks.open_task(
+        "csv", config.files, config.columns, trains=True
+    )
+    assert (task.kind, list(task.labels)) == ("multi_label", ["rude", "kind"])
+    assert task.label_ids("train").tolist() == [[1, 0], [0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ another format, or without labels although they are required.
                      index  sentence1  sentence2  label
     NamedColumns     CSV, TSV, JSON lines or Parquet, columns found by name
                      {"question": "...", "passage": "...", "label": true}
+    Alternatives     COPA: JSON lines with two choices, which become two pairs
     Endings          SWAG: CSV with four endings per row, which become the four
                      text pairs of one multiple-choice example
 """
@@ -377,17 +378,21 @@ class NamedColumns:
       text_pair: name of the column of the second text.
       label: name of the column of the label. Several names are alternatives:
         the first that the file has is read.
+      label_columns: names of columns of 0 or 1, one for each label, instead.
       id: name of the column of the id. Without it (or if the file does not
         have an `optional_id`), examples are numbered.
       optional_id: whether files may lack the id.
+      prefix: name of the column of a text before the (first) text.
     """
 
     form: str = "csv"
     text: str = "text"
     text_pair: str | None = None
     label: str | Sequence[str] = "label"
+    label_columns: Sequence[str] = ()
     id: str | None = None
     optional_id: bool = False
+    prefix: str | None = None
 
     @property
     def endings(self) -> Sequence[str]:
@@ -415,14 +420,26 @@ class NamedColumns:
                 label = (known or label)[0]
             if self.optional_id and guid not in names:
                 guid = None
-        return text_files.read_examples(
+        is_one_column = files.is_labeled and not self.label_columns
+        found = text_files.read_examples(
             files.paths,
             self.form,
             text_column=self.text,
             text_pair_column=self.text_pair,
-            label_column=label if files.is_labeled else None,
+            label_column=label if is_one_column else None,
+            label_columns=self.label_columns if files.is_labeled else (),
             id_column=guid,
         )
+        return found if self.prefix is None else self._prefixed(files, found)
+
+    def _prefixed(
+        self, files: DataFiles, found: Iterator[Example]
+    ) -> Iterator[Example]:
+        """Puts the text of a column before the first text: "word: text"."""
+        rows = text_files.read_named(files.paths, self.form)
+        for row, example in zip(rows, found, strict=True):
+            prefix = text_files.require(row, self.prefix)
+            yield example._replace(first=f"{prefix}: {example.first}")
 
 
 def own_table(form: str, columns: settings.Columns) -> NamedColumns:
@@ -432,6 +449,7 @@ def own_table(form: str, columns: settings.Columns) -> NamedColumns:
         text=columns.text_column or "text",
         text_pair=columns.text_pair_column,
         label=columns.label_column or "label",
+        label_columns=columns.names_of_labels,
         id=columns.id_column,
     )
 
@@ -474,4 +492,42 @@ class Endings:
             )
 
 
-Format = NumberedColumns | NamedColumns | Endings
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alternatives:
+    """COPA's JSON lines.
+
+    premise "It rained.", question "effect", choice1, choice2, label
+        -> two pairs: (premise, "so " + choice); "because " for a cause
+    """
+
+    num_texts: int = 2
+    endings = ("jsonl",)
+
+    def read(self, files: DataFiles) -> Iterator[Example]:
+        """Yields the examples of some files."""
+        words = {"cause": "because", "effect": "so"}
+        for number, row in enumerate(
+            text_files.read_named(files.paths, "jsonl")
+        ):
+            names = ["premise", "question"]
+            names += [f"choice{i}" for i in range(1, self.num_texts + 1)]
+            premise, question, *choices = (
+                text_files.require(row, name, "jsonl") for name in names
+            )
+            if question not in words:
+                raise errors.InputError(
+                    f"{row.where}: the question is {question!r}, not cause or "
+                    "effect"
+                )
+            label = row.cells.get("label")
+            yield Example(
+                row.path,
+                row.line,
+                str(row.cells.get("idx", number)),
+                premise,
+                tuple(f"{words[question]} {choice}" for choice in choices),
+                None if label is None else str(label),
+            )
+
+
+Format = NumberedColumns | NamedColumns | Endings | Alternatives

@@ -42,6 +42,7 @@ from training import metric_writer
 PREDICTIONS, LOGITS = "predictions", "logits"
 _RESULTS, _SWAG, _GLUE = "test_results", "swag_submission", "glue"
 ARCHIVE = "submission.zip"
+_SWAG_TASK = "swag"
 _MNLI_MISMATCHED = "MNLI-mm.tsv"
 _MAX_STSB_SCORE = 5.0  # The scale of STS-B begins at 0.
 BY_LABEL = ["label", "examples", "predicted", "precision", "recall", "F1"]
@@ -119,6 +120,7 @@ def on_the_hub(task: sentence_tasks.SentenceTask) -> list[str]:
         "xnli": "facebook/xnli",
         "swag": "allenai/swag",
         "boolq": "google/boolq",
+        **dict.fromkeys(("cb", "copa", "wic"), "aps/super_glue"),
     }
     return [others.get(task.name, "nyu-mll/glue")]
 
@@ -155,7 +157,7 @@ def prediction_parts(
         _RESULTS: ["\t".join(row) + "\n" for row in probabilities],
         PREDICTIONS: predictions,
     }
-    if task.kind == examples.MULTIPLE_CHOICE:
+    if task.name == _SWAG_TASK:
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows(zip(guids, logits.argmax(axis=1), strict=True))
@@ -195,7 +197,7 @@ def write_predictions(
     """
     texts = task.read(split)
     suffix = split if split.startswith(DEV) else split.partition("_")[2]
-    if task.name == "ax":  # Predicted in the directory of MNLI's model.
+    if task.name in ("ax", "ax-g"):  # In the directory of another task's model.
         suffix = task.name
     suffix = f"_{suffix}" if suffix else ""
     names = {
@@ -204,7 +206,7 @@ def write_predictions(
     }
     if not split.startswith(DEV):
         names["scores"] = f"scores_test{suffix}.txt"
-    if task.kind == examples.MULTIPLE_CHOICE:
+    if task.name == _SWAG_TASK:
         names[_SWAG] = f"swag_submission{suffix}.csv"
     run_directory.keep_other_sets(
         output_dir,

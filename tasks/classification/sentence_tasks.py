@@ -38,6 +38,7 @@ from tasks.classification.sentence_files import (
     PARAPHRASE_CORPUS,
     TEST,
     TRAIN,
+    Alternatives,
     Endings,
     Layout,
     NamedColumns,
@@ -63,6 +64,7 @@ _OWN_TABLE_FLAGS = (
     "id_column",
     "problem_type",
     "dev_fraction",
+    "label_columns",
 )
 # Record files have google-research/bert's names.
 _RECORDS = {TRAIN: "train", DEV: "eval"}
@@ -127,6 +129,23 @@ def _glue_task(
         "format": NumberedColumns(
             labeled=labeled, test=test, has_cut_rows=has_cut_rows
         ),
+    }
+    return TaskSpec(**(defaults | fields))
+
+
+def _super_glue_task(
+    folder: str, table: sentence_files.Format, **fields: Any
+) -> TaskSpec:
+    """Returns a task of SuperGLUE in its usual files."""
+    defaults: dict[str, Any] = {
+        "files": {
+            TRAIN: ("train.jsonl",),
+            DEV: ("val.jsonl",),
+            TEST: ("test.jsonl",),
+        },
+        "folders": (folder,),
+        "format": table,
+        "metrics": ("accuracy",),
     }
     return TaskSpec(**(defaults | fields))
 
@@ -280,6 +299,48 @@ TASKS = {
         labels=("false", "true"),
         metrics=("accuracy",),
     ),
+    "cb": _super_glue_task(
+        "CB",
+        NamedColumns(
+            form="jsonl",
+            text="premise",
+            text_pair="hypothesis",
+            id="idx",
+            optional_id=True,
+        ),
+        labels=_NLI,
+        metrics=("accuracy", "f1_macro"),
+    ),
+    "copa": _super_glue_task(
+        "COPA",
+        Alternatives(),
+        labels=_BINARY,
+        kind=examples.MULTIPLE_CHOICE,
+    ),
+    "wic": _super_glue_task(
+        "WiC",
+        NamedColumns(
+            form="jsonl",
+            text="sentence1",
+            text_pair="sentence2",
+            prefix="word",
+            id="idx",
+            optional_id=True,
+        ),
+        labels=("false", "true"),
+    ),
+    "ax-g": _super_glue_task(  # Predicted with RTE's model.
+        "AX-g",
+        NamedColumns(
+            form="jsonl",
+            text="premise",
+            text_pair="hypothesis",
+            id="idx",
+            optional_id=True,
+        ),
+        labels=_TWO_WAY,
+        files={TEST: ("AX-g.jsonl",)},
+    ),
     **{
         form: TaskSpec(labels=None, kind=None, flags=_OWN_TABLE_FLAGS)
         for form in text_files.FORMATS
@@ -289,6 +350,7 @@ _OTHER_NAMES = {
     "sst2": "sst-2",
     "stsb": "sts-b",
     "sst": "sst-2",
+    "axg": "ax-g",
     "sts": "sts-b",
 }
 
@@ -470,6 +532,8 @@ def open_task(
         )
     )
     kind = spec.kind
+    if columns is not None and columns.names_of_labels and not problem_type:
+        problem_type = examples.MULTI_LABEL
     if kind is None and trains:
         kind = task_files.kind(problem_type or known.kind, None)
     elif kind is None:
@@ -478,7 +542,14 @@ def open_task(
     if has_names and not trains:
         known.check()
     if spec.labels is None:
-        labels = _labels_of_table(kind, read, files, known, trains=trains)
+        labels = _labels_of_table(
+            kind,
+            read,
+            files,
+            known,
+            trains=trains,
+            names=columns.names_of_labels if columns else [],
+        )
     else:
         match = known.in_model_order_if_same if trains else known.in_order
         labels = match(spec.labels)
@@ -521,7 +592,7 @@ def _read(
     table = spec.format or sentence_files.own_table(name, columns)
     path = files.of(TRAIN if split == _DIVIDED else split)
     if path == text_files.STANDARD_INPUT:
-        if split != TEST or table.num_texts > 2:
+        if split != TEST or spec.kind == examples.MULTIPLE_CHOICE:
             raise errors.InputError(
                 f"--{split}_file=-: only a test set of texts or pairs can be "
                 "read from standard input"
@@ -590,17 +661,19 @@ def _labels_of_table(
     known: task_files.ModelClasses,
     *,
     trains: bool,
+    names: Sequence[str],
 ) -> Sequence[str]:
     """Returns the labels of a user's own table.
 
-    Training finds them in the training set. A trained model has them; if its
+    Training finds them in the training set, unless `names` of columns are
+    given. A trained model has them; if its
     classes have no names, they are those of the training set.
     """
     if kind == examples.REGRESSION:
         return ()
     table = TRAIN if files.dev_fraction is None else _DIVIDED
     if trains:
-        found = examples.find_labels(read(table), kind)
+        found = names or examples.find_labels(read(table), kind)
         return known.in_model_order_if_same(found)
     if known.names is not None:
         return known.names

@@ -81,11 +81,31 @@ class Columns:
         'trained, else "label".',
         None,
     )
+    label_columns: str | None = field(
+        "Columns of 0 or 1 in your own tables, one for each label, as in "
+        "rude,threat,insult: makes a model of several labels. By default as "
+        "the model was trained.",
+        None,
+    )
     id_column: str | None = field(
         "Column of the ids in your own tables, which predictions.tsv repeats; "
         "by default examples are numbered.",
         None,
     )
+
+    def __post_init__(self):
+        """Refuses two forms of labels."""
+        if self.label_columns and self.label_column:
+            raise ValueError(
+                "--label_columns and --label_column exclude each other"
+            )
+
+    @property
+    def names_of_labels(self) -> list[str]:
+        """The columns in --label_columns; [] if a column has the labels."""
+        if self.label_column is not None or self.label_columns is None:
+            return []
+        return [name.strip() for name in self.label_columns.split(",")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,9 +122,9 @@ class ClassifierConfig(run_config.FinetuningConfig):
         at_least=3,
     )
     task_name: str | None = field(
-        "A GLUE task such as MRPC, xnli, swag or boolq; or the format of your "
-        "own tables: csv, tsv, jsonl or parquet. By default as the model was "
-        "trained.",
+        "A task of GLUE or SuperGLUE such as MRPC or BoolQ, xnli or swag; or "
+        "the format of your own tables: csv, tsv, jsonl or parquet. By default "
+        "as the model was trained.",
         None,
         affects="records",
     )
@@ -162,6 +182,17 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 "at least one of --do_train, --do_eval and --do_predict must "
                 "be given"
             )
+        names = self.columns.names_of_labels
+        if not all(names) or len({*names}) < len(names):
+            raise ValueError(
+                f"--label_columns={self.columns.label_columns}: a name is "
+                "empty or occurs twice"
+            )
+        if names and self.problem_type not in (None, "multi_label"):
+            raise ValueError(
+                f"--label_columns makes a model of several labels, not "
+                f"--problem_type={self.problem_type}"
+            )
         if self.class_weights is not None and not self.do_train:
             raise ValueError("--class_weights needs --do_train")
         _ = self.given_class_weights
@@ -185,7 +216,13 @@ class ClassifierConfig(run_config.FinetuningConfig):
         """
         if not self.is_own_table:
             return ()
-        return ("task_name", "text_column", "text_pair_column", "label_column")
+        return (
+            "task_name",
+            "text_column",
+            "text_pair_column",
+            "label_column",
+            "label_columns",
+        )
 
     @property
     def given_class_weights(self) -> list[float] | None:

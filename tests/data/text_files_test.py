@@ -453,3 +453,19 @@ def test_a_message_names_twenty_columns_and_counts_the_others():
     row = text_files.Row("t.csv", 2, {f"c{i}": "" for i in range(25)})
     with pytest.raises(errors.InputError, match="'c19' and 5 more$"):
         text_files.require(row, "text")
+
+
+def test_a_label_may_have_a_column(tmp_path):
+    """Cells other than 0 and 1 are named by line and column."""
+    path = tmp_path / "t.csv"
+    columns = {"text_column": "text", "label_columns": ["rude", "threat"]}
+    path.write_text("text,rude,threat\na,1,0\nb,0,0\nc,1.0,True\n")
+    found = text_files.read_examples([str(path)], "csv", **columns)
+    assert [x.label for x in found] == [["rude"], [], ["rude", "threat"]]
+    for cell, message in (("", "is ''"), ("-1", "is '-1'"), ("2", "is '2'")):
+        path.write_text(f"text,rude,threat\na,1,{cell}\n")
+        with pytest.raises(errors.InputError, match=f":2: 'threat' {message}"):
+            list(text_files.read_examples([str(path)], "csv", **columns))
+    path.write_text("text,rude\na,1\n")
+    with pytest.raises(errors.InputError, match="'threat'.*--label_columns"):
+        list(text_files.read_examples([str(path)], "csv", **columns))
