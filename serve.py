@@ -86,9 +86,34 @@ class ServeConfig:
         256,
         at_least=1,
     )
+    max_body_bytes: int = field(
+        "Bytes of the bodies of all requests together, until they are "
+        "answered. Above it, the one that has been arriving for longest gets "
+        "status 503.",
+        1 << 28,
+        at_least=1,
+    )
+    max_connections: int | None = field(
+        "Connections at the same time; each further one ends the one that has "
+        "waited longest for its client. Without the flag: as many as the "
+        "process may open files (ulimit -n), at most 4,096.",
+        None,
+        at_least=1,
+    )
+    receive_timeout: float = field(
+        "Seconds in which the head of a request, and then its body (else "
+        "status 408), must arrive.",
+        20.0,
+        above=0,
+    )
+    idle_timeout: float = field(
+        "Seconds after which a connection without a request is closed.",
+        75.0,
+        above=0,
+    )
     request_timeout: float = field(
-        "Seconds after which a request gets status 504; a computation that has "
-        "begun continues to its end.",
+        "Seconds after which a request that has arrived gets status 504; a "
+        "computation that has begun continues to its end.",
         60.0,
         above=0,
     )
@@ -117,7 +142,7 @@ class ServeConfig:
 config_flags.parse_early(ServeConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from export import servable, server, tensorflow_engine
+from export import connections, servable, server, tensorflow_engine
 
 
 def main(config: ServeConfig) -> None:
@@ -141,6 +166,7 @@ def main(config: ServeConfig) -> None:
         max_response_values=config.max_response_values,
         timeout_seconds=config.request_timeout,
         max_pending_requests=config.max_pending_requests,
+        max_body_bytes=config.max_body_bytes,
         shutdown_seconds=config.shutdown_timeout,
     )
     serving = server.Server(
@@ -148,6 +174,12 @@ def main(config: ServeConfig) -> None:
         limits,
         server.accepted_hosts(config.host, config.allowed_hosts),
         config.cors_origins or (),
+        connections.Limits(
+            max_connections=connections.max_connections(config.max_connections),
+            receive_seconds=config.receive_timeout,
+            answer_seconds=config.request_timeout,
+            idle_seconds=config.idle_timeout,
+        ),
     )
     asyncio.run(serving.run(config.host, config.port))
 

@@ -34,7 +34,7 @@ import prometheus_client
 from absl import logging
 from aiohttp import http_exceptions, web
 
-from export import rest_format, servable, served_model
+from export import connections, rest_format, servable, served_model
 from foundation import errors
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -67,9 +67,12 @@ class Limits:
       max_request_rows: of a request's inputs.
       max_response_values: in the outputs for a request; see
         Signature.num_values.
-      timeout_seconds: for the body of a request, and for its answer.
+      timeout_seconds: for the answer to a request whose body is complete.
       max_pending_requests: requests that are answered at the same time; a
-        further one gets status 503.
+        further one gets status 503. A request whose body is not complete is
+        not one of them.
+      max_body_bytes: of all bodies together, until they are answered. Above
+        it, the body that has been arriving for longest gets status 503.
       shutdown_seconds: for the requests that are left after SIGTERM.
     """
 
@@ -78,11 +81,16 @@ class Limits:
     max_response_values: int = 1 << 25
     timeout_seconds: float = 60.0
     max_pending_requests: int = 256
+    max_body_bytes: int = 1 << 28
     shutdown_seconds: float = 30.0
 
 
 class Server:
-    """The HTTP side of loaded models."""
+    """The HTTP side of loaded models.
+
+    Attributes:
+      port: that `run` listens to; None before.
+    """
 
     def __init__(
         self,
@@ -90,6 +98,7 @@ class Server:
         limits: Limits | None = None,
         allowed_hosts: Collection[str] = (_ANY,),
         cors_origins: Collection[str] = (),
+        connection_limits: connections.Limits | None = None,
     ):
         """Makes the application, which does not listen yet.
 
@@ -99,13 +108,16 @@ class Server:
           allowed_hosts: see `accepted_hosts`, which makes them.
           cors_origins: of pages of other servers that may read the answers,
             such as https://example.com; "*" is any.
+          connection_limits: of connections.
         """
         self._servables = servables
         self._limits = limits or Limits()
         self._allowed_hosts = allowed_hosts
         self._cors_origins = cors_origins
+        self.port: int | None = None
         self._is_ending = False
-        self._num_pending = 0
+        self._num_pending = self._num_places = self._body_bytes = 0
+        self._connections = connection_limits or connections.Limits()
         self._pool = futures.ThreadPoolExecutor(
             _THREADS, thread_name_prefix="convert"
         )
@@ -146,6 +158,17 @@ class Server:
         Raises:
           InputError: the address cannot be used.
         """
+        repeated = connections.RepeatedLines()
+        handlers = list(std_logging.getLogger().handlers)
+        for handler in handlers:
+            handler.addFilter(repeated)
+        try:
+            await self._run(host, port)
+        finally:
+            for handler in handlers:
+                handler.removeFilter(repeated)
+
+    async def _run(self, host: str, port: int) -> None:
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
@@ -157,11 +180,13 @@ class Server:
             # cleanup() waits so long again, after _answer_last_requests; with
             # 0 it would wait without end.
             shutdown_timeout=1.0,
+            # Connections have their own deadline; it is never longer.
+            keepalive_timeout=self._connections.idle_seconds,
         )
         await runner.setup()
-        site = web.TCPSite(runner, host, port, backlog=1024)
+        listener = connections.Listener(runner.server, self._connections)
         try:
-            await site.start()
+            await listener.start(host, port)
         except OSError as error:
             await runner.cleanup()
             raise errors.InputError(
@@ -173,18 +198,20 @@ class Server:
                 "has no authentication",
                 host,
             )
+        self.port = listener.port
         shown = _with_brackets(host)
         for name, model in self._servables.items():
             logging.info("%s: %s", name, model.task or "a SavedModel")
-        logging.info("serving at http://%s:%d/", shown, runner.addresses[0][1])
+        logging.info("serving at http://%s:%d/", shown, listener.port)
         await ends.wait()
         logging.info("ending: %d requests are pending", self._num_pending)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)  # The next one ends at once.
         self._is_ending = True
-        await site.stop()
+        listener.stop()
         await self._answer_last_requests(runner)
         await runner.cleanup()
+        listener.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         logging.info("ended: %d requests are pending", self._num_pending)
 
@@ -217,6 +244,8 @@ class Server:
             response = _error(error.status, error.reason, error.headers)
         except errors.InputError as error:
             response = _error(400, str(error))
+        except connections.BodyInterrupted as error:
+            response = _error(error.status, str(error))
         except asyncio.TimeoutError:
             seconds = self._limits.timeout_seconds
             response = _error(504, f"not answered within {seconds:g} seconds")
@@ -310,32 +339,59 @@ class Server:
                 web.HTTPUnsupportedMediaType,
                 f"Content-Encoding {encoding} is not supported",
             )
-        if self._num_pending > self._limits.max_pending_requests:
-            raise _http_error(
-                web.HTTPServiceUnavailable,
-                f"{self._limits.max_pending_requests} requests are pending",
-            )
-        return await asyncio.wait_for(
-            self._predictions(request, model), self._limits.timeout_seconds
-        )
-
-    async def _predictions(
-        self, request: web.Request, model: servable.Servable
-    ) -> web.Response:
+        chunks: list[bytes] = []
         try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge as error:
-            raise _http_error(
-                web.HTTPRequestEntityTooLarge,
-                f"the request has more than {self._limits.max_request_bytes} "
-                "bytes",
-                max_size=self._limits.max_request_bytes,
-                actual_size=self._limits.max_request_bytes + 1,
-            ) from error
+            await self._read_body(request, chunks)
+            if self._num_places >= self._limits.max_pending_requests:
+                raise _http_error(
+                    web.HTTPServiceUnavailable,
+                    f"{self._limits.max_pending_requests} requests are pending",
+                )
+            self._num_places += 1
+            try:
+                return await asyncio.wait_for(
+                    self._predictions(b"".join(chunks), model),
+                    self._limits.timeout_seconds,
+                )
+            finally:
+                self._num_places -= 1
+        finally:
+            self._body_bytes -= sum(map(len, chunks))
+
+    async def _read_body(
+        self, request: web.Request, chunks: list[bytes]
+    ) -> None:
+        """Appends the body of a request to a list, also if it then fails."""
+        size, limits = 0, self._limits
+        connection = request.protocol
+        try:
+            while chunk := await request.content.readany():
+                size += len(chunk)
+                if size > limits.max_request_bytes:
+                    raise _http_error(
+                        web.HTTPRequestEntityTooLarge,
+                        "the request has more than "
+                        f"{limits.max_request_bytes} bytes",
+                        max_size=limits.max_request_bytes,
+                        actual_size=size,
+                    )
+                chunks.append(chunk)
+                self._body_bytes += len(chunk)
+                if self._body_bytes > limits.max_body_bytes:
+                    line = "the bodies of requests need too much memory"
+                    longest = connections.longest_waiting(
+                        connection.neighbours, connections.BODY
+                    )
+                    (longest or connection).interrupt_body(503, line)
         except (web.RequestPayloadError, ConnectionResetError) as error:
             raise _http_error(
                 web.HTTPBadRequest, "the body of the request cannot be read"
             ) from error
+        connection.end_body()
+
+    async def _predictions(
+        self, body: bytes, model: servable.Servable
+    ) -> web.Response:
         loop = asyncio.get_running_loop()
         # Long work in a thread: meanwhile, other requests are answered.
         if len(body) > _LONG_REQUEST_BYTES:
@@ -429,6 +485,7 @@ class _Runner(web.AppRunner):
         made = await super()._make_server()
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            request.protocol.begin_request(request)
             try:
                 return await made.request_handler(request)
             except web.HTTPException as error:
@@ -445,7 +502,7 @@ class _HttpServer(web.Server):
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
-class _Connection(web.RequestHandler):
+class _Connection(connections.Connection):
     def handle_error(
         self,
         request: web.BaseRequest,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 import tiny_runs
+from aiohttp import test_utils
 
 import export_model
 from export import model_inputs, opened_model, saved_model, task_graphs
@@ -103,3 +104,15 @@ def graph(model_dir: pathlib.Path, **flags) -> Callable:
 CLASSIFIER = models.ClassificationModel
 LABELS = ["bad", "good", "so-so"]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+class Running(test_utils.BaseTestServer):
+    """A server that listens on a free port."""
+
+    def __init__(self, made):
+        """Wraps a server that does not listen yet."""
+        super().__init__()
+        self._made = made
+
+    async def _make_runner(self, **options):
+        return self._made.make_runner(**options)

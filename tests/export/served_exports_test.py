@@ -93,8 +93,8 @@ def post(model, *requests):
     """Sends requests at the same time; returns statuses and bodies."""
 
     async def use():
-        app = server.Server({"m": model}).app
-        async with test_utils.TestClient(test_utils.TestServer(app)) as client:
+        running = exports.Running(server.Server({"m": model}))
+        async with test_utils.TestClient(running) as client:
             path = "/v1/models/m:predict"
             pending = [client.post(path, json=x) for x in requests]
             found = await asyncio.gather(*pending)

@@ -6,18 +6,24 @@ python -m pytest tests/export/server_test.py
 import asyncio
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import threading
+import time
 
+import exports
 import pytest
 from aiohttp import test_utils, web
 
-from export import rest_format, servable, server, tensorflow_engine
+from export import connections, rest_format, servable, server, tensorflow_engine
+from foundation import errors
 
 # The threads of batches run until the process ends.
 pytestmark = pytest.mark.last
@@ -40,24 +46,12 @@ def servables(toys):
     return opened
 
 
-class Running(test_utils.BaseTestServer):
-    """A server that listens on a free port."""
-
-    def __init__(self, made):
-        """Wraps a server that does not listen yet."""
-        super().__init__()
-        self._made = made
-
-    async def _make_runner(self, **options):
-        return self._made.make_runner(**options)
-
-
 def run(servables, use, limits=LIMITS, **options):
     """Calls an asynchronous function with a client of a server."""
 
     async def main():
         made = server.Server(servables, limits, **options)
-        async with test_utils.TestClient(Running(made)) as client:
+        async with test_utils.TestClient(exports.Running(made)) as client:
             return await use(client)
 
     return asyncio.run(main())
@@ -401,16 +395,222 @@ def test_slow_and_too_many_requests_are_refused(servables):
     assert later == 200
 
 
-def test_a_body_that_does_not_arrive_ends_in_a_timeout(servables):
-    async def use(client):
-        async def body():
-            yield b'{"instances":'
-            await asyncio.sleep(8)
+class Listening:
+    """A server that listens as serve.py does, and raw connections to it."""
 
-        path = "/v1/models/embedding:predict"
-        return (await client.post(path, data=body())).status
+    def __init__(self, servables, *values, **limits):
+        """Takes the arguments of Server, and limits of connections."""
+        limits = connections.Limits(**limits)
+        self._server = server.Server(
+            servables, *values, connection_limits=limits
+        )
 
-    assert run(servables, use, SHORT) == 504
+    async def __aenter__(self):
+        """Starts the server."""
+        self._task = asyncio.create_task(self._server.run("127.0.0.1", 0))
+        while self._server.port is None:
+            await asyncio.sleep(0.005)
+        return self
+
+    async def __aexit__(self, *_):
+        """Ends the server as a signal does."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        await self._task
+
+    async def send(self, text):
+        """Opens a connection and sends a text."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self._server.port
+        )
+        writer.write(text.encode())
+        return reader, writer
+
+    async def answer(self, text):
+        """Returns status and body of an answer, on a connection of its own."""
+        reader, writer = await self.send(text)
+        found = await read_answer(reader)
+        writer.close()
+        return found
+
+
+async def read_answer(reader):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = int(re.search(r"Content-Length: (\d+)", head)[1])
+    body = await reader.readexactly(length)
+    return int(head.split()[1]), body.decode()
+
+
+HEALTH = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY = '{"instances": ["ab"]}'
+POST = f"{PREDICT}\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n"
+TWO = (200, '{"predictions": [[2.0, 2.0]]}')
+
+
+def test_connections_that_wait_too_long_are_closed(servables):
+    async def main():
+        limits = {"receive_seconds": 0.4, "idle_seconds": 0.9}
+        async with Listening(servables, LIMITS, **limits) as listening:
+            sent = ("", "GET /hea", POST + BODY[:5], HEALTH)
+            opened = [await listening.send(text) for text in sent]
+            silent, partly, body, idle = (reader for reader, _ in opened)
+            assert await read_answer(idle) == (200, "ok\n")
+            started = asyncio.get_running_loop().time()
+            status, text = await read_answer(body)
+            assert status == 408 and "0.4 seconds" in text
+            for reader in (silent, partly, body, idle):
+                assert await reader.read() == b""
+            assert asyncio.get_running_loop().time() - started < 2
+
+    asyncio.run(main())
+
+
+def test_slow_bodies_do_not_hold_the_places_of_fast_requests(servables):
+    async def main():
+        async with Listening(servables, LIMITS) as listening:
+            slow = [await listening.send(POST + BODY[:5]) for _ in range(9)]
+            for _ in range(9):
+                assert await listening.answer(POST + BODY) == TWO
+            for reader, writer in slow[:2]:
+                writer.write(BODY[5:].encode())
+                assert await read_answer(reader) == TWO
+            for _, writer in slow:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_the_longest_waiting_body_leaves_memory_to_others(servables):
+    limits = dataclasses.replace(LIMITS, max_body_bytes=1000)
+    head = POST.replace(f": {len(BODY)}", ": 2000")
+
+    async def main():
+        async with Listening(servables, limits) as listening:
+            slow = [await listening.send(head + "x" * 400) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            third = await listening.send(head + "x" * 400)
+            status, text = await read_answer(slow[0][0])
+            assert status == 503 and "too much memory" in text
+            assert await listening.answer(POST + BODY) == TWO
+            for _, writer in (*slow, third):
+                writer.close()
+            while listening._server._body_bytes:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_takes_no_answer_is_left(servables):
+    async def main():
+        async with Listening(servables, answer_seconds=0.4) as listening:
+            # Each answer has several kB, which stay unread.
+            _, writer = await listening.send(HEALTH.replace("healthz", "") * 99)
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                writer.write(HEALTH.replace("healthz", "").encode() * 99)
+                if writer.is_closing():
+                    break
+            assert writer.is_closing()
+            assert await listening.answer(HEALTH) == (200, "ok\n")
+
+    asyncio.run(main())
+
+
+PROGRAM = """
+import asyncio, resource, sys
+from absl import app, logging
+import numpy as np
+from export import connections, servable, served_model, server
+
+class Model:
+    description, metadata = {}, {}
+    text = served_model.Spec((), np.dtype(object))
+    signatures = {"serving_default": served_model.Signature(
+        {"text": text}, {"text": text})}
+
+    def predict(self, name, inputs):
+        return inputs
+
+def main(_):
+    logging.set_verbosity(logging.INFO)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
+    limits = connections.Limits(max_connections=connections.max_connections())
+    model = servable.Servable("m", Model())
+    made = server.Server({"m": model}, connection_limits=limits)
+    asyncio.run(made.run("127.0.0.1", 0))
+    assert "tensorflow" not in sys.modules
+
+app.run(main)
+"""
+
+
+def test_idle_connections_and_few_descriptors_do_not_stop_the_server(
+    repository, tmp_path
+):
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], stderr=log, cwd=repository
+        )
+    text = ""
+    while not (found := re.search(r"127.0.0.1:(\d+)/", text)):
+        assert process.poll() is None, text
+        time.sleep(0.02)
+        text = (tmp_path / "log").read_text()
+    address = "127.0.0.1", int(found[1])
+    body = b'{"instances": ["ab"]}'
+    request = (
+        b"POST /v1/models/m:predict HTTP/1.1\r\nHost: a\r\n"
+        b"Connection: close\r\nContent-Length: %d\r\n\r\n%s"
+    )
+
+    def ask(sent):
+        with socket.create_connection(address, 5) as connection:
+            connection.sendall(sent)
+            return b"".join(iter(lambda: connection.recv(1000), b""))
+
+    idle = [socket.create_connection(address, 5) for _ in range(400)]
+    for _ in range(20):
+        found = ask(request % (len(body), body))
+        assert found.endswith(b'{"predictions": ["ab"]}'), found
+        idle += [socket.create_connection(address, 5) for _ in range(10)]
+    health = HEALTH.replace("a\r", "a\r\nConnection: close\r")
+    assert b" 200 OK" in ask(health.encode())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    text = (tmp_path / "log").read_text()
+    assert "--max_connections" in text
+    assert len(text) < 5000 and "Traceback" not in text
+    for connection in idle:
+        connection.close()
+
+
+@pytest.mark.parametrize("limit, given", [(100, 60), (50, None)])
+def test_more_connections_than_descriptors_are_refused(
+    monkeypatch, limit, given
+):
+    resource = connections.resource
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(connections.os, "listdir", lambda _: ["0"] * 15)
+    with pytest.raises(errors.InputError, match="ulimit -n"):
+        connections.max_connections(given)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (500, 500))
+    assert connections.max_connections(given) == (given or 453)
+
+
+def test_repeated_lines_are_left_out_and_counted(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(connections.time, "monotonic", lambda: now)
+    repeated = connections.RepeatedLines()
+
+    def passes(level, line="%d"):
+        record = logging.LogRecord("a", level, "f", 1, line, (1,), None)
+        return repeated.filter(record) and record.getMessage()
+
+    assert all(passes(logging.INFO) for _ in range(9))
+    found = [passes(logging.ERROR) for _ in range(9)]
+    assert found == ["1"] * 5 + [False] * 4
+    assert passes(logging.ERROR, "another %d")
+    now = 61.0
+    assert passes(logging.ERROR) == "1 (and 4 such lines before)"
 
 
 def test_a_long_request_leaves_batches_to_others(servables):
