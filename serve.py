@@ -51,6 +51,12 @@ class ServeConfig:
         "https://example.com; * for any.",
         None,
     )
+    version_poll_seconds: float = field(
+        "Seconds between two looks for new versions in directories of numbered "
+        "versions; 0 serves those of the start.",
+        2.0,
+        at_least=0,
+    )
     max_batch_size: int = field(
         "Texts that are computed together; 0 does not join requests.",
         32,
@@ -142,22 +148,33 @@ class ServeConfig:
 config_flags.parse_early(ServeConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
-from export import connections, servable, server, tensorflow_engine
+from export import (
+    connections,
+    servable,
+    server,
+    tensorflow_engine,
+    versions,
+)
 
 
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
-    servables = servable.open_all(
-        config.models,
-        tensorflow_engine.ENGINE,
-        servable.BatchSettings(
-            max_batch_size=config.max_batch_size,
-            timeout_ms=config.batch_timeout_ms,
-            num_concurrent=tensorflow_engine.set_threads(
-                config.threads_per_batch
-            ),
-        ),
+    engine = tensorflow_engine.ENGINE
+    settings = servable.BatchSettings(
+        max_batch_size=config.max_batch_size,
+        timeout_ms=config.batch_timeout_ms,
+        num_concurrent=tensorflow_engine.set_threads(config.threads_per_batch),
     )
+    servables = servable.open_all(config.models, engine, settings)
+    watch = None
+    if config.version_poll_seconds:
+        watch = versions.Watch(
+            servables,
+            servable.directories(config.models),
+            engine,
+            settings,
+            config.version_poll_seconds,
+        )
     for model in servables.values():
         model.warm_up()
     limits = server.Limits(
@@ -180,6 +197,7 @@ def main(config: ServeConfig) -> None:
             answer_seconds=config.request_timeout,
             idle_seconds=config.idle_timeout,
         ),
+        watch,
     )
     asyncio.run(serving.run(config.host, config.port))
 

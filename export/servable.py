@@ -15,12 +15,13 @@ computes.
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -126,6 +127,7 @@ class Servable:
             if bound < longest * _BYTES_PER_TOKEN
         ]
         self._queues: dict[Any, _Queue] = {}
+        self._num_users, self._is_unused = 0, asyncio.Event()
         self._pool = futures.ThreadPoolExecutor(
             _THREADS, thread_name_prefix="compute"
         )
@@ -144,6 +146,23 @@ class Servable:
     def metadata(self) -> Mapping[str, Any]:
         """The signatures in the JSON form of TensorFlow Serving."""
         return self.model.metadata
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Keeps the model loaded in a context."""
+        self._num_users += 1
+        try:
+            yield
+        finally:
+            self._num_users -= 1
+            if not self._num_users:
+                self._is_unused.set()
+
+    async def unused(self) -> None:
+        """Waits until no request uses the model."""
+        while self._num_users:
+            self._is_unused.clear()
+            await self._is_unused.wait()
 
     def close(self) -> None:
         """Ends the threads, after what they compute."""
@@ -459,6 +478,8 @@ def _find_version(directory: str, file: str) -> tuple[int, str]:
     file_system.restore_folder(directory)
     if file_system.is_file(os.path.join(directory, file)):
         return 1, directory
+    if file_system.is_folder(directory):
+        file_system.restore_folders(directory)
     for version in sorted(versions(directory), reverse=True):
         path = os.path.join(directory, str(version))
         if file_system.is_file(os.path.join(path, file)):
@@ -473,6 +494,5 @@ def versions(directory: str) -> list[int]:
     """Returns the numbers that are names of entries of a directory."""
     if not file_system.is_folder(directory):
         return []
-    file_system.restore_folders(directory)
     names = file_system.entries(directory)
     return [int(name) for name in names if re.fullmatch(r"0|[1-9]\d*", name)]

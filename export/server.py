@@ -34,7 +34,7 @@ import prometheus_client
 from absl import logging
 from aiohttp import http_exceptions, web
 
-from export import connections, rest_format, servable, served_model
+from export import connections, rest_format, servable, served_model, versions
 from foundation import errors
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -99,6 +99,7 @@ class Server:
         allowed_hosts: Collection[str] = (_ANY,),
         cors_origins: Collection[str] = (),
         connection_limits: connections.Limits | None = None,
+        watch: versions.Watch | None = None,
     ):
         """Makes the application, which does not listen yet.
 
@@ -109,8 +110,9 @@ class Server:
           cors_origins: of pages of other servers that may read the answers,
             such as https://example.com; "*" is any.
           connection_limits: of connections.
+          watch: puts new versions into `servables` while `run` serves.
         """
-        self._servables = servables
+        self._servables, self._watch = servables, watch
         self._limits = limits or Limits()
         self._allowed_hosts = allowed_hosts
         self._cors_origins = cors_origins
@@ -122,7 +124,6 @@ class Server:
             _THREADS, thread_name_prefix="convert"
         )
         self._metrics = _Metrics(servables, lambda: self._num_pending)
-        self._page = _render_page(servables)
         self.app = web.Application(
             middlewares=[self._answer],
             client_max_size=self._limits.max_request_bytes,
@@ -203,7 +204,11 @@ class Server:
         for name, model in self._servables.items():
             logging.info("%s: %s", name, model.task or "a SavedModel")
         logging.info("serving at http://%s:%d/", shown, listener.port)
+        watching = asyncio.ensure_future(
+            self._watch.run() if self._watch else ends.wait()
+        )
         await ends.wait()
+        watching.cancel()
         logging.info("ending: %d requests are pending", self._num_pending)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)  # The next one ends at once.
@@ -333,6 +338,12 @@ class Server:
 
     async def _predict(self, request: web.Request) -> web.Response:
         model = self._servable(request)
+        with model.used():
+            return await self._predict_with(model, request)
+
+    async def _predict_with(
+        self, model: servable.Servable, request: web.Request
+    ) -> web.Response:
         encoding = request.headers.get("Content-Encoding", "")
         if encoding.lower() not in _ENCODINGS:
             raise _http_error(
@@ -442,12 +453,11 @@ class Server:
         return parsed, model.split(parsed.inputs)
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        status = {
-            "version": str(self._servable(request).version),
-            "state": "AVAILABLE",
-            "status": {"error_code": "OK", "error_message": ""},
-        }
-        return web.json_response({"model_version_status": [status]})
+        model = self._servable(request)
+        found = [versions.status(model.version, versions.AVAILABLE)]
+        if self._watch and not request.match_info["version"]:
+            found = self._watch.statuses(model.name)
+        return web.json_response({"model_version_status": found})
 
     async def _get_metadata(self, request: web.Request) -> web.Response:
         model = self._servable(request)
@@ -472,7 +482,7 @@ class Server:
 
     async def _get_page(self, request: web.Request) -> web.Response:
         return web.Response(
-            text=self._page,
+            text=_render_page(self._servables),
             content_type="text/html",
             headers={"Content-Security-Policy": _PAGE_POLICY},
         )
@@ -557,8 +567,10 @@ class _Metrics:
             ["model"],
             **kinds,
         )
-        for name, model in servables.items():
-            batches.labels(name).set_function(lambda m=model: m.num_batches)
+        for name in servables:
+            batches.labels(name).set_function(
+                lambda name=name: servables[name].num_batches
+            )
         prometheus_client.Gauge(
             "bert_pending_requests", "Requests without an answer.", **kinds
         ).set_function(num_pending)
