@@ -17,6 +17,7 @@ good.
 """
 
 import argparse
+import asyncio
 import collections
 import contextlib
 import copy
@@ -53,7 +54,7 @@ from absl import logging
 from pyarrow import parquet
 
 from data import corpus, examples, manifest, pipelines, records, text_files
-from export import rest_format, servable
+from export import rest_format, servable, tensorflow_engine
 from foundation import config_flags, errors, file_system
 from modeling import models
 from tasks.ner import word_files
@@ -451,13 +452,15 @@ def _request(
     def read(folder: str) -> bytes:
         if not models_of:
             model = _SCRATCH / "toys" / name
-            models_of[""] = servable.Servable(name, str(model), settings)
+            models_of[""] = servable.load(
+                name, str(model), tensorflow_engine.ENGINE, settings
+            )
         model = models_of[""]
         body = pathlib.Path(folder, "body.json").read_bytes()
         parsed = rest_format.parse(body, model.signatures)
         model.signatures[parsed.signature_name].num_values(parsed.inputs)
         parts = model.split(parsed.inputs)
-        results = [model.run(parsed.signature_name, part) for part in parts]
+        results = asyncio.run(model.predict(parsed.signature_name, parts))
         rows = servable.join(parts, results)
         answer = rest_format.response(
             rows, by_row=parsed.by_row, task=model.task
