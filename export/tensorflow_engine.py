@@ -56,9 +56,8 @@ class Model:
             self._model = tf.saved_model.load(loadable)
             self.metadata = _read_metadata(directory)
         except (tf.errors.OpError, OSError, *tensor_files.DAMAGES) as error:
-            line = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise errors.InputError(
-                f"{directory}: cannot be loaded: {line}"
+                f"{directory}: cannot be loaded: {errors.reason(error)}"
             ) from error
         self.functions = {
             name: self._model.signatures[name]
@@ -163,11 +162,7 @@ def _reason(error: tf.errors.OpError) -> str:
     found = _FEATURE_ERROR.search(text)
     if found:
         return f"{found[1]}: row {found[2]}: {found[3]}"
-    lines = [line for line in text.splitlines() if line.strip()]
-    # TensorFlow's trace of the graph comes first.
-    known = ("Graph execution error", "Detected at", "node ", "<stack traces")
-    lines = [line for line in lines if not line.strip().startswith(known)]
-    return lines[0].strip() if lines else "the model refuses the request"
+    return errors.reason(error)
 
 
 def _unparsed(inputs: Mapping[str, np.ndarray]) -> str | None:

@@ -303,9 +303,9 @@ def _tpu_strategy(tpu: Tpu) -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except Exception as error:  # Every layer below raises its own kind.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise errors.InputError(
-            f"--use_tpu=true --tpu_name={address}: no TPU: {reason}"
+            f"--use_tpu=true --tpu_name={address}: no TPU: "
+            + errors.reason(error)
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     found = strategy.num_replicas_in_sync

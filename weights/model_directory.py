@@ -353,9 +353,8 @@ def read_torch(path: str) -> dict[str, StoredTensor]:
     except OSError:
         raise
     except Exception as error:  # The unpickler raises many types.
-        reason = str(error).strip().splitlines()[0]
         raise errors.InputError(
-            f"{path}: torch refuses it: {reason:.200}"
+            f"{path}: torch refuses it: {errors.reason(error)}"
         ) from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(value, torch.Tensor)

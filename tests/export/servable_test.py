@@ -282,6 +282,16 @@ def test_a_savedmodel_of_another_program_may_refuse_the_first_row(
     assert "x: not prepared: " in caplog.text
 
 
+def test_an_error_of_tensorflow_has_no_names_of_its_nodes(toys, monkeypatch):
+    def fail(path):
+        message = "\n{{function_node __wrapped__X}} damaged [Op:X] name: "
+        raise tf.errors.InternalError(None, None, message)
+
+    monkeypatch.setattr(tf.saved_model, "load", fail)
+    with pytest.raises(errors.InputError, match="be loaded: damaged$"):
+        load(toys / "numbers")
+
+
 def _keep(path, size):
     path.write_bytes(path.read_bytes()[:size])
 

@@ -96,7 +96,7 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch):
 
 def test_a_tpu_that_is_not_there_is_refused_in_one_line(monkeypatch):
     def resolver(**arguments):
-        raise ValueError("no such TPU\nand more")
+        raise ValueError("{{function_node x}} no such TPU\nand more")
 
     monkeypatch.setattr(
         tf.distribute.cluster_resolver, "TPUClusterResolver", resolver

@@ -594,6 +594,16 @@ def test_a_pickle_is_only_read_by_torch_with_weights_only(
     )
     assert _same_as_pretrained(directory)
 
+    def refuse(path, **options):
+        raise RuntimeError("  \n\x1b[1m" + "no such class " * 99 + "\nmore")
+
+    fake.load = refuse
+    with pytest.raises(
+        errors.InputError, match="refuses it: .*such class"
+    ) as e:
+        checkpoint_sources.read(str(directory))
+    assert str(e.value).isprintable() and len(str(e.value)) < 1000
+
 
 def test_a_tokenizer_json_is_parsed_once(directory, monkeypatch):
     tokens = tokenizer_files.load(str(directory)).vocabulary.tokens
