@@ -237,7 +237,7 @@ def main(config: PretrainingConfig) -> None:
         phase_specs,
         bert_config,
         tokenizer,
-        has_pairs=config.objective != "masked_lm",
+        has_pairs=config.objective == "masked_lm_and_next_sentence",
     )
     assembly.check_batch_sizes(
         config,

@@ -21,6 +21,7 @@ a manifest (google-research/bert's, NVIDIA's) are checked by their first record.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import typing
 from typing import Annotated, Literal
@@ -38,6 +39,7 @@ if typing.TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
+_COMPARED_RECORDS = 100
 VOCABULARY_SUFFIX = ".vocab.txt"  # Of the vocabulary's copy.
 
 
@@ -335,6 +337,25 @@ def _check_lengths(path, lengths, predictions) -> None:
             )
 
 
+def check_equal_lengths(path: str) -> None:
+    """Refuses a shard without a manifest whose records differ in length.
+
+    Raises:
+      InputError: names one of the first records that differ.
+    """
+    firsts: dict[str, int] = {}
+    some = itertools.islice(records.read(path), _COMPARED_RECORDS)
+    for number, record in enumerate(some, 1):
+        for name, values in (records.features_of(record) or {}).items():
+            count = firsts.setdefault(name, len(values))
+            if len(values) != count:
+                raise errors.InputError(
+                    f"{path}: {name} has {len(values)} values in record "
+                    f"{number}, but {count} before; records must be padded to "
+                    "one length"
+                )
+
+
 def _check_first_record(
     path, features, length, predictions, vocabulary, has_pairs
 ) -> None:
@@ -345,11 +366,10 @@ def _check_first_record(
             f"{path}: not pre-training records (features: "
             f"{errors.listed(sorted(features)) or 'none'})"
         )
-    _check_lengths(
-        path,
-        (len(ids), length),
-        (len(features["masked_lm_positions"]), predictions),
-    )
+    found = len(ids), len(features["masked_lm_positions"])
+    if found != (length, predictions):
+        check_equal_lengths(path)
+    _check_lengths(path, (found[0], length), (found[1], predictions))
     expected = schema.pretraining(length, predictions)
     if not has_pairs:
         expected = expected.without("next_sentence_labels")

@@ -324,9 +324,11 @@ def read(path: str) -> Iterator[bytes]:
     except tf.errors.NotFoundError:
         raise errors.InputError(f"{path}: no such file") from None
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        if not is_gzip(path) and _begins_as_gzip(path):
+        if is_gzip(path) != _begins_as_gzip(path):
+            ends = "ends" if is_gzip(path) else "does not end"
+            content = "not gzip" if is_gzip(path) else "gzip"
             raise errors.InputError(
-                f"{path}: gzip, but the name does not end in .gz"
+                f"{path}: {content}, but the name {ends} in .gz"
             ) from None
         raise errors.InputError(
             f"{path}: record {number + 1} is truncated or damaged "

@@ -37,7 +37,8 @@ from typing import Any, BinaryIO
 from foundation import errors
 
 BinaryFile = io.RawIOBase | io.BufferedIOBase
-COMPRESSED = (".gz", ".bz2", ".zst")
+_FIRST_BYTES = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+COMPRESSED = tuple(_FIRST_BYTES)
 # Temporary files and folders are called .NAME.0123456789ab.incomplete.
 INCOMPLETE = ".incomplete"
 _DIGITS = 12
@@ -299,13 +300,26 @@ def decompressed(path: str, raw: BinaryFile) -> Iterator[BinaryFile]:
         else:
             yield raw
     except (EOFError, zlib.error, gzip.BadGzipFile):
+        _refuse_other_content(path, raw)
         raise errors.InputError(
             f"{path}: the compressed file is cut off or damaged"
         ) from None
     except OSError as error:
         if error.errno is None:  # The decompressor's: "Invalid data stream".
+            _refuse_other_content(path, raw)
             raise errors.InputError(f"{path}: {error}") from None
         raise
+
+
+def _refuse_other_content(path: str, raw: BinaryFile) -> None:
+    """Raises InputError for a damaged file that is not what its name says."""
+    begin = _FIRST_BYTES.get(ending(path), b"")
+    if raw.seekable():
+        raw.seek(0)
+        if raw.read(len(begin)) != begin:
+            raise errors.InputError(
+                f"{path}: not compressed, or in another way than its name says"
+            ) from None
 
 
 def decode(data: bytes, path: str, first_line: int = 1) -> str:

@@ -468,7 +468,7 @@ def _records_without_pairs(root):
     return found
 
 
-def test_masked_lm_needs_no_next_sentence_labels(root, tmp_path, capfd):
+def test_other_objectives_need_no_next_sentence_labels(root, tmp_path, capfd):
     path = tmp_path / "a.tfrecord"
     with records.ShardWriter(str(path)) as writer:
         writer.write(_records_without_pairs(root))
@@ -477,9 +477,31 @@ def test_masked_lm_needs_no_next_sentence_labels(root, tmp_path, capfd):
     assert line.endswith(
         f"{path}: feature next_sentence_labels has 0 values instead of 1"
     )
-    _run(root, **flags, objective="masked_lm")
-    results = (tmp_path / "o" / "eval_results.txt").read_text()
-    assert "masked_lm_accuracy" in results and "next_sent" not in results
+    for objective in ("masked_lm", "left_to_right"):
+        flags["output_dir"] = tmp_path / objective
+        _run(root, **flags, objective=objective)
+        results = (tmp_path / objective / "eval_results.txt").read_text()
+        assert "masked_lm_accuracy" in results and "next_sent" not in results
+
+
+@pytest.mark.parametrize("flag", ["max_seq_length", "phases"])
+def test_records_of_different_lengths_are_named(root, tmp_path, capfd, flag):
+    path = tmp_path / "a.tfrecord"
+    found = []
+    for number, record in enumerate(_records_without_pairs(root)[:3]):
+        example = tf.train.Example.FromString(record)
+        ids = example.features.feature["input_ids"].int64_list.value
+        del ids[20 + number // 2 :]
+        found.append(example.SerializeToString())
+    with records.ShardWriter(str(path)) as writer:
+        writer.write(found)
+    flags = {"input_file": path, "output_dir": tmp_path / "o"}
+    if flag == "phases":
+        lengths = ("max_seq_length", "max_predictions_per_seq")
+        flags |= dict.fromkeys((*lengths, "num_train_steps"))
+        flags["phases"] = "32:4"
+    line = _refused(capfd, root, **flags)
+    assert f"{path}: input_ids has 21 values in record 3, but 20" in line
 
 
 def test_a_record_that_is_not_utf_8_is_named_in_training(root, tmp_path, capfd):

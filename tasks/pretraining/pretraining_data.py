@@ -384,6 +384,8 @@ def _of_length(
     lengths = _lengths(paths)
     found = [p for p in paths if lengths[p].max_seq_length == max_seq_length]
     if not found:
+        for path in set(paths) - manifest.find(paths).keys():
+            manifest.check_equal_lengths(path)
         known = sorted({x.max_seq_length for x in lengths.values()})
         raise errors.InputError(
             f"--{flag}: no shard of sequence length {max_seq_length}, which "

@@ -196,12 +196,20 @@ def test_compressed_shards_may_be_joined_from_parts(tmp_path):
     assert gzip.decompress(path.read_bytes())
 
 
-def test_a_gzip_shard_with_another_name_is_refused(tmp_path):
-    path = tmp_path / "a.tfrecord.gz"
+@pytest.mark.parametrize(
+    ("written", "name", "match"),
+    [
+        ("a.gz", "a.tfrecord", r"a\.tfrecord: gzip, but .* not end in \.gz"),
+        ("a", "a.tfrecord.gz", r"a\.tfrecord\.gz: not gzip, but .* in \.gz"),
+    ],
+)
+def test_a_shard_with_the_name_of_the_other_compression_is_refused(
+    tmp_path, written, name, match
+):
+    path = tmp_path / written
     with records.ShardWriter(str(path)) as writer:
         writer.write(records.encode(SCHEMA, columns(8)))
-    path = str(path.rename(tmp_path / "a.tfrecord"))
-    match = r"a\.tfrecord: gzip, but the name does not end in \.gz"
+    path = str(path.rename(tmp_path / name))
     for read in (records.counts, records.first_examples):
         with pytest.raises(errors.InputError, match=match):
             read([path])
