@@ -23,15 +23,16 @@ import numpy as np
 from data import examples
 from data import features as features_lib
 from data.features import Features
-from export import opened_model
+from export import keras_layers, opened_model
 from export.opened_model import OpenedModel
 from foundation import errors
 from tasks.classification import objective
 from tasks.fill_mask import masked_words
+from tasks.ner import tagging
 from tasks.ner.settings import WindowSettings
 from tasks.ner.tagger import Tagger
 from tasks.squad import answering
-from weights import kinds
+from weights import kinds, model_directory, task_files
 
 
 class Token(NamedTuple):
@@ -183,19 +184,6 @@ def load(path: str | os.PathLike[str], **options: Any) -> "Model":
     return MODELS[opened.task](opened)
 
 
-class _Outputs(keras.layers.Layer):
-    """Calls a model and returns a dict of those outputs that are tensors."""
-
-    def __init__(self, model: Any, outputs: Callable[[Any, dict], dict]):
-        super().__init__()
-        self.model = model
-        self._outputs = outputs
-
-    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Maps the model's features to its outputs."""
-        return self._outputs(self.model, inputs)
-
-
 class Model:
     """What the models of all tasks have.
 
@@ -208,6 +196,7 @@ class Model:
     """
 
     labels: list[str] | None = None
+    _problem_type: str | None = None
     _item = _encoded_item = _TEXT_OR_PAIR
 
     def __init__(self, opened: OpenedModel):
@@ -285,25 +274,60 @@ class Model:
         It maps a dict as returned by `encode` to a dict of float32:
 
         masked_lm_logits [B, S, V] of fill_mask; start_logits and end_logits
-        [B, S] of question_answering; sequence_output [B, S, H] of
-        sentence_embedding; logits of the other tasks: [B, C], [B, K] of
-        multiple_choice, [B, S, C] of token_classification.
+        [B, S] of question_answering; sequence_output [B, S, H] and, of a model
+        with a pooler, pooled_output [B, H] of sentence_embedding; logits of the
+        other tasks: [B, C], [B, K] of multiple_choice, [B, S, C] of
+        token_classification.
+
+        It has the weights of this model: after `fit`, `predict` uses them.
         """
-        shape = (None, None) if self.task == "multiple_choice" else (None,)
-        inputs = {
-            name: keras.Input(shape, dtype="int32", name=name)
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
-        outputs = _Outputs(self._model, self._outputs)(inputs)
-        return keras.Model(inputs, outputs, name=self.task)
+        return self.make_keras_model()
+
+    def make_keras_model(
+        self, *, hidden_states: bool = False, attentions: bool = False
+    ) -> keras.Model:
+        """Returns a Keras model with more outputs than `keras_model`.
+
+        Args:
+          hidden_states: whether "hidden_states" is an output, a list of L + 1
+            times [B, S, H]: of the embeddings and of each layer.
+          attentions: whether "attentions" is one, a list of L times [B, N, S,
+            S]: the probabilities of each layer, computed a second time.
+        """
+        return keras_layers.functional(
+            self._model,
+            self.task,
+            hidden_states=hidden_states,
+            attentions=attentions,
+            **self._encoder_outputs(),
+        )
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes a model directory, which commands and transformers read.
+
+        Raises:
+          InputError: the model has no head.
+        """
+        directory = os.fspath(directory)
+        model_directory.save(
+            getattr(self._model, "tagger", self._model),  # Of one with a CRF.
+            directory,
+            self.tokenizer,
+            labels=self.labels,
+            problem_type=self._problem_type,
+        )
+        self._save_settings(directory)
+
+    def _save_settings(self, directory: str) -> None:
+        """Writes what else the task needs."""
 
     @property
     def _model(self) -> Any:
         return self._task_model.model
 
-    @staticmethod
-    def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-        return {"logits": model(inputs)}
+    def _encoder_outputs(self) -> dict[str, Any]:
+        """Returns what `functional` needs of a model without a head."""
+        return {}
 
 
 class SentenceModel(Model):
@@ -319,6 +343,7 @@ class SentenceModel(Model):
         found = opened.sentence_model()
         self._task_model, self._kind = found.task_model, found.kind
         self.task = kinds.KINDS[found.kind].export_name
+        self._problem_type = kinds.KINDS[found.kind].problem_type
         if found.kind != examples.REGRESSION:
             self.labels = list(found.labels)
 
@@ -387,6 +412,7 @@ class QuestionAnsweringModel(Model):
         """Use `load`."""
         super().__init__(opened)
         found = opened.answerer()
+        self._settings = found.settings
         self._task_model = found.task_model
         self._prompt = answering.Prompt(
             task_model=found.task_model,
@@ -405,9 +431,12 @@ class QuestionAnsweringModel(Model):
             )
         return found
 
-    @staticmethod
-    def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-        return model(inputs)._asdict()
+    def _save_settings(self, directory: str) -> None:
+        fields = dataclasses.fields(task_files.SquadSettings)
+        values = {field.name: self._settings[field.name] for field in fields}
+        if not values["version_2_with_negative"]:
+            values["null_score_diff_threshold"] = None
+        task_files.write_settings(directory, task_files.SquadSettings(**values))
 
 
 class TaggingModel(Model):
@@ -449,6 +478,9 @@ class TaggingModel(Model):
             for row in found
         ]
 
+    def _save_settings(self, directory: str) -> None:
+        tagging.save_crf(self._model, self.labels or (), directory)
+
 
 class MaskedLanguageModel(Model):
     """Ranks the words for each [MASK].
@@ -480,10 +512,6 @@ class MaskedLanguageModel(Model):
     def _model(self) -> Any:
         return self._masked_lm
 
-    @staticmethod
-    def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-        return {"masked_lm_logits": model(inputs).masked_lm_logits}
-
 
 class EmbeddingModel(Model):
     """Maps texts, or pairs of texts, to vectors, float32 [N, size].
@@ -495,6 +523,7 @@ class EmbeddingModel(Model):
         """Use `load`."""
         super().__init__(opened)
         self._task_model = opened.embedder()
+        self._pooler = opened.pooler()
         self._hidden_size = opened.start.config.hidden_size
 
     def _predict(self, inputs: list) -> np.ndarray:
@@ -503,12 +532,15 @@ class EmbeddingModel(Model):
     def _no_results(self) -> np.ndarray:
         return np.zeros((0, self._hidden_size), np.float32)
 
-    def _outputs(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-        outputs = model(
-            inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"]
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Is refused: an encoder is the file that it was loaded from."""
+        raise errors.InputError(
+            f"save {os.fspath(directory)}: a sentence_embedding has no head to "
+            "save; convert_checkpoint.py copies encoders"
         )
-        layer = outputs.all_encoder_layers[self._options.layer]
-        return {"sequence_output": layer}
+
+    def _encoder_outputs(self) -> dict[str, Any]:
+        return {"layer": self._options.layer, "pooler": self._pooler}
 
 
 # Task -> class of its models.

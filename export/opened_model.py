@@ -16,7 +16,7 @@ from foundation import config_flags, errors
 from jobs import assembly, run_config
 from jobs import source as source_lib
 from jobs.task_model import Builder, TaskModel
-from modeling import models
+from modeling import layers, models, variables
 from tasks.classification.objective import ClassificationObjective
 from tasks.features import feature_extraction
 from tasks.ner import tag_spans, tagging
@@ -29,6 +29,7 @@ from weights import (
     model_directory,
     pretrained,
     sentence_modules,
+    stored_weights,
     task_files,
     tokenizer_files,
 )
@@ -45,6 +46,11 @@ _SENTENCES = tuple(
 _TASKS_OF = {
     "labels": (*_SENTENCES, "token_classification"),
     "text_pair": _SENTENCES,
+    "new_head": tuple(
+        name
+        for name in kinds.EXPORT_NAMES
+        if name not in ("fill_mask", "sentence_embedding")
+    ),
     "document_context": ("token_classification",),
     "top_k": ("fill_mask",),
     "pooling": ("sentence_embedding",),
@@ -64,6 +70,8 @@ class Options:
       precision: "float32", "bfloat16", or "auto" for the faster one.
       labels: of a classifier or tagger whose checkpoint does not name them, in
         the order of the model's outputs.
+      new_head: whether the layer of the outputs gets random weights, to be
+        trained for the task, which is then given.
       text_pair: whether the graph of a sentence task takes pairs of texts;
         `bert.load` refuses it.
       squad: flags of run_squad.py -> value, or None if it is not given.
@@ -84,6 +92,7 @@ class Options:
     batch_size: int = 32
     precision: str = "float32"
     labels: Sequence[str] | None = None
+    new_head: bool = False
     text_pair: bool | None = None
     squad: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     document_context: bool = False
@@ -180,6 +189,8 @@ class OpenedModel:
           InputError: there is no model, or its head is of an unknown task.
         """
         source = checkpoint_sources.read(path)
+        if options.new_head and not options.task:
+            raise errors.InputError("new_head: task= names what it is for")
         task = options.task or _task_of(path, source)
         if task not in kinds.EXPORT_NAMES:
             raise errors.InputError(
@@ -272,19 +283,34 @@ class OpenedModel:
         return builder.build(seed=0)
 
     def _load(self, objective: Any) -> TaskModel:
-        """Builds a model that was trained for the task, with its weights."""
+        """Builds a model that was trained for the task, with its weights.
+
+        With new_head it need not have been trained for it.
+        """
         task_model = self._build(objective)
+        if self.options.new_head:
+            pretrained.assign(
+                task_model.model,
+                self.start.init_checkpoint,
+                tokenizer=self.start.tokenizer,
+                new_output_layer=True,
+            )
+            return task_model
         task_model.assign(self.start.init_checkpoint)
         return task_model
 
     def _classes(self) -> task_files.ModelClasses:
         """Returns the classes of the model, with the given names."""
+        labels = self.options.labels
+        if self.options.new_head:
+            return task_files.ModelClasses(
+                labels=None, problem_type=None
+            ).with_names(list(labels) if labels else None, trains=True)
         known = task_files.ModelClasses(
             labels=self.start.labels,
             problem_type=self.start.problem_type,
             num_outputs=self.start.num_outputs,
         )
-        labels = self.options.labels
         return known.with_names(list(labels) if labels else None)
 
     def sentence_model(self) -> SentenceModel:
@@ -296,15 +322,21 @@ class OpenedModel:
         known = self._classes()
         given = kinds.by_export_name(self.options.task)
         kind = task_files.kind(given.name if given else None, known)
-        if _SCORES not in self.source.tensors:
+        if not self.options.new_head and _SCORES not in self.source.tensors:
             raise errors.InputError(
                 f"{self.path}: has not been trained for this task "
-                f"({_SCORES} is missing)"
+                f"({_SCORES} is missing; in Python, new_head=True adds it)"
             )
-        count = self.source.tensors[_SCORES].shape[0]
         if kind != examples.REGRESSION:
             known.check()
-        labels = known.labels or examples.unnamed(count)
+        labels = known.labels
+        if not labels and self.options.new_head:
+            if kind != examples.REGRESSION:
+                raise errors.InputError("new_head: labels= names its classes")
+            labels = examples.unnamed(1)
+        elif not labels:
+            count = self.source.tensors[_SCORES].shape[0]
+            labels = examples.unnamed(count)
         outputs = () if kind == examples.REGRESSION else labels
         return SentenceModel(self._load_kind(kind, outputs), kind, labels)
 
@@ -418,6 +450,23 @@ class OpenedModel:
             task_model.model, start.init_checkpoint, tokenizer=start.tokenizer
         )
         return task_model
+
+    def pooler(self) -> layers.Dense | None:
+        """Returns the pooler of a model without a head, if it has one."""
+        scope, config = "bert/pooler/dense", self.start.config
+        paths = [f"{scope}/kernel", f"{scope}/bias"]
+        if not {*paths} <= {*self.source.tensors}:
+            return None
+        dtype = assembly.dtype_policy(self.config.devices)
+        make = variables.Maker(stddev=0.0, seed=0, dtype=dtype)
+        size = config.hidden_size
+        pooler = layers.Dense(scope, size, size, make, activation="tanh")
+        stored_weights.assign(
+            pooler,
+            {path: self.source.tensors[path] for path in paths},
+            where=self.source.path,
+        )
+        return pooler
 
 
 def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
