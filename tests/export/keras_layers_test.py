@@ -238,7 +238,7 @@ def test_a_saved_model_predicts_the_same(task, inputs, load, tmp_path):
     model = load(task)
     model.save(tmp_path / "saved")
     (tmp_path / "saved" / "run_config.json").write_text(
-        '{"max_query_length": 8}'
+        '{"do_train": true, "max_query_length": 8}'
     )
     again = bert.load(tmp_path / "saved")
     assert (again.task, again.labels) == (model.task, model.labels)
