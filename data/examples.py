@@ -54,6 +54,7 @@ class Example(NamedTuple):
     first: its text, or the first of a pair; of multiple choice, the beginning.
     second: nothing, the second text of a pair, or the K endings.
     label: as written; a list of labels; None in sets without labels.
+    kept: cells of further columns, which predictions repeat.
     """
 
     path: str
@@ -62,11 +63,12 @@ class Example(NamedTuple):
     first: str
     second: Sequence[str] = ()
     label: str | list[str] | None = None
+    kept: Sequence[str] = ()
 
     @property
     def key(self) -> tuple:
-        """What is predicted, wherever it is."""
-        return self[2:]
+        """What is predicted, wherever it is; without kept cells if none."""
+        return self[2:] if self.kept else self[2:-1]
 
     @property
     def where(self) -> str:

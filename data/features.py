@@ -22,6 +22,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -44,6 +45,8 @@ _TEXTS_AT_ONCE = 1 << 16
 # than 0.01 [UNK] and 0.03 letters; without lower-casing 0.16 [UNK]. Hindi and
 # Russian with an English vocabulary have 0.7 [UNK] or letters.
 _MUCH_UNKNOWN, _MANY_LETTERS = 0.05, 0.4
+# Unknown words that are named, and texts of a set in which they are searched.
+_MAX_NAMED, _MAX_SEARCHED = 5, 100
 _SAMPLED_TEXTS = 1000  # Of a file, for warn_of_unknown.
 # The padding of label_ids; other features are padded with 0.
 _PADDING = {"label_ids": -1}
@@ -111,6 +114,8 @@ class TokenizationStatistics:
         self._texts = self._truncated = 0
         self._tokens = self._unknown = self._letters = 0
         self._others: collections.Counter[str] = collections.Counter()
+        self._unknown_words: dict[str, None] = {}  # An ordered set.
+        self._searched = 0
 
     def add(self, message: str, is_lost: np.ndarray) -> None:
         """Counts what a message describes.
@@ -138,6 +143,35 @@ class TokenizationStatistics:
         self._unknown += np.count_nonzero(ids == vocabulary.unk_id)
         self._letters += np.count_nonzero(_is_letter(vocabulary)[ids])
 
+    def add_unknown_words(
+        self,
+        tokenizer: wordpiece.Tokenizer,
+        texts: Sequence[str],
+        encoding: wordpiece.Encoding,
+    ) -> None:
+        """Notes the first words of texts that are [UNK], to name them.
+
+        Args:
+          tokenizer: of the model.
+          texts: N texts.
+          encoding: of the texts.
+        """
+        unknown = tokenizer.vocabulary.unk_id
+        (positions,) = np.nonzero(encoding.ids == unknown)
+        rows = np.searchsorted(encoding.row_splits, positions, "right") - 1
+        rows = np.unique(rows)[: _MAX_SEARCHED - self._searched]
+        if not len(rows) or len(self._unknown_words) >= _MAX_NAMED:
+            return
+        self._searched += len(rows)
+        searched = [texts[i] for i in rows]
+        found = tokenizer.encode_with_offsets(searched)
+        for text, (begin, end) in zip(
+            searched, itertools.pairwise(found.row_splits), strict=True
+        ):
+            for i in begin + np.flatnonzero(found.ids[begin:end] == unknown):
+                word = text[found.starts[i] : found.ends[i]]
+                self._unknown_words[word] = None
+
     def warn(self, name: str, max_seq_length: int | None = None) -> None:
         """Logs a line for what is lost of a set; `name` names the set."""
         if self._truncated:
@@ -149,6 +183,8 @@ class TokenizationStatistics:
                 self._texts,
                 max_seq_length,
             )
+        words = list(self._unknown_words)[:_MAX_NAMED]
+        named = f": {errors.listed(map(repr, words))}" if words else ""
         if (
             self._unknown > _MUCH_UNKNOWN * self._tokens
             or self._unknown + self._letters > _MANY_LETTERS * self._tokens
@@ -156,11 +192,15 @@ class TokenizationStatistics:
             logging.warning(
                 "%s: %.3g %% of its tokens are [UNK], %.3g %% single letters "
                 "within words: is the vocabulary of another language, or "
-                "--do_lower_case wrong?",
+                "--do_lower_case wrong?%s",
                 name,
                 100 * self._unknown / self._tokens,
                 100 * self._letters / self._tokens,
+                named and f" Examples{named}",
             )
+        elif named:
+            text = "%s: %d token(s) are [UNK], which the model does not know%s"
+            logging.warning(text, name, self._unknown, named)
         for message, count in self._others.items():
             if count:
                 logging.warning(f"%s: {message}", name, count)
@@ -249,9 +289,10 @@ def encode_blocks(
         b = None if second is None else tokenizer.encode(second)
         joined, is_cut = _join(vocabulary, a, b, max_seq_length)
         statistics.add_truncated(is_cut)
-        for encoding in (a, b):
-            if encoding is not None:
+        for texts, encoding in ((first, a), (second, b)):
+            if texts is not None and encoding is not None:
                 statistics.add_tokens(encoding.ids, vocabulary)
+                statistics.add_unknown_words(tokenizer, texts, encoding)
         parts.append(joined)
     lengths = np.concatenate([np.diff(part.row_splits) for part in parts])
     return Features(

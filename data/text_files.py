@@ -394,6 +394,8 @@ def read_examples(
     label_column: str | None = None,
     label_columns: Sequence[str] = (),
     id_column: str | None = None,
+    kept_columns: Sequence[str] = (),
+    have_kept: bool = True,
 ) -> Iterator[Example]:
     """Yields the examples of a user's own task.
 
@@ -405,6 +407,8 @@ def read_examples(
       label_column: None for examples without labels.
       label_columns: of 0 or 1, one for each label; they replace label_column.
       id_column: None numbers the examples.
+      kept_columns: further columns, which predictions repeat.
+      have_kept: whether every file must have these.
     """
     columns = [
         ("--text_column", text_column, _text),
@@ -424,7 +428,11 @@ def read_examples(
         if id_column is None:
             guid = str(number)
         pair = () if text_pair_column is None else (second,)
-        yield Example(row.path, row.line, guid, first, pair, label)
+        if have_kept:
+            for name in kept_columns:
+                require(row, name, form, "--keep_columns")
+        kept = tuple(_shown(row.cells.get(name)) for name in kept_columns)
+        yield Example(row.path, row.line, guid, first, pair, label, kept)
 
 
 def require(
@@ -496,6 +504,13 @@ def _label(row: Row, name: str, value: Any) -> str | list[str]:
     if value is None:
         return ""
     return list(map(word, value)) if isinstance(value, list) else word(value)
+
+
+def _shown(value: Any) -> str:
+    """Returns a cell of any type as text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _is_true(row: Row, name: str, form: str) -> bool:

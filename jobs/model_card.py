@@ -293,6 +293,8 @@ def _lines(card: Mapping[str, Any]) -> list[str]:
         metrics |= found["metrics"]
     lines += ["## Data", "", *_table(("set", "content"), data.items())]
     if metrics:
+        if "eval_loss" in metrics:  # Cards of earlier versions have both.
+            metrics.pop("loss", None)
         values = [(name, f"{metrics[name]:.6g}") for name in sorted(metrics)]
         lines += ["", "## Results", "", *_table(("metric", "value"), values)]
     for name, found in card["evaluations"].items():

@@ -195,9 +195,13 @@ def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:
 
 
 def eval_results(values: Mapping[str, float], step: int) -> dict[str, float]:
-    """Returns metrics under google-research/bert's names."""
+    """Returns metrics under google-research/bert's names.
+
+    Its "loss", a mean over batches, is not among them: it is "eval_loss" where
+    all examples have the same weight.
+    """
     found = {f"eval_{name}": value for name, value in values.items()}
-    return found | {"global_step": step, "loss": values["loss"]}
+    return found | {"global_step": step}
 
 
 def write_eval_results(output_dir: str, values: Mapping[str, float]) -> None:
@@ -369,11 +373,7 @@ class RunFiles:
         if not self.is_chief:
             return
         path = os.path.join(self.results.metrics_dir, metric_writer.METRICS)
-        rows = [
-            [name, values[name]]
-            for name in sorted(values)
-            if not (name == "loss" and "eval_loss" in values)
-        ]
+        rows = [[name, values[name]] for name in sorted(values)]
         results = report.table(["metric", "value"], rows)
         if "eval_score" in values:
             results += _SCORE_NOTE

@@ -80,7 +80,7 @@ def test_an_own_table_finds_its_labels_and_predicts_without_them(root, caplog):
     )
     assert "not --init_checkpoint" not in caplog.text
     rows = (folder / "predictions.tsv").read_text().splitlines()
-    assert rows[0] == "id\tlabel\tno\tyes"
+    assert rows[0] == "id\tlabel\tno\tyes\treview"
     assert [row.split("\t")[:2] for row in rows[1:]] == [
         ["first", "yes"],
         ["second", "no"],
@@ -115,7 +115,7 @@ def test_a_model_predicts_its_own_labels(root):
     )
     predicted = (folder / "predictions.tsv").read_text()
     header, *rows = predicted.splitlines()
-    assert header.split("\t") == ["id", "label", "bad", "good"]
+    assert header.split("\t") == ["id", "label", "bad", "good", "review"]
     assert {row.split("\t")[1] for row in rows} <= {"bad", "good"}
     # Nor does its checkpoint if the training was killed.
     killed = tiny_runs.killed(folder, root / "killed")
@@ -154,6 +154,7 @@ def test_the_output_layer_of_other_labels_is_not_used(root):
             f"other_{name}",
             "--do_train",
             train_file=root / "named_train.csv",
+            dev_file=None,
             init_checkpoint=root / name,
             learning_rate=1e-9,
             num_train_epochs=0.2,

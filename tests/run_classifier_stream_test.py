@@ -207,7 +207,9 @@ def test_lines_of_standard_input_go_to_standard_output(
         command, input=lines, capture_output=True, text=True, check=True
     )
     expected = (at_once / "predictions.tsv").read_text().replace("\nr", "\n")
-    assert found.stdout == expected
+    # The texts are only in the file.
+    rows = [line.rpartition("\t")[0] for line in expected.splitlines()]
+    assert found.stdout.splitlines() == rows
 
 
 def test_pairs_are_refused_by_a_model_of_single_texts(root, capsys):
@@ -263,6 +265,7 @@ def test_what_the_vocabulary_does_not_have_is_logged_once(
     ]
     assert len(lines) == 1
     assert lines[0].startswith(f"{tmp_path}/hindi.csv: 100 % of its tokens are")
+    assert lines[0].endswith("'\u092b\u093f', '\u0939'")
 
 
 @pytest.mark.all

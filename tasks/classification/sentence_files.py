@@ -383,6 +383,7 @@ class NamedColumns:
         have an `optional_id`), examples are numbered.
       optional_id: whether files may lack the id.
       prefix: name of the column of a text before the (first) text.
+      kept: names of the columns that predictions repeat.
     """
 
     form: str = "csv"
@@ -393,6 +394,7 @@ class NamedColumns:
     id: str | None = None
     optional_id: bool = False
     prefix: str | None = None
+    kept: Sequence[str] = ()
 
     @property
     def endings(self) -> Sequence[str]:
@@ -429,6 +431,8 @@ class NamedColumns:
             label_column=label if is_one_column else None,
             label_columns=self.label_columns if files.is_labeled else (),
             id_column=guid,
+            kept_columns=self.kept,
+            have_kept=files.set_name == TEST,
         )
         return found if self.prefix is None else self._prefixed(files, found)
 
@@ -451,6 +455,7 @@ def own_table(form: str, columns: settings.Columns) -> NamedColumns:
         label=columns.label_column or "label",
         label_columns=columns.names_of_labels,
         id=columns.id_column,
+        kept=columns.kept,
     )
 
 

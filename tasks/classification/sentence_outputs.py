@@ -3,8 +3,9 @@
     eval_results.txt    metrics of the development sets, also as JSON
     report.html         confusions, metrics by length, largest errors
     test_results.tsv    probabilities [N, C], tab-separated, no header
-    predictions.tsv     id, predicted label, probability of each label, with a
-                        header; cells with tabs or line ends are quoted
+    predictions.tsv     id, predicted label, probability of each label, kept
+                        columns (of own tables the text), with a header; cells
+                        with tabs or line ends are quoted
     scores_test.txt     metrics of a test set that has labels
     swag_submission.csv number of the predicted ending
     <task>.tsv          index and prediction for GLUE's server;
@@ -143,18 +144,17 @@ def prediction_parts(
       logits: float [N, C].
       majority: label for GLUE's server, instead of the predicted ones.
     """
-    probabilities = [
-        [repr(float(x)) for x in row]
-        for row in objective.probabilities(task.kind, logits)
-    ]
+    probabilities = objective.probabilities(task.kind, logits).tolist()
     names = objective.label_names(task.kind, task.labels, logits)
     guids = [example.guid for example in block]
-    predictions = [
-        _tsv_line([guid, name, *(row if task.labels else [])])
-        for guid, name, row in zip(guids, names, probabilities, strict=True)
-    ]
+    predictions = []
+    for example, name, row in zip(block, names, probabilities, strict=True):
+        shown = [f"{x:.6f}" for x in row] if task.labels else []
+        predictions.append(
+            _tsv_line([example.guid, name, *shown, *example.kept])
+        )
     lines = {
-        _RESULTS: ["\t".join(row) + "\n" for row in probabilities],
+        _RESULTS: ["\t".join(map(repr, x)) + "\n" for x in probabilities],
         PREDICTIONS: predictions,
     }
     if task.name == _SWAG_TASK:
@@ -216,7 +216,7 @@ def write_predictions(
     )
     paths = {x: os.path.join(output_dir, name) for x, name in names.items()}
     heads = {
-        PREDICTIONS: predictions_head(task),
+        PREDICTIONS: predictions_head(task, task.kept),
         _SWAG: b"id,pred\n",
         _GLUE: b"index\tprediction\n",
     }
@@ -230,9 +230,19 @@ def write_predictions(
     return paths
 
 
-def predictions_head(task: sentence_tasks.SentenceTask) -> bytes:
-    """Returns the header of predictions.tsv."""
-    return _tsv_line(["id", "label", *task.labels]).encode()
+def predictions_head(
+    task: sentence_tasks.SentenceTask, kept: Sequence[str] = ()
+) -> bytes:
+    """Returns the header of predictions.tsv.
+
+    Args:
+      task: gives the labels.
+      kept: names of the kept columns; a name that the header has already, such
+        as "label", is followed by "(given)".
+    """
+    names = ["id", "label", *task.labels]
+    given = [f"{name} (given)" if name in names else name for name in kept]
+    return _tsv_line([*names, *given]).encode()
 
 
 def _tsv_line(cells: Sequence[str]) -> str:

@@ -65,6 +65,7 @@ _OWN_TABLE_FLAGS = (
     "problem_type",
     "dev_fraction",
     "label_columns",
+    "keep_columns",
 )
 # Record files have google-research/bert's names.
 _RECORDS = {TRAIN: "train", DEV: "eval"}
@@ -433,6 +434,7 @@ class SentenceTask:
       selected_by: the metrics whose mean is the score of a run; None for all.
       division: how one table was divided into training and development set, in
         words; "" if they are two files.
+      kept: names of the columns that predictions repeat.
       labels: names of the classes, in the order of the model's outputs.
       read: read(split) returns the examples after checking that they can be
         read; labels are required except in test sets. read(split,
@@ -450,6 +452,7 @@ class SentenceTask:
     test_splits: Sequence[str] = (TEST,)
     selected_by: Sequence[str] | None = None
     division: str = ""
+    kept: Sequence[str] = ()
     _label_ids: dict[str, np.ndarray] = dataclasses.field(
         default_factory=dict, init=False, repr=False
     )
@@ -562,6 +565,7 @@ def open_task(
         or (("pearson", "spearman") if kind == examples.REGRESSION else None),
         labels=labels,
         read=read,
+        kept=columns.kept if columns and not spec.files else (),
         division=""
         if files.dev_fraction is None
         else f"divided by --dev_fraction={files.dev_fraction:g}, seed {seed}",

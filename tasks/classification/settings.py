@@ -93,6 +93,12 @@ class Columns:
         None,
     )
 
+    keep_columns: str | None = field(
+        "Columns of your own tables that predictions.tsv repeats, as in "
+        "text,date; by default the text; none for none.",
+        None,
+    )
+
     def __post_init__(self):
         """Refuses two forms of labels."""
         if self.label_columns and self.label_column:
@@ -106,6 +112,16 @@ class Columns:
         if self.label_column is not None or self.label_columns is None:
             return []
         return [name.strip() for name in self.label_columns.split(",")]
+
+    @property
+    def kept(self) -> list[str]:
+        """The columns that predictions repeat."""
+        if self.keep_columns is None:
+            names = [self.text_column or "text", self.text_pair_column]
+            return [name for name in names if name]
+        if self.keep_columns.strip().lower() in ("", "none"):
+            return []
+        return [name.strip() for name in self.keep_columns.split(",")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,6 +198,8 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 "at least one of --do_train, --do_eval and --do_predict must "
                 "be given"
             )
+        if self.columns.keep_columns is not None and not self.do_predict:
+            raise ValueError("--keep_columns needs --do_predict")
         names = self.columns.names_of_labels
         if not all(names) or len({*names}) < len(names):
             raise ValueError(
@@ -201,7 +219,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
                 raise ValueError(f"--{name} needs --do_predict")
         if self.files.test_file == "-" and self.glue_submission:
             raise ValueError("--glue_submission needs a --test_file with ids")
-        for name in ("id_column", "text_column"):
+        for name in ("id_column", "text_column", "keep_columns"):
             if self.files.test_file == "-" and name in config_flags.given(self):
                 raise ValueError(
                     f"--{name}: --test_file=- reads lines without columns"

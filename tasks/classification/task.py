@@ -320,6 +320,7 @@ class SentenceSet:
             "task_name": self._sets.name,
             "labels": list(self._sets.labels),
             "wnli_majority": self._majority,
+            **({"keep_columns": self._sets.kept} if self._sets.kept else {}),
         }
 
     def open_standard_output(self) -> streaming.StandardOutput:

@@ -109,6 +109,21 @@ def test_cut_texts_are_counted_once_for_a_set(tokenizer, caplog):
     assert warnings(8) == []
 
 
+def test_words_that_the_model_does_not_know_are_named(tokenizer, caplog):
+    first = ["w1 \u263a w2", *["w1 w2"] * 100, "w1 nope", "nope w3"]
+    second = ["w2", *["w1"] * 100, "w1", "\u4e2d"]
+    blocks = [(first[:50], second[:50]), (first[50:], second[50:])]
+    statistics = features.TokenizationStatistics()
+    with caplog.at_level("WARNING", logger="absl"):
+        features.encode_blocks(
+            tokenizer, blocks, max_seq_length=9, statistics=statistics
+        )
+        statistics.warn("dev set")
+    (line,) = caplog.messages
+    assert line.startswith("dev set: 4 token(s) are [UNK]")
+    assert line.endswith("'\u263a', 'nope', '\u4e2d'")
+
+
 def test_a_batch_is_padded_to_its_length(tokenizer):
     made = features.encode(
         tokenizer, ["w1 w2", "w3"], ["w4", ""], max_seq_length=8

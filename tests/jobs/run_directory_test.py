@@ -134,4 +134,9 @@ def test_the_console_shows_results_in_words(tmp_path, caplog):
     values = run_directory.eval_results(values, 7)
     run_directory.write_eval_results(str(tmp_path), values)
     assert caplog.messages == ["results: loss 0.5, accuracy 0.75"]
-    assert "eval_score = 0.75\n" in (tmp_path / "eval_results.txt").read_text()
+    lines = (tmp_path / "eval_results.txt").read_text().splitlines()
+    # The loss has one name.
+    names = [line.partition(" = ")[0] for line in lines]
+    expected = ["eval_accuracy", "eval_loss", "eval_score", "global_step"]
+    assert names == expected
+    assert "eval_score = 0.75" in lines

@@ -12,8 +12,10 @@ import pytest
 from classifier_runs import read_split
 
 from data import examples
+from foundation import errors
 from jobs import streaming
 from tasks.classification import sentence_outputs, sentence_tasks, settings
+from weights import task_files
 
 _NLI = ["contradiction", "entailment", "neutral"]
 _TWO_WAY = ["entailment", "not_entailment"]
@@ -221,8 +223,28 @@ def test_ids_and_labels_come_back_whatever_they_hold(tmp_path):
 def test_predictions_need_no_quotes_where_nothing_is_odd(tmp_path):
     written(tmp_path, examples.CLASSIFICATION, ["a", "b, c"], [[0, 0]])
     text = (tmp_path / "predictions.tsv").read_text()
-    assert text == "id\tlabel\ta\tb, c\n0\ta\t0.5\t0.5\n"
+    assert text == "id\tlabel\ta\tb, c\n0\ta\t0.500000\t0.500000\n"
     assert (tmp_path / "test_results.tsv").read_text() == "0.5\t0.5\n"
+
+
+def test_kept_columns_follow_the_probabilities(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('text,label,n\n"a\tb",x,1\n')
+    files = settings.Files(test_file=str(path))
+    columns = settings.Columns(keep_columns="label,text,n")
+    known = task_files.ModelClasses(labels=["x", "y"], problem_type=None)
+    task = sentence_tasks.open_task("csv", files, columns, known=known)
+    write(tmp_path, task, "test", [[0, 0]])
+    with open(tmp_path / "predictions.tsv", newline="") as file:
+        head, row = csv.reader(file, delimiter="\t")
+    assert head == ["id", "label", "x", "y", "label (given)", "text", "n"]
+    assert row == ["0", "x", "0.500000", "0.500000", "x", "a\tb", "1"]
+    bad = settings.Columns(keep_columns="date")
+    with pytest.raises(errors.InputError, match="'date'.*--keep_columns"):
+        task = sentence_tasks.open_task("csv", files, bad, known=known)
+        task.read("test")
+    for given, kept in ((None, ["text"]), ("none", []), ("a, b", ["a", "b"])):
+        assert settings.Columns(keep_columns=given).kept == kept
 
 
 def test_values_and_several_labels_are_written_in_words(tmp_path):
