@@ -141,6 +141,7 @@ def _pretrain(config: DemoConfig, path) -> None:
         num_warmup_steps=config.num_train_steps // 10,
         log_every_steps=max(config.num_train_steps // 20, 1),
         eval_every_steps=-(-config.num_train_steps // 6),
+        max_eval_steps=0,
     )
 
 

@@ -129,10 +129,10 @@ class PretrainingConfig(run_config.RunConfig):
         "Steps of rising learning rate.", 10000, affects="result", at_least=0
     )
     max_eval_steps: int = field(
-        "Batches of one evaluation, at most.",
+        "Batches of one evaluation, at most; 0 for all records.",
         100,
         affects="evaluation",
-        at_least=1,
+        at_least=0,
     )
     eval_every_steps: int = field(
         "Training steps between evaluations; 0 evaluates only with --do_eval, "
@@ -161,6 +161,12 @@ class PretrainingConfig(run_config.RunConfig):
             raise ValueError(
                 f"--mask_schedule={self.mask_schedule}: "
                 "--objective=left_to_right has no masks"
+            )
+        reads_all = self.max_eval_steps == 0 and self.eval_every_steps > 0
+        if self.do_train and reads_all and self.eval_file is None:
+            raise ValueError(
+                "--max_eval_steps=0: each evaluation would read all training "
+                "records; give --eval_file"
             )
         if self.phases:
             given = config_flags.given(self)
@@ -200,6 +206,8 @@ class PretrainingConfig(run_config.RunConfig):
 
 
 config_flags.parse_early(PretrainingConfig, __name__)
+
+from absl import logging
 
 import foundation.tensorflow_setup  # noqa: F401
 from jobs import assembly, run_directory
@@ -270,15 +278,18 @@ def main(config: PretrainingConfig) -> None:
         eval_batch_size=config.eval_batch_size,
         max_eval_steps=config.max_eval_steps,
     )
+    warning = None
     if config.do_train:
-        job.train(
+        warning = job.train(
             learning_rate=config.learning_rate,
             num_warmup_steps=config.num_warmup_steps,
             eval_every_steps=config.eval_every_steps,
         )
     if config.do_eval:
-        job.evaluate()
+        warning = job.evaluate()
     run_directory.announce(config.output_dir)
+    if warning is not None:
+        logging.warning("%s", warning)
 
 
 if __name__ == "__main__":

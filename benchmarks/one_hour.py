@@ -57,6 +57,10 @@ class Config:
     """The flags of this measurement; the recipe is that of our side."""
 
     corpus: str = field("Text, one sentence a line.")
+    held_out_corpus: str | None = field(
+        "Other text, on which our pre-training is evaluated, within its time.",
+        None,
+    )
     glue_dir: str = field("Directory of the six tasks.")
     output_dir: str = field("Directory of all runs.")
     tasks: str = field("Of the six, separated by commas.", ",".join(TASKS))
@@ -142,22 +146,38 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
         ),
     )
     predictions = round(config.max_seq_length * config.masked_lm_prob)
-    clock.run(
-        "records",
-        _command(
-            "create_pretraining_data",
-            input_file=config.corpus,
-            vocab_file=vocab,
-            output_prefix=os.path.join(folder, "shards", "part"),
-            max_seq_length=config.max_seq_length,
-            max_predictions_per_seq=predictions,
-            masked_lm_prob=config.masked_lm_prob,
-            mask_token_prob=config.mask_token_prob,
-            random_token_prob=config.random_token_prob,
-            dupe_factor=1,
-            random_seed=seed,
-        ),
-    )
+    shards = os.path.join(folder, "shards")
+    records = {
+        "vocab_file": vocab,
+        "max_seq_length": config.max_seq_length,
+        "max_predictions_per_seq": predictions,
+        "masked_lm_prob": config.masked_lm_prob,
+        "mask_token_prob": config.mask_token_prob,
+        "random_token_prob": config.random_token_prob,
+        "dupe_factor": 1,
+        "random_seed": seed,
+    }
+    for name, text in (
+        ("part", config.corpus),
+        ("heldout", config.held_out_corpus),
+    ):
+        if text is not None:
+            command = _command(
+                "create_pretraining_data",
+                input_file=text,
+                output_prefix=os.path.join(shards, name),
+                num_shards=8 if name == "part" else 1,
+                **records,
+            )
+            clock.run("records", command)
+    evaluation = {}
+    if config.held_out_corpus is not None:
+        evaluation = {
+            "eval_file": os.path.join(shards, "heldout-*"),
+            "eval_batch_size": 64,
+            "eval_every_steps": 1000,
+            "max_eval_steps": 0,
+        }
     path = os.path.join(folder, "bert_config.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(_bert_config(config), file)
@@ -172,7 +192,7 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
         _command(
             "run_pretraining",
             bert_config_file=path,
-            input_file=os.path.join(folder, "shards", "part-*"),
+            input_file=os.path.join(shards, "part-*"),
             output_dir=pretrained,
             do_train=True,
             objective=config.objective,
@@ -187,6 +207,7 @@ def ours(config: Config, folder: str, seed: int) -> dict[str, float]:
             random_seed=seed,
             precision=config.precision,
             **pairs,
+            **evaluation,
         ),
     )
     with open(os.path.join(pretrained, "metrics.jsonl")) as file:

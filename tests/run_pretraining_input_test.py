@@ -151,6 +151,28 @@ def test_a_finished_run_says_so_and_changes_nothing(root, caplog):
     assert (root / "model" / "model.safetensors").read_bytes() == before
 
 
+def test_a_run_that_taught_nothing_says_so_in_its_last_line(root, caplog):
+    _run(root)
+    last = caplog.records[-1].getMessage()
+    assert last.startswith("still on the plateau")
+    for flag in ("--num_warmup_steps", "--max_seq_length", "--learning_rate"):
+        assert flag in last
+    assert "still on the plateau" in (root / "model/report.html").read_text()
+
+
+def test_no_limit_evaluates_all_records(root, caplog):
+    _run(root, do_train=None, max_eval_steps=1)
+    assert "evaluated 8 of" in caplog.text
+    results = root / "model" / "eval_results.txt"
+    part = results.read_text()
+    caplog.clear()
+    _run(root, do_train=None, max_eval_steps=0)
+    everything = results.read_text()
+    assert "evaluated" not in caplog.text and everything != part
+    _run(root, do_train=None, max_eval_steps=1000)
+    assert results.read_text() == everything
+
+
 def test_run_config_keeps_the_flags_of_training(root, capfd):
     path = root / "model" / "run_config.json"
     before = path.read_bytes()
@@ -282,6 +304,7 @@ def test_the_model_fills_masks(root, capfd):
             {"mask_schedule": 0.3, "objective": "left_to_right"},
             "left_to_right has no masks",
         ),
+        ({"max_eval_steps": 0, "eval_every_steps": 2}, "give --eval_file"),
         ({"num_train_step": 9}, "num_train_steps"),
         ({"train_batch_size": "many"}, "train_batch_size"),
         ({"init_checkpoint": "/nowhere"}, "/nowhere"),
@@ -558,13 +581,20 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(repository, tmp_path):
     flagfile = repository / "configs" / "pretraining_one_hour.flags"
     recipe = config_flags.parse(
         run_pretraining.PretrainingConfig,
-        ["x", f"--flagfile={flagfile}", "--input_file=i", "--output_dir=o"],
+        [
+            "x",
+            f"--flagfile={flagfile}",
+            "--input_file=i",
+            "--eval_file=e",
+            "--output_dir=o",
+        ],
     )
     assert (repository / recipe.bert_config_file).is_file()
     given = {
         "flagfile": flagfile,
         "bert_config_file": tmp_path / "config.json",
         "input_file": tmp_path / "16-*.tfrecord",
+        "eval_file": tmp_path / "16-0.tfrecord",
         "output_dir": tmp_path / "hour",
         "max_seq_length": 16,
         "max_predictions_per_seq": 3,
@@ -579,6 +609,8 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(repository, tmp_path):
     )
     path = tmp_path / "hour" / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert "eval/masked_lm_loss" in lines[-1]
+    lines = [line for line in lines if "train/loss" in line]
     report = (tmp_path / "hour" / "report.html").read_text()
     assert "1,000,000" not in report.split("Flags")[0]
     rates = [line["train/learning_rate"] for line in lines]

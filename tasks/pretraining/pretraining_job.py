@@ -43,7 +43,7 @@ class PretrainingJob:
     masks: redrawn_masks.RedrawnMasks | None = None  # None: the stored ones.
     train_batch_size: int  # Over all replicas.
     eval_batch_size: int  # Over all replicas.
-    max_eval_steps: int  # Batches of one evaluation, at most.
+    max_eval_steps: int  # Batches of one evaluation, at most; 0 for all.
 
     def train(
         self,
@@ -51,8 +51,12 @@ class PretrainingJob:
         learning_rate: float,
         num_warmup_steps: int,
         eval_every_steps: int,
-    ) -> None:
-        """Trains through all phases and writes the model and the report."""
+    ) -> str | None:
+        """Trains through all phases and writes the model and the report.
+
+        Returns:
+          A warning about the result, if `evaluate` will not return it.
+        """
         config = self.config
         num_steps = sum(phase.num_steps for phase in self.phases)
         learner = assembly.make_learner(
@@ -92,7 +96,8 @@ class PretrainingJob:
         if strategies.is_chief(self.strategy):
             self._begin_card()
             if not config.do_eval:
-                self._write_report()
+                return self._write_report()
+        return None
 
     def settings(self, *, evaluates: bool) -> stamp.Stamp:
         """Returns what a resumed run compares with its checkpoint's.
@@ -120,14 +125,13 @@ class PretrainingJob:
         )
         if not evaluates:
             return found
-        most = self.max_eval_steps * self.eval_batch_size
         held_out = [phase.held_out for phase in self.phases]
         evaluation = {
             # Names that runs which compared no evaluations do not have.
             "eval_file contents": [x.contents for x in held_out],
-            "max_eval_steps in records": [
-                min(most, sum(x.counts)) for x in held_out
-            ],
+            "max_eval_steps in records": list(
+                map(self._num_evaluated, held_out)
+            ),
         }
         return found | stamp.flags("evaluation", evaluation, extendable=True)
 
@@ -136,11 +140,24 @@ class PretrainingJob:
             config_flags.write_run_config(self.config, directory)
             model_directory.save(self.model, directory, self.tokenizer)
 
-    def evaluate(self) -> None:
+    def _num_batches(self, records: pretraining_data.ShardSet) -> int:
+        """Returns how many batches of a set an evaluation reads."""
+        total = -(-sum(records.counts) // self.eval_batch_size)
+        return min(self.max_eval_steps or total, total)
+
+    def _num_evaluated(self, records: pretraining_data.ShardSet) -> int:
+        """Returns how many records of a set an evaluation reads."""
+        most = self._num_batches(records) * self.eval_batch_size
+        return min(most, sum(records.counts))
+
+    def evaluate(self) -> str | None:
         """Evaluates the trained model, else --init_checkpoint's weights.
 
         Writes eval_results.txt, with the metrics on the last phase's held-out
         records, and after a training the report.
+
+        Returns:
+          A warning about the result of the training, if there is one.
 
         Raises:
           InputError: there are no weights.
@@ -154,11 +171,11 @@ class PretrainingJob:
         values = self._evaluate(
             self.phases[-1], held_out.eval_batches(self.eval_batch_size)
         )
-        most = self.max_eval_steps * self.eval_batch_size
-        if most < sum(held_out.counts):
+        evaluated = self._num_evaluated(held_out)
+        if evaluated < sum(held_out.counts):
             logging.info(
                 "evaluated %d of %d records: --max_eval_steps=%d",
-                most,
+                evaluated,
                 sum(held_out.counts),
                 self.max_eval_steps,
             )
@@ -177,7 +194,8 @@ class PretrainingJob:
                     output_dir, _HELD_OUT, data=data, metrics=values
                 )
             if self.config.do_train:
-                self._write_report(values)
+                return self._write_report(values)
+        return None
 
     def _warm_start(self) -> None:
         pretrained.assign(
@@ -206,7 +224,10 @@ class PretrainingJob:
             weights=digest,
         )
 
-    def _write_report(self, values: Mapping[str, float] | None = None) -> None:
+    def _write_report(
+        self, values: Mapping[str, float] | None = None
+    ) -> str | None:
+        """Writes the report; returns its warning about the result."""
         config, last = self.config, self.phases[-1]
         architecture = self.model.config
         data, sections = [], []
@@ -228,13 +249,11 @@ class PretrainingJob:
                 shards = len(records.paths)
                 data.append([name, length, shards, total, passes])
         baseline = {}
+        part = self.eval_batch_size, self._num_batches(last.held_out)
+        if self.task.objective != "left_to_right":
+            baseline = pretraining_data.baseline(last.held_out, *part)
         if self._shows_predictions:
-            baseline = pretraining_data.baseline(
-                last.held_out, self.eval_batch_size, self.max_eval_steps
-            )
-            predictions = self._predictor(
-                last.held_out, self.eval_batch_size, self.max_eval_steps
-            )
+            predictions = self._predictor(last.held_out, *part)
             sections = pretraining_report.accuracy(
                 predictions, last.train, self._words
             )
@@ -249,7 +268,7 @@ class PretrainingJob:
         path = self.phases[0].train.paths[0]
         shards = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
         folder = os.path.basename(os.path.dirname(path))
-        pretraining_report.write(
+        return pretraining_report.write(
             config.output_dir,
             title=f"Pre-training: {os.path.join(folder, shards)}",
             flags=report.flags(given, others),
@@ -344,12 +363,10 @@ class PretrainingJob:
           make_batches: its held-out batches; evaluations with the same function
             have one pipeline.
         """
-        total = -(-sum(phase.held_out.counts) // self.eval_batch_size)
+        most = self._num_batches(phase.held_out)
         try:
             values = self._evaluator(
-                make_batches,
-                max_steps=self.max_eval_steps,
-                num_batches=min(self.max_eval_steps, total),
+                make_batches, max_steps=most, num_batches=most
             )
         except (
             tf.errors.DataLossError,

@@ -53,6 +53,16 @@ _METRICS = (
     "loss",
 )
 _MINOR = ("masked-LM perplexity", "next-sentence loss")
+# A masked-LM loss above this part of the baseline's shows that the model knows
+# hardly more than how frequent each token is.
+_PLATEAU = 0.95
+_REMEDIES = (
+    "shorter records (--max_seq_length), more steps, --num_warmup_steps of a "
+    "tenth of them but at least about 1,000, --learning_rate=1e-3 for batches "
+    "of 64 sequences of 64 tokens, --next_sentence_loss_weight=0.1, and an "
+    "initializer_range of 0.5 / sqrt(hidden_size) in --bert_config_file "
+    "(docs/pretraining.md)"
+)
 NUM_SAMPLES = 4  # Records.
 _MAX_SAMPLE_TOKENS = 64
 _TOP = 3  # Predictions that are shown of each mask.
@@ -293,6 +303,27 @@ class Results(NamedTuple):
     evaluated_on: str = "held out"
 
 
+def plateau(
+    values: Mapping[str, float], baseline: Mapping[str, float]
+) -> str | None:
+    """Returns a warning if the model has learned nothing from the context.
+
+    Args:
+      values: metrics of the trained model.
+      baseline: of pretraining_data.baseline, on the same records.
+    """
+    name = "masked_lm_loss"
+    if name not in values or name not in baseline:
+        return None
+    if values[name] < _PLATEAU * baseline[name]:
+        return None
+    return (
+        f"still on the plateau: the masked-LM loss is {values[name]:.2f}, and "
+        f"{baseline[name]:.2f} without any context, by the frequencies of the "
+        f"tokens; what helps: {_REMEDIES}"
+    )
+
+
 def write(
     output_dir: str,
     *,
@@ -302,7 +333,7 @@ def write(
     results: Results,
     data: Sequence[Sequence[Any]] = (),
     sections: Sequence[report.Section] = (),
-) -> None:
+) -> str | None:
     """Writes report.html from the metrics.jsonl and samples.jsonl of the run.
 
     Args:
@@ -313,6 +344,9 @@ def write(
       results: of the trained model.
       data: rows of the table of data, each with a set and numbers.
       sections: further sections.
+
+    Returns:
+      The warning of `plateau` that the report shows, if there is one.
     """
     lines = report.read_metrics(os.path.join(output_dir, metric_writer.METRICS))
     curves = report.curves(lines, _PANELS)
@@ -327,8 +361,11 @@ def write(
     ]
     if not results.values and evaluations:
         results = results._replace(values=evaluations[-1])
+    warning = plateau(results.values or {}, results.baseline or {})
+    note = Markup("<p><strong>{}</strong></p>").format(warning)
+    body = (note if warning else Markup("")) + _results(results)
     shown = [
-        report.Section("Results", _results(results)),
+        report.Section("Results", body),
         report.Section("Learning curves", curves),
     ]
     if evaluations:
@@ -351,6 +388,7 @@ def write(
         shown.append(report.Section("Data", body))
     shown.append(report.Section("Flags", flags))
     report.write(os.path.join(output_dir, "report.html"), title, shown, facts)
+    return warning
 
 
 def _results(results: Results) -> Markup:

@@ -141,6 +141,24 @@ def test_results_are_beside_those_of_the_baseline(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("loss", "is_on"), [(9.0, 1), (1.9, 1), (1.89, 0)])
+def test_a_loss_near_that_of_the_frequencies_is_the_plateau(
+    tmp_path, loss, is_on
+):
+    """By the metrics of the last evaluation during the training."""
+    line = f'{{"step": 1, "eval/loss": 3.0, "eval/masked_lm_loss": {loss}}}\n'
+    (tmp_path / "metrics.jsonl").write_text(line)
+    results = pretraining_report.Results(baseline={"masked_lm_loss": 2.0})
+    warning = pretraining_report.write(
+        str(tmp_path), flags=report.flags({}, {}), results=results
+    )
+    assert (warning is not None) == is_on
+    page = (tmp_path / "report.html").read_text()
+    assert ("still on the plateau" in page) == is_on
+    assert pretraining_report.plateau({}, results.baseline) is None
+    assert pretraining_report.plateau({"masked_lm_loss": 9.0}, {}) is None
+
+
 def test_results_are_those_of_the_last_evaluation(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(
         '{"step": 1, "eval/loss": 3.0}\n{"step": 2, "eval/loss": 2.0}\n'
