@@ -57,11 +57,13 @@ from data import corpus, examples, manifest, pipelines, records, text_files
 from export import rest_format, servable, tensorflow_engine
 from foundation import config_flags, errors, file_system
 from modeling import models
+from tasks.classification import sentence_tasks, settings
 from tasks.ner import word_files
-from tasks.squad import dataset, metrics
+from tasks.squad import dataset, metrics, triviaqa
 from tests import metadata_files_test, tiny_runs
 from tests.data import manifest_test
 from tests.export import toy_models
+from tests.paper import toy_data
 from tests.weights import bundle_writer, sentence_models
 from weights import (
     checkpoint_sources,
@@ -74,11 +76,12 @@ from weights import (
 SECONDS = 10  # After which a worker is killed.
 GROWTH = 2**30  # Bytes of memory that a mutation may need.
 CHUNK = 100  # Mutations of a format before the next format's turn.
-LIFE = 20  # Chunks that one worker reads.
+LIFE = 60  # Chunks that one worker reads.
 OUTCOMES = ("read", "refused")
 DEFECTS = ("traceback", "lines", "wrong", "hang", "memory", "crash")
 WORDS = [*tiny_runs.SPECIAL, "the", "film", "fine", "dull", "##s", "a", "b"]
 LABELS = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
+SENTENCE_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QNLI", "swag")
 TEXT = "The film is fine.\nIt was dull.\n\nA second text.\nIts end.\n"
 SIZES = {"max_seq_length": 16, "max_predictions_per_seq": 4}
 NUMBERS = (0, 1, 2, 7, 255, 2**16, 2**31 - 1, 2**31, 2**32, 2**62, 2**63, -1)
@@ -435,6 +438,23 @@ def _texts(form: str) -> Callable[[str], Any]:
     return read
 
 
+def _task(name: str) -> Callable[[str], None]:
+    def read(folder: str) -> None:
+        task = sentence_tasks.open_task(
+            name, settings.Files(data_dir=folder), trains=True
+        )
+        found = task.read("train")
+        found.check()
+        examples.encode_labels(found, task.kind, task.labels)
+        task.read("dev").check()
+
+    return read
+
+
+def _trivia(folder: str) -> Any:
+    return triviaqa.convert(f"{folder}/qa.json", f"{folder}/wikipedia")
+
+
 def _corpus(name: str, kind: str = "sentences") -> Callable[[str], Any]:
     def read(folder: str) -> Any:
         paths, column = corpus.find_text(f"{folder}/{name}", kind, "text")
@@ -472,10 +492,25 @@ def _request(
 
 
 _SCRATCH = pathlib.Path()  # Of this run; has the exported toy model.
+# Format -> model of toy_models, and a request.
 _REQUESTS = {
-    "rest_row": {"instances": [{"text": "A fine film."}, {"text": "Dull."}]},
-    "rest_column": {"inputs": {"text": ["A fine film.", "Dull."]}},
-    "rest_bare": {"instances": ["A", {"b64": "YQ=="}]},
+    "rest_row": (
+        "classification",
+        {"instances": [{"text": "A fine film."}, {"text": "Dull."}]},
+    ),
+    "rest_column": (
+        "classification",
+        {"inputs": {"text": ["A fine film.", "Dull."]}},
+    ),
+    "rest_bare": ("tagging", {"instances": ["Ann saw it", {"b64": "YQ=="}]}),
+    "rest_endings": (
+        "multiple_choice",
+        {"inputs": {"context": ["a", "b"], "endings": [["x"], ["y"]]}},
+    ),
+    "rest_numbers": (
+        "numbers",
+        {"instances": [{"a": 1, "b": 0.5}, {"a": 2, "b": 1.5}]},
+    ),
 }
 
 
@@ -576,6 +611,15 @@ def make_formats(scratch: pathlib.Path) -> dict[str, Format]:
             _rows_of_words("train.parquet"),
         ),
     }
+    for name in SENTENCE_TASKS:
+        files = made[name]
+        targets = [x for x in files if x.startswith("train")]
+        formats[name.lower()] = Format(
+            files, targets, change_lines, _task(name)
+        )
+    formats["triviaqa"] = Format(
+        made["triviaqa"], ["qa.json"], change_json, _trivia
+    )
     for form, change in {
         "csv": change_lines,
         "tsv": change_lines,
@@ -609,13 +653,13 @@ def make_formats(scratch: pathlib.Path) -> dict[str, Format]:
         formats[f"json_{kind}"] = Format(
             {name: _dump(valid)}, [name], change_json, read
         )
-    settings = servable.BatchSettings(max_batch_size=0)
-    for kind, request in _REQUESTS.items():
+    single = servable.BatchSettings(max_batch_size=0)
+    for kind, (name, request) in _REQUESTS.items():
         formats[kind] = Format(
             {"body.json": _dump(request)},
             ["body.json"],
             change_json,
-            _request("classification", settings),
+            _request(name, single),
         )
     return formats
 
@@ -688,8 +732,17 @@ def _make_examples(scratch: pathlib.Path) -> dict[str, Any]:
     rows = [_dump({"text": x, "label": y}) for x, y in pairs]
     made["jsonl"] = b"\n".join(rows) + b"\n"
     made["parquet"] = _table(text=texts, label=labels)
+    toy_data.Maker(scratch / "data").make()
+    for name in SENTENCE_TASKS:
+        glue = scratch / "data" / "glue" / name
+        made[name] = _of_folder(
+            glue if glue.exists() else glue.parents[1] / name
+        )
+    pages = _of_folder(scratch / "data" / "triviaqa" / "evidence")
+    (questions,) = (scratch / "data" / "triviaqa" / "qa").iterdir()
+    made["triviaqa"] = pages | {"qa.json": questions.read_bytes()}
     (scratch / "toys").mkdir()
-    toy_models.classification(scratch / "toys" / "classification")
+    toy_models.save_all(scratch / "toys")
     return made
 
 
