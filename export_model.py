@@ -1,4 +1,4 @@
-r"""Exports a model as a SavedModel that takes text.
+r"""Exports a model as a SavedModel that takes text, or as ONNX.
 
 The tokenizer is part of the graph. A program needs only tensorflow and
 tensorflow_text to load it; serve.py and TensorFlow Serving serve it.
@@ -17,9 +17,14 @@ the masked-LM head or, with --task=sentence_embedding, the encoder is exported:
 
     python export_model.py --model_dir=all-MiniLM-L6-v2 \
         --task=sentence_embedding --output_dir=exported/minilm
+
+--format=onnx writes model.onnx, which takes token ids, for onnxruntime:
+
+    python export_model.py --model_dir=mrpc --format=onnx --output_dir=onnx/mrpc
 """
 
 import dataclasses
+import importlib.util
 from typing import Literal
 
 from foundation import config_flags
@@ -41,7 +46,16 @@ class ExportConfig:
     """Everything export_model.py needs to know."""
 
     model_dir: str = field("A model directory or a released checkpoint.")
-    output_dir: str = field("Directory of the SavedModel.")
+    output_dir: str = field("Directory of the SavedModel or of model.onnx.")
+    format: Literal["saved_model", "onnx"] = field(
+        "onnx: the encoder and its head, from token ids to logits.",
+        "saved_model",
+    )
+    operators: Literal["onnxruntime", "standard"] = field(
+        "Of --format=onnx: with one operator of onnxruntime, which is faster, "
+        "or standard ones only, for other runtimes.",
+        "onnxruntime",
+    )
     task: (
         Literal[
             "classification",
@@ -61,8 +75,10 @@ class ExportConfig:
         None,
         at_least=3,
     )
-    precision: Literal["float32", "bfloat16"] = field(
-        "bfloat16 is faster on hardware that multiplies it.", "float32"
+    precision: Literal["float32", "bfloat16", "int8"] = field(
+        "bfloat16, of a SavedModel, is faster on hardware that multiplies it; "
+        "int8, of ONNX, has weights of 8 bits.",
+        "float32",
     )
     text_pair: bool | None = field(
         "Whether the input is a pair of texts; by default, as the model was "
@@ -124,6 +140,16 @@ class ExportConfig:
         None,
     )
 
+    def __post_init__(self):
+        """Raises ValueError for flags that exclude each other."""
+        other = "int8" if self.format == "saved_model" else "bfloat16"
+        if self.precision == other:
+            raise ValueError(
+                f"--precision={other}: not with --format={self.format}"
+            )
+        if self.operators == "standard" and self.format != "onnx":
+            raise ValueError("--operators=standard: only with --format=onnx")
+
     @property
     def options(self) -> "opened_model.Options":
         """The flags that determine the graph."""
@@ -133,7 +159,8 @@ class ExportConfig:
         return opened_model.Options(
             task=self.task,
             max_seq_length=self.max_seq_length,
-            precision=self.precision,
+            # The quantizer reads float32.
+            precision="float32" if self.format == "onnx" else self.precision,
             labels=names,
             text_pair=self.text_pair,
             squad={name: getattr(self, name) for name in _SQUAD_FLAGS},
@@ -149,10 +176,14 @@ config_flags.parse_early(ExportConfig, __name__)
 
 import foundation.tensorflow_setup  # noqa: F401
 from export import opened_model, saved_model, task_graphs
+from foundation import errors
 
 
 def main(config: ExportConfig) -> None:
     """Loads the model, and writes it with its tokenizer."""
+    if config.format == "onnx":
+        _export_onnx(config)
+        return
     saved_model.check_directory(config.output_dir)
     opened = opened_model.OpenedModel(config.model_dir, config.options)
     opened.check_options()
@@ -163,6 +194,28 @@ def main(config: ExportConfig) -> None:
         max_seq_length=opened.max_seq_length,
         precision=config.precision,
         source=opened.description,
+    )
+
+
+def _export_onnx(config: ExportConfig) -> None:
+    """Loads the model, and writes it as ONNX."""
+    for package in ("onnx", "onnxruntime"):
+        if importlib.util.find_spec(package) is None:
+            raise errors.InputError(
+                f"--format=onnx needs {package}: pip install -r "
+                "requirements-onnx.txt"
+            )
+    from export import onnx_model
+
+    saved_model.check_folder(config.output_dir)
+    opened = opened_model.OpenedModel(config.model_dir, config.options)
+    opened.check_options()
+    onnx_model.save(
+        task_graphs.make(opened),
+        opened,
+        config.output_dir,
+        precision=config.precision,
+        standard=config.operators == "standard",
     )
 
 

@@ -1,20 +1,19 @@
 r"""Compares a model in onnxruntime, in float32 and in int8, with ours.
 
     python benchmarks/onnx_scores.py --model_dir=mrpc --data_dir=glue/MRPC \
-        --peer_python=/path/to/python/with/torch --output_dir=onnx/mrpc
+        --output_dir=onnx/mrpc
     python benchmarks/onnx_scores.py --model_dir=squad \
-        --predict_file=dev-v1.1.json --peer_python=... --output_dir=onnx/squad
+        --predict_file=dev-v1.1.json --output_dir=onnx/squad
 
-onnx_peer.py exports the model and predicts the same batches as our model. With
---data_dir (MRPC) or --predict_file (SQuAD), the scores of all three are
-printed; models of other tasks predict a few sentences. Exits with code 1 if a
-logit of the float32 model differs by more than 1e-4. Without --peer_python only
-our model predicts.
+export_model.py writes both files. With --data_dir (MRPC) or --predict_file
+(SQuAD), the scores of all three are printed; models of other tasks predict a
+few sentences. Exits with code 1 if a logit of the float32 model differs by more
+than 1e-4. Without onnx and onnxruntime only our model predicts.
 """
 
 import dataclasses
+import importlib.util
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -28,12 +27,7 @@ from foundation import config_flags, file_system
 
 field = config_flags.field
 TOLERANCE = 1e-4
-# Ours -> transformers'.
-NAMES = {
-    "input_ids": "input_ids",
-    "input_mask": "attention_mask",
-    "segment_ids": "token_type_ids",
-}
+NAMES = ("input_ids", "input_mask", "segment_ids")
 SENTENCES = (
     "The man went to the [MASK].",
     "He bought a gallon of milk, and then two loaves of bread in the shop.",
@@ -47,10 +41,7 @@ class Config:
     """The flags of this comparison."""
 
     model_dir: str = field("A model directory.")
-    output_dir: str = field("Directory of the ONNX models and the logits.")
-    peer_python: str | None = field(
-        "Python with torch, transformers, onnxruntime; None: ours only.", None
-    )
+    output_dir: str = field("Directory of the ONNX models.")
     data_dir: str | None = field("Directory of MRPC.", None)
     predict_file: str | None = field("SQuAD 1.1's JSON, also .gz.", None)
     max_questions: int = field("Of --predict_file.", 100000)
@@ -66,9 +57,7 @@ def main(config: Config) -> int:
     from data import features as features_lib
     from export import opened_model, task_graphs
 
-    # The outputs of an encoder are those of its tokens.
-    options = opened_model.Options(pooling="none")
-    opened = opened_model.OpenedModel(config.model_dir, options)
+    opened = opened_model.OpenedModel(config.model_dir, opened_model.Options())
     graph = task_graphs.make(opened)
     length, tokenizer = opened.max_seq_length, opened.start.tokenizer
     score = None
@@ -124,56 +113,57 @@ def main(config: Config) -> int:
     seconds = time.perf_counter() - started
     print(f"{graph.task}, {len(order)} rows")
     show("TensorFlow float32", seconds, score, rows, ours)
-    if not config.peer_python:
+    if importlib.util.find_spec("onnxruntime") is None:
         return 0
-    os.makedirs(config.output_dir, exist_ok=True)
-    paths = [os.path.join(config.output_dir, x) for x in ("in.npz", "out.npz")]
-    np.savez(
-        paths[0],
-        **{
-            f"{NAMES[name]}_{i}": x.astype(np.int64)
-            for i, batch in enumerate(batches)
-            for name, x in batch.items()
-        },
-    )
-    peer = os.path.join(os.path.dirname(__file__), "onnx_peer.py")
-    subprocess.run(
-        [
-            config.peer_python,
-            peer,
-            f"--model_dir={config.model_dir}",
-            f"--onnx_dir={config.output_dir}",
-            f"--features={paths[0]}",
-            f"--logits={paths[1]}",
-        ],
-        check=True,
-    )
+    from export import onnx_model
+
     is_far = False
-    with np.load(paths[1]) as arrays:
-        for kind in ("float32", "int8"):
-            found = [
-                {
-                    name.partition("/")[2].rpartition("_")[0]: arrays[name]
-                    for name in arrays.files
-                    if name.startswith(f"{kind}/") and name.endswith(f"_{i}")
-                }
-                for i in range(len(batches))
-            ]
-            far = max(
-                float(np.abs(x - y).max(initial=0))
-                for pair in zip(ours, found, strict=True)
-                for x, y in zip(*(x.values() for x in pair), strict=True)
-            )
-            is_far |= kind == "float32" and far > TOLERANCE
-            show(
-                f"onnxruntime {kind}",
-                float(arrays[f"{kind}/seconds"]),
-                score,
-                rows,
-                found,
-                f", largest difference of a logit {far:.2g}",
-            )
+    for precision in ("float32", "int8"):
+        folder = os.path.join(config.output_dir, precision)
+        onnx_model.save(
+            graph, opened, folder, precision=precision, standard=False
+        )
+        path = os.path.join(folder, onnx_model.MODEL)
+        seconds, found = predict_onnx(path, batches, list(ours[0]))
+        far = max(
+            float(np.abs(x[name] - y[name]).max(initial=0))
+            for x, y in zip(ours, found, strict=True)
+            for name in x
+        )
+        is_far |= precision == "float32" and far > TOLERANCE
+        show(
+            f"onnxruntime {precision}, {os.path.getsize(path) / 1e6:.1f} MB",
+            seconds,
+            score,
+            rows,
+            found,
+            f", largest difference of a logit {far:.2g}",
+        )
     return int(is_far)
+
+
+def predict_onnx(
+    path: str, batches: Sequence[dict], names: list[str]
+) -> tuple[float, list[dict[str, Any]]]:
+    """Returns the seconds, and the outputs under our names."""
+    import numpy as np
+    import onnxruntime
+
+    from export import onnx_graph, onnx_model
+
+    session = onnxruntime.InferenceSession(
+        path, providers=["CPUExecutionProvider"]
+    )
+    theirs = [onnx_model.OUTPUTS.get(name, name) for name in names]
+    inputs = [
+        {onnx_graph.INPUTS[k]: x.astype(np.int64) for k, x in batch.items()}
+        for batch in batches
+    ]
+    session.run(theirs, inputs[0])
+    started = time.perf_counter()
+    found = [session.run(theirs, batch) for batch in inputs]
+    seconds = time.perf_counter() - started
+    return seconds, [dict(zip(names, x, strict=True)) for x in found]
 
 
 def show(

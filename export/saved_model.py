@@ -226,6 +226,29 @@ def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
     return traced.get_concrete_function(**named)
 
 
+def describe(
+    graph: TextGraph,
+    tokenizer: wordpiece.Tokenizer,
+    *,
+    max_seq_length: int,
+    precision: str,
+    source: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Returns the content of export.json; see `save` for the arguments."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "task": graph.task,
+        "inputs": list(graph.inputs),
+        "labels": graph.labels,
+        "max_seq_length": max_seq_length,
+        "do_lower_case": tokenizer.settings["do_lower_case"],
+        "precision": precision,
+        "settings": dict(graph.settings),
+        "source": dict(source),
+        "tensorflow": tf.__version__,
+    }
+
+
 def save(
     graph: TextGraph,
     tokenizer: wordpiece.Tokenizer,
@@ -248,18 +271,13 @@ def save(
     Raises:
       InputError: the directory holds something else.
     """
-    description = {
-        "format_version": FORMAT_VERSION,
-        "task": graph.task,
-        "inputs": list(graph.inputs),
-        "labels": graph.labels,
-        "max_seq_length": max_seq_length,
-        "do_lower_case": tokenizer.settings["do_lower_case"],
-        "precision": precision,
-        "settings": dict(graph.settings),
-        "source": dict(source),
-        "tensorflow": tf.__version__,
-    }
+    description = describe(
+        graph,
+        tokenizer,
+        max_seq_length=max_seq_length,
+        precision=precision,
+        source=source,
+    )
     check_directory(directory)
     with file_system.replacing_folder(directory) as temporary:
         with tempfile.TemporaryDirectory() as scratch:
@@ -267,7 +285,7 @@ def save(
             tokenizer.vocabulary.to_file(vocab_file)
             module = _ExportedModel(graph, tokenizer, vocab_file)
             signatures = _signatures(graph, max_seq_length)
-            with _without_notices():
+            with without_notices():
                 tf.saved_model.save(module, temporary, signatures=signatures)
         path = os.path.join(temporary, "README.md")
         file_system.write_text(path, readme(description))
@@ -278,8 +296,8 @@ def save(
 
 
 @contextlib.contextmanager
-def _without_notices() -> Iterator[None]:
-    """Hides what TensorFlow logs about the names of captured tensors."""
+def without_notices() -> Iterator[None]:
+    """Hides what TensorFlow and the quantizer of ONNX log below errors."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
@@ -289,6 +307,18 @@ def _without_notices() -> Iterator[None]:
 
 
 def check_directory(directory: str) -> None:
+    """Does what `check_folder` does, and warns of a name."""
+    check_folder(directory)
+    if re.search(r"[\[\\]", os.path.abspath(directory)):
+        logging.warning(
+            "--output_dir=%s: TensorFlow itself loads no SavedModel from a "
+            "path with [ or \\, as serve.py does: move it before you load it "
+            "there",
+            directory,
+        )
+
+
+def check_folder(directory: str) -> None:
     """Raises InputError if an export would overwrite something else."""
     file_system.refuse_remote(
         directory, "output_dir", "copy the complete directory afterwards"
@@ -303,13 +333,6 @@ def check_directory(directory: str) -> None:
         raise errors.InputError(
             f"--output_dir={directory}: a mount point cannot be replaced; name "
             "a directory in it"
-        )
-    if re.search(r"[\[\\]", os.path.abspath(directory)):
-        logging.warning(
-            "--output_dir=%s: TensorFlow itself loads no SavedModel from a "
-            "path with [ or \\, as serve.py does: move it before you load it "
-            "there",
-            directory,
         )
 
 

@@ -31,7 +31,6 @@ PARTS = {
 # The same of the peers, which need torch, transformers or onnxruntime.
 PEERS = {
     "one_hour_peer": "one_hour",
-    "onnx_peer": "onnx_scores",
     "serving_peer": "serving",
     "squad_peer": "squad_scores",
     "tagging_peer": "tagging_scores",
