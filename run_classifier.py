@@ -31,6 +31,10 @@ from tasks.classification.settings import ClassifierConfig
 
 config_flags.parse_early(ClassifierConfig, __name__)
 
+from tasks.classification import early_checks
+
+config_flags.check_early(ClassifierConfig, __name__, early_checks.check)
+
 import foundation.tensorflow_setup  # noqa: F401
 from jobs import runner
 from tasks.classification import sentence_tasks

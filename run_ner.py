@@ -31,6 +31,10 @@ from tasks.ner.settings import NerConfig
 
 config_flags.parse_early(NerConfig, __name__)
 
+from tasks.ner import early_checks
+
+config_flags.check_early(NerConfig, __name__, early_checks.check)
+
 import foundation.tensorflow_setup  # noqa: F401
 from jobs import runner
 from tasks.ner import feature_based

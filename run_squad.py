@@ -29,6 +29,10 @@ from tasks.squad.settings import SquadConfig
 
 config_flags.parse_early(SquadConfig, __name__)
 
+from tasks.squad import early_checks
+
+config_flags.check_early(SquadConfig, __name__, early_checks.check)
+
 import foundation.tensorflow_setup  # noqa: F401
 from jobs import runner
 from tasks.squad import ensemble

@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from absl import logging
 
 from data import sentences
@@ -90,7 +89,7 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
         found = files_of(pattern)
         if not found:
             pattern = _without_double_slashes(pattern)
-            if tf.io.gfile.exists(pattern) or matches(pattern):
+            if file_system.exists(pattern) or matches(pattern):
                 raise errors.InputError(
                     f"--{flag}={pattern}: is a directory: name its files, e.g. "
                     f"{pattern.rstrip('/')}/*"
@@ -120,11 +119,11 @@ def _files(pattern: str) -> list[str]:
     """Returns the files of a name or a glob, without directories."""
     pattern = _without_double_slashes(pattern)
     # A name may contain brackets, which are special in a pattern.
-    is_name = tf.io.gfile.exists(pattern)
+    is_name = file_system.exists(pattern)
     matched = [pattern] if is_name else matches(pattern)
     # In parallel: a bucket needs a request for each.
     with futures.ThreadPoolExecutor(16) as pool:
-        is_file = [not x for x in pool.map(tf.io.gfile.isdir, matched)]
+        is_file = [not x for x in pool.map(file_system.is_folder, matched)]
     return list(itertools.compress(matched, is_file))
 
 
@@ -142,11 +141,11 @@ def matches(pattern: str) -> list[str]:
     pattern = _without_double_slashes(pattern)
     folder, name = os.path.split(pattern)
     shows_hidden = name.startswith(".")
-    if file_system.PATTERN.search(folder) and tf.io.gfile.isdir(folder):
+    if file_system.PATTERN.search(folder) and file_system.is_folder(folder):
         pattern = os.path.join(file_system.escaped(folder), name)
     return [
         path
-        for path in sorted(tf.io.gfile.glob(pattern))
+        for path in sorted(file_system.matches(pattern))
         if shows_hidden or not os.path.basename(path).startswith(".")
     ]
 
@@ -279,7 +278,7 @@ def _parquet_blocks(path, block_bytes, text_column):
             yield Block(path, line, data, position - before)
             line, before, lines = line + data.count(b"\n"), position, []
     if lines:
-        size = tf.io.gfile.stat(path).length
+        size = file_system.size(path)
         yield Block(path, line, b"".join(lines), size - before)
 
 

@@ -27,8 +27,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from data import corpus
 from data.examples import Example
 from foundation import errors, file_system
@@ -121,7 +119,7 @@ def find_all(name: str, endings: Sequence[str]) -> list[str]:
         # No glob: the folder's name may have brackets.
         found = [
             os.path.join(name, file)
-            for file in sorted(tf.io.gfile.listdir(name))
+            for file in sorted(file_system.entries(name))
             if file_system.ending(file_system.uncompressed(file)) in wanted
             and not file.startswith(".")
         ]
@@ -451,10 +449,12 @@ def require(
     """
     if name not in row.cells:
         names = list(row.cells)
+        # The header is what lacks the column.
+        where = f"{row.path}:1" if form in ("csv", "tsv") else row.where
         shown = errors.listed(map(repr, names))
         chosen = f" ({flag} chooses it)" if flag else ""
         raise errors.InputError(
-            f"{row.where}: no column {name!r}, only: {shown}{chosen}"
+            f"{where}: no column {name!r}, only: {shown}{chosen}"
             f"{_other_separator(names, form)}"
         )
     return row.cells[name]

@@ -17,6 +17,7 @@ that uses them takes whole:
         windows: WindowSizes = config_flags.group(WindowSizes)
 
     config_flags.parse_early(Config, __name__)
+    config_flags.check_early(Config, __name__, early_checks.check)
 
 The command line is flat: --vocab_file=v.txt --learning_rate=5e-5,3e-5
 --doc_stride=32. So are `flat_values`, `given` and run_config.json.
@@ -359,6 +360,18 @@ def parse_early(config_class: "type[DataclassInstance]", module: str) -> None:
     if module == "__main__":
         with _one_line_errors():
             _parsed_early[config_class] = parse(config_class, sys.argv)
+
+
+def check_early(
+    config_class: type[_Config], module: str, check: Callable[[_Config], None]
+) -> None:
+    """Calls check(config) with the config of `parse_early`.
+
+    It ends the process with one line if the check raises InputError.
+    """
+    if module == "__main__":
+        with _one_line_errors():
+            check(_parsed_early[config_class])
 
 
 def run(

@@ -98,6 +98,23 @@ def entries(folder: str) -> list[str]:
     return [name.rstrip("/") for name in _gfile().listdir(folder)]
 
 
+def size(path: str) -> int:
+    """Returns the length of a file in bytes."""
+    if is_remote(path):
+        return _gfile().stat(path).length
+    return os.path.getsize(path)
+
+
+def matches(pattern: str) -> list[str]:
+    r"""Returns the paths that match a pattern in which \ quotes a character."""
+    if is_remote(pattern):
+        return _gfile().glob(pattern)
+    quoted = re.sub(r"\\(.)", lambda found: glob.escape(found[1]), pattern)
+    # As TensorFlow names files without a folder: manifests have these names.
+    folder = "" if os.path.dirname(pattern) else os.path.join(".", "")
+    return glob.glob(folder + quoted)
+
+
 def folder_of(weights: str) -> str:
     """Returns the folder of weights that are given as a file or a folder."""
     return weights if is_folder(weights) else os.path.dirname(weights)
@@ -706,7 +723,7 @@ def flush_folder(folder: str) -> None:
 
 
 def escaped(path: str) -> str:
-    """Returns a pattern for TensorFlow's glob that matches only this path."""
+    """Returns a pattern of `matches` that matches only this path."""
     return PATTERN.sub(r"\\\g<0>", path)
 
 

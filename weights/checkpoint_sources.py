@@ -28,6 +28,7 @@ import tensorflow as tf
 from foundation import errors, file_system
 from modeling.config import BertConfig
 from weights import (
+    hub_names,
     model_directory,
     sentence_modules,
     stored_weights,
@@ -63,8 +64,6 @@ _MUST_AGREE = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-# "bert-base-uncased", "google-bert/bert-base-uncased".
-_HUB_NAME = re.compile(r"([\w-][\w.-]*/)?[\w-][\w.-]*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,12 +196,7 @@ def _prefix(path: str) -> str:
             return head
     if tf.io.gfile.exists(path + ".index"):
         return path
-    hint = _what_it_is(path)
-    if not hint and _HUB_NAME.fullmatch(path) and not path.endswith(".ckpt"):
-        hint = (
-            "; a model on the Hugging Face Hub must be downloaded first: "
-            f"hf download {path} --local-dir {os.path.basename(path)}"
-        )
+    hint = _what_it_is(path) or hub_names.hint(path)
     raise errors.InputError(f"{path}: no such checkpoint or directory{hint}")
 
 

@@ -20,8 +20,6 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import tensorflow as tf
-
 from data import text_files
 from data.examples import Example
 from data.text_files import Row
@@ -101,7 +99,7 @@ def find_released(
         for folder in ("", *folders):
             for suffix in ("", *file_system.COMPRESSED):
                 path = os.path.join(data_dir, folder, name + suffix)
-                if tf.io.gfile.exists(path):
+                if file_system.exists(path):
                     return path
     return None
 

@@ -141,7 +141,7 @@ def refusal(tmp_path, form, text):
         ("csv", 'text,label\n"a,b\n', ":2: unexpected end of data"),
         ("csv", "text,label,text\na,b,c\n", ": the header names the column 't"),
         ("tsv", "a\tlabel\tlabel\na\tb\tc\n", ": the header names the column"),
-        ("tsv", "words\tlabel\na\tb\n", ":2: no column 'text', only: 'words'"),
+        ("tsv", "words\tlabel\na\tb\n", ":1: no column 'text', only: 'words'"),
         ("jsonl", '{"text": "a", "label": 1}\n{"te', ":2: not JSON"),
         ("jsonl", "[1]\n", ":1: not a JSON object"),
         ("jsonl", '{"text": [], "label": 1}\n', ":1: 'text' is no text"),
@@ -165,14 +165,14 @@ def test_what_does_not_fit_is_named(tmp_path, form, text, message):
 @pytest.mark.parametrize(
     ("form", "text", "message"),
     [
-        ("csv", "text;label\na;b\n", ":2: no column 'text'"),
-        ("csv", "text|label\na|b\n", ":2: no column 'text'"),
-        ("csv", "text\tlabel\na\tb\n", ":2: no column 'text'"),
+        ("csv", "text;label\na;b\n", ":1: no column 'text'"),
+        ("csv", "text|label\na|b\n", ":1: no column 'text'"),
+        ("csv", "text\tlabel\na\tb\n", ":1: no column 'text'"),
         ("csv", "text;label\na, b, c;d\n", ":2: 3 columns, but the header"),
         ("csv", 'text;label\n"a;b";c\n', ":2: ',' expected after '\"'"),
         ("csv", '"text";"label"\n"a";"b"\n', ":1: ',' expected after '\"'"),
-        ("tsv", "text;label\na;b\n", ":2: no column 'text'"),
-        ("tsv", "text,label\na,b\n", ":2: no column 'text'"),
+        ("tsv", "text;label\na;b\n", ":1: no column 'text'"),
+        ("tsv", "text,label\na,b\n", ":1: no column 'text'"),
         ("tsv", "text,label\na\tb,c\n", ":2: 2 columns, but the header has 1"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_missing_column_is_named_with_its_flag(tmp_path, what):
     with pytest.raises(errors.InputError) as caught:
         read(path, "csv", **{f"{what}_column": "stars"})
     assert str(caught.value) == (
-        f"{path}:2: no column 'stars', only: 'text', 'label' "
+        f"{path}:1: no column 'stars', only: 'text', 'label' "
         f"(--{what}_column chooses it)"
     )
 

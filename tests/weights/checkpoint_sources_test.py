@@ -540,7 +540,8 @@ def test_a_file_that_is_no_checkpoint_is_explained(tmp_path):
     ],
 )
 def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, folder):
-    command = f"hf download {name} --local-dir {folder}"
+    files = "config.json vocab.txt tokenizer_config.json model.safetensors"
+    command = f"hf download {name} {files} --local-dir {folder}"
     with pytest.raises(errors.InputError, match=command):
         checkpoint_sources.read(name)
     for path in ("bert/bert_model.ckpt", "/nowhere/bert-base", "a/b/c"):
