@@ -91,6 +91,12 @@ class PretrainingDataConfig:
         at_most=1,
     )
     do_whole_word_mask: bool = field("Mask all tokens of a word.", False)
+    words: Literal["vocabulary", "white_space"] = field(
+        "What a word is for --do_whole_word_mask: a token with the ## tokens "
+        "after it, or what is between white space, for Chinese text that a "
+        "segmenter has divided.",
+        "vocabulary",
+    )
     dupe_factor: int = field(
         "Passes over the text, each with other masks.", 10, at_least=1
     )
@@ -158,6 +164,10 @@ class PretrainingDataConfig:
             )
         if "instances_per_row" in given and not self.pack_sequences:
             raise ValueError("--instances_per_row: needs --pack_sequences")
+        if self.words != "vocabulary" and not self.do_whole_word_mask:
+            raise ValueError(
+                f"--words={self.words}: needs --do_whole_word_mask"
+            )
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
             raise ValueError(
                 "--mask_token_prob and --random_token_prob: together over 1"
@@ -315,6 +325,7 @@ def make_recipe(config: PretrainingDataConfig) -> Recipe:
             random_token_prob=config.random_token_prob,
             do_whole_word_mask=config.do_whole_word_mask,
         ),
+        words=None if config.words == "vocabulary" else config.words,
         packing=rule,
         random_seed=config.random_seed,
     )

@@ -316,6 +316,10 @@ def test_the_folder_of_shards_may_have_a_comma(tmp_path):
         (["--output_file=x", "--do_lower=False"], "do_lower"),
         (["--output_file=x", "--input_file=none*"], "--input_file=none\\*"),
         (["--output_file=x", "--vocab_file=none"], "none"),
+        (
+            ["--output_file=x", "--words=white_space"],
+            "--words=white_space: needs --do_whole_word_mask",
+        ),
     ],
 )
 def test_flags_that_cannot_be_end_in_one_line(

@@ -28,7 +28,7 @@ import itertools
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,14 @@ import tensorflow as tf
 from absl import logging
 
 from data import corpus, manifest, records, workers
-from data.pretraining import instances, masking, packing, progress, work_dir
+from data.pretraining import (
+    instances,
+    masking,
+    packing,
+    progress,
+    white_space,
+    work_dir,
+)
 from data.pretraining.recipe import Recipe
 from data.tokenization import vocabulary
 from foundation import errors, file_system
@@ -51,6 +58,8 @@ _TABLES, _TABLE_TOKENS = 256, (1 << 19, 1 << 24)
 _EXAMPLES_SHOWN, _TOKENS_SHOWN = 3, 10
 # Sentences of English, German, Russian and Chinese have 20 to 40 tokens.
 _LONG_SENTENCE = 70
+# Words of Chinese have 1.7 characters, those of English 1.5 tokens.
+_LONG_WORD = 4
 # Usual values are 0.5 to 0.6 (random) and below 0.1 (lost). Sentences of 33
 # tokens in sequences of 32, as in the demo, give 0.77 and 0.58; Wikipedia's
 # paragraphs in sequences of 128 give 0.88 and 0.62.
@@ -251,7 +260,7 @@ def _tokenize(
 
 
 def _warn_of_prose(recipe: Recipe, encoded: work_dir.EncodedBlock) -> None:
-    """Logs a warning if the first sentences seem to be paragraphs."""
+    """Logs a warning if the first text is not divided as the flags say."""
     mean = len(encoded.tokens) / max(len(encoded.lengths), 1)
     if recipe.input_format == "sentences" and mean > _LONG_SENTENCE:
         logging.warning(
@@ -261,20 +270,33 @@ def _warn_of_prose(recipe: Recipe, encoded: work_dir.EncodedBlock) -> None:
             recipe.input_files[0],
             mean,
         )
+    if recipe.words is None or not len(encoded.tokens):
+        return
+    _, continues = white_space.unmarked(encoded.tokens)
+    mean = len(continues) / max((~continues).sum(), 1)
+    if mean > _LONG_WORD:
+        logging.warning(
+            "--words=%s: the words of %s have %.1f tokens on average, so it "
+            "was probably not divided by a segmenter; words that have more "
+            "tokens than may be predicted are never masked",
+            recipe.words,
+            recipe.input_files[0],
+            mean,
+        )
 
 
 def encode_block(recipe: Recipe, block: corpus.Block) -> work_dir.EncodedBlock:
     """Tokenizes one block of text; sentences without tokens are dropped."""
     parsed = corpus.parse(block, recipe.input_format, recipe.text_column)
-    texts = parsed.texts
-    encoded = [
-        recipe.tokenizer.encode(texts[start : start + _TEXTS_AT_ONCE])
-        for start in range(0, len(texts), _TEXTS_AT_ONCE)
-    ]
-    tokens = np.concatenate([x.ids for x in encoded] or [np.zeros(0, int)])
-    lengths = np.concatenate(
-        [np.diff(x.row_splits) for x in encoded] or [np.zeros(0, int)]
-    )
+    if recipe.words is None:
+        tokens, lengths = _encode(recipe, parsed.texts)
+        stored = tokens
+    else:
+        words = [*map(white_space.words_of, parsed.texts)]
+        tokens, of_words = _encode(recipe, [*itertools.chain(*words)])
+        stored = white_space.marked(tokens, of_words)
+        ends = np.cumsum([0, *map(len, words)])
+        lengths = np.diff(np.cumsum([0, *of_words])[ends])
     is_kept = lengths > 0
     # How many sentences before each are kept: its new index.
     new_index = np.concatenate([[0], np.cumsum(is_kept)])
@@ -286,11 +308,25 @@ def encode_block(recipe: Recipe, block: corpus.Block) -> work_dir.EncodedBlock:
         unknown_pieces=int((tokens == recipe.vocabulary.unk_id).sum()),
     )
     return work_dir.EncodedBlock(
-        tokens.astype(recipe.token_dtype),
+        stored.astype(recipe.token_dtype),
         lengths[is_kept],
         new_index[np.unique(np.array(parsed.starts, np.int64))],
         counts,
     )
+
+
+def _encode(
+    recipe: Recipe, texts: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the tokens of texts, and the number of tokens of each."""
+    encoded = [
+        recipe.tokenizer.encode(texts[start : start + _TEXTS_AT_ONCE])
+        for start in range(0, len(texts), _TEXTS_AT_ONCE)
+    ]
+    none = [np.zeros(0, np.int64)]
+    tokens = np.concatenate([x.ids for x in encoded] or none)
+    lengths = [np.diff(x.row_splits) for x in encoded] or none
+    return tokens, np.concatenate(lengths)
 
 
 def _check_documents(
@@ -369,6 +405,7 @@ def _warn_of_long_document(
     count = (end - begin)[longest]
     if count > _TABLE_TOKENS[1]:
         first = text.tokens[begin[longest] :][:_TOKENS_SHOWN]
+        first, _ = white_space.unmarked(first)
         logging.warning(
             "--input_file: the document that begins with '%s' has %d tokens; "
             "one process holds the instances of a document, so put blank lines "
@@ -572,12 +609,16 @@ def _features(
         max_seq_length=recipe.pairing.max_seq_length,
         vocabulary=recipe.vocabulary,
     )
+    input_ids, is_continuation = assembled.input_ids, None
+    if recipe.words is not None:
+        input_ids, is_continuation = white_space.unmarked(input_ids)
     masked = masking.mask(
-        assembled.input_ids,
+        input_ids,
         assembled.is_candidate,
         assembled.lengths,
         rule=recipe.masking,
         vocabulary=recipe.vocabulary,
+        is_continuation=is_continuation,
         rng=rng,
     )
     return {

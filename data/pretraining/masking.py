@@ -46,6 +46,7 @@ def mask(
     rule: MaskingRule,
     vocabulary,
     rng: np.random.Generator,
+    is_continuation: np.ndarray | None = None,
 ) -> Masked:
     """Masks a batch of sequences.
 
@@ -56,10 +57,13 @@ def mask(
       rule: rates and limits.
       vocabulary: has mask_id, replacement_ids and is_continuation.
       rng: makes all random choices.
+      is_continuation: bool [N, S], the tokens that continue a word; by default
+        those whose token in the vocabulary does.
     """
     limits = prediction_counts(lengths, rule)
     if rule.do_whole_word_mask:
-        is_continuation = vocabulary.is_continuation[input_ids]
+        if is_continuation is None:
+            is_continuation = vocabulary.is_continuation[input_ids]
         chosen = _choose_words(is_candidate, is_continuation, limits, rng)
         totals = chosen.sum(axis=1)
         used = np.arange(rule.max_predictions_per_seq) < totals[:, None]

@@ -42,6 +42,8 @@ class Recipe:
       tokenizer: with its vocabulary.
       pairing: how documents become pairs of segments.
       masking: which tokens are predicted.
+      words: "white_space" if the text's white space tells which tokens are a
+        word; None if the tokens do.
       packing: how instances share a record; None for one in each.
       random_seed: any integer.
     """
@@ -55,6 +57,7 @@ class Recipe:
     tokenizer: wordpiece.Tokenizer
     pairing: instances.PairingRule
     masking: masking.MaskingRule
+    words: str | None = None
     packing: packing.PackingRule | None
     random_seed: int
 
@@ -75,7 +78,8 @@ class Recipe:
     @property
     def token_dtype(self) -> np.dtype:
         """The type of a token id in the token store."""
-        small = len(self.vocabulary) <= 1 << 16
+        # Marked tokens need more bits; see white_space.
+        small = len(self.vocabulary) <= 1 << 16 and self.words is None
         return np.dtype("<u2" if small else "<i4")
 
     @property
@@ -96,6 +100,8 @@ class Recipe:
         }
         if self.packing is not None:
             flags["pack_sequences"] = dataclasses.asdict(self.packing)
+        if self.words is not None:
+            flags["words"] = self.words
         if self.text_column is not None:
             flags["text_column"] = self.text_column
         found = stamp.flags("records", flags)

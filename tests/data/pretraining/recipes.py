@@ -43,7 +43,15 @@ def tokenizer():
 
 
 def recipe_for(
-    text, folder, *, suffix="", shards=2, seed=1, packed=False, **rules
+    text,
+    folder,
+    *,
+    suffix="",
+    shards=2,
+    seed=1,
+    packed=False,
+    words=None,
+    **rules,
 ):
     """Returns the recipe of some text, its shards in a folder."""
     pairing = {"max_seq_length": 40, "dupe_factor": 4, "short_seq_prob": 0.1}
@@ -60,6 +68,7 @@ def recipe_for(
         tokenizer=tokenizer(),
         pairing=instances.PairingRule(**pairing),
         masking=masking.MaskingRule(**{"max_predictions_per_seq": 5} | rules),
+        words=words,
         packing=packing.rule_for(40, 5, 0.15, 4) if packed else None,
         random_seed=seed,
     )
