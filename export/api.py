@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 # Before Keras, which imports TensorFlow.
@@ -148,28 +148,59 @@ _QUESTION = _Item("a pair (question, paragraph)", _is_pair)
 _CHOICE = _Item("a pair (beginning, [ending, ...])", _is_choice)
 
 
-def load(path: str | os.PathLike[str], **options: Any) -> "Model":
+def load(
+    path: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    max_seq_length: int | None = None,
+    batch_size: int = 32,
+    precision: str = "float32",
+    labels: Sequence[str] | None = None,
+    new_head: bool = False,
+    squad: Mapping[str, Any] | None = None,
+    document_context: bool = False,
+    top_k: int = 5,
+    pooling: str | None = None,
+    layer: int = -1,
+    normalize: bool | None = None,
+) -> "Model":
     """Loads a model.
 
+        model = bert.load("stars")
+        model.predict(["A fine film."])
+        bert.load("hf://google-bert/bert-base-uncased", task="fill_mask")
+
     Args:
-      path: a model directory, a released checkpoint, or its folder.
-      **options: the attributes of `opened_model.Options`, except text_pair.
+      path: a model directory, a released checkpoint of TensorFlow or Hugging
+        Face, its folder, or a name of the Hugging Face Hub after "hf://".
+      task: classification, regression, multilabel, multiple_choice,
+        question_answering, token_classification, fill_mask or
+        sentence_embedding; by default that of the model's head.
+      max_seq_length: in tokens; by default as in training, else 128, 384 for
+        questions, all positions for fill_mask.
+      batch_size: texts that are computed together.
+      precision: "float32", "bfloat16", or "auto" for the faster one.
+      labels: of a checkpoint that does not name them, or of a new head.
+      new_head: whether the outputs get random weights, to be trained for
+        `task`.
+      squad: flags of run_squad.py, of question_answering, e.g.
+        {"doc_stride": 64}.
+      document_context: whether a tagger reads the sentences around each one.
+      top_k: words for each [MASK] of fill_mask.
+      pooling: of sentence_embedding, e.g. "cls", "mean" or "cls,mean"; by
+        default as the model's files say, else "mean".
+      layer: of sentence_embedding; -1 is the last.
+      normalize: whether vectors of sentence_embedding have length 1; by default
+        as the model's files say, else False.
+
+    Returns:
+      A model with `predict`, `tokenize`, `encode`, `keras_model` and `save`.
 
     Raises:
       InputError: there is no model, it was not trained for the task, or an
-        option does not fit.
+        option does not fit. The message is one line.
     """
-    known = {field.name for field in dataclasses.fields(opened_model.Options)}
-    for name in options:
-        if name not in known:
-            names = ", ".join(sorted(known - {"text_pair"}))
-            raise errors.InputError(f"{name}: none of {names}")
-    if options.get("text_pair") is not None:
-        raise errors.InputError(
-            "text_pair: only for exported graphs; in Python, give `predict` "
-            "pairs of texts"
-        )
-    if options.get("pooling") == "none":
+    if pooling == "none":
         raise errors.InputError("pooling='none': only for graphs")
     try:
         path = os.fspath(path)
@@ -179,7 +210,21 @@ def load(path: str | os.PathLike[str], **options: Any) -> "Model":
         ) from None
     if not isinstance(path, str):
         raise errors.InputError(f"a path of text is needed, not {_shown(path)}")
-    opened = opened_model.OpenedModel(path, opened_model.Options(**options))
+    options = opened_model.Options(
+        task=task,
+        max_seq_length=max_seq_length,
+        batch_size=batch_size,
+        precision=precision,
+        labels=labels,
+        new_head=new_head,
+        squad=squad or {},
+        document_context=document_context,
+        top_k=top_k,
+        pooling=pooling,
+        layer=layer,
+        normalize=normalize,
+    )
+    opened = opened_model.OpenedModel(path, options)
     opened.check_options()
     return MODELS[opened.task](opened)
 
@@ -201,10 +246,22 @@ class Model:
 
     def __init__(self, opened: OpenedModel):
         """Use `load`."""
-        self._options = opened.options
+        self._options, self._path = opened.options, opened.path
+        self._config = opened.start.config
         self.task = opened.task
         self.max_seq_length = opened.max_seq_length
         self.tokenizer = opened.start.tokenizer
+
+    def __repr__(self) -> str:
+        """Names the model, its task, its labels and its size."""
+        config, labels = self._config, ""
+        if self.labels:
+            labels = f", labels {errors.listed(self.labels)}"
+        return (
+            f"<{self.task} model of {self._path}{labels}: "
+            f"{config.num_hidden_layers} layers, H={config.hidden_size}, "
+            f"V={config.vocab_size}, max_seq_length={self.max_seq_length}>"
+        )
 
     def predict(self, inputs: Sequence) -> Sequence:
         """Returns one result for each input; see the class.

@@ -9,7 +9,7 @@ needs a file's contents is checked later by the code that reads the file.
 import os
 from collections.abc import Mapping
 
-from foundation import errors, file_system
+from foundation import errors, file_system, hub
 from jobs import run_config
 from weights import hub_names
 
@@ -53,6 +53,9 @@ def check_model(config: run_config.FinetuningConfig) -> None:
 
 def _check_checkpoint(path: str) -> None:
     """Refuses a path of which no file exists; others are read later."""
+    if hub.is_name(path):
+        hub.local(path)
+        return
     folder, name = os.path.split(path.rstrip("/"))
     if file_system.is_remote(path) or file_system.exists(path):
         return

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from foundation import errors, file_system, metadata
+from foundation import errors, file_system, hub, metadata
 from training import checkpoints
 from weights import checkpoint_sources, tokenizer_files
 
@@ -212,7 +212,8 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
     """
     if not init_checkpoint:
         return {}
-    folder = file_system.folder_of(init_checkpoint).rstrip("/")
+    path = hub.local(init_checkpoint)
+    folder = file_system.folder_of(path).rstrip("/")
     folder = checkpoint_sources.snapshot(folder)
     name = os.path.basename(folder)
     paths = [os.path.join(folder, NAME)]

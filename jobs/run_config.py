@@ -25,7 +25,8 @@ class RunConfig:
 
     output_dir: str = field("Directory of checkpoints, metrics and the model.")
     init_checkpoint: str | None = field(
-        "Initial weights: a model directory or a checkpoint.",
+        "Initial weights: a model directory, a checkpoint, or a name of the "
+        "Hugging Face Hub such as hf://google-bert/bert-base-uncased.",
         None,
         affects="result",
         is_path=True,

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from absl import logging
 
 from data.tokenization import wordpiece
-from foundation import config_flags, file_system, stamp
+from foundation import config_flags, file_system, hub, stamp
 from jobs import grid, run_config, run_directory
 from training import checkpoints, loop
 from weights import model_directory, pretrained
@@ -124,7 +124,9 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
         folder = output_dir
     elif start.init_checkpoint is not None:
         folder = file_system.folder_of(start.init_checkpoint)
-    was_given = _was_given(start.init_checkpoint, output_dir)
+    was_given = _was_given(
+        init_checkpoint, weights=start.init_checkpoint, output_dir=output_dir
+    )
     source = ModelSource(
         case=case,
         start=start,
@@ -266,11 +268,15 @@ def _check_tokenizer(
     )
 
 
-def _was_given(weights: str | None, output_dir: str) -> bool:
+def _was_given(
+    init_checkpoint: str | None, *, weights: str | None, output_dir: str
+) -> bool:
     """Returns whether the last command in a directory used these weights."""
     earlier = run_directory.flags(output_dir).get("init_checkpoint")
     if None in (earlier, weights):
         return False
+    if hub.is_name(earlier):  # The weights are in the cache.
+        return earlier == init_checkpoint
     # The flag may have named the folder of the weights.
     path, before = map(file_system.real, (weights, earlier))
     return f"{path}/".startswith(f"{before}/")

@@ -4,6 +4,7 @@
     .../bert_model.ckpt-1, ckpt-5            TensorFlow 2, by Model Garden
     a directory with model.safetensors       Hugging Face, and our own
     models--bert-base-cased                  a folder of the Hugging Face cache
+    hf://google-bert/bert-base-cased         of the Hub; see foundation.hub
     a directory with 0_Transformer           sentence-transformers, see
                                              sentence_modules
     a directory with `checkpoint` or one .index; model.safetensors itself;
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from foundation import errors, file_system
+from foundation import errors, file_system, hub
 from modeling.config import BertConfig
 from weights import (
     hub_names,
@@ -113,7 +114,7 @@ def read(path: str, *, needs_data: bool = True) -> Source:
     Raises:
       InputError: there is no checkpoint, or it is damaged.
     """
-    path = path.rstrip("/") or path
+    path = hub.local(path.rstrip("/") or path)
     if tf.io.gfile.isdir(path):
         path = _in_directory(snapshot(path))
     for endings, kind, read_file in (

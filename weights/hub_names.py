@@ -3,6 +3,8 @@
 import os
 import re
 
+from foundation import hub
+
 # Of a model, what is needed here; the Hub has the weights in other forms, too.
 FILES = "config.json vocab.txt tokenizer_config.json model.safetensors"
 # "bert-base-uncased", "google-bert/bert-base-uncased".
@@ -22,6 +24,7 @@ def hint(path: str) -> str:
     if not _NAME.fullmatch(path) or path.endswith(".ckpt"):
         return ""
     return (
-        "; a model on the Hugging Face Hub must be downloaded first: "
+        f"; a model on the Hugging Face Hub is {hub.SCHEME}{path} (needs the "
+        "package huggingface_hub), or is downloaded first: "
         f"{download_command(path, os.path.basename(path))}"
     )

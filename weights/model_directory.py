@@ -33,7 +33,7 @@ from absl import logging
 
 from data import examples
 from data.tokenization import wordpiece
-from foundation import errors, file_system, metadata
+from foundation import errors, file_system, hub, metadata
 from modeling import models
 from modeling.config import BertConfig
 from weights import kinds, stored_weights, tokenizer_files
@@ -452,7 +452,7 @@ def check_not_the_start(
     """
     if init_checkpoint is None or (has_checkpoints(output_dir) and not is_grid):
         return
-    start = file_system.folder_of(init_checkpoint)
+    start = file_system.folder_of(hub.local(init_checkpoint))
     if file_system.real(start) == file_system.real(output_dir):
         raise errors.InputError(
             f"--output_dir={output_dir} contains --init_checkpoint, which "

@@ -4,6 +4,8 @@ python -m pytest tests/export/api_test.py
 """
 
 import csv
+import dataclasses
+import inspect
 import json
 import pathlib
 import shutil
@@ -14,6 +16,7 @@ import pytest
 import tensorflow as tf
 import tiny_runs
 
+import bert
 import convert_checkpoint
 import extract_features
 import run_classifier
@@ -526,7 +529,6 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
         (None, {"task": "token_classification"}, "another task"),
         (None, {"labels": ["a", "b"]}, "3 classes"),
         (None, {"max_seq_length": 1000}, "positions"),
-        (None, {"text_pair": True}, "only for exported graphs"),
         (None, {"pooling": "avg"}, "pooling='avg': none of cls, max, mean"),
         (
             None,
@@ -536,7 +538,6 @@ def test_a_released_checkpoint_is_loaded(tiny_models, tmp_path):
         (None, {"max_seq_length": 2}, "max_seq_length=2: .* at least 3"),
         (None, {"top_k": -1}, "top_k=-1: must be an integer, at least 1"),
         (None, {"max_seq_length": "64"}, "max_seq_length='64': must be an in"),
-        (None, {"topk": 3}, "topk: none of batch_size, "),
         (None, {"top_k": 3}, "--top_k: only for fill_mask; the task of .*clas"),
         (None, {"document_context": True}, "only for token_classification"),
         (None, {"squad": {"no": 1}}, "--no: only for question_answering"),
@@ -606,3 +607,24 @@ def test_an_empty_list_has_no_results(load, tiny_models):
     assert found.dtype == np.float32
     with pytest.raises(errors.InputError, match="no inputs"):
         load("classification").encode([])
+
+
+def test_the_options_of_load_are_spelled_out():
+    given = inspect.signature(bert.load).parameters
+    found = {x.name: x.default for x in given.values() if x.name != "path"}
+    options = opened_model.Options(squad=None)
+    expected = {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(options)
+        if field.name != "text_pair"
+    }
+    assert found == expected
+    for name in ("path", *found):
+        assert f"\n      {name}: " in bert.load.__doc__
+
+
+def test_a_model_says_what_it_is(tiny_models):
+    model = api.load(tiny_models / "classification", max_seq_length=24)
+    for text in ("classification", ", ".join(LABELS), str(tiny_models), "24"):
+        assert text in repr(model)
+    assert "\n" not in repr(model)

@@ -542,7 +542,7 @@ def test_a_file_that_is_no_checkpoint_is_explained(tmp_path):
 def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, folder):
     files = "config.json vocab.txt tokenizer_config.json model.safetensors"
     command = f"hf download {name} {files} --local-dir {folder}"
-    with pytest.raises(errors.InputError, match=command):
+    with pytest.raises(errors.InputError, match=f"hf://{name} .*{command}"):
         checkpoint_sources.read(name)
     for path in ("bert/bert_model.ckpt", "/nowhere/bert-base", "a/b/c"):
         with pytest.raises(errors.InputError, match="directory$"):

@@ -1,0 +1,94 @@
+"""Models of the Hugging Face Hub by name: hf://google-bert/bert-base-uncased.
+
+    hub.local("hf://google-bert/bert-base-uncased")    # a folder of the cache
+    hub.local("hf://owner/name@v1.0")                  # a branch, tag or commit
+    hub.local("stars")                                 # "stars"
+
+The package huggingface_hub downloads what is read, once, into its cache. Its
+environment variables have their usual effect: HF_HOME, HF_HUB_OFFLINE,
+HF_ENDPOINT, HF_TOKEN. What runs store is the name, never the folder.
+"""
+
+import functools
+import importlib
+import os
+import re
+
+from foundation import errors
+
+SCHEME = "hf://"
+_NAME = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*(?:@[\w./-]+)?")
+_SAFETENSORS = ["model.safetensors", "model.safetensors.index.json"]
+# The config, the tokenizer, and what models of this project and of
+# sentence-transformers have beside their weights.
+_BESIDE = [
+    *("config.json", "bert_config.json", "vocab.txt", "tokenizer.json"),
+    *("tokenizer_config.json", "README.md", "run_config.json"),
+    *("crf.json", "question_answering.json", "true_case.json"),
+    *("modules.json", "sentence_bert_config.json"),
+    "config_sentence_transformers.json",
+    *("[0-9]_*/config.json", "[0-9]_*/model.safetensors"),
+]
+_WEIGHTS = [*_SAFETENSORS, "model-*-of-*.safetensors"]
+# If there are no safetensors.
+_OTHER_WEIGHTS = ["pytorch_model.bin"]
+_LIBRARY = "huggingface_hub"
+
+
+def is_name(path: str) -> bool:
+    """Returns whether a path is a name of the Hub."""
+    return path.startswith(SCHEME)
+
+
+def local(path: str) -> str:
+    """Returns a path as it is, or the folder in the cache of a name of the Hub.
+
+    A process uses one version of a model, whatever happens on the Hub.
+
+    Raises:
+      InputError: there is no such model, the network or the package fails.
+    """
+    return _download(path.rstrip("/")) if is_name(path) else path
+
+
+@functools.cache
+def _download(path: str) -> str:
+    name = path.removeprefix(SCHEME)
+    if not _NAME.fullmatch(name):
+        raise errors.InputError(
+            f"{path}: the name of a model is needed, such as "
+            f"{SCHEME}google-bert/bert-base-uncased"
+        )
+    try:
+        library = importlib.import_module(_LIBRARY)
+    except ModuleNotFoundError as error:
+        if error.name != _LIBRARY:
+            raise
+        raise errors.InputError(
+            f"{path}: the package huggingface_hub is missing: pip install "
+            "huggingface_hub"
+        ) from None
+    repository, _, revision = name.partition("@")
+
+    def download(patterns: list[str]) -> str:
+        return library.snapshot_download(
+            repository, revision=revision or None, allow_patterns=patterns
+        )
+
+    try:
+        folder = download(_BESIDE + _WEIGHTS)
+        if not any(
+            os.path.exists(os.path.join(folder, file)) for file in _SAFETENSORS
+        ):
+            folder = download(_BESIDE + _OTHER_WEIGHTS)
+    # Those of the library and of its network are not all OSErrors.
+    except Exception as error:
+        module = type(error).__module__.partition(".")[0]
+        of_network = (_LIBRARY, "httpx", "requests", "hf_xet")
+        is_known = isinstance(error, OSError | ValueError)
+        if not is_known and not module.startswith(of_network):
+            raise
+        raise errors.InputError(
+            f"{path}: cannot be read from the Hub: {errors.reason(error)}"
+        ) from error
+    return folder
