@@ -66,9 +66,8 @@ REFUSED = [
     (
         "run_classifier",
         CSV | {"init_checkpoint": "me/bert"},
-        f"--init_checkpoint=me/bert: no such checkpoint or directory; a model "
-        "on the Hugging Face Hub must be downloaded first: hf download me/bert "
-        f"{FILES} --local-dir bert",
+        "is hf://me/bert (needs the package huggingface_hub), or is downloaded "
+        f"first: hf download me/bert {FILES} --local-dir bert",
     ),
     (
         "run_classifier",
