@@ -347,11 +347,11 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
         finished = run.result()
         if finished is not None:
             run.check(finished, job.settings)
-            if config.is_grid:
+            if config.is_grid or not checkpoints.steps(run.directory):
                 results.add(run, finished)
         elif config.is_grid:
             run.check(run.begun() or {}, job.settings)
-        # The only run of a job still has its checkpoints, and is resumed.
+        # The only run of a job is resumed if it still has its checkpoints.
     assembly.write_run_config(config, job.builder.strategy)
     # Read now: the chief replaces both files when the first run ends.
     kept = grid.kept(config.output_dir)
@@ -372,6 +372,9 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
             logging.info(
                 "run %d of %d: %s%s", number, len(runs), run.name, is_done
             )
+        elif run in reused:
+            text = "already finished: %s is at step %d"
+            logging.info(text, run.directory, run.result()["step"])
         if run not in reused:
             task_model = None  # Two models need not fit into memory.
             task_model, last = _train_run(job, run, writer), run
@@ -443,9 +446,12 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
         writer.save_model(task_model.model)
         if job.is_chief:
             results.keep(run)
+    keeps_checkpoints = not is_grid and job.config.selection.keep_optimizer
+    if not keeps_checkpoints:  # Other workers may still read them.
+        strategies.wait_for_all(job.builder.strategy)
     if job.is_chief:
         run.finish(finished)
-        if is_grid:  # The result replaces the checkpoints.
+        if is_grid:
             metrics = finished["values"].items()
             metric_writer.write_hyperparameters(
                 run.directory,
@@ -453,6 +459,7 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
                 dict(sorted(metrics, key=lambda item: item[0] != SCORE)),
                 finished["step"],
             )
+        if not keeps_checkpoints:  # The result replaces them.
             best = os.path.join(run.directory, checkpoints.BEST)
             checkpoints.remove_all(run.directory)
             checkpoints.remove_all(best)

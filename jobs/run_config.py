@@ -138,6 +138,12 @@ class Selection:
         at_least=0,
     )
 
+    keep_optimizer: bool = field(
+        "Keep the last checkpoints when the training has ended; with false, "
+        "only the model stays, about a quarter of the size.",
+        True,
+    )
+
     def __post_init__(self):
         """Refuses a flag without effect."""
         if self.early_stopping_patience and not self.eval_every_steps:

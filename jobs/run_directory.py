@@ -52,6 +52,11 @@ _CONTENTS: Mapping[str, str] = {
     "swag_submission.csv": "the predictions as the leaderboard wants them",
     "model.safetensors": "the model; its other files are beside it",
 }
+# Pattern of names -> what the files are for, and how not to get them.
+_DELETABLE: Mapping[str, str] = {
+    "model.ckpt-*": "the state of the optimizer, which the model does not need "
+    "(--keep_optimizer=false)",
+}
 _NUM_RUN_KEYS = 2  # Learning rate and seed, columns of a grid's table.
 _RUN_METRICS_ON_PHONES = 3
 _SCORE_NOTE = Markup(
@@ -192,6 +197,29 @@ def announce(output_dir: str, contents: Mapping[str, str] = _CONTENTS) -> None:
         lines = [f"  {names:{width}}  {x}" for names, x in found.items()]
         folder = output_dir or "."
         logging.info("wrote into %s:\n%s", folder, "\n".join(lines))
+
+
+def announce_deletable(output_dir: str) -> None:
+    """Logs which files of a finished training may be deleted, with sizes.
+
+    Args:
+      output_dir: of the training; nothing is logged of a bucket.
+    """
+    if file_system.is_remote(output_dir):
+        return
+    sizes = {
+        name: file_system.size(os.path.join(output_dir, name))
+        for name in sorted(file_system.entries(output_dir))
+    }
+    for pattern, purpose in _DELETABLE.items():
+        names = [name for name in sizes if fnmatch(name, pattern)]
+        if names:
+            logging.info(
+                "%s (%.3g MB) may be deleted: %s",
+                os.path.join(output_dir, pattern),
+                sum(map(sizes.get, names)) * 1e-6,
+                purpose,
+            )
 
 
 def eval_results(values: Mapping[str, float], step: int) -> dict[str, float]:

@@ -55,6 +55,8 @@ def run(
     for blocks in filter(None, finished):
         blocks.remove()
     run_directory.announce(config.output_dir)
+    if config.do_train and job.is_chief:
+        run_directory.announce_deletable(config.output_dir)
     task.prompt(task_model)
 
 

@@ -60,6 +60,34 @@ def test_a_finished_run_refuses_other_settings(root, capsys):
     assert tiny_runs.eval_results(root / "done") == before
 
 
+def test_a_run_without_its_checkpoints_is_finished(root, capsys, caplog):
+    """Whether --keep_optimizer=false or the user has removed them."""
+    caplog.set_level("INFO", logger="absl")
+    flags = {"keep_optimizer": False, "num_train_epochs": 1}
+    folder = classifier_runs.run_csv(root, "bare", *TRAIN, **flags)
+    values = tiny_runs.eval_results(folder)
+    assert not list(folder.glob("model.ckpt-*"))
+    assert not (folder / "checkpoint").exists()
+    assert "may be deleted" not in caplog.text
+    model = (folder / "model.safetensors").read_bytes()
+    metrics = (folder / "metrics.jsonl").read_bytes()
+    classifier_runs.run_csv(root, "bare", *TRAIN, **flags)
+    step = int(values["global_step"])
+    assert f"already finished: {folder} is at step {step}" in caplog.text
+    assert tiny_runs.eval_results(folder) == values
+    assert (folder / "model.safetensors").read_bytes() == model
+    assert (folder / "metrics.jsonl").read_bytes() == metrics
+    error = refusal(
+        capsys,
+        classifier_runs.run_csv,
+        root,
+        "bare",
+        *TRAIN,
+        **{**flags, "learning_rate": 1e-3},
+    )
+    assert "has ended already; take another --output_dir" in error
+
+
 def test_an_own_table_finds_its_labels_and_predicts_without_them(root, caplog):
     folder = root / "done"
     assert model_directory.read_settings(str(folder)).labels == ["no", "yes"]

@@ -530,7 +530,7 @@ class Loop:
 
     def _exit(self, stop_signal: int) -> NoReturn:
         self._wait_for_checkpoints()
-        text = "step %d: saved on signal %d"
+        text = "step %d: saved on signal %d; repeat the command to continue"
         logging.info(text, self.progress.step, stop_signal)
         self.writer.close()
         self.preempted.exit(stop_signal)

@@ -128,6 +128,18 @@ def test_a_command_ends_with_the_files_to_open(tmp_path, caplog):
     ]
 
 
+def test_what_may_be_deleted_is_named_with_its_size(tmp_path, caplog):
+    caplog.set_level("INFO")
+    run_directory.announce_deletable(str(tmp_path))
+    assert not caplog.messages
+    for name, size in (("data", 3_000_000), ("index", 200_000)):
+        (tmp_path / f"model.ckpt-3.{name}").write_bytes(bytes(size))
+    run_directory.announce_deletable(str(tmp_path))
+    (line,) = caplog.messages
+    assert line.startswith(f"{tmp_path}/model.ckpt-* (3.2 MB) may be deleted")
+    assert "--keep_optimizer=false" in line
+
+
 def test_the_console_shows_results_in_words(tmp_path, caplog):
     caplog.set_level("INFO")
     values = {"accuracy": 0.75, "loss": 0.5, "score": 0.75}
