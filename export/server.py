@@ -665,6 +665,10 @@ def _render_page(servables: Mapping[str, servable.Servable]) -> str:
         }
         for name, model in servables.items()
     ]
+    return _page_template().render(models=models)
+
+
+@functools.cache
+def _page_template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True)
-    template = environment.from_string(_PAGE.read_text(encoding="utf-8"))
-    return template.render(models=models)
+    return environment.from_string(_PAGE.read_text(encoding="utf-8"))

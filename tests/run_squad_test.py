@@ -284,7 +284,21 @@ def test_it_answers_at_the_prompt(first, root, capsys, monkeypatch):
     assert output.count("w1 w2 [Anna], w3") == 2
     assert "characters 4-8" in output
     assert "Carl  (probability" in output
-    assert "> " not in output  # Nobody types, so there is no prompt.
+    # Nobody types, so there is no prompt, but each answer has its question.
+    assert "paragraph> " not in output
+    found = [x for x in output.splitlines() if x.startswith("question> ")]
+    assert found == ["question> Who?"] * 2 + ["question> ?"]
+
+
+def test_a_terminal_says_how_to_end(first, root, capsys, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"w1 Anna\nWho?\n"))
+    stdin.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", stdin)
+    flags = {"train_file": None, "predict_file": None}
+    run(root, "first", "--interactive", **flags)
+    found = capsys.readouterr()
+    assert "Ctrl-D" in found.err
+    assert "question> " in found.out and "question> Who?" not in found.out
 
 
 def test_a_line_that_is_no_text_is_named(first, root, capsys, monkeypatch):

@@ -77,7 +77,7 @@ class Predictor:
         """Yields the task's predictions and `example_index` of each batch.
 
         It contains real examples only. Use it if outputs differ in length. A
-        bar shows the progress if num_examples is given.
+        bar shows the progress if num_examples is given, and not 1.
 
         One device takes the arrays of FiniteBatches without making a dataset.
         """
@@ -115,7 +115,8 @@ class Predictor:
             # GPU is given its next batch before the last one is done anyway.
             is_cpu = strategies.is_one_cpu(self._strategy)
             predicted = _in_flight(predict, batches, 2 if is_cpu else 1)
-        options = {"total": num_examples, "disable": num_examples is None}
+        is_hidden = num_examples is None or num_examples == 1
+        options = {"total": num_examples, "disable": is_hidden}
         name = f"{num_examples:,} examples" if num_examples else ""
         with progress.bar(is_brief=True, desc=name, **options) as bar:
             for values in predicted:

@@ -35,6 +35,10 @@ from weights import task_files
 
 _LOSS = "span_loss"
 _PARAGRAPH, _QUESTION = "paragraph> ", "question> "
+_HELP = (
+    "Type a paragraph, then questions about it. An empty line ends the "
+    "paragraph, Ctrl-D the program.\n"
+)
 _CONTEXT = 60  # Characters shown on each side of an answer at the prompt.
 
 
@@ -190,17 +194,23 @@ class Prompt:
         Raises:
           InputError: a line is not UTF-8.
         """
+        is_typed = sys.stdin.isatty()
+        if is_typed:
+            sys.stderr.write(_HELP)
         read = typed.reader(sys.stdin, sys.stdout)
         for number in itertools.count(1):
             line = read(_PARAGRAPH if context is None else _QUESTION)
             if not line:
-                sys.stdout.write("\n" if sys.stdin.isatty() else "")
+                sys.stdout.write("\n" if is_typed else "")
                 return
             text = file_system.decode(line, "standard input", number).strip()
             if context is None:
                 context = text or None
             elif text:
+                # At a terminal, the question is what was typed.
+                sys.stdout.write("" if is_typed else f"{_QUESTION}{text}\n")
                 self.show(text, context)
+                sys.stdout.flush()
             else:
                 context = None
 

@@ -10,6 +10,7 @@ import logging
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -686,6 +687,28 @@ def test_the_page_shows_five_answers_that_do_not_overlap():
     )
     # "b2 c3", "", "a1", "d4" and "e5".
     assert json.loads(found.stdout) == [1, 3, 4, 7, 8]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs JavaScript")
+def test_the_command_of_the_page_is_a_request(tmp_path):
+    page = (pathlib.Path(server.__file__).parent / "page.html").read_text()
+    path = re.search(r"^const path = .*;$", page, re.M)[0]
+    curl = re.search(r"^function curl.*?^}", page, re.M | re.S)[0]
+    rows = [{"text": 'It\'s "a" $HOME \\n caf\u00e9'}]
+    program = (
+        'const model = {name: "a.b"}, location = {href: "http://h:1/#x"};\n'
+        f"{path}\n{curl}\nconsole.log(curl({json.dumps(rows)}))"
+    )
+    found = subprocess.run(
+        ["node", "-e", program], stdout=subprocess.PIPE, check=True, text=True
+    )
+    name, flag, body, url = shlex.split(found.stdout)
+    assert [name, flag, url] == [
+        "curl",
+        "-d",
+        "http://h:1/v1/models/a.b:predict",
+    ]
+    assert json.loads(body) == {"instances": rows}
 
 
 def test_names_in_the_page_are_escaped(servables):
