@@ -7,6 +7,7 @@ import concurrent.futures
 import http.client
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -79,12 +80,26 @@ def test_accepted_requests_are_answered_after_sigterm(repository, model):
         client(port, 1)
 
 
-def test_one_thread_for_each_batch_gives_the_same_answers(repository, model):
-    flags = f"--models={model}", "--threads_per_batch=1", "--batch_timeout_ms=5"
+def test_one_thread_for_each_batch_and_a_new_version(
+    repository, model, tmp_path
+):
+    folder = tmp_path / "lengths"
+    shutil.copytree(model, folder / "1")
+    flags = f"--models={folder}", "--threads_per_batch=1"
+    flags += "--batch_timeout_ms=5", "--version_poll_seconds=0.05"
     process, port = start(repository, *flags)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         clients = [pool.submit(client, port, n) for n in range(8)]
-        time.sleep(0.5)
+        shutil.copytree(model, folder / "2")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        states = {}
+        while states.get("1") != "END":
+            time.sleep(0.05)
+            connection.request("GET", "/v1/models/lengths")
+            found = json.loads(connection.getresponse().read())
+            found = found["model_version_status"]
+            states = {x["version"]: x["state"] for x in found}
+        assert states["2"] == "AVAILABLE"
         process.send_signal(signal.SIGTERM)
         assert min(x.result() for x in clients) > 1
     assert process.wait(20) == 0
