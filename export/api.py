@@ -330,7 +330,8 @@ class Model:
 
         It maps a dict as returned by `encode` to a dict of float32:
 
-        masked_lm_logits [B, S, V] of fill_mask; start_logits and end_logits
+        masked_lm_logits [B, S, V] and, of a model with this head,
+        next_sentence_logits [B, 2] of fill_mask; start_logits and end_logits
         [B, S] of question_answering; sequence_output [B, S, H] and, of a model
         with a pooler, pooled_output [B, H] of sentence_embedding; logits of the
         other tasks: [B, C], [B, K] of multiple_choice, [B, S, C] of
@@ -383,7 +384,7 @@ class Model:
         return self._task_model.model
 
     def _encoder_outputs(self) -> dict[str, Any]:
-        """Returns what `functional` needs of a model without a head."""
+        """Returns what `functional` needs besides the model."""
         return {}
 
 
@@ -551,6 +552,8 @@ class MaskedLanguageModel(Model):
         """Use `load`."""
         super().__init__(opened)
         self._masked_lm = opened.masked_lm()
+        self._next_sentence = opened.next_sentence()
+        self._pooler = opened.pooler() if self._next_sentence else None
         self._filler = masked_words.MaskFiller(
             self._masked_lm,
             self.tokenizer,
@@ -568,6 +571,9 @@ class MaskedLanguageModel(Model):
     @property
     def _model(self) -> Any:
         return self._masked_lm
+
+    def _encoder_outputs(self) -> dict[str, Any]:
+        return {"pooler": self._pooler, "next_sentence": self._next_sentence}
 
 
 class EmbeddingModel(Model):

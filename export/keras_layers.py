@@ -384,6 +384,19 @@ class _Encoder:
             left_to_right=self.is_left_to_right,
         )(self.states[-1], self.mask)
 
+    def score(self, head: heads.ScoreHead, scope: str, x: Any, **options):
+        """Applies a head."""
+        outputs, inputs = head.output_weights.shape
+        return self.wrap(
+            Scores,
+            head,
+            scope,
+            outputs=outputs,
+            inputs=inputs,
+            rate=head.rate,
+            **options,
+        )(x)
+
 
 def functional(
     model: Any,
@@ -391,6 +404,7 @@ def functional(
     *,
     layer: int = -1,
     pooler: layers.Dense | None = None,
+    next_sentence: heads.ScoreHead | None = None,
     hidden_states: bool = False,
     attentions: bool = False,
 ) -> keras.Model:
@@ -404,6 +418,8 @@ def functional(
       name: of the task.
       layer: of an encoder: which layer is sequence_output.
       pooler: of an encoder: also gives pooled_output.
+      next_sentence: of a masked LM, with a pooler: also gives
+        next_sentence_logits.
       hidden_states: whether the outputs of the embeddings and of all layers are
         an output, a list of L + 1.
       attentions: the same of the probabilities of attention, a list of L.
@@ -429,6 +445,13 @@ def functional(
             MaskedLm, masked_lm, "cls/predictions", name="masked_lm"
         )
         outputs["masked_lm_logits"] = head(encoder.states[-1], encoder.table)
+        if pooler is not None and next_sentence is not None:
+            outputs["next_sentence_logits"] = encoder.score(
+                next_sentence,
+                "cls/seq_relationship/",
+                encoder.pool(pooler),
+                name="next_sentence",
+            )
     elif hasattr(model, "head"):
         logits = _scores(model, encoder)
         if is_choice:
@@ -467,15 +490,6 @@ def _scores(model: Any, encoder: _Encoder) -> Any:
         x = bilstm(x, encoder.mask)
     elif not reads_positions:
         x = encoder.pool(model.bert.pooler)
-    head = model.head
-    outputs, inputs = head.output_weights.shape
-    is_span = isinstance(model, models.QuestionAnsweringModel)
-    return encoder.wrap(
-        Scores,
-        head,
-        "cls/squad/" if is_span else "",
-        name="spans" if is_span else "classifier",
-        outputs=outputs,
-        inputs=inputs,
-        rate=head.rate,
-    )(x)
+    if isinstance(model, models.QuestionAnsweringModel):
+        return encoder.score(model.head, "cls/squad/", x, name="spans")
+    return encoder.score(model.head, "", x, name="classifier")

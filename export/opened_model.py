@@ -16,7 +16,7 @@ from foundation import config_flags, errors
 from jobs import assembly, run_config
 from jobs import source as source_lib
 from jobs.task_model import Builder, TaskModel
-from modeling import layers, models, variables
+from modeling import heads, layers, models, variables
 from tasks.classification.objective import ClassificationObjective
 from tasks.features import feature_extraction
 from tasks.ner import tag_spans, tagging
@@ -457,16 +457,30 @@ class OpenedModel:
         paths = [f"{scope}/kernel", f"{scope}/bias"]
         if not {*paths} <= {*self.source.tensors}:
             return None
-        dtype = assembly.dtype_policy(self.config.devices)
-        make = variables.Maker(stddev=0.0, seed=0, dtype=dtype)
         size = config.hidden_size
-        pooler = layers.Dense(scope, size, size, make, activation="tanh")
-        stored_weights.assign(
-            pooler,
-            {path: self.source.tensors[path] for path in paths},
-            where=self.source.path,
-        )
-        return pooler
+        pooler = layers.Dense(scope, size, size, self._maker, activation="tanh")
+        return self._with_weights(pooler, paths)
+
+    def next_sentence(self) -> heads.ScoreHead | None:
+        """Returns the head of next sentences, if the model has one."""
+        scope = "cls/seq_relationship/"
+        paths = [f"{scope}output_weights", f"{scope}output_bias"]
+        if not {*paths} <= {*self.source.tensors}:
+            return None
+        size = self.start.config.hidden_size
+        head = heads.ScoreHead(scope, 2, size, self._maker)
+        return self._with_weights(head, paths)
+
+    @property
+    def _maker(self) -> variables.Maker:
+        dtype = assembly.dtype_policy(self.config.devices)
+        return variables.Maker(stddev=0.0, seed=0, dtype=dtype)
+
+    def _with_weights(self, layer: Any, paths: Sequence[str]) -> Any:
+        """Returns a layer with these weights of the checkpoint."""
+        tensors = {path: self.source.tensors[path] for path in paths}
+        stored_weights.assign(layer, tensors, where=self.source.path)
+        return layer
 
 
 def _task_of(model_dir: str, source: checkpoint_sources.Source) -> str:
