@@ -560,15 +560,23 @@ def _print_help(
     *,
     full: bool,
 ) -> NoReturn:
-    """Prints the flags of the module's examples first, the others by class."""
+    """Prints the flags to begin with, then the others by class, as topics.
+
+    The first ones are the config class's FIRST_FLAGS, else those of the
+    examples in the docstring of the module.
+    """
     # The class of a command's flags may be declared in a task's folder.
     program = sys.modules["__main__"]
     if not hasattr(program, config_class.__name__):
         program = sys.modules[config_class.__module__]
     shown = program.__doc__ or ""
     known = flags_of(config_class)
-    in_examples = dict.fromkeys(re.findall(r"--(\w+)", shown))
-    topics = {"Flags:": [name for name in in_examples if name in known]}
+    first = getattr(config_class, "FIRST_FLAGS", None)
+    if first is None:
+        first = dict.fromkeys(re.findall(r"--(\w+)", shown))
+    else:
+        assert known.keys() >= {*first}, first
+    topics = {"Flags:": [name for name in first if name in known]}
     listed = {*topics["Flags:"]}
     # The command's own flags first, then those of its groups and base classes.
     owners = dict.fromkeys(
@@ -594,7 +602,10 @@ def _print_help(
 
 
 def _help_of(flag: Flag) -> str:
-    """Returns the help of one flag, wrapped if a terminal shows it."""
+    """Returns the help of one flag, wrapped to the width of the terminal.
+
+    The width is COLUMNS or the terminal's; 80 for a file or a pager.
+    """
     notes = []
     if typing.get_origin(flag.kind) is typing.Literal:
         notes.append(f"one of {', '.join(typing.get_args(flag.kind))}")
@@ -606,10 +617,14 @@ def _help_of(flag: Flag) -> str:
         notes.append(f"default: {flag.default}")
     end = f" ({'; '.join(notes)})" if notes else ""
     text = f"  --{flag.name}: {flag.help}{end}"
-    if not sys.stdout.isatty():
-        return text
     width = shutil.get_terminal_size().columns
-    return textwrap.fill(text, width, subsequent_indent=" " * 6)
+    return textwrap.fill(
+        text,
+        width,
+        subsequent_indent=" " * 6,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _is_file_error(error: Exception) -> bool:

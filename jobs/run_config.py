@@ -16,6 +16,17 @@ from foundation import config_flags, file_system
 from training import settings
 
 field, group = config_flags.field, config_flags.group
+# What --help begins with, after a task's files.
+FIRST_FLAGS = (
+    "init_checkpoint",
+    "output_dir",
+    "do_train",
+    "do_predict",
+    "num_train_epochs",
+    "train_batch_size",
+    "learning_rate",
+    "max_seq_length",
+)
 AnyConfig = TypeVar("AnyConfig", bound="FinetuningConfig")
 
 

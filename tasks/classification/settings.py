@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from foundation import config_flags
 from jobs import run_config
@@ -127,6 +127,12 @@ class Columns:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(run_config.FinetuningConfig):
     """Everything run_classifier.py needs to know."""
+
+    FIRST_FLAGS: ClassVar[Sequence[str]] = (
+        "task_name",
+        "train_file",
+        *run_config.FIRST_FLAGS,
+    )
 
     files: Files = group(Files)
     columns: Columns = group(Columns)

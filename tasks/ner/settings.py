@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from foundation import config_flags
 from jobs import run_config
@@ -160,6 +160,12 @@ class FeatureTagger:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NerConfig(run_config.FinetuningConfig):
     """Everything run_ner.py needs to know."""
+
+    FIRST_FLAGS: ClassVar[Sequence[str]] = (
+        "data_dir",
+        "train_file",
+        *run_config.FIRST_FLAGS,
+    )
 
     files: Files = group(Files)
     windows: WindowSettings = group(WindowSettings)

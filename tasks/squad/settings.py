@@ -1,6 +1,8 @@
 """The flags of run_squad.py."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
 
 from foundation import config_flags
 from jobs import run_config
@@ -71,6 +73,12 @@ class AnswerRules:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadConfig(run_config.FinetuningConfig):
     """Everything run_squad.py needs to know."""
+
+    FIRST_FLAGS: ClassVar[Sequence[str]] = (
+        "train_file",
+        "predict_file",
+        *run_config.FIRST_FLAGS,
+    )
 
     train_file: str | None = field(
         "SQuAD's JSON; several files separated by commas.",

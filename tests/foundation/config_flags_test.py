@@ -10,7 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 import tensorflow as tf
@@ -44,6 +44,14 @@ class Config(Base):
         """Refuses nonsense by the flag's name."""
         if self.max_seq_length < 4:
             raise ValueError("--max_seq_length must be at least 4")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wordy:
+    """A config with a long help."""
+
+    WORDS: ClassVar[str] = "speed " * 60 + "limit."
+    speed: int = config_flags.field(WORDS, 1)
 
 
 def parse(*arguments: str) -> Config:
@@ -317,6 +325,28 @@ def test_help_begins_with_the_flags_of_the_examples(capsys, monkeypatch):
     assert more == 4 and "--vocab_file" in names[more:base]
     assert names[base + 1 :] == ["--output_dir"]
     assert len(names) == len(set(names))
+
+
+def test_help_begins_with_the_first_flags_of_a_class(capsys, monkeypatch):
+    names = ("max_seq_length", "output_dir")
+    monkeypatch.setattr(Config, "FIRST_FLAGS", names, raising=False)
+    with pytest.raises(SystemExit):
+        run(lambda config: None, "--help")
+    text = capsys.readouterr().out.partition("\nFlags:\n")[2]
+    found = re.findall(r"^  --(\w+)", text, re.MULTILINE)
+    assert found[:2] == [*names]
+    assert sorted(found) == sorted(config_flags.flags_of(Config))
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_help_is_wrapped_to_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        config_flags.run(Wordy, lambda config: None, ["runner.py", "--help"])
+    text = capsys.readouterr().out.partition("\nFlags:\n")[2]
+    lines = text.splitlines()
+    assert columns - 7 < max(map(len, lines)) <= columns
+    assert " ".join(text.split()) == f"--speed: {Wordy.WORDS} (default: 1)"
 
 
 def test_a_full_disk_is_named_without_the_operation_of_tensorflow(capsys):

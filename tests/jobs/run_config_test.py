@@ -136,6 +136,22 @@ def test_every_flag_of_a_task_says_what_it_affects(command, name, expected):
         assert names == common | expected.get(effect, set()), effect
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("run_classifier", "ClassifierConfig"),
+        ("run_ner", "NerConfig"),
+        ("run_squad", "SquadConfig"),
+    ],
+)
+def test_help_begins_with_ten_flags_of_a_beginner(command, name):
+    config_class = getattr(importlib.import_module(command), name)
+    first = config_class.FIRST_FLAGS
+    assert len({*first}) == 10
+    assert config_flags.flags_of(config_class).keys() >= {*first}
+    assert {"num_train_epochs", "train_batch_size"} < {*first}
+
+
 CONFIG = config_flags.build(
     run_classifier.ClassifierConfig,
     task_name="csv",
