@@ -2,7 +2,7 @@
 # make install-tpu  the same with TensorFlow for Cloud TPUs
 # make test      runs formatting checks, lint, types and the tests
 # make test-all  runs the same and the slow proofs
-# make docs-test runs the commands of the README and of docs/
+# make docs-test runs the commands of the README and of docs/, and the notebook
 # make demo      runs the complete path on a small corpus, in minutes
 # make clean     removes .venv and the output of the demo
 

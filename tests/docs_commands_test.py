@@ -1,4 +1,4 @@
-"""Runs every command block of the README and of docs/, as written.
+"""Runs every command block of the README and of docs/, and the notebook.
 
     make docs-test
 
@@ -34,6 +34,7 @@ PAGES = [
     if page.name != "LOG.md"
 ]
 PROGRAMS = ("python", "curl", "hf", "make", "pip", "head", "sed", "for", ".")
+NOTEBOOK = ROOT / "examples" / "bert.ipynb"
 NOT_RUN = "<!-- not run:"
 _QUICK = "--max_seq_length=64 --do_train --num_train_epochs=1"
 _SQUAD = (
@@ -292,3 +293,39 @@ def test_the_commands_of_a_page_run(page, sandbox, tmp_path):
     )
     log = json.dumps(done.stdout[-3000:])
     assert done.returncode == 0, f"{page.name}: {log}"
+
+
+def notebook_cells() -> list[dict]:
+    """Returns the cells of the notebook."""
+    return json.loads(NOTEBOOK.read_text())["cells"]
+
+
+def test_the_notebook_has_no_outputs():
+    for cell in notebook_cells():
+        assert cell["cell_type"] in ("code", "markdown")
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+            compile("".join(cell["source"]), cell["id"], "exec")
+
+
+@pytest.mark.docs
+def test_the_cells_of_the_notebook_run(sandbox, tmp_path):
+    (tmp_path / "bert-base").symlink_to(sandbox / "tiny_model")
+    code = [
+        "".join(cell["source"])
+        for cell in notebook_cells()
+        if cell["cell_type"] == "code"
+    ]
+    (tmp_path / "cells.py").write_text("\n\n".join(code) + "\n")
+    done = subprocess.run(
+        [sys.executable, "cells.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, json.dumps(done.stdout[-3000:])
+    assert re.search(r"\d mistakes in 6 texts", done.stdout)
+    assert list((tmp_path / "exported/hotels").rglob("saved_model.pb"))
