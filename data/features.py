@@ -25,7 +25,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -55,45 +55,79 @@ _IS_REAL = "is_real_example"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Features:
-    """N examples of K sequences each; K is 1 except for multiple choice.
+    """N examples of one or several of R sequences.
+
+    Each has one sequence, or K choices, or its own number of windows.
 
     Attributes:
-      row_splits: int64 [N * K + 1].
+      row_splits: int64 [R + 1].
       ragged: name -> [T], one value for each token (input_ids, segment_ids).
       dense: name -> [N, ...], one row for each example (label_ids).
       num_choices: K; 0 means one sequence without the axis of choices.
+      window_splits: int64 [N + 1]; the windows of example i are the sequences
+        [splits[i], splits[i + 1]). None if the texts are not divided.
     """
 
     row_splits: np.ndarray
     ragged: Mapping[str, np.ndarray]
     dense: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     num_choices: int = 0
+    window_splits: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Returns N."""
-        return (len(self.row_splits) - 1) // (self.num_choices or 1)
+        return len(self._example_splits) - 1
+
+    @functools.cached_property
+    def _example_splits(self) -> np.ndarray:
+        """The first sequence of each example, and R: int64 [N + 1]."""
+        if self.window_splits is not None:
+            return self.window_splits
+        return np.arange(0, len(self.row_splits), self.num_choices or 1)
+
+    @functools.cached_property
+    def counts(self) -> np.ndarray:
+        """The number of sequences of every example: int64 [N]."""
+        return np.diff(self._example_splits)
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """The length of every example's longest sequence: int64 [N]."""
+        if not len(self):
+            return np.zeros(0, np.int64)
         lengths = np.diff(self.row_splits)
-        return lengths.reshape(len(self), -1).max(axis=1, initial=0)
+        return np.maximum.reduceat(lengths, self._example_splits[:-1])
 
-    def batch(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+    @property
+    def sizes(self) -> np.ndarray:
+        """The padded tokens of every example as a batch of one: int64 [N]."""
+        return self.counts * self.lengths
+
+    def batch(
+        self, rows: np.ndarray, length: int, count: int | None = None
+    ) -> dict[str, np.ndarray]:
         """Returns some examples padded to a length: [B, S] or [B, K, S].
+
+        A window that an example lacks has an input_mask of 0.
 
         Args:
           rows: int [B], which examples.
           length: S, at least that of the longest.
+          count: K of windows; by default that of the example with most.
         """
-        choices = self.num_choices or 1
-        sequences = (rows[:, None] * choices + np.arange(choices)).ravel()
+        if count is None:
+            count = int(self.counts[rows].max(initial=1))
+        number = np.arange(count)
+        sequences = (self._example_splits[rows][:, None] + number).ravel()
+        is_sequence = (number < self.counts[rows][:, None]).ravel()
+        sequences[~is_sequence] = 0
         starts = self.row_splits[sequences][:, None]
         ends = self.row_splits[sequences + 1][:, None]
         positions = starts + np.arange(length)
-        is_token = positions < ends
+        is_token = (positions < ends) & is_sequence[:, None]
         positions[~is_token] = 0
-        shape = [len(rows), *([choices] if self.num_choices else []), length]
+        has_axis = self.num_choices or self.window_splits is not None
+        shape = [len(rows), *([count] if has_axis else []), length]
         result = {"input_mask": is_token.astype(np.int32)}
         for name, flat in self.ragged.items():
             padding = _PADDING.get(name, 0)
@@ -104,6 +138,19 @@ class Features:
             dtype = np.float32 if values.dtype.kind == "f" else np.int32
             result[name] = values[rows].astype(dtype)
         return result
+
+
+class Windows(NamedTuple):
+    """How a text that is longer than a sequence is divided into windows.
+
+    Attributes:
+      stride: the number of tokens from the start of a window to that of the
+        next; smaller where a window has fewer.
+      most: the largest number of windows of a text, which ends with the last.
+    """
+
+    stride: int
+    most: int
 
 
 class TokenizationStatistics:
@@ -238,8 +285,9 @@ def encode(
     *,
     max_seq_length: int,
     num_choices: int = 0,
+    windows: Windows | None = None,
 ) -> Features:
-    """Returns the input_ids and segment_ids of N sequences; see encode_blocks.
+    """Returns the input_ids and segment_ids of N texts; see encode_blocks.
 
     Args:
       tokenizer: of the model.
@@ -247,6 +295,7 @@ def encode(
       second: N texts, or None for single sentences.
       max_seq_length: the longest sequence, including the special tokens.
       num_choices: number of sequences of an example; see Features.
+      windows: see encode_blocks.
     """
     blocks = []
     for i in range(0, len(first), _TEXTS_AT_ONCE):
@@ -257,6 +306,7 @@ def encode(
         blocks,
         max_seq_length=max_seq_length,
         num_choices=num_choices,
+        windows=windows,
         statistics=TokenizationStatistics(),
     )
 
@@ -267,6 +317,7 @@ def encode_blocks(
     *,
     max_seq_length: int,
     num_choices: int = 0,
+    windows: Windows | None = None,
     statistics: TokenizationStatistics,
 ) -> Features:
     """Returns the features of blocks of texts; only their tokens are kept.
@@ -280,15 +331,25 @@ def encode_blocks(
       blocks: first texts, and second texts or None, as in `encode`.
       max_seq_length: the longest sequence, including the special tokens.
       num_choices: number of sequences of an example; see Features.
+      windows: divide a text, or the second text of a pair, instead of cutting
+        it.
       statistics: count what is lost of the texts.
     """
-    parts = []
+    parts, counts = [], []
     vocabulary = tokenizer.vocabulary
     for first, second in blocks:
         a = tokenizer.encode(first)
         b = None if second is None else tokenizer.encode(second)
-        joined, is_cut = _join(vocabulary, a, b, max_seq_length)
-        statistics.add_truncated(is_cut)
+        if windows is None:
+            joined, is_cut = _join(vocabulary, a, b, max_seq_length)
+            statistics.add_truncated(is_cut)
+        else:
+            joined, is_cut, count = _join_windows(
+                vocabulary, a, b, max_seq_length, windows
+            )
+            counts.append(count)
+            message = f"%d texts need over {windows.most} windows and are cut"
+            statistics.add(message, is_cut)
         for texts, encoding in ((first, a), (second, b)):
             if texts is not None and encoding is not None:
                 statistics.add_tokens(encoding.ids, vocabulary)
@@ -302,6 +363,9 @@ def encode_blocks(
             "segment_ids": np.concatenate([x.segment_ids for x in parts]),
         },
         num_choices=num_choices,
+        window_splits=None
+        if windows is None
+        else np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
     )
 
 
@@ -322,6 +386,52 @@ def _join(
     if second is not None:
         others = sequences.Slices(second.ids, second.row_splits[:-1], b)
     return sequences.join(vocabulary, slices, others), is_cut
+
+
+def _join_windows(
+    vocabulary: vocabularies.Vocabulary,
+    first: wordpiece.Encoding,
+    second: wordpiece.Encoding | None,
+    max_seq_length: int,
+    windows: Windows,
+) -> tuple[sequences.Sequences, np.ndarray, np.ndarray]:
+    """Divides texts into windows, each with [CLS] and [SEP].
+
+    Of a pair, each window has the first text and a part of the second. The
+    first text is cut as `_join` cuts it.
+
+    Returns:
+      The windows, whether a part of a text is in none, bool [N], and the
+      numbers of windows, int64 [N].
+    """
+    a = np.diff(first.row_splits)
+    b = np.zeros_like(a) if second is None else np.diff(second.row_splits)
+    has_second = b > 0
+    room = max_seq_length - 2 - has_second
+    before, _ = sequences.truncated_lengths(a, b, room)
+    before = np.where(has_second, before, 0)
+    divided, room = np.where(has_second, b, a), room - before
+    found = sequences.divide(divided, room, windows.stride, windows.most)
+    texts = found.texts
+    starts = first.row_splits[:-1][texts]
+    is_pair = has_second[texts]
+    whole = sequences.Slices(
+        first.ids,
+        starts + np.where(is_pair, 0, found.starts),
+        np.where(is_pair, before[texts], found.lengths),
+    )
+    part = None
+    if second is not None:
+        part = sequences.Slices(
+            second.ids,
+            second.row_splits[:-1][texts] + np.where(is_pair, found.starts, 0),
+            np.where(is_pair, found.lengths, 0),
+        )
+    counts = np.bincount(texts, minlength=len(a))
+    last = np.cumsum(counts) - 1
+    is_cut = (found.starts + found.lengths)[last] < divided
+    is_cut |= has_second & (before < a)
+    return sequences.join(vocabulary, whole, part), is_cut, counts
 
 
 def prepare(

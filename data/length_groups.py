@@ -76,7 +76,7 @@ def train_batches(
       A dict of [batch_size / num_parts, ...]; the length of sequences is
       static only where one is permitted.
     """
-    order = Order(features.lengths, batch_size=batch_size, seed=seed)
+    order = Order(features.sizes, batch_size=batch_size, seed=seed)
     return _batches(
         tf.data.Dataset.range(first_batch, _FOREVER),
         lambda number: _cut(features, order.batch(int(number)), lengths),
@@ -89,19 +89,19 @@ def train_batches(
 class Order:
     """The examples of each batch of training."""
 
-    def __init__(self, lengths: np.ndarray, *, batch_size: int, seed: int):
-        """`lengths` int [N] are those of the examples."""
-        if not len(lengths):
+    def __init__(self, sizes: np.ndarray, *, batch_size: int, seed: int):
+        """`sizes` int [N] are Features.sizes, by which groups are sorted."""
+        if not len(sizes):
             raise errors.InputError("there are no examples to train on")
-        self._lengths = lengths
+        self._sizes = sizes
         self._batch_size = batch_size
         self._seed = seed
         # At most an epoch, because each epoch is sorted by itself.
-        epoch = -(-len(lengths) // batch_size)
+        epoch = -(-len(sizes) // batch_size)
         self._batches = min(_GROUP_BATCHES, epoch)
         self._group = functools.lru_cache(maxsize=2)(self._make_group)
         self._epoch = functools.lru_cache(maxsize=2)(
-            functools.partial(_permutation, len(lengths), seed, 0)
+            functools.partial(_permutation, len(sizes), seed, 0)
         )
 
     def batch(self, number: int) -> np.ndarray:
@@ -113,7 +113,7 @@ class Order:
         """Returns int64 [batches, batch size]."""
         size = self._batches * self._batch_size
         positions = np.arange(number * size, (number + 1) * size)
-        epochs, positions = np.divmod(positions, len(self._lengths))
+        epochs, positions = np.divmod(positions, len(self._sizes))
         rows = np.concatenate(
             [
                 self._epoch(int(epoch))[positions[epochs == epoch]]
@@ -122,7 +122,7 @@ class Order:
         )
         # Epoch by epoch; sorted together, the same example of two epochs would
         # be in one batch.
-        order = np.lexsort((self._lengths[rows], epochs))
+        order = np.lexsort((self._sizes[rows], epochs))
         batches = rows[order].reshape(self._batches, self._batch_size)
         shuffled = _permutation(len(batches), self._seed, 1, number)
         first = epochs[:: self._batch_size][shuffled]
@@ -134,7 +134,9 @@ def _cut(features, rows, lengths) -> dict[str, np.ndarray]:
     length = next((n for n in lengths if n >= longest), None)
     if length is None:
         raise ValueError(f"{longest} tokens, but at most {lengths[-1]} fit")
-    return features.batch(rows, length)
+    if len(lengths) > 1:
+        return features.batch(rows, length)
+    return features.batch(rows, length, int(features.counts.max()))
 
 
 def _batches(
@@ -243,7 +245,7 @@ class OrderedBatches:
         self._features = dataclasses.replace(features, dense={}, ragged=ragged)
         self._batch_size = batch_size
         self._lengths = lengths
-        self._order = np.argsort(-features.lengths, kind="stable")
+        self._order = np.argsort(-features.sizes, kind="stable")
         self.element_spec = _specs(self._make(0), self._features, lengths)
 
     def arrays(self) -> Iterator[dict[str, np.ndarray]]:
@@ -285,9 +287,10 @@ def _specs(
 ) -> dict[str, tf.TensorSpec]:
     """Returns what all batches have in common with an example of them."""
     static = lengths[0] if len(lengths) == 1 else None
+    windows = features.window_splits is not None and static is None
     return {
         name: tf.TensorSpec(
-            [*x.shape[:-1], static]
+            [x.shape[0], *([None] if windows else x.shape[1:-1]), static]
             if name in ("input_mask", *features.ragged)
             else x.shape,
             x.dtype,

@@ -86,6 +86,41 @@ def truncated_lengths(
     return first, np.minimum(b, room - first)
 
 
+class Parts(NamedTuple):
+    """R windows of N texts, in the order of the texts.
+
+    Attributes:
+      texts: int64 [R]; the text of each window.
+      starts: int64 [R]; its first token in the text.
+      lengths: int64 [R]; how many tokens of the text it has.
+    """
+
+    texts: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def divide(
+    lengths: np.ndarray, room: np.ndarray, stride: int, most: int
+) -> Parts:
+    """Divides texts into windows that overlap; an empty text has one.
+
+    Args:
+      lengths: int [N]; the tokens of each text.
+      room: int [N]; the tokens of a window.
+      stride: see features.Windows.
+      most: see features.Windows.
+    """
+    strides = np.minimum(stride, room)
+    counts = 1 + np.maximum(-(-(lengths - room) // strides), 0)
+    counts = np.minimum(counts, most)
+    texts = np.repeat(np.arange(len(lengths)), counts)
+    starts = ranges(np.zeros_like(counts), counts) * strides[texts]
+    return Parts(
+        texts, starts, np.minimum(room[texts], lengths[texts] - starts)
+    )
+
+
 def has_most_context(
     items: np.ndarray,
     before: np.ndarray,

@@ -242,6 +242,7 @@ class Model:
 
     labels: list[str] | None = None
     _problem_type: str | None = None
+    _windows: features_lib.Windows | None = None
     _item = _encoded_item = _TEXT_OR_PAIR
 
     def __init__(self, opened: OpenedModel):
@@ -321,7 +322,11 @@ class Model:
         pairs = [(x, "") if isinstance(x, str) else x for x in texts]
         first, second = map(list, zip(*pairs, strict=True))
         return features_lib.encode(
-            self.tokenizer, first, second, max_seq_length=self.max_seq_length
+            self.tokenizer,
+            first,
+            second,
+            max_seq_length=self.max_seq_length,
+            windows=self._windows,
         )
 
     @functools.cached_property
@@ -400,6 +405,7 @@ class SentenceModel(Model):
         super().__init__(opened)
         found = opened.sentence_model()
         self._task_model, self._kind = found.task_model, found.kind
+        self._windows = found.windows
         self.task = kinds.KINDS[found.kind].export_name
         self._problem_type = kinds.KINDS[found.kind].problem_type
         if found.kind != examples.REGRESSION:

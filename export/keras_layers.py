@@ -423,7 +423,14 @@ def functional(
       hidden_states: whether the outputs of the embeddings and of all layers are
         an output, a list of L + 1.
       attentions: the same of the probabilities of attention, a list of L.
+
+    Raises:
+      InputError: the model pools windows.
     """
+    if isinstance(model, models.DocumentModel):
+        raise errors.InputError(
+            "a model with --long_texts=windows has no Keras model; use predict"
+        )
     model = getattr(model, "tagger", model)  # Of a model with a CRF.
     is_choice = name == "multiple_choice"
     shape = (None, None) if is_choice else (None,)

@@ -131,6 +131,65 @@ def has_most_context(
     return tf.equal(tf.gather(first, items), index)
 
 
+def divide(
+    vocabulary: vocabulary_lib.Vocabulary,
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
+    max_seq_length: int,
+    *,
+    stride: int,
+    most: int,
+) -> dict[str, tf.Tensor]:
+    """Divides texts into windows, as `data.features.encode_blocks` does.
+
+    Args:
+      vocabulary: of the model.
+      first: int32 [N, None], the ids of the texts.
+      second: the ids of the second texts, which are then the divided ones, or
+        None for single texts.
+      max_seq_length: the longest window, special tokens included.
+      stride: see data.features.Windows.
+      most: see data.features.Windows.
+
+    Returns:
+      The model's features, int32 [N, K, S]; the input_mask of a window that a
+      text lacks is 0.
+    """
+    a = first.row_lengths()
+    b = tf.zeros_like(a) if second is None else second.row_lengths()
+    has_second = tf.cast(b > 0, tf.int64)
+    room = max_seq_length - 2 - has_second
+    before, _ = truncated_lengths(a, b, room)
+    before *= has_second
+    divided, room = tf.where(b > 0, b, a), room - before
+    strides = tf.minimum(tf.cast(stride, tf.int64), room)
+    counts = 1 + tf.maximum(-((room - divided) // strides), 0)
+    counts = tf.minimum(counts, most)
+    texts = tf.repeat(tf.range(first.nrows()), counts)
+    starts = tf.ragged.range(counts).values * tf.gather(strides, texts)
+    lengths = tf.minimum(
+        tf.gather(room, texts), tf.gather(divided, texts) - starts
+    )
+    is_pair = tf.gather(has_second, texts)
+    begins = tf.gather(first.row_starts(), texts) + starts * (1 - is_pair)
+    kept = tf.where(is_pair > 0, tf.gather(before, texts), lengths)
+    whole = gather_ranges(first.values, begins, begins + kept)
+    part = None
+    if second is not None:
+        begins = tf.gather(second.row_starts(), texts) + starts
+        part = gather_ranges(second.values, begins, begins + lengths * is_pair)
+    windows = join(vocabulary, whole, part, max_seq_length)
+
+    def grouped(x: tf.RaggedTensor) -> tf.Tensor:
+        return tf.RaggedTensor.from_row_lengths(x, counts).to_tensor()
+
+    return {
+        "input_ids": grouped(windows.input_ids),
+        "input_mask": grouped(tf.ones_like(windows.input_ids)),
+        "segment_ids": grouped(windows.segment_ids),
+    }
+
+
 def take(values: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """Returns the first `lengths` int64 [N] values of each row."""
     starts = values.row_starts()

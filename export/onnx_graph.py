@@ -74,8 +74,13 @@ def make(
       modules: how an encoder makes vectors of texts; None for none.
 
     Raises:
-      InputError: the model has a BiLSTM.
+      InputError: the model has a BiLSTM, or pools windows.
     """
+    if isinstance(model, models.DocumentModel):
+        raise errors.InputError(
+            "--format=onnx: a model with --long_texts=windows cannot be "
+            "written; leave out --format"
+        )
     if getattr(getattr(model, "tagger", model), "bilstm_size", 0):
         raise errors.InputError(
             "--format=onnx: a model with a BiLSTM cannot be written; leave out "

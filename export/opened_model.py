@@ -11,13 +11,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from data import examples
+from data import examples, features
 from foundation import config_flags, errors
 from jobs import assembly, run_config
 from jobs import source as source_lib
 from jobs.task_model import Builder, TaskModel
 from modeling import heads, layers, models, variables
 from tasks.classification.objective import ClassificationObjective
+from tasks.classification.settings import LongTexts
+from tasks.classification.task import windows_of
 from tasks.features import feature_extraction
 from tasks.ner import tag_spans, tagging
 from tasks.squad import answering
@@ -136,11 +138,13 @@ class SentenceModel(NamedTuple):
       task_model: the model.
       kind: one of data.examples.
       labels: of its outputs.
+      windows: how long texts are divided; None if they are cut.
     """
 
     task_model: TaskModel
     kind: str
     labels: Sequence[str]
+    windows: features.Windows | None
 
 
 class Answerer(NamedTuple):
@@ -338,17 +342,34 @@ class OpenedModel:
             count = self.source.tensors[_SCORES].shape[0]
             labels = examples.unnamed(count)
         outputs = () if kind == examples.REGRESSION else labels
-        return SentenceModel(self._load_kind(kind, outputs), kind, labels)
+        names = [x.name for x in dataclasses.fields(LongTexts)]
+        long_texts = config_flags.build(
+            LongTexts, **{name: self.trained.get(name) for name in names}
+        )
+        return SentenceModel(
+            self._load_kind(kind, outputs, long_texts.pooling),
+            kind,
+            labels,
+            windows_of(long_texts, self.max_seq_length),
+        )
 
     def multiple_choice_model(self) -> TaskModel:
         """Returns a model that scores each of several endings."""
         return self._load_kind(examples.MULTIPLE_CHOICE, ())
 
-    def _load_kind(self, kind: str, labels: Sequence[str]) -> TaskModel:
+    def _load_kind(
+        self,
+        kind: str,
+        labels: Sequence[str],
+        window_pooling: str | None = None,
+    ) -> TaskModel:
         """Returns the model of a kind of data.examples."""
         return self._load(
             ClassificationObjective(
-                config=self.start.config, kind=kind, labels=labels
+                config=self.start.config,
+                kind=kind,
+                labels=labels,
+                window_pooling=window_pooling,
             )
         )
 
@@ -388,7 +409,8 @@ class OpenedModel:
         del windows["max_seq_length"]  # It is an option of its own.
         rules = config_flags.flat_values(AnswerRules())
         values = {
-            k: self.trained.get(k, x) for k, x in (windows | rules).items()
+            k: x if self.trained.get(k) is None else self.trained[k]
+            for k, x in (windows | rules).items()
         }
         stored = task_files.read_settings(self.source.folder)
         values |= dataclasses.asdict(stored or task_files.SquadSettings())

@@ -55,6 +55,7 @@ class SentenceGraph:
         self.model = found.task_model.model
         self._tokenizer = opened.start.tokenizer
         self._max_seq_length = opened.max_seq_length
+        self._windows = found.windows
 
     def predict(
         self, text: tf.Tensor, text_pair: tf.Tensor | None = None
@@ -67,10 +68,7 @@ class SentenceGraph:
           regression: score float32 [B].
           multilabel: labels string [B, C], probabilities float32 [B, C].
         """
-        sequences = _encode(
-            self._tokenizer, text, text_pair, self._max_seq_length
-        )
-        logits = self.model(sequences.features())
+        logits = self.model(self._features(text, text_pair))
         if self.labels is None:
             return {"score": logits[:, 0]}
         names = tf.constant(self.labels)
@@ -86,8 +84,25 @@ class SentenceGraph:
             "probabilities": probabilities,
         }
 
+    def _features(
+        self, text: tf.Tensor, text_pair: tf.Tensor | None
+    ) -> dict[str, tf.Tensor]:
+        """Returns the model's features [B, S], or [B, K, S] of windows."""
+        if self._windows is None:
+            return _encode(
+                self._tokenizer, text, text_pair, self._max_seq_length
+            ).features()
+        encode = self._tokenizer.encode_graph
+        return model_inputs.divide(
+            self._tokenizer.vocabulary,
+            encode(text),
+            None if text_pair is None else encode(text_pair),
+            self._max_seq_length,
+            **self._windows._asdict(),
+        )
+
     def logits(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Maps features of [B, S] to logits float32 [B, C]."""
+        """Maps features of [B, S], texts of one window, to logits [B, C]."""
         return {"logits": self.model(features)}
 
 

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
-from typing import Annotated, Any, TextIO, TypedDict
+from typing import Annotated, Any, Literal, TextIO, TypedDict
 
 import keras
 import msgspec
@@ -83,7 +83,10 @@ class _Flags:
     tag_column: _Column = None
     tokens_field: _Column = None
     tags_field: _Column = None
-    doc_stride: metadata.Count = 1
+    long_texts: Literal["cut", "windows"] | None = None
+    max_windows: metadata.Size | None = None
+    window_pooling: Literal["mean", "max", "attention"] | None = None
+    doc_stride: metadata.Count | None = None
     max_query_length: metadata.Count = 0
     max_answer_length: metadata.Size = 1
     n_best_size: metadata.Size = 1

@@ -17,6 +17,8 @@ from modeling.config import BertConfig
 
 # The parts of a model whose seeds are derived from the model's.
 _ENCODER, _HEAD = 0, 1
+WINDOW_POOLINGS = ("mean", "max", "attention")
+_EXCLUDED = -1e9  # The score of a window that an example lacks.
 
 
 class PretrainingOutputs(NamedTuple):
@@ -165,15 +167,18 @@ class _TaskModel(keras.Model):
 
     def _score_sequence(self, features: dict, dropout_seed):
         """Maps features of [B, S] to float32 [B, outputs]."""
-        if self.bilstm is None:
-            x = _pooled_output(self.bert, features, dropout_seed)
-        else:
-            x = _encode(self.bert, features, dropout_seed).sequence_output
-            x = self.bilstm(x, features["input_mask"] > 0)
-            # The final state of each direction; padding keeps the states.
-            forward, backward = ops.split(x, 2, axis=-1)
-            x = ops.concatenate([forward[:, -1], backward[:, 0]], axis=-1)
+        x = self._sequence_vector(features, dropout_seed)
         return self.head(x, dropout.fold_in(dropout_seed, _HEAD))
+
+    def _sequence_vector(self, features: dict, dropout_seed):
+        """Maps features of [B, S] to what the head reads, float [B, F]."""
+        if self.bilstm is None:
+            return _pooled_output(self.bert, features, dropout_seed)
+        x = _encode(self.bert, features, dropout_seed).sequence_output
+        x = self.bilstm(x, features["input_mask"] > 0)
+        # The final state of each direction; padding keeps the states.
+        forward, backward = ops.split(x, 2, axis=-1)
+        return ops.concatenate([forward[:, -1], backward[:, 0]], axis=-1)
 
 
 class ClassificationModel(_TaskModel):
@@ -196,6 +201,67 @@ class ClassificationModel(_TaskModel):
         return self._score_sequence(features, dropout_seed)
 
 
+class DocumentModel(ClassificationModel):
+    """Scores texts that are divided into windows; see data.features.Windows.
+
+    The logits of the windows are pooled: their mean, their maximum, or their
+    mean weighted by a learned attention over the windows (softmax of a linear
+    layer on the pooled outputs), which begins as the mean.
+
+    Variable of the attention: window_attention/kernel [H, 1]
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        num_classes: int,
+        window_pooling: str = "mean",
+        **options,
+    ):
+        """Creates the model.
+
+        Args:
+            config: the released hyperparameters.
+            num_classes: see ClassificationModel.
+            window_pooling: one of WINDOW_POOLINGS.
+            **options: as for ClassificationModel.
+        """
+        super().__init__(config, num_classes=num_classes, **options)
+        self.window_pooling = window_pooling
+        self.window_attention = None
+        if window_pooling == "attention":
+            make = variables.Maker(stddev=config.initializer_range, seed=0)
+            self.window_attention = make.zeros(
+                "window_attention/kernel",
+                (2 * self.bilstm_size or config.hidden_size, 1),
+            )
+
+    def call(self, features: dict, dropout_seed=None):
+        """Maps features of int32 [B, K, S] to logits float32 [B, C].
+
+        A window whose input_mask is 0 does not count. Features of [B, S] are
+        texts of one window.
+        """
+        if len(features["input_ids"].shape) == 2:
+            return super().call(features, dropout_seed)
+        count = ops.shape(features["input_ids"])[1]
+        x = self._sequence_vector(_flat(features), dropout_seed)
+        logits = self.head(x, dropout.fold_in(dropout_seed, _HEAD))
+        logits = ops.reshape(logits, (-1, count, self.num_classes))
+        is_window = ops.max(features["input_mask"], axis=2) > 0  # [B, K]
+        if self.window_pooling == "max":
+            logits = ops.where(is_window[..., None], logits, _EXCLUDED)
+            return ops.max(logits, axis=1)
+        scores = ops.zeros_like(ops.cast(is_window, "float32"))
+        if self.window_attention is not None:
+            scores = ops.matmul(ops.cast(x, "float32"), self.window_attention)
+            scores = ops.reshape(scores, (-1, count))
+        scores = ops.where(is_window, scores, _EXCLUDED)
+        weights = ops.softmax(scores, axis=1)
+        return ops.sum(weights[..., None] * logits, axis=1)
+
+
 class MultipleChoiceModel(_TaskModel):
     """Scores each of K choices with the same weights."""
 
@@ -208,11 +274,9 @@ class MultipleChoiceModel(_TaskModel):
         shape = ops.shape(features["input_ids"])
         if len(shape) != 3:
             raise errors.InputError(f"input_ids must be [B, K, S], not {shape}")
-        names = ("input_ids", "input_mask", "segment_ids")
-        flat = {
-            name: ops.reshape(features[name], (-1, shape[2])) for name in names
-        }
-        logits = self._score_sequence(flat, dropout_seed)  # [B * K, 1]
+        logits = self._score_sequence(
+            _flat(features), dropout_seed
+        )  # [B * K, 1]
         return ops.reshape(logits, (-1, shape[1]))
 
 
@@ -242,6 +306,13 @@ class TaggingModel(_TaskModel):
     def call(self, features: dict, dropout_seed=None):
         """Maps features of [B, S] to logits float32 [B, S, C]."""
         return self._score_positions(features, dropout_seed)
+
+
+def _flat(features: dict) -> dict:
+    """Returns features of [B, K, S] as B * K sequences: [B * K, S]."""
+    length = ops.shape(features["input_ids"])[2]
+    names = ("input_ids", "input_mask", "segment_ids")
+    return {name: ops.reshape(features[name], (-1, length)) for name in names}
 
 
 def _pooled_output(bert, features: dict, dropout_seed):

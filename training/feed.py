@@ -122,6 +122,7 @@ def check_batch_size(
 
 def _cut(x: tf.Tensor, replicas: int, accumulation: int) -> tf.Tensor:
     micro_batch = x.shape[0] // (replicas * accumulation)
-    # Batches of varying lengths have one dimension that is not static.
-    rest = [-1 if size is None else size for size in x.shape[1:]]
-    return tf.reshape(x, [replicas, accumulation, micro_batch, *rest])
+    first = [replicas, accumulation, micro_batch]
+    # Lengths and numbers of windows vary from batch to batch.
+    divided = tf.reshape(x, tf.concat([first, tf.shape(x)[1:]], 0))
+    return tf.ensure_shape(divided, [*first, *x.shape[1:]])

@@ -254,7 +254,7 @@ class TrainStep:
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         if self._prepare is not None:
             (number,) = {v.shape[0] for v in features.values()}
-            merged = self._prepare(merged, step, replica * rows)
+            merged = dict(self._prepare(merged, step, replica * rows))
             features = {
                 name: tf.reshape(x, [number, rows // number, *x.shape[1:]])
                 for name, x in merged.items()

@@ -263,6 +263,8 @@ def _check(
     rows = [_HEADS[name] for name in heads]
     if bilstm_size:
         rows.append(stored_weights.BILSTM)
+    if any(row.path in tensors for row in stored_weights.WINDOW_ATTENTION):
+        rows.append(stored_weights.WINDOW_ATTENTION)
     shapes = stored_weights.shapes(
         config, *rows, num_classes=classes, bilstm_size=bilstm_size
     )

@@ -50,6 +50,7 @@ _CHECKPOINT = "checkpoint"
 # Model with a head for one task -> a kind with this head.
 _KINDS = {
     models.ClassificationModel: examples.CLASSIFICATION,
+    models.DocumentModel: examples.CLASSIFICATION,
     models.MultipleChoiceModel: examples.MULTIPLE_CHOICE,
     models.QuestionAnsweringModel: kinds.QUESTION_ANSWERING,
     models.TaggingModel: kinds.TOKEN_CLASSIFICATION,

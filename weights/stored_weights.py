@@ -169,6 +169,16 @@ BILSTM = [
         ("bias", ("4U",)),
     )
 ]
+# Only this project pools the windows of a long text.
+WINDOW_ATTENTION = [
+    NameRow(
+        "window_attention/kernel",
+        "window_attention.weight",
+        "window_attention/kernel",
+        ("F", "1"),
+        True,
+    )
+]
 
 _TABLE = [
     *_EMBEDDINGS,
@@ -179,6 +189,7 @@ _TABLE = [
     *CLASSIFIER,
     *SPAN,
     *BILSTM,
+    *WINDOW_ATTENTION,
 ]
 # A layer's number in any of the three columns.
 _NUMBER = re.compile(
@@ -241,6 +252,7 @@ def shapes(
         "H": config.hidden_size,
         "I": config.intermediate_size,
         "C": num_classes,
+        "1": 1,
         "2": 2,
         "F": 2 * bilstm_size or config.hidden_size,
         "U": bilstm_size,

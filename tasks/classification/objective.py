@@ -46,12 +46,14 @@ class ClassificationObjective:
         a regression.
       class_weights: of each label's examples in the loss that is trained on;
         () for equal ones.
+      window_pooling: see models.DocumentModel; None if texts are not divided.
     """
 
     config: BertConfig
     kind: str
     labels: Sequence[str] = ()
     class_weights: Sequence[float] = ()
+    window_pooling: str | None = None
 
     @property
     def num_classes(self) -> int:
@@ -79,6 +81,13 @@ class ClassificationObjective:
         """Makes the model; see task_model.Objective."""
         if self.kind == examples.MULTIPLE_CHOICE:
             return models.MultipleChoiceModel(self.config, **options)
+        if self.window_pooling is not None:
+            return models.DocumentModel(
+                self.config,
+                num_classes=self.num_classes,
+                window_pooling=self.window_pooling,
+                **options,
+            )
         return models.ClassificationModel(
             self.config, num_classes=self.num_classes, **options
         )

@@ -713,6 +713,7 @@ def encode(
     tokenizer: wordpiece.Tokenizer,
     *,
     max_seq_length: int,
+    windows: features.Windows | None = None,
     statistics: features.TokenizationStatistics,
 ) -> Features:
     """Returns the features of examples without their labels.
@@ -721,6 +722,7 @@ def encode(
       texts: is read as a stream; all have the same number of texts.
       tokenizer: of the model.
       max_seq_length: in tokens; longer texts are truncated.
+      windows: divide longer texts instead.
       statistics: count what is lost of the texts.
     """
     texts = iter(texts)
@@ -740,6 +742,7 @@ def encode(
         blocks(),
         max_seq_length=max_seq_length,
         num_choices=choices,
+        windows=windows,
         statistics=statistics,
     )
 
@@ -750,6 +753,7 @@ def tokenize(
     tokenizer: wordpiece.Tokenizer,
     *,
     max_seq_length: int,
+    windows: features.Windows | None = None,
     records_dir: str | None,
 ) -> Features:
     """Returns the features of a split in memory.
@@ -762,6 +766,7 @@ def tokenize(
       split: a training or development set.
       tokenizer: of the model.
       max_seq_length: in tokens; longer texts are truncated.
+      windows: divide longer texts instead; such features have no records.
       records_dir: directory where records are kept for later runs, if any.
     """
     texts = task.read(split)
@@ -776,6 +781,7 @@ def tokenize(
             texts,
             tokenizer,
             max_seq_length=max_seq_length,
+            windows=windows,
             statistics=statistics,
         )
         statistics.warn(f"{split} set", max_seq_length)

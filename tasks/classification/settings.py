@@ -125,6 +125,66 @@ class Columns:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LongTexts:
+    """What becomes of texts that are longer than --max_seq_length."""
+
+    long_texts: Literal["cut", "windows"] | None = field(
+        "What becomes of a text that is longer than --max_seq_length: cut; or "
+        "windows, which divides it into overlapping windows and pools their "
+        "logits (of a pair, the second text). By default as the model was "
+        "trained, else cut.",
+        None,
+        affects="records",
+    )
+    doc_stride: int | None = field(
+        "Tokens from the start of a window to that of the next; by default as "
+        "the model was trained, else half of --max_seq_length.",
+        None,
+        affects="records",
+        at_least=1,
+    )
+    max_windows: int | None = field(
+        "The largest number of windows of a text, which bounds memory; what is "
+        "behind them is cut. By default as the model was trained, else 16.",
+        None,
+        affects="records",
+        at_least=1,
+    )
+    window_pooling: Literal["mean", "max", "attention"] | None = field(
+        "How the logits of windows become those of the text: their mean, their "
+        "maximum, or a mean weighted by a learned attention over the windows. "
+        "By default as the model was trained, else mean.",
+        None,
+        affects="result",
+    )
+
+    def __post_init__(self):
+        """Refuses flags without effect."""
+        if self.has_windows:
+            return
+        for name in ("doc_stride", "max_windows", "window_pooling"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"--{name} needs --long_texts=windows")
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether texts are divided."""
+        return self.long_texts == "windows"
+
+    def sizes(self, max_seq_length: int) -> tuple[int, int] | None:
+        """The values of data.features.Windows, None if texts are cut."""
+        if not self.has_windows:
+            return None
+        stride = self.doc_stride or max(max_seq_length // 2, 1)
+        return stride, self.max_windows or 16
+
+    @property
+    def pooling(self) -> str | None:
+        """How logits are pooled; None if texts are cut."""
+        return (self.window_pooling or "mean") if self.has_windows else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(run_config.FinetuningConfig):
     """Everything run_classifier.py needs to know."""
 
@@ -136,6 +196,7 @@ class ClassifierConfig(run_config.FinetuningConfig):
 
     files: Files = group(Files)
     columns: Columns = group(Columns)
+    long: LongTexts = group(LongTexts)
     # Room for [CLS], a token, [SEP].
     max_seq_length: int = field(
         "Maximum number of tokens; longer texts are cut.",
@@ -238,14 +299,16 @@ class ClassifierConfig(run_config.FinetuningConfig):
         Released tasks have no flags of columns. Ids are not remembered: they
         mean nothing to a model, and other tables may lack them.
         """
+        windows = tuple(x.name for x in dataclasses.fields(LongTexts))
         if not self.is_own_table:
-            return ()
+            return windows
         return (
             "task_name",
             "text_column",
             "text_pair_column",
             "label_column",
             "label_columns",
+            *windows,
         )
 
     @property

@@ -25,7 +25,7 @@ from jobs.task_model import TaskModel
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
 from tasks.classification.sentence_outputs import Evaluation
-from tasks.classification.settings import ClassifierConfig
+from tasks.classification.settings import ClassifierConfig, LongTexts
 from training import metric_writer
 from weights import kinds, model_directory, task_files
 
@@ -35,6 +35,7 @@ class ClassificationTask:
 
     Attributes:
       sets: the task's files, labels and metrics.
+      windows: how long texts are divided; None if they are cut.
     """
 
     num_examples = None
@@ -89,8 +90,14 @@ class ClassificationTask:
             kind=self.sets.kind,
             labels=self.sets.labels,
             class_weights=_class_weights(config, self.sets),
+            window_pooling=config.long.pooling,
         )
         self.max_seq_length = config.max_seq_length
+        self.windows = windows_of(config.long, config.max_seq_length)
+        if self.windows and self.sets.kind == examples.MULTIPLE_CHOICE:
+            raise errors.InputError(
+                "--long_texts=windows: not for multiple choice"
+            )
         self.dev_splits = self.sets.dev_splits
         self.evaluates = config.do_eval
 
@@ -118,7 +125,8 @@ class ClassificationTask:
             split,
             self._tokenizer,
             max_seq_length=self.max_seq_length,
-            records_dir=records_dir,
+            windows=self.windows,
+            records_dir=None if self.windows else records_dir,
         )
 
     def evaluate(
@@ -288,6 +296,7 @@ class SentenceSet:
         """
         self._sets, self._split = task.sets, split
         self._config, self._task_model = config, task_model
+        self._windows = task.windows
         self._texts = task.sets.read(split)
         is_typed = self._texts.path == text_files.STANDARD_INPUT
         self._name = "standard input" if is_typed else self._texts.path
@@ -321,6 +330,7 @@ class SentenceSet:
             "labels": list(self._sets.labels),
             "wnli_majority": self._majority,
             **({"keep_columns": self._sets.kept} if self._sets.kept else {}),
+            "windows": self._windows and list(self._windows),
         }
 
     def open_standard_output(self) -> streaming.StandardOutput:
@@ -350,6 +360,7 @@ class SentenceSet:
             items,
             self._task_model.start.tokenizer,
             max_seq_length=length,
+            windows=self._windows,
             statistics=self._statistics,
         )
         self._encoded_blocks += 1
@@ -401,6 +412,14 @@ class SentenceSet:
                 values=values,
             )
         )
+
+
+def windows_of(
+    long_texts: LongTexts, max_seq_length: int
+) -> features_lib.Windows | None:
+    """Returns how flags divide long texts, None if they are cut."""
+    sizes = long_texts.sizes(max_seq_length)
+    return sizes and features_lib.Windows(*sizes)
 
 
 def label_ids(

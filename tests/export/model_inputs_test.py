@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import sequences
+from data import features, sequences
 from data.pretraining import instances
+from data.tokenization import vocabulary, wordpiece
 from export import model_inputs
 
 WORDS = types.SimpleNamespace(pad_id=0, cls_id=101, sep_id=102)
@@ -117,3 +118,32 @@ def test_without_windows_there_is_no_context():
     assert not len(sequences.has_most_context(empty, empty, empty))
     tensor = tf.constant(empty)
     assert not len(model_inputs.has_most_context(tensor, tensor, tensor))
+
+
+@pytest.mark.parametrize("second", [None, (1, 0, 20, 9, 40)])
+@pytest.mark.parametrize("most", [2, 50])
+def test_the_graph_divides_texts_in_the_same_way(second, most):
+    words = "the cat sat on a mat".split()
+    tokenizer = wordpiece.Tokenizer(
+        vocabulary.Vocabulary.from_tokens([*vocabulary.SPECIAL_TOKENS, *words])
+    )
+
+    def text(length, start=0):
+        return " ".join(words[(start + i) % 6] for i in range(length))
+
+    first = [text(n) for n in (0, 5, 9, 30, 4)]
+    others = second and [text(n, 2) for n in second]
+    windows = features.Windows(stride=5, most=most)
+    made = features.encode(
+        tokenizer, first, others, max_seq_length=11, windows=windows
+    )
+    expected = made.batch(np.arange(5), int(made.lengths.max()))
+    found = model_inputs.divide(
+        tokenizer.vocabulary,
+        tokenizer.encode_graph(tf.constant(first)),
+        None if others is None else tokenizer.encode_graph(tf.constant(others)),
+        11,
+        **windows._asdict(),
+    )
+    for name, values in found.items():
+        assert np.array_equal(values, expected[name]), name
