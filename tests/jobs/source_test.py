@@ -321,3 +321,14 @@ def test_other_values_than_those_of_the_training_are_warned_about(
     train = resolve(out, init_checkpoint=start, do_train=True)
     train.warn_of_other_flags({"max_seq_length": 16})
     assert caplog.messages == [message]
+
+
+def test_a_name_of_the_hub_is_the_one_of_the_last_command(tmp_path):
+    """Its weights are in the cache, wherever that is."""
+    flags = json.dumps({"init_checkpoint": "hf://me/bert"})
+    (tmp_path / "run_config.json").write_text(flags)
+    for name, expected in (("hf://me/bert", True), ("hf://me/other", False)):
+        found = source._was_given(
+            name, weights="/cache/model.safetensors", output_dir=str(tmp_path)
+        )
+        assert found == expected
