@@ -23,6 +23,8 @@ import signal
 import sys
 import tempfile
 import time
+import types
+from collections.abc import Sequence
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
 
@@ -36,26 +38,31 @@ from training import metric_writer
 
 def start(options, folder: pathlib.Path) -> int:
     """Forks a run, with its messages in a file beside the folder."""
-    log = open(f"{folder}.log", "wb", buffering=0)
-    pid = os.fork()
-    if pid:
-        log.close()
-        return pid
-    for descriptor in (1, 2):
-        os.dup2(log.fileno(), descriptor)
-    code = 1
-    argv = [
-        "run_pretraining.py",
+    flags = [
         f"--input_file={options.input_file}",
         f"--bert_config_file={options.bert_config_file}",
         f"--output_dir={folder}",
         "--do_train",
         *options.flags.split(),
     ]
+    return fork(run_pretraining, flags, f"{folder}.log")
+
+
+def fork(runner: types.ModuleType, flags: Sequence[str], log: str) -> int:
+    """Forks a command, with its messages in a file; returns the process."""
+    file = open(log, "wb", buffering=0)
+    pid = os.fork()
+    if pid:
+        file.close()
+        return pid
+    for descriptor in (1, 2):
+        os.dup2(file.fileno(), descriptor)
+    code = 1
+    (config,) = (
+        x for name, x in vars(runner).items() if name.endswith("Config")
+    )
     try:
-        config_flags.run(
-            run_pretraining.PretrainingConfig, run_pretraining.main, argv
-        )
+        config_flags.run(config, runner.main, [runner.__name__, *flags])
         code = 0
     except SystemExit as ended:
         code = ended.code or 0
@@ -135,6 +142,7 @@ def main() -> int:
     parser = kill_pretraining_data.make_parser(
         __doc__.splitlines()[0], kills=100
     )
+    parser.add_argument("--input_file", required=True)
     parser.add_argument("--bert_config_file", required=True)
     options = parser.parse_args()
     rng = random.Random(options.seed)

@@ -147,9 +147,8 @@ def trial(options, folder, rng, work, expected) -> tuple[int, str, str]:
 
 
 def make_parser(description: str, *, kills: int) -> argparse.ArgumentParser:
-    """Returns a parser of the flags that both benchmarks have."""
+    """Returns a parser of the flags that all such benchmarks have."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--input_file", required=True)
     parser.add_argument("--kills", type=int, default=kills)
     parser.add_argument("--flags", default="", help="more flags, in quotes")
     parser.add_argument("--seed", type=int, default=0)
@@ -205,6 +204,7 @@ def run_trials(
 def main() -> int:
     """Runs the trials; returns the exit code."""
     parser = make_parser(__doc__.splitlines()[0], kills=200)
+    parser.add_argument("--input_file", required=True)
     parser.add_argument("--vocab_file", required=True)
     parser.add_argument("--num_shards", type=int, default=8)
     parser.add_argument("--dupe_factor", type=int, default=10)

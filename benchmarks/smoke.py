@@ -77,8 +77,8 @@ def flags(
     """Replaces --smoke on the command line, if it is there, by other flags.
 
     Args:
-      values: the flags of the smallest size. DATA at the start of a value is
-        the directory of what was made: corpus.txt, vocab.txt, glue, squad,
+      values: the flags of the smallest size. DATA in a value is the
+        directory of what was made: corpus.txt, vocab.txt, glue, squad,
         swag, conll2003, and what `make` makes. A tuple is several arguments.
       make: encoder, classifier or records.
     """
@@ -102,10 +102,8 @@ def _arguments(flag: str, value: object, folder: str) -> list[str]:
     """Returns the command-line arguments of one flag."""
     if isinstance(value, tuple):
         return [f"--{flag}", *map(str, value)]
-    text = str(value)
-    if text.partition("/")[0] == _DATA:
-        text = folder + text.removeprefix(_DATA)
-    return [f"--{flag}={text}"]
+    text = str(value).replace(f"{_DATA}/", f"{folder}/")
+    return [f"--{flag}={folder if text == _DATA else text}"]
 
 
 def _write_data_sets(folder: pathlib.Path) -> None:
