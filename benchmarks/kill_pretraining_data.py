@@ -139,7 +139,11 @@ def trial(options, folder, rng, work, expected) -> tuple[int, str, str]:
     if (
         process.returncode == 2
         and damaged is not None
-        and damaged.name in lines[-1]
+        and any(
+            damaged.name in line
+            for line in lines  # A killed run's tracker may write later lines.
+            if line.startswith(f"{COMMAND.name}:")
+        )
         and "Traceback" not in log.read_text()
     ):
         return kills, kind, "named"
