@@ -87,10 +87,8 @@ _OURS = tuple(
 _CODE = (".py", ".pyc", ".so", ".html", ".css", ".js")
 # What tf.io.gfile and the checkpoint readers raise for the user's files.
 _TENSORFLOW_FILE_ERRORS = ("NotFoundError", "PermissionDeniedError")
-# The texts of other OpErrors for the user's files.
+# The texts of other OpErrors for the user's files, besides the system's.
 _TENSORFLOW_FILE_TEXTS = (
-    "No space left on device",
-    "Is a directory",
     "is not a directory",
     "File system scheme",  # ... 's3' not implemented
 )
@@ -629,16 +627,19 @@ def _help_of(flag: Flag) -> str:
 
 def _is_file_error(error: Exception) -> bool:
     """Returns whether a file of the user is the cause of an error."""
-    if isinstance(error, OSError):
-        path, number = error.filename, errno.errorcode.get(error.errno or 0)
+    if isinstance(error, OSError) and error.errno is not None:
+        path, number = error.filename, errno.errorcode.get(error.errno)
         if not isinstance(path, str):
             return number in _WITHOUT_PATH
         is_ours = os.path.realpath(path).startswith(_OURS)
         return number in _WITH_PATH and not (is_ours and path.endswith(_CODE))
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None:
-        return False
+    is_of_system = errors.system_number(error) is not None
+    if isinstance(error, OSError) or tensorflow is None:
+        return is_of_system
     if any(text in str(error) for text in _TENSORFLOW_FILE_TEXTS):
+        is_of_system = True
+    if is_of_system:
         return isinstance(error, tensorflow.errors.OpError)
     kinds = (getattr(tensorflow.errors, n) for n in _TENSORFLOW_FILE_ERRORS)
     return isinstance(error, tuple(kinds))

@@ -4,7 +4,9 @@
 Other exceptions are defects of this project and keep their traceback.
 """
 
+import errno
 import functools
+import os
 import re
 from collections.abc import Iterable
 
@@ -26,6 +28,18 @@ _TRACE = re.compile(
     r"Graph execution error|Detected at|node |<stack traces|File \""
     r"|\d+ root error"
 )
+
+# What the system reports for a file or a disk, in the words with which
+# libraries repeat it.
+_OF_FILES = {
+    os.strerror(number): number
+    for number in (
+        *(errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR),
+        *(errno.ELOOP, errno.ENAMETOOLONG, errno.ENODEV, errno.ENOENT),
+        *(errno.ENOSPC, errno.ENOTDIR, errno.ENXIO, errno.EPERM),
+        *(errno.EROFS, errno.ESTALE),
+    )
+}
 
 
 class InputError(ValueError):
@@ -65,6 +79,24 @@ def one_line(text: str) -> str:
     line = re.sub(r"^\[Errno \d+\] |^\(\d+\) [A-Z_]+:\s*", "", line)
     # TensorFlow names its temporary file beside the path.
     return re.sub(r"\.tempstate\d+; ", ": ", line)
+
+
+def system_number(error: BaseException) -> int | None:
+    """Returns the number of a system's error of a file or a disk.
+
+    Args:
+      error: of any library. TensorFlow and safetensors give the words alone.
+
+    Returns:
+      None if the exception does not report one.
+    """
+    if isinstance(error, InputError):  # Names the file already.
+        return None
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in _OF_FILES.values() else None
+    text = str(error)
+    found = (number for words, number in _OF_FILES.items() if words in text)
+    return next(found, None)
 
 
 def listed(names: Iterable[str]) -> str:

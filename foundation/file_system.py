@@ -249,7 +249,9 @@ def open_binary(path: str) -> BinaryFile:
       InputError: it is a pointer of Git LFS.
     """
     file: BinaryFile = (
-        _RemoteFile(path) if is_remote(path) else open(path, "rb")
+        _RemoteFile(path)
+        if is_remote(path)
+        else io.BufferedReader(_DiskFile(path))
     )
     if file.seekable():  # A pipe is not.
         start = file.read(len(_POINTER))
@@ -267,6 +269,18 @@ def refuse_pointer(path: str) -> None:
     """Raises InputError if a file, where there is one, is Git LFS's pointer."""
     if is_file(path):
         open_binary(path).close()
+
+
+class _DiskFile(io.FileIO):
+    """A file whose errors of reading name it, which the system's do not."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        with naming(self.name):
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        with naming(self.name):
+            return super().readall()
 
 
 class _RemoteFile(io.RawIOBase):
@@ -364,8 +378,8 @@ def read_text(path: str) -> str:
       InputError: a remote file is missing.
       OSError: a file on this disk cannot be read.
     """
-    with open(local(path), encoding="utf-8") as file:
-        return file.read()
+    with io.BufferedReader(_DiskFile(local(path))) as file:
+        return io.TextIOWrapper(file, "utf-8").read()
 
 
 def read_json(path: str) -> Any:
@@ -441,7 +455,7 @@ def replacing(
 @contextlib.contextmanager
 def _temporary_file(path: str) -> Iterator[str]:
     """Yields a locked file on this disk, which then replaces `path`."""
-    with _naming(path):
+    with naming(path):
         file = None
         while file is None:
             temporary = _temporary(path)
@@ -459,7 +473,7 @@ def _temporary_file(path: str) -> Iterator[str]:
 @contextlib.contextmanager
 def _inside_folder(path: str) -> Iterator[str]:
     """Yields a path in a locked folder; its file then replaces `path`."""
-    with _naming(path), _temporary_folder(path) as folder:
+    with naming(path), _temporary_folder(path) as folder:
         made = os.path.join(folder, _NEW)
         yield made
         replace(made, path)
@@ -469,7 +483,7 @@ def _inside_folder(path: str) -> Iterator[str]:
 def _remote_temporary(path: str, on_disk: bool) -> Iterator[str]:
     """Yields a file in the bucket or on this disk; it then replaces `path`."""
     temporary = _temporary(path)
-    with _naming(path):
+    with naming(path):
         try:
             if on_disk:
                 with tempfile.TemporaryDirectory() as scratch:
@@ -501,7 +515,7 @@ def replacing_folder(path: str) -> Iterator[str]:
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     _remove_stale(path)
-    with _naming(path), _temporary_folder(path) as folder:
+    with naming(path), _temporary_folder(path) as folder:
         made = os.path.join(folder, _NEW)
         yield made
         # Now: a flush can fail, and must do so before anything is renamed.
@@ -584,28 +598,36 @@ def _put_back(temporary: str, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Names `path` in errors of the system that name a temporary file of it."""
+def naming(path: str, temporary: str | None = None) -> Iterator[None]:
+    """Names `path` in errors of the system that name no file of the user.
+
+    Errors of write() and fsync() name none, and those of TensorFlow and
+    safetensors name temporary files of `path`.
+
+    Args:
+      path: of what the body writes.
+      temporary: where the body writes it, if not to temporary files as those
+        of `replacing`: the beginning of their paths.
+
+    Raises:
+      OSError: the body has raised such an error.
+    """
     try:
         yield
-    except BaseException as error:
-        full = errno.ENOSPC
-        if os.strerror(full) in str(error):  # TensorFlow's OpError as well.
-            raise OSError(full, os.strerror(full), path) from None
-        if isinstance(error, OSError) and _is_temporary(error.filename, path):
-            raise OSError(error.errno, error.strerror, path) from None
-        raise
-
-
-def _is_temporary(named: object, path: str) -> bool:
-    """Returns whether a path is that of a temporary file, or in its folder."""
-    folder, name = os.path.split(path)
-    start = os.path.join(folder, f".{name}.")
-    if not isinstance(named, str) or not named.startswith(start):
-        return False
-    first = named[len(folder) :].lstrip("/").partition("/")[0]
-    match = _TEMPORARY.fullmatch(first)
-    return match is not None and match[1] == name
+    except Exception as error:
+        number = errors.system_number(error)
+        if number is None:
+            raise
+        folder, name = os.path.split(path)
+        start = temporary or os.path.join(folder, f".{name}.")
+        filename = getattr(error, "filename", None)
+        is_named = isinstance(filename, str)  # Not a descriptor.
+        text = str(filename if is_named else error)
+        for words in (os.strerror(number), "I/O"):  # Their / is of no path.
+            text = text.replace(words, "")
+        if (is_named or "/" in text) and start not in text:
+            raise
+        raise OSError(number, os.strerror(number), path) from error
 
 
 def take_written(folder: str) -> set[str]:
@@ -840,7 +862,8 @@ def _flush(path: str) -> None:
     """Forces a file's data, or a folder's entries, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with naming(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
 

@@ -136,22 +136,30 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
       tensors: name -> tensor or array.
     """
     scratch = os.path.join(os.path.dirname(prefix), _SCRATCH)
-    if tf.io.gfile.exists(scratch):
-        tf.io.gfile.rmtree(scratch)
-    tf.io.gfile.makedirs(scratch)
-    beside = os.path.join(scratch, os.path.basename(prefix))
-    try:
-        with tf.device("CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=beside,
-                tensor_names=list(tensors),
-                shape_and_slices=[""] * len(tensors),
-                tensors=[tf.convert_to_tensor(x) for x in tensors.values()],
-            )
-        if tf.io.gfile.exists(prefix + INDEX):
-            tf.io.gfile.remove(prefix + INDEX)
-        for suffix in (DATA, INDEX):
-            file_system.replace(beside + suffix, prefix + suffix)
-    finally:
-        with contextlib.suppress(tf.errors.OpError):  # The next call does it.
+    with file_system.naming(prefix, scratch):
+        if tf.io.gfile.exists(scratch):
             tf.io.gfile.rmtree(scratch)
+        tf.io.gfile.makedirs(scratch)
+        try:
+            _write_and_rename(prefix, scratch, tensors)
+        finally:
+            with contextlib.suppress(tf.errors.OpError):  # The next call does.
+                tf.io.gfile.rmtree(scratch)
+
+
+def _write_and_rename(
+    prefix: str, scratch: str, tensors: Mapping[str, Any]
+) -> None:
+    """Writes the files into a folder, then gives them their names."""
+    beside = os.path.join(scratch, os.path.basename(prefix))
+    with tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=beside,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=[tf.convert_to_tensor(x) for x in tensors.values()],
+        )
+    if tf.io.gfile.exists(prefix + INDEX):
+        tf.io.gfile.remove(prefix + INDEX)
+    for suffix in (DATA, INDEX):
+        file_system.replace(beside + suffix, prefix + suffix)

@@ -202,13 +202,9 @@ def write(
     with file_system.replacing(
         weights, on_disk=True, own_folder=True
     ) as temporary:
-        try:
-            safetensors.numpy.save_file(tensors, temporary, metadata=metadata)
-            if not file_system.is_remote(directory):  # Else only we may read.
-                config_file = os.path.join(directory, CONFIG)
-                shutil.copymode(config_file, temporary)
-        except safetensors.SafetensorError as error:  # A full disk, mostly.
-            raise OSError(f"{directory}: {error}") from error
+        safetensors.numpy.save_file(tensors, temporary, metadata=metadata)
+        if not file_system.is_remote(directory):  # Else only we may read.
+            shutil.copymode(os.path.join(directory, CONFIG), temporary)
 
 
 def write_configs(

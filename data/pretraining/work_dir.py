@@ -506,11 +506,9 @@ def unmap() -> None:
 
 
 def _append(file: BinaryIO, data: bytes) -> None:
-    try:
+    with file_system.naming(file.name):
         file.write(data)
         file.flush()
-    except OSError as error:  # A full disk, for example.
-        raise OSError(error.errno, error.strerror, file.name) from None
 
 
 def _store_path(folder: str, kind: str) -> str:

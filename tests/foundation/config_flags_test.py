@@ -4,6 +4,7 @@ pytest tests/foundation/config_flags_test.py
 """
 
 import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -361,6 +362,17 @@ def test_a_full_disk_is_named_without_the_operation_of_tensorflow(capsys):
     assert exit_line(capsys, 2, main, "--vocab_file=v").endswith(
         ": /out/model.ckpt-5.data-00000-of-00001: No space left on device\n"
     )
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("kind", ["UnknownError", "ResourceExhaustedError"])
+def test_an_error_of_the_disk_is_one_line(capsys, number, kind):
+    def main(config):
+        text = f"/out/a.tfrecord; {os.strerror(number)}"
+        raise getattr(tf.errors, kind)(None, None, text)
+
+    line = exit_line(capsys, 2, main, "--vocab_file=v")
+    assert "/out/a.tfrecord" in line and os.strerror(number) in line
 
 
 COMMANDS = [

@@ -6,6 +6,7 @@ TensorFlow's file system in memory, ram://, takes the part of a bucket.
 """
 
 import bz2
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -19,6 +20,7 @@ import time
 
 import pyarrow
 import pytest
+import safetensors
 import tensorflow as tf
 
 from foundation import errors, file_system
@@ -392,6 +394,40 @@ def test_a_full_disk_is_named_with_the_path(tmp_path):
         with file_system.replacing(path):
             raise OSError(28, "No space left on device")
     assert caught.value.filename == path
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("library", ["python", "tensorflow", "safetensors"])
+def test_a_failed_write_is_named_whatever_library_reports_it(
+    tmp_path, number, library
+):
+    path, words = str(tmp_path / "a"), os.strerror(number)
+    with pytest.raises(OSError) as caught:
+        with file_system.replacing(path) as temporary:
+            if library == "python":
+                raise OSError(number, words)
+            if library == "tensorflow":
+                text = f"{temporary}; {words}"
+                raise tf.errors.UnknownError(None, None, text)
+            raise safetensors.SafetensorError(
+                f"I/O error: {words} (os error {number})"
+            )
+    assert (caught.value.errno, caught.value.filename) == (number, path)
+
+
+def test_an_error_of_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(tf.errors.UnknownError, match="/corpus/a"):
+        with file_system.replacing(str(tmp_path / "a")):
+            text = f"/corpus/a; {os.strerror(errno.EIO)}"
+            raise tf.errors.UnknownError(None, None, text)
+
+
+def test_an_error_of_reading_names_the_file():
+    """Linux answers EIO where a process has no memory, as at address 0."""
+    path = "/proc/self/mem"
+    with pytest.raises(OSError) as caught:
+        file_system.open_binary(path)
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, path)
 
 
 def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
