@@ -89,7 +89,7 @@ def flags(
     names = {x.lstrip("-").partition("=")[0] for x in given}
     with tempfile.TemporaryDirectory(prefix="smoke-") as name:
         folder = pathlib.Path(name)
-        _write_data_sets(folder)
+        write_data_sets(folder)
         make(folder)
         sys.argv[1:] = given
         for flag, value in values.items():
@@ -106,7 +106,7 @@ def _arguments(flag: str, value: object, folder: str) -> list[str]:
     return [f"--{flag}={folder if text == _DATA else text}"]
 
 
-def _write_data_sets(folder: pathlib.Path) -> None:
+def write_data_sets(folder: pathlib.Path) -> None:
     """Writes the data sets of the tests, and a vocabulary of their words."""
     from tests.paper import toy_data
 
