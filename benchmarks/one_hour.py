@@ -381,6 +381,7 @@ if __name__ == "__main__":
     with smoke.flags(
         {
             "corpus": "DATA/corpus.txt",
+            "held_out_corpus": "DATA/corpus.txt",
             "glue_dir": "DATA/glue",
             "output_dir": "DATA/hour",
             "tasks": "MRPC",

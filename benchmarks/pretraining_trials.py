@@ -1,0 +1,279 @@
+r"""Compares recipes of pre-training at equal processor time on one core.
+
+    taskset -c 1 python benchmarks/pretraining_trials.py \
+        --corpus=train.txt --held_out_corpus=heldout.txt \
+        --output_dir=trials --recipe=today --seed=1
+
+A trial trains for --minutes of processor time: some steps of the recipe are
+timed first, which gives the number of its steps. So the result does not depend
+on what else the machine does. All recipes have --num_warmup_steps steps of
+warm-up and a learning rate that falls to 0, and are evaluated on the same
+records with 15 % masks. A recipe loses if its loss is 0.03 higher than today's.
+
+    today     BERT-Mini, length 64, batches of 64
+    layers6   6 layers of 384 units; layers8 has 8
+    masks     masks drawn again, for 30 % of the tokens, falling to 15 %
+    redrawn   masks drawn again, for 15 % of the tokens
+    beta2     Adam's beta_2 0.98 and a weight decay of 0.1
+    lengths   half of the time with records of 32 tokens, half of 64
+
+The same command continues a trial that was interrupted, and prints the results
+of all trials in --output_dir.
+"""
+
+import dataclasses
+import glob
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+import comparison
+import smoke
+
+from foundation import config_flags, errors, file_system, metadata
+
+field = config_flags.field
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+_PREDICTED = 0.15  # Of the tokens of stored records.
+# Steps of the runs that are compared to time a step: as many as a run needs for
+# parts of its step to be compiled.
+_TIMED = (200, 300)
+
+
+class Recipe(NamedTuple):
+    """What differs from today's recipe."""
+
+    model: Mapping[str, int] = {}  # Keys of bert_config.json.
+    flags: Mapping[str, Any] = {}  # Of run_pretraining.py.
+    # Fractions of the processor time by the length of the records, as a part
+    # of --max_seq_length.
+    parts: Mapping[float, float] = {1.0: 1.0}
+
+
+def _model(num_hidden_layers: int, hidden_size: int) -> dict[str, int]:
+    return {
+        "num_hidden_layers": num_hidden_layers,
+        "hidden_size": hidden_size,
+        "num_attention_heads": hidden_size // 64,
+        "intermediate_size": 4 * hidden_size,
+    }
+
+
+RECIPES = {
+    "today": Recipe(),
+    "layers6": Recipe(_model(6, 384)),
+    "layers8": Recipe(_model(8, 384)),
+    "masks": Recipe(flags={"mask_schedule": "0.30:0.15"}),
+    "redrawn": Recipe(flags={"mask_schedule": "0.15"}),
+    "beta2": Recipe(flags={"adam_beta_2": 0.98, "weight_decay_rate": 0.1}),
+    "lengths": Recipe(parts={0.5: 0.5, 1.0: 0.5}),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """The flags of this measurement."""
+
+    corpus: str = field("Text, one sentence a line.")
+    held_out_corpus: str = field("Other text, to evaluate on.")
+    output_dir: str = field("Directory of the records and of all trials.")
+    recipe: Literal[
+        "today", "layers6", "layers8", "masks", "redrawn", "beta2", "lengths"
+    ] = field("What to train.", "today")
+    seed: int = field("Of the training.", 1)
+    minutes: float = field("Of processor time in training.", 45.0, above=0)
+    vocab_size: int = field("Of the vocabulary.", 8192)
+    max_seq_length: int = field("Of the records.", 64)
+    train_batch_size: int = field("Sequences in a step.", 64)
+    learning_rate: float = field("At its peak.", 1e-3)
+    num_warmup_steps: int = field("Of all recipes.", 1000)
+    precision: str = field("auto as in the commands.", "auto")
+
+
+def _run(program: str, **flags: Any) -> float:
+    """Runs a command; returns its processor seconds.
+
+    Raises:
+      InputError: it failed.
+    """
+    script = os.path.join(ROOT, f"{program}.py")
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, script, *arguments], stdout=subprocess.DEVNULL
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise errors.InputError(
+            f"{program}.py failed with exit code {done.returncode}; the same "
+            "command continues"
+        )
+    return sum(after[:2]) - sum(before[:2])
+
+
+def make_records(config: Config) -> None:
+    """Makes the records of both lengths, which all trials read, once."""
+    vocabulary = os.path.join(config.output_dir, "vocab.txt")
+    if not os.path.exists(vocabulary):
+        _run(
+            "create_vocabulary",
+            input_file=config.corpus,
+            output_file=vocabulary,
+            vocab_size=config.vocab_size,
+        )
+    for length in (config.max_seq_length // 2, config.max_seq_length):
+        for name, text in (
+            ("train", config.corpus),
+            ("heldout", config.held_out_corpus),
+        ):
+            _run(
+                "create_pretraining_data",
+                input_file=text,
+                vocab_file=vocabulary,
+                output_prefix=os.path.join(
+                    config.output_dir, str(length), name
+                ),
+                num_shards=4 if name == "train" else 1,
+                max_seq_length=length,
+                max_predictions_per_seq=round(length * _PREDICTED),
+                masked_lm_prob=_PREDICTED,
+                dupe_factor=1,
+            )
+
+
+def _training_flags(config: Config, recipe: Recipe, folder: str) -> dict:
+    """Returns the flags of run_pretraining.py without phases and output."""
+    with open(os.path.join(ROOT, "configs", "mini_cpu.json")) as file:
+        model = json.load(file) | {"vocab_size": config.vocab_size}
+    model |= recipe.model
+    # The rule of docs/pretraining.md, as in the file.
+    model["initializer_range"] = 0.57 / math.sqrt(model["hidden_size"])
+    path = os.path.join(folder, "bert_config.json")
+    file_system.make_folder(folder)
+    file_system.write_json(path, model)
+    shards = os.path.join(config.output_dir, "*")
+    return {
+        "bert_config_file": path,
+        "input_file": os.path.join(shards, "train-*.tfrecord"),
+        "eval_file": os.path.join(shards, "heldout-*.tfrecord"),
+        "train_batch_size": config.train_batch_size,
+        "learning_rate": config.learning_rate,
+        "num_warmup_steps": config.num_warmup_steps,
+        "next_sentence_loss_weight": 0.1,
+        "precision": config.precision,
+        "random_seed": config.seed,
+        "do_train": True,
+        **recipe.flags,
+    }
+
+
+def plan(config: Config, recipe: Recipe, folder: str, flags: dict) -> str:
+    """Returns --phases, by the processor time of some steps of each length."""
+    path = os.path.join(folder, "plan.json")
+    found = metadata.read_if_present(path, metadata.Object) or {}
+    if not found:
+        phases = []
+        for part, fraction in recipe.parts.items():
+            length = round(part * config.max_seq_length)
+            seconds = [
+                _run(
+                    "run_pretraining",
+                    **flags,
+                    phases=f"{length}:{steps}",
+                    output_dir=os.path.join(folder, f"timed-{length}-{steps}"),
+                )
+                for steps in _TIMED
+            ]
+            per_step = max(seconds[1] - seconds[0], 1e-3) / (
+                _TIMED[1] - _TIMED[0]
+            )
+            steps = max(1, round(60 * config.minutes * fraction / per_step))
+            phases.append(f"{length}:{steps}")
+            print(f"  length {length}: {per_step:.3f} s a step", flush=True)
+        found = {"phases": ",".join(phases)}
+        file_system.write_json(path, found)
+    return found["phases"]
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """Returns the result of one trial, which may have ended before.
+
+    Raises:
+      InputError: a command failed, or the trial has ended with other flags.
+    """
+    folder = os.path.join(
+        config.output_dir, "trials", f"{config.recipe}-{config.seed}"
+    )
+    path = os.path.join(folder, "result.json")
+    given = dataclasses.asdict(config)
+    del given["output_dir"]
+    found = metadata.read_if_present(path, metadata.Object) or {}
+    if not found:
+        make_records(config)
+        recipe = RECIPES[config.recipe]
+        flags = _training_flags(config, recipe, folder)
+        phases = plan(config, recipe, folder, flags)
+        output_dir = os.path.join(folder, "pretrained")
+        seconds = _run(
+            "run_pretraining",
+            **flags,
+            phases=phases,
+            output_dir=output_dir,
+            do_eval=True,
+            eval_batch_size=64,
+            max_eval_steps=0,
+        )
+        with open(os.path.join(output_dir, "eval_results.txt")) as file:
+            values = dict(line.strip().split(" = ") for line in file)
+        found = {
+            "config": given,
+            "phases": phases,
+            # Of the last process, with its evaluation.
+            "processor_minutes": seconds / 60,
+            "loss": float(values["masked_lm_loss"]),
+            "accuracy": float(values["masked_lm_accuracy"]),
+        }
+        file_system.write_json(path, found)
+    comparison.refuse_other_recipe(path, found["config"], given)
+    return found
+
+
+def main(config: Config) -> None:
+    """Runs a trial; prints a line for each trial that has ended."""
+    print(f"{config.recipe}, seed {config.seed}", flush=True)
+    measure(config)
+    print(f"{'trial':12} {'held-out loss':>13} {'accuracy':>8}  phases")
+    pattern = os.path.join(
+        glob.escape(config.output_dir), "trials", "*", "result.json"
+    )
+    for path in sorted(glob.glob(pattern)):
+        name = os.path.basename(os.path.dirname(path))
+        found = metadata.read_if_present(path, metadata.Object)
+        print(
+            f"{name:12} {found['loss']:13.3f} {found['accuracy']:8.3f}  "
+            f"{found['phases']}, {found['config']['minutes']:g} minutes"
+        )
+
+
+if __name__ == "__main__":
+    with smoke.flags(
+        {
+            "corpus": "DATA/corpus.txt",
+            "held_out_corpus": "DATA/corpus.txt",
+            "output_dir": "DATA/trials",
+            "recipe": "masks",
+            "minutes": 0.02,
+            "vocab_size": 160,
+            "max_seq_length": 32,
+            "train_batch_size": 4,
+            "num_warmup_steps": 2,
+        }
+    ):
+        config_flags.run(Config, main)
