@@ -53,7 +53,8 @@ printf 'aspirin\nibuprofen\n' > drugs.txt""",
 cp -rL tiny_model bert-large""",
     "features": """cp -rL tiny_model bert-base; cp -rL tiny_model pretrained
 echo 'river [MASK] paper .' > lines.txt""",
-    "pretraining": "cp tiny_model/vocab.txt .; cp -rL tiny_model pretrained",
+    "pretraining": """cp tiny_model/vocab.txt .; cp -rL tiny_model pretrained
+cp -rL tiny_model bert-base""",
     "serving": f"""cp -rL tiny_model bert-base
 {_SENTENCES} --task_name=MRPC --data_dir=glue/MRPC --output_dir=mrpc
 {_SENTENCES} --task_name=SST-2 --data_dir=glue/SST-2 --output_dir=sst2

@@ -1,4 +1,4 @@
-"""Proves that a new kind of task is one class: it trains and predicts.
+"""Proves that a new kind of task is one class: it trains, predicts, serves.
 
 The toy task tells whether a text has a good word. It has what the documentation
 asks of a task (docs/architecture.md, "How to add another kind of task").
@@ -13,8 +13,10 @@ import pytest
 import tiny_runs
 from keras import ops
 
+import export_model
 from data import features as features_lib
 from data import schema
+from export import tensorflow_engine
 from foundation import config_flags
 from jobs import report, run_config, runner
 from jobs.task import Card, Evaluated, Scores
@@ -253,3 +255,19 @@ def test_a_killed_prediction_with_the_kept_model_continues(root, monkeypatch):
     lines = (root / "out" / "labels.txt").read_text().splitlines()
     assert lines == ["no", "yes"] * 5
     assert not (root / "out" / ToySet.folder).exists()
+
+
+def test_its_export_answers_as_the_command_did(root, tmp_path):
+    """Its head is that of a classifier, so it is exported and served as one."""
+    tiny_runs.run(
+        export_model,
+        export_model.ExportConfig,
+        model_dir=root / "out",
+        output_dir=tmp_path / "toys",
+    )
+    texts = (root / "test.txt").read_text().splitlines()
+    model = tensorflow_engine.ENGINE.load(str(tmp_path / "toys"))
+    rows = {"text": np.array([text.encode() for text in texts], object)}
+    answers = model.predict("serving_default", rows)
+    expected = (root / "out" / "labels.txt").read_text().splitlines()
+    assert [x.decode() for x in answers["label"]] == expected
