@@ -92,7 +92,16 @@ CLASSIFIER = FINETUNING | {
     "dev_file": D,
 }
 # Settings that the earlier versions lack; they are not compared with theirs.
-NEWER = {"dev_fraction": None, "class_weights": None}
+NEWER = dict.fromkeys(
+    (
+        "dev_fraction",
+        "class_weights",
+        "long_texts",
+        "doc_stride",
+        "max_windows",
+        "window_pooling",
+    )
+)
 NEWER_EXECUTION = {"eval_every_epoch": None}
 NEWER_PRETRAINING = {"do_whole_word_mask": None, "mask_schedule": None}
 ARCHITECTURE = {
@@ -272,6 +281,9 @@ def test_a_checkpoint_of_finetuning_is_resumed(job):
     }
     assert refused == {
         "dev_fraction",
+        "long_texts",
+        "doc_stride",
+        "max_windows",
         "vocab_file",
         "do_lower_case",
         "max_seq_length",

@@ -87,9 +87,12 @@ FINETUNING = {
                     "problem_type",
                     "label_names",
                     "dev_fraction",
+                    "long_texts",
+                    "doc_stride",
+                    "max_windows",
                 },
                 "evaluation": {"dev_file"},
-                "result": {"class_weights"},
+                "result": {"class_weights", "window_pooling"},
             },
         ),
         (
