@@ -14,7 +14,9 @@ after it has answered the requests that it accepted.
 
 import asyncio
 import dataclasses
+import importlib.util
 import re
+from typing import Literal
 
 from foundation import config_flags
 
@@ -28,6 +30,10 @@ class ServeConfig:
     models: str = field(
         "Comma-separated directories of exported models, or NAME=DIRECTORY; "
         "the name is part of the address."
+    )
+    engine: Literal["tensorflow", "onnxruntime"] = field(
+        "onnxruntime serves what export_model.py --format=onnx writes.",
+        "tensorflow",
     )
     host: str = field(
         "Address to listen on; 0.0.0.0 is reached from other machines.",
@@ -147,23 +153,30 @@ class ServeConfig:
 
 config_flags.parse_early(ServeConfig, __name__)
 
+from absl import logging
+
 import foundation.tensorflow_setup  # noqa: F401
 from export import (
     connections,
     servable,
+    served_model,
     server,
     tensorflow_engine,
     versions,
 )
+from foundation import errors
 
 
 def main(config: ServeConfig) -> None:
     """Loads the models and serves them until SIGTERM."""
-    engine = tensorflow_engine.ENGINE
+    # Also of onnxruntime: TensorFlow tokenizes.
+    num_concurrent = tensorflow_engine.set_threads(config.threads_per_batch)
+    engine = _engine(config)
+    logging.info("engine: %s", engine.name)
     settings = servable.BatchSettings(
         max_batch_size=config.max_batch_size,
         timeout_ms=config.batch_timeout_ms,
-        num_concurrent=tensorflow_engine.set_threads(config.threads_per_batch),
+        num_concurrent=num_concurrent,
     )
     servables = servable.open_all(config.models, engine, settings)
     watch = None
@@ -200,6 +213,20 @@ def main(config: ServeConfig) -> None:
         watch,
     )
     asyncio.run(serving.run(config.host, config.port))
+
+
+def _engine(config: ServeConfig) -> served_model.Engine:
+    """Returns what computes the models."""
+    if config.engine == "tensorflow":
+        return tensorflow_engine.ENGINE
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise errors.InputError(
+            "--engine=onnxruntime needs onnxruntime: pip install -r "
+            "requirements-onnx.txt"
+        )
+    from export import onnx_engine
+
+    return onnx_engine.make(config.threads_per_batch)
 
 
 if __name__ == "__main__":

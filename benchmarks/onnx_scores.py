@@ -115,7 +115,7 @@ def main(config: Config) -> int:
     show("TensorFlow float32", seconds, score, rows, ours)
     if importlib.util.find_spec("onnxruntime") is None:
         return 0
-    from export import onnx_model
+    from export import onnx_model, onnx_names
 
     is_far = False
     for precision in ("float32", "int8"):
@@ -123,7 +123,7 @@ def main(config: Config) -> int:
         onnx_model.save(
             graph, opened, folder, precision=precision, standard=False
         )
-        path = os.path.join(folder, onnx_model.MODEL)
+        path = os.path.join(folder, onnx_names.MODEL)
         seconds, found = predict_onnx(path, batches, list(ours[0]))
         far = max(
             float(np.abs(x[name] - y[name]).max(initial=0))
@@ -149,14 +149,14 @@ def predict_onnx(
     import numpy as np
     import onnxruntime
 
-    from export import onnx_graph, onnx_model
+    from export import onnx_names
 
     session = onnxruntime.InferenceSession(
         path, providers=["CPUExecutionProvider"]
     )
-    theirs = [onnx_model.OUTPUTS.get(name, name) for name in names]
+    theirs = [onnx_names.OUTPUTS.get(name, name) for name in names]
     inputs = [
-        {onnx_graph.INPUTS[k]: x.astype(np.int64) for k, x in batch.items()}
+        {onnx_names.INPUTS[k]: x.astype(np.int64) for k, x in batch.items()}
         for batch in batches
     ]
     session.run(theirs, inputs[0])

@@ -25,17 +25,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from export import onnx_names
 from foundation import errors
 from modeling import crf, encoder, layers, models
 from modeling.config import LAYER_NORM_EPSILON
 from weights import sentence_modules
 
-# Feature of our models -> input of the graph.
-INPUTS = {
-    "input_ids": "input_ids",
-    "input_mask": "attention_mask",
-    "segment_ids": "token_type_ids",
-}
 _OPSET = 20  # The first with Gelu.
 _IR_VERSION = 10  # The first with this opset, so that old runtimes read it.
 _MICROSOFT = "com.microsoft"
@@ -174,7 +169,10 @@ class _Graph:
         graph = helper.make_graph(
             self._nodes,
             "bert",
-            [info(name, _INT64, input_axes) for name in INPUTS.values()],
+            [
+                info(name, _INT64, input_axes)
+                for name in onnx_names.INPUTS.values()
+            ],
             [info(name, _FLOAT, axes) for name, axes in outputs.items()],
             list(self._constants.values()),
             value_info=[
@@ -221,7 +219,7 @@ class _Writer:
         self.input_axes = batch, "num_choices", length
         scores = self._score(self._pooled(), "")  # [B * K, 1]
         shape = self.graph.add(
-            "Shape", INPUTS["input_ids"], type=_INT64, start=0, end=2
+            "Shape", onnx_names.INPUTS["input_ids"], type=_INT64, start=0, end=2
         )
         self.graph.add("Reshape", scores, shape, name="logits")
         return {"logits": self.input_axes[:2]}
@@ -258,7 +256,7 @@ class _Writer:
         )
         shape = graph.add(
             "Concat",
-            graph.add("Shape", INPUTS["input_ids"], type=_INT64),
+            graph.add("Shape", onnx_names.INPUTS["input_ids"], type=_INT64),
             graph.ints(config.vocab_size),
             type=_INT64,
             axis=0,
@@ -298,7 +296,7 @@ class _Writer:
     def _features(self) -> dict[str, str]:
         """The inputs as [B, S]; those of choices follow each other."""
         if len(self.input_axes) == 2:
-            return INPUTS
+            return onnx_names.INPUTS
         graph = self.graph
         return {
             feature: graph.add(
@@ -313,7 +311,7 @@ class _Writer:
                 ),
                 type=_INT64,
             )
-            for feature, name in INPUTS.items()
+            for feature, name in onnx_names.INPUTS.items()
         }
 
     def _encode(

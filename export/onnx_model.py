@@ -24,15 +24,12 @@ from absl import logging
 from onnxruntime import quantization
 from onnxruntime.quantization import quant_utils
 
-from export import onnx_graph, saved_model
+from export import onnx_graph, onnx_names, saved_model
 from export.opened_model import OpenedModel
 from foundation import errors, file_system
 from tasks.ner import tagging
 from weights import kinds, model_directory, tokenizer_files
 
-MODEL = "model.onnx"
-# Output of a graph of ours -> output of the file, where the names differ.
-OUTPUTS = {"mlm_logits": "logits", "embedding": "sentence_embedding"}
 # Of the largest logit, at least of 1; rounding alone gives 1e-6.
 _FLOAT_BOUND = 1e-4
 # Root mean square relative to the outputs'. Real models have 0.15; more than
@@ -88,7 +85,7 @@ def save(
     }
     with file_system.replacing_folder(directory) as temporary:
         os.makedirs(temporary, exist_ok=True)
-        path = os.path.join(temporary, MODEL)
+        path = os.path.join(temporary, onnx_names.MODEL)
         _write(model, path, precision)
         _check(graph, opened, path, precision)
         model_directory.write_configs(
@@ -152,11 +149,11 @@ def _check(
     session = onnxruntime.InferenceSession(
         path, providers=["CPUExecutionProvider"]
     )
-    names = [OUTPUTS.get(name, name) for name in wanted]
+    names = [onnx_names.OUTPUTS.get(name, name) for name in wanted]
     found = session.run(
         names,
         {
-            onnx_graph.INPUTS[name]: x.astype(np.int64)
+            onnx_names.INPUTS[name]: x.astype(np.int64)
             for name, x in features.items()
         },
     )
@@ -168,7 +165,7 @@ def _check(
     logging.info(
         "%s: the outputs in %s differ from the model's by at most %.2g, and by "
         "%.2g of their size (root mean square)",
-        MODEL,
+        onnx_names.MODEL,
         precision,
         largest,
         relative,
@@ -178,9 +175,9 @@ def _check(
         is_equal = relative <= _INT8_BOUND
     if not is_equal:  # Also for NaN.
         raise errors.InputError(
-            f"--precision={precision}: the outputs of {MODEL} differ from "
-            f"those of {opened.path} by {largest:.2g}, {relative:.2g} of their "
-            "size, so it is not written"
+            f"--precision={precision}: the outputs of {onnx_names.MODEL} "
+            f"differ from those of {opened.path} by {largest:.2g}, "
+            f"{relative:.2g} of their size, so it is not written"
         )
 
 

@@ -190,14 +190,14 @@ def best_tags(
     With a CRF, these are the tags of each sentence's most probable sequence.
 
     Args:
-      model: may have a CRF.
+      model: may have a CRF, whose scores are model.scores.
       logits: float [W, C].
       row_splits: int [N + 1], of the sentences.
       labels: C names.
     """
-    if not isinstance(model, crf.CrfTaggingModel):
+    scores = getattr(model, "scores", None)
+    if scores is None:
         return [labels[i] for i in logits.argmax(axis=1)]
-    scores = model.scores
     tags: list[str] = []
     for start, end in itertools.pairwise(row_splits):
         tags += [labels[i] for i in viterbi(logits[start:end], *scores)]
@@ -283,6 +283,16 @@ def load_crf(
     """
     if not has_crf(directory):
         return []
+    model.set_scores(read_crf(labels, directory))
+    return [variable.path for variable in model.learned]
+
+
+def read_crf(labels: Sequence[str], directory: str) -> crf.Scores:
+    """Reads crf.json.
+
+    Raises:
+      InputError: it is damaged, or has other labels.
+    """
     path = os.path.join(directory, task_files.CRF)
     stored = metadata.read(path, _StoredScores)
     if stored.labels != list(labels):
@@ -291,8 +301,7 @@ def load_crf(
         np.array(getattr(stored, name), np.float32)
         for name in crf.Scores._fields
     )
-    model.set_scores(crf.Scores(*arrays))
-    return [variable.path for variable in model.learned]
+    return crf.Scores(*arrays)
 
 
 def refuse_true_case(directory: str) -> None:

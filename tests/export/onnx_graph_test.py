@@ -10,7 +10,7 @@ import tiny_runs
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from export import onnx_graph  # noqa: E402
+from export import onnx_graph, onnx_names  # noqa: E402
 from foundation import errors  # noqa: E402
 from modeling import crf, encoder, models  # noqa: E402
 from tasks.features import feature_extraction  # noqa: E402
@@ -53,7 +53,7 @@ def _run(model, features, **options):
     )
     names = [output.name for output in session.get_outputs()]
     inputs = {
-        onnx_graph.INPUTS[name]: x.astype(np.int64)
+        onnx_names.INPUTS[name]: x.astype(np.int64)
         for name, x in features.items()
     }
     return dict(zip(names, session.run(names, inputs), strict=True))

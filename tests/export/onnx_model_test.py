@@ -15,7 +15,7 @@ import export_model
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from export import onnx_graph, onnx_model  # noqa: E402
+from export import onnx_graph, onnx_names  # noqa: E402
 from modeling import models  # noqa: E402
 from tasks.ner import tagging  # noqa: E402
 from weights import kinds, model_directory, tokenizer_files  # noqa: E402
@@ -52,7 +52,7 @@ def test_a_model_of_every_task(tiny_models, tmp_path, caplog, task, precision):
     assert description["task"] == task and description["format"] == "onnx"
     assert description["precision"] == precision
 
-    session = onnxruntime.InferenceSession(str(folder / onnx_model.MODEL))
+    session = onnxruntime.InferenceSession(str(folder / onnx_names.MODEL))
     rank = 3 if task == "multiple_choice" else 2
     for info in session.get_inputs():
         assert info.type == "tensor(int64)" and len(info.shape) == rank
@@ -69,9 +69,9 @@ def test_a_model_of_every_task(tiny_models, tmp_path, caplog, task, precision):
     expected = exports.task_graph(source, **flags).logits(
         {name: x.astype(np.int32) for name, x in features.items()}
     )
-    inputs = {onnx_graph.INPUTS[k]: x for k, x in features.items()}
+    inputs = {onnx_names.INPUTS[k]: x for k, x in features.items()}
     for name, values in expected.items():
-        name = onnx_model.OUTPUTS.get(name, name)
+        name = onnx_names.OUTPUTS.get(name, name)
         (found,) = session.run([name], inputs)
         error, scale = found - values, np.square(values).mean() ** 0.5
         if precision == "float32":
@@ -121,7 +121,7 @@ def test_layers_after_that_of_an_embedding_are_left_out(tiny_models, tmp_path):
     )
     config = model_directory.read_config(str(tmp_path / "onnx"))
     assert config.num_hidden_layers == 1
-    graph = onnx.load(str(tmp_path / "onnx" / onnx_model.MODEL)).graph
+    graph = onnx.load(str(tmp_path / "onnx" / onnx_names.MODEL)).graph
     names = [x.name for x in graph.initializer]
     assert any("layer_0" in name for name in names)
     assert not any("layer_1" in name for name in names)
@@ -143,7 +143,7 @@ def test_other_outputs_are_refused_and_leave_the_earlier_export(
         return model
 
     exports.export(tiny_models / "regression", folder, format="onnx")
-    before = (folder / onnx_model.MODEL).read_bytes()
+    before = (folder / onnx_names.MODEL).read_bytes()
     monkeypatch.setattr(onnx_graph, "make", damaged)
     with pytest.raises(SystemExit):
         exports.export(
@@ -153,7 +153,7 @@ def test_other_outputs_are_refused_and_leave_the_earlier_export(
             precision=precision,
         )
     assert f"--precision={precision}: " in capsys.readouterr().err
-    assert (folder / onnx_model.MODEL).read_bytes() == before
+    assert (folder / onnx_names.MODEL).read_bytes() == before
     assert os.listdir(tmp_path) == ["onnx"]
 
 

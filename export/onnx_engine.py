@@ -1,0 +1,582 @@
+"""Computes ONNX models with onnxruntime, for the server.
+
+    texts -> our tokenizer -> onnxruntime -> the decoding of the task -> outputs
+
+A directory is one that export_model.py --format=onnx writes. Its answers are
+those of the SavedModel of the same model: windows, answers, entities and words
+are found by the code of the tasks.
+"""
+
+import bisect
+import dataclasses
+import functools
+import os
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from data import features as features_lib
+from data.features import Features
+from export import (
+    model_inputs,
+    onnx_names,
+    saved_model,
+    served_model,
+)
+from export.served_model import Signature, Spec
+from foundation import config_flags, errors, file_system, metadata
+from modeling import models
+from tasks.classification import objective
+from tasks.fill_mask import masked_words
+from tasks.ner import tag_spans, tagger, tagging
+from tasks.ner.settings import WindowSettings
+from tasks.squad import answering, decoding
+from tasks.squad.settings import AnswerRules, WindowSizes
+from weights import kinds, model_directory, tokenizer_files
+
+_BATCH_SIZE = 32  # Windows of long texts that are computed together.
+# Tokens whose logits of words are computed together: 125 MB for 30,522 words.
+_WORD_TOKENS = 1024
+_TEXT, _TEXTS = Spec((), np.dtype(object)), Spec((None,), np.dtype(object))
+_FLOAT, _FLOATS = Spec((), np.dtype("f4")), Spec((None,), np.dtype("f4"))
+_INT, _INTS = Spec((), np.dtype("i4")), Spec((None,), np.dtype("i4"))
+# The outputs for texts; those of a sentence embedding are read from the file.
+_OUTPUTS = {
+    "classification": {
+        "label": _TEXT,
+        "score": _FLOAT,
+        "labels": _TEXTS,
+        "probabilities": _FLOATS,
+    },
+    "regression": {"score": _FLOAT},
+    "multilabel": {"labels": _TEXTS, "probabilities": _FLOATS},
+    "multiple_choice": {"choice": _INT, "probabilities": _FLOATS},
+    "question_answering": {
+        "answer": _TEXT,
+        "start": _INT,
+        "end": _INT,
+        "score": _FLOAT,
+        "answers": _TEXTS,
+        "scores": _FLOATS,
+    },
+    "token_classification": {
+        "entity": _TEXTS,
+        "entity_type": _TEXTS,
+        "start": _INTS,
+        "end": _INTS,
+        "score": _FLOATS,
+    },
+    "fill_mask": {
+        "words": Spec((None, None), np.dtype(object)),
+        "probabilities": Spec((None, None), np.dtype("f4")),
+    },
+}
+_TYPES = {"O": "DT_STRING", "f": "DT_FLOAT", "i": "DT_INT32"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Description:
+    """The keys of export.json that are used."""
+
+    task: str
+    max_seq_length: metadata.Size
+    inputs: list[str]
+    settings: metadata.Object
+    labels: list[str] | None = None
+
+
+class Model:
+    """An ONNX model; see `served_model.Model`."""
+
+    def __init__(self, directory: str, threads: int = 0):
+        """Loads a directory.
+
+        Args:
+          directory: of export_model.py --format=onnx.
+          threads: that compute a batch; 0 for all cores.
+
+        Raises:
+          InputError: a file is missing or damaged.
+        """
+        path = os.path.join(directory, saved_model.DESCRIPTION)
+        self.description = metadata.read_object(path, _Description)
+        config = model_directory.read_config(directory)
+        if self.description is None or config is None:
+            missing = model_directory.CONFIG
+            if self.description is None:
+                missing = saved_model.DESCRIPTION
+            raise errors.InputError(f"{directory}: {missing} is missing")
+        self._config = config
+        self._task = self.description["task"]
+        self._labels = self.description["labels"]
+        self._settings = self.description["settings"]
+        self._max_seq_length = self.description["max_seq_length"]
+        self._kind = kinds.by_export_name(self._task)
+        if self._kind is None:
+            raise errors.InputError(f"{path}: the task {self._task} is unknown")
+        self._tokenizer = tokenizer_files.load(directory)
+        self._session = _open_session(
+            os.path.join(directory, onnx_names.MODEL), threads
+        )
+        settings = model_directory.read_settings(directory)
+        self._is_causal = settings.attention == "left_to_right"
+        self._predict = self._predictor(directory)
+        self.signatures = self._signatures()
+        self.metadata = {
+            name: {
+                "inputs": _infos(signature.inputs),
+                "outputs": _infos(signature.outputs),
+                "method_name": "",
+            }
+            for name, signature in self.signatures.items()
+        }
+
+    def predict(
+        self, signature_name: str, inputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """See `served_model.Model`."""
+        if signature_name == "serve":
+            features = {
+                name: inputs[theirs]
+                for name, theirs in model_inputs.HUB_NAMES.items()
+            }
+            self._check(features)
+            found = self._run(features)
+            return {self._output_name(k): found[k] for k in sorted(found)}
+        texts = {
+            name: _decoded(inputs[name]) for name in self.description["inputs"]
+        }
+        return dict(sorted(self._predict(**texts).items()))
+
+    def _run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Maps the features of a batch to the outputs of the head."""
+        names = [
+            info.name
+            for info in self._session.get_outputs()
+            if info.name != "last_hidden_state"
+        ]
+        inputs = {
+            onnx_names.INPUTS[name]: features[name].astype(np.int64)
+            for name in onnx_names.INPUTS
+        }
+        return dict(zip(names, self._session.run(names, inputs), strict=True))
+
+    def _output_name(self, name: str) -> str:
+        """Returns the name of an output in the signature of ids."""
+        if self._task == "fill_mask":
+            return "mlm_logits"
+        return "embedding" if self._task == "sentence_embedding" else name
+
+    def _signatures(self) -> dict[str, Signature]:
+        """Returns the functions of texts and of ids."""
+        rank = 2 if self._task == "multiple_choice" else 1
+        ids = Spec((None,) * rank, np.dtype("i4"))
+        outputs = {
+            self._output_name(info.name): Spec(
+                tuple(x if isinstance(x, int) else None for x in info.shape)[
+                    1:
+                ],
+                np.dtype("f4"),
+            )
+            for info in self._session.get_outputs()
+            if info.name != "last_hidden_state"
+        }
+        texts = {
+            name: _TEXTS if name == "endings" else _TEXT
+            for name in self.description["inputs"]
+        }
+        found = {
+            served_model.DEFAULT_SIGNATURE: (
+                texts,
+                _OUTPUTS.get(self._task, outputs),
+            ),
+            "serve": (
+                dict.fromkeys(model_inputs.HUB_NAMES.values(), ids),
+                outputs,
+            ),
+        }
+        return {
+            name: Signature(*(dict(sorted(specs.items())) for specs in pair))
+            for name, pair in found.items()
+        }
+
+    def _check(self, features: Mapping[str, np.ndarray]) -> None:
+        """Refuses what `export.input_checks` refuses, with the same lines."""
+        names, config = model_inputs.HUB_NAMES, self._config
+        first = features["input_ids"]
+        for name, values in features.items():
+            if values.shape != first.shape:
+                raise errors.InputError(
+                    f"{names[name]}: row 0: {_size(values)} values, but "
+                    f"{names['input_ids']} has {_size(first)} values"
+                )
+        where = f"{names['input_ids']}: row 0"
+        if first.ndim == 3 and not first.shape[1]:
+            raise errors.InputError(f"{where}: 0 choices, at least 1 is needed")
+        longest = config.max_position_embeddings
+        if not 1 <= first.shape[-1] <= longest:
+            raise errors.InputError(
+                f"{where}: {first.shape[-1]} ids, not from 1 to {longest}"
+            )
+        counts = {
+            "input_ids": config.vocab_size,
+            "input_mask": 2,
+            "segment_ids": config.type_vocab_size,
+        }
+        for name, count in counts.items():
+            values = features[name]
+            bad = np.argwhere((values < 0) | (values >= count))
+            if len(bad):
+                row, *choice = bad[0][:-1]
+                place = f"row {row}" + "".join(f", choice {n}" for n in choice)
+                raise errors.InputError(
+                    f"{names[name]}: {place}: {values[tuple(bad[0])]} is not "
+                    f"from 0 to {count - 1}"
+                )
+
+    # Texts to outputs, for each task.
+
+    def _predictor(self, directory: str) -> Callable[..., dict[str, Any]]:
+        """Returns the function that maps texts to the task's outputs."""
+        if self._task in ("classification", "regression", "multilabel"):
+            return self._classify
+        if self._task == "multiple_choice":
+            return self._choose
+        if self._task == "question_answering":
+            return functools.partial(self._answer, self._prompt())
+        if self._task == "token_classification":
+            return functools.partial(self._tag, self._tagger(directory))
+        return self._fill if self._task == "fill_mask" else self._embed
+
+    def _encode(
+        self,
+        first: Sequence[str],
+        second: Sequence[str] | None = None,
+        num_choices: int = 0,
+    ) -> dict[str, np.ndarray]:
+        """Returns the features of texts, padded to the longest."""
+        features = features_lib.encode(
+            self._tokenizer,
+            first,
+            second,
+            max_seq_length=self._max_seq_length,
+            num_choices=num_choices,
+        )
+        rows = np.arange(len(features))
+        return features.batch(rows, int(features.lengths.max()))
+
+    def _classify(
+        self, text: list[str], text_pair: list[str] | None = None
+    ) -> dict[str, Any]:
+        logits = self._run(self._encode(text, text_pair))["logits"]
+        kind = self._kind.name
+        probabilities = objective.probabilities(kind, logits).astype(np.float32)
+        if self._task == "regression":
+            return {"score": probabilities[:, 0]}
+        names = np.array([x.encode() for x in self._labels], object)
+        outputs = {
+            "labels": np.tile(names, (len(text), 1)),
+            "probabilities": probabilities,
+        }
+        if self._task == "multilabel":
+            return outputs
+        best = objective.decisions(kind, logits)
+        return outputs | {
+            "label": names[best],
+            "score": probabilities.max(axis=1),
+        }
+
+    def _choose(
+        self, context: list[str], endings: list[list[str]]
+    ) -> dict[str, Any]:
+        count = len(endings[0])
+        if not count:
+            raise errors.InputError(
+                "endings: row 0: 0 endings, at least 1 is needed"
+            )
+        features = self._encode(
+            [text for text in context for _ in range(count)],
+            [text for row in endings for text in row],
+            num_choices=count,
+        )
+        logits = self._run(features)["logits"]
+        kind = self._kind.name
+        return {
+            "choice": objective.decisions(kind, logits).astype(np.int32),
+            "probabilities": objective.probabilities(kind, logits).astype(
+                np.float32
+            ),
+        }
+
+    def _embed(self, text: list[str]) -> dict[str, Any]:
+        found = self._run(self._encode(text))
+        return {"embedding": found[onnx_names.OUTPUTS["embedding"]]}
+
+    def _task_model(self, **builder: Any) -> Any:
+        """Returns what the tasks use of a jobs.task_model.TaskModel."""
+        return types.SimpleNamespace(
+            start=types.SimpleNamespace(tokenizer=self._tokenizer),
+            config=types.SimpleNamespace(
+                predict_batch_size=_BATCH_SIZE,
+                devices=types.SimpleNamespace(precision="float32"),
+            ),
+            builder=types.SimpleNamespace(
+                strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+                **builder,
+            ),
+            model=types.SimpleNamespace(scores=None),
+            predictions=self._predictions,
+        )
+
+    def _predictions(
+        self, features: Features, batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the outputs of windows in batches of similar length."""
+        order = np.argsort(features.lengths, kind="stable")
+        for first in range(0, len(order), batch_size):
+            rows = order[first : first + batch_size]
+            length = int(features.lengths[rows[-1]])
+            found = self._run(features.batch(rows, length))
+            yield {"example_index": rows, **found}
+
+    def _prompt(self) -> answering.Prompt:
+        names = config_flags.flat_values(WindowSizes()).keys()
+        sizes = {name: self._settings.get(name) for name in names}
+        sizes["max_seq_length"] = self._max_seq_length
+        rules = {
+            name: self._settings[name]
+            for name in config_flags.flat_values(AnswerRules())
+        }
+        with_negative = rules["version_2_with_negative"]
+        threshold = self._settings["null_score_diff_threshold"]
+        return answering.Prompt(
+            task_model=self._task_model(),
+            sizes=config_flags.build(WindowSizes, **sizes),
+            rules=config_flags.build(AnswerRules, **rules),
+            threshold=threshold if with_negative else None,
+        )
+
+    def _answer(
+        self, prompt: answering.Prompt, question: list[str], context: list[str]
+    ) -> dict[str, Any]:
+        pairs = list(zip(question, context, strict=True))
+        found = prompt.answers(pairs)
+        spans = [
+            _characters(text, entry)
+            for text, (entry, _) in zip(context, found, strict=True)
+        ]
+        lists = [
+            [
+                # "empty" of a question without any span; "" in a graph.
+                ("" if x.text == decoding.NOTHING and not x.span else x.text)
+                for x in answers.entries
+            ]
+            for _, answers in found
+        ]
+        scores = [[x.probability for x in a.entries] for _, a in found]
+        return {
+            "answer": _bytes([entry.text for entry, _ in found]),
+            "start": np.array([start for start, _ in spans], np.int32),
+            "end": np.array([end for _, end in spans], np.int32),
+            "score": np.array([x.probability for x, _ in found], np.float32),
+            "answers": _bytes_rows(lists),
+            "scores": _padded(scores, 0.0, np.float32),
+        }
+
+    def _tagger(self, directory: str) -> tagger.Tagger:
+        has_crf = tagging.has_crf(directory)
+        task_model = self._task_model(
+            objective=tagging.TaggingObjective(
+                config=self._config,
+                labels=self._labels,
+                has_crf=has_crf,
+                is_plain=tag_spans.scheme_of(self._labels) == tag_spans.PLAIN,
+            )
+        )
+        if has_crf:
+            task_model.model.scores = tagging.read_crf(self._labels, directory)
+        windows = config_flags.build(
+            WindowSettings,
+            max_seq_length=self._max_seq_length,
+            document_context=self._settings["document_context"],
+        )
+        return tagger.Tagger(windows, task_model, _BATCH_SIZE)
+
+    def _tag(self, found: tagger.Tagger, text: list[str]) -> dict[str, Any]:
+        lines, features = found.encode_lines(
+            text, "request", features_lib.TokenizationStatistics()
+        )
+        rows = found.entities(lines, found.predict(features))
+        values = {
+            name: [[x[key] for x in row] for row in rows]
+            for name, key in (
+                ("entity", "text"),
+                ("entity_type", "type"),
+                ("start", "start"),
+                ("end", "end"),
+                ("score", "probability"),
+            )
+        }
+        return {
+            "entity": _bytes_rows(values["entity"]),
+            "entity_type": _bytes_rows(values["entity_type"]),
+            "start": _padded(values["start"], -1, np.int32),
+            "end": _padded(values["end"], -1, np.int32),
+            "score": _padded(values["score"], 0.0, np.float32),
+        }
+
+    def _fill(self, text: list[str]) -> dict[str, Any]:
+        """Ranks the words for masks; those beyond the cut get none."""
+        filler = masked_words.MaskFiller(
+            self._masked_lm,
+            self._tokenizer,
+            left_to_right=self._is_causal,
+            max_length=self._max_seq_length,
+        )
+        top_k = min(self._settings["top_k"], len(self._tokenizer.vocabulary))
+        # Longer texts are cut here instead of refused.
+        encoded = masked_words.encode_texts(
+            self._tokenizer, text, max_length=sum(map(len, text)) + 2
+        )
+        longest, rows, counts = self._max_seq_length, {}, [0]
+        for number, masked in enumerate(encoded):
+            if isinstance(masked, errors.InputError):
+                continue  # There is no mask.
+            counts.append(len(masked.positions))
+            ids, positions = masked
+            if len(ids) > longest:
+                ids = [*ids[: longest - 1], ids[-1]]
+                positions = [i for i in positions if i < longest - 1]
+            if positions:
+                rows[number] = masked_words.MaskedText(ids, positions)
+        shape = len(text), max(counts), top_k
+        words = np.full(shape, b"", object)
+        probabilities = np.zeros(shape, np.float32)
+        found = filler.rank(list(rows.values()), top_k=top_k)
+        for number, masks in zip(rows, found, strict=True):
+            for position, candidates in enumerate(masks):
+                tokens, values = zip(*candidates, strict=True)
+                words[number, position] = [x.encode() for x in tokens]
+                probabilities[number, position] = values
+        return {"words": words, "probabilities": probabilities}
+
+    @property
+    def _masked_lm(self) -> Any:
+        """What MaskFiller uses of a PretrainingModel."""
+
+        def call(features: Mapping[str, np.ndarray]) -> Any:
+            positions = features["masked_lm_positions"]
+            length = features["input_ids"].shape[1]
+            size = max(1, _WORD_TOKENS // length)
+            found = []
+            for first in range(0, len(positions), size):
+                some = {k: x[first : first + size] for k, x in features.items()}
+                logits = self._run(some)["logits"]
+                at = some["masked_lm_positions"][..., None]
+                found.append(np.take_along_axis(logits, at, axis=1))
+            return models.PretrainingOutputs(np.concatenate(found), None)
+
+        class _Callable:
+            config = self._config
+            __call__ = staticmethod(call)
+
+        return _Callable()
+
+
+def make(threads: int = 0) -> served_model.Engine:
+    """Returns the engine.
+
+    Args:
+      threads: that compute a batch; 0 for all cores.
+    """
+    load = functools.partial(Model, threads=threads)
+    return served_model.Engine("onnxruntime", onnx_names.MODEL, load)
+
+
+def _open_session(path: str, threads: int) -> onnxruntime.InferenceSession:
+    file_system.refuse_pointer(path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # Its types are not public.
+        raise errors.InputError(
+            f"{path}: cannot be loaded: {errors.reason(error)}"
+        ) from error
+
+
+def _characters(context: str, answer: decoding.Answer) -> tuple[int, int]:
+    """Returns the characters of an answer's text, which has complete words.
+
+    They include those of its tokens, `answer.span`. White space in the text may
+    be another than in the paragraph.
+    """
+    if answer.span is None:
+        return -1, -1
+    places = [i for i, char in enumerate(context) if not char.isspace()]
+    letters = "".join(answer.text.split())
+    # The first place from which the text reaches the end of the tokens.
+    end = bisect.bisect_left(places, answer.span[1])
+    start = "".join(context[i] for i in places).find(
+        letters, max(0, end - len(letters))
+    )
+    if start < 0 or not letters:
+        return answer.span
+    return places[start], places[start + len(letters) - 1] + 1
+
+
+def _size(values: np.ndarray) -> str:
+    """Returns the length of a row, or "K choices of" their length."""
+    return " choices of ".join(map(str, values.shape[1:]))
+
+
+def _infos(specs: Mapping[str, Spec]) -> dict[str, Any]:
+    """Returns inputs or outputs in the JSON form of TensorFlow Serving."""
+
+    def size(n):
+        return {"size": str(-1 if n is None else n), "name": ""}
+
+    return {
+        name: {
+            "name": name,
+            "dtype": _TYPES[spec.dtype.kind],
+            "tensor_shape": {
+                "dim": [size(n) for n in (None, *spec.shape)],
+                "unknown_rank": False,
+            },
+        }
+        for name, spec in specs.items()
+    }
+
+
+def _decoded(values: np.ndarray) -> list:
+    """Returns texts as lists of str; bytes that are not UTF-8 are left out."""
+    if values.ndim > 1:
+        return [_decoded(row) for row in values]
+    return [x.decode("utf-8", "ignore") for x in values]
+
+
+def _bytes(texts: Sequence[str]) -> np.ndarray:
+    """Returns texts in UTF-8, object [n]."""
+    found = np.empty(len(texts), object)
+    found[:] = [x.encode("utf-8", "replace") for x in texts]
+    return found
+
+
+def _bytes_rows(rows: Sequence[Sequence[str]]) -> np.ndarray:
+    return _padded(list(map(_bytes, rows)), b"", object)
+
+
+def _padded(rows: Sequence[Sequence], padding: Any, dtype: Any) -> np.ndarray:
+    """Returns rows of different lengths as an array [n, longest]."""
+    longest = max(map(len, rows), default=0)
+    found = np.full((len(rows), longest), padding, dtype)
+    for number, row in enumerate(rows):
+        found[number, : len(row)] = row
+    return found

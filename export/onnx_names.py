@@ -1,0 +1,11 @@
+"""The names in a directory of export_model.py --format=onnx."""
+
+MODEL = "model.onnx"
+# Feature of our models -> input of the graph.
+INPUTS = {
+    "input_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "segment_ids": "token_type_ids",
+}
+# Output of a SavedModel -> output of the graph, where the names differ.
+OUTPUTS = {"mlm_logits": "logits", "embedding": "sentence_embedding"}
