@@ -71,6 +71,7 @@ if __name__ == "__main__":
             "train_file": "DATA/squad/train-v1.1.json",
             "vocab_file": "DATA/vocab.txt",
             "max_seq_length": 64,
+            "max_query_length": 16,
             "doc_stride": 16,
         }
     ):
