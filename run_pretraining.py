@@ -268,6 +268,8 @@ def main(config: PretrainingConfig) -> None:
     )
     job = pretraining_job.PretrainingJob(
         config=config,
+        do_train=config.do_train,
+        do_eval=config.do_eval,
         strategy=strategy,
         task=task,
         model=pretraining_job.make_model(bert_config, task, strategy, config),

@@ -85,7 +85,8 @@ def find_files(patterns: str, flag: str = "input_file") -> list[str]:
     """
     paths = []
     files_of = functools.cache(_files)
-    for pattern in file_system.split_names(patterns, files_of):
+    names = file_system.split_names(patterns, lambda x: bool(files_of(x)))
+    for pattern in names:
         found = files_of(pattern)
         if not found:
             pattern = _without_double_slashes(pattern)
@@ -385,7 +386,8 @@ def parse(
     The column is the field of JSON lines; None is the usual one.
     """
     text, invalid = _decode(block)
-    texts, starts, blank = [], [], 0
+    texts: list[str] = []
+    starts, blank = [], 0
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()

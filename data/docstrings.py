@@ -92,8 +92,8 @@ def collect(folder: str, *, num_characters: int) -> Collected:
       num_characters: about how much to collect, equally from each package.
     """
     names = ("train", "heldout")
-    texts = {name: [] for name in names}
-    labeled = {name: [] for name in names}
+    texts: dict[str, list[str]] = {name: [] for name in names}
+    labeled: dict[str, list[str]] = {name: [] for name in names}
     number = 0
     for package in PACKAGES:
         left = num_characters // len(PACKAGES)

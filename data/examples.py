@@ -11,6 +11,7 @@ Every example has the number of its line, for error messages.
 """
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import json
@@ -207,7 +208,8 @@ class _Rows:
             logging.warning(text, self._first, what, self._count)
 
 
-class _Summary(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Summary:
     count: int
     digest: str
     num_choices: int
@@ -223,7 +225,8 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
     if kind == REGRESSION:
         return []
     spelled: dict[str, str] = {}  # "1" and "1.0" are one label: "1".
-    counts, first = set(), None
+    counts: set[int] = set()
+    first: tuple[Example, list[str]] | None = None
     for example in examples:
         labels = _labels_of(example, kind)
         first = first or (example, labels)
@@ -233,7 +236,8 @@ def find_labels(examples: Examples, kind: str) -> list[str]:
             spelled[key] = min(spelled.get(key, label), label, key=len)
     found = set(spelled.values())
     # More than two flags repeat a value, which `_labels_of` refuses.
-    if kind == MULTI_LABEL and _ARE_FLAGS >= found and counts == {2}:
+    are_flags = kind == MULTI_LABEL and _ARE_FLAGS >= found and counts == {2}
+    if first is not None and are_flags:
         raise _flags_error(*first)
     if len(found) < 2 and kind == CLASSIFICATION:
         raise errors.InputError(
@@ -314,33 +318,34 @@ def encode_labels(
     numbers = {_key(label.strip()): i for i, label in enumerate(labels)}
     if list(labels) == unnamed(len(labels)):
         numbers |= {_key(str(i)): i for i in range(len(labels))}
-    found: list[list[int]] = []
+    label_ids: list[list[int]] = []
     for example in examples:
         names = _labels_of(example, kind)
-        ids = [numbers.get(_key(name)) for name in names]
-        if None in ids:
-            raise errors.InputError(
-                f"{example.where}: label {names[ids.index(None)]!r} is none "
-                f"of: {', '.join(labels[:_SHOWN])}"
-                + (", ..." if len(labels) > _SHOWN else "")
-            )
-        found.append(ids)
+        for name in names:
+            if _key(name) not in numbers:
+                raise errors.InputError(
+                    f"{example.where}: label {name!r} is none "
+                    f"of: {', '.join(labels[:_SHOWN])}"
+                    + (", ..." if len(labels) > _SHOWN else "")
+                )
+        label_ids.append([numbers[_key(name)] for name in names])
     if kind != MULTI_LABEL:
-        return np.array(found, np.int64)
-    rows = np.zeros((len(found), len(labels)), np.int64)
-    for row, ids in zip(rows, found, strict=True):
+        return np.array(label_ids, np.int64)
+    rows = np.zeros((len(label_ids), len(labels)), np.int64)
+    for row, ids in zip(rows, label_ids, strict=True):
         row[ids] = 1
     return rows
 
 
 def _value(example: Example) -> float:
     """Returns the label of a regression."""
+    label = _given(example)
     try:
-        value = float(_given(example))
-    except (TypeError, ValueError):
+        value = math.nan if isinstance(label, list) else float(label)
+    except ValueError:
         value = math.nan
     # Python reads 1_000 as a number.
-    if not abs(value) <= _LARGEST_VALUE or "_" in example.label:
+    if not abs(value) <= _LARGEST_VALUE or "_" in label:
         raise errors.InputError(
             f"{example.where}: {example.label!r} is not a number"
         )

@@ -171,12 +171,12 @@ class TokenizationStatistics:
           message: to log, with %d for the number.
           is_lost: bool [N].
         """
-        self._others[message] += np.count_nonzero(is_lost)
+        self._others[message] += int(np.count_nonzero(is_lost))
 
     def add_truncated(self, is_truncated: np.ndarray) -> None:
         """Counts texts; takes bool [N]."""
         self._texts += len(is_truncated)
-        self._truncated += np.count_nonzero(is_truncated)
+        self._truncated += int(np.count_nonzero(is_truncated))
 
     def add_tokens(
         self, ids: np.ndarray, vocabulary: vocabularies.Vocabulary
@@ -187,8 +187,8 @@ class TokenizationStatistics:
         contain the letters of many scripts.
         """
         self._tokens += len(ids)
-        self._unknown += np.count_nonzero(ids == vocabulary.unk_id)
-        self._letters += np.count_nonzero(_is_letter(vocabulary)[ids])
+        self._unknown += int(np.count_nonzero(ids == vocabulary.unk_id))
+        self._letters += int(np.count_nonzero(_is_letter(vocabulary)[ids]))
 
     def add_unknown_words(
         self,
@@ -535,7 +535,9 @@ def read(path: str, schema: schemas.Schema) -> Features:
     """Reads the records of `write` or of google-research/bert."""
     shape = schema["input_ids"].shape
     ragged_names = schema.ragged_names
-    lengths, ragged, dense = [], {}, {}
+    lengths = []
+    ragged: dict[str, list[np.ndarray]] = {}
+    dense: dict[str, list[np.ndarray]] = {}
     for parsed in _parsed(path, schema):
         is_token = parsed.pop("input_mask").reshape(-1, shape[-1]) > 0
         lengths.append(is_token.sum(axis=1))

@@ -40,6 +40,7 @@ if typing.TYPE_CHECKING:
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
 _COMPARED_RECORDS = 100
+Switch = Literal["do_lower_case", "strip_accents", "tokenize_chinese_chars"]
 VOCABULARY_SUFFIX = ".vocab.txt"  # Of the vocabulary's copy.
 
 
@@ -98,10 +99,7 @@ class Manifest:
     max_seq_length: metadata.Size
     max_predictions_per_seq: metadata.Size
     vocabulary: Vocabulary
-    tokenizer: dict[
-        Literal["do_lower_case", "strip_accents", "tokenize_chinese_chars"],
-        bool | None,
-    ]
+    tokenizer: dict[Switch, bool | None]
     shards: Annotated[tuple[Shard, ...], msgspec.Meta(min_length=1)]
     job: metadata.Object
     totals: dict[str, metadata.Count]
@@ -242,7 +240,7 @@ def record_schema(
     """
     manifests = find(paths)
     default = schema.pretraining(max_seq_length, max_predictions_per_seq)
-    result = None
+    result: schema.Schema | None = None
     for path in paths:
         made = manifests.get(path)
         kind = default if made is None else made.schema
@@ -252,6 +250,7 @@ def record_schema(
                 f"those of {paths[0]} ({result.kind})"
             )
         result = kind
+    assert result is not None, "no paths"
     return result
 
 

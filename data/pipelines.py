@@ -355,7 +355,6 @@ def _chunks(sizes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _keys(numbers: tf.Tensor, *words: int | tf.Tensor) -> tf.Tensor:
     """Hashes every number with all words, see permutations: int64 [N]."""
-    words = [tf.cast(word, tf.int64) for word in words]
-    words = [tf.bitcast(word, tf.uint64) for word in words]
-    keys = permutations.keys(tf.cast(numbers, tf.uint64), *words)
+    unsigned = [tf.bitcast(tf.cast(x, tf.int64), tf.uint64) for x in words]
+    keys = permutations.keys(tf.cast(numbers, tf.uint64), *unsigned)
     return tf.bitcast(keys, tf.int64)

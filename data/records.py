@@ -440,7 +440,7 @@ def check_features(
       InputError: names the first feature of another length or type.
     """
     for feature in schema.features:
-        alias = schemas.ALIASES.get(feature.name)
+        alias = schemas.ALIASES.get(feature.name, feature.name)
         values = features.get(feature.name, features.get(alias)) or []
         if len(values) != feature.size:
             raise errors.InputError(

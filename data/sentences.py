@@ -89,6 +89,7 @@ def split(text: str) -> list[str]:
 def _ends(text, begin, match) -> bool:
     """Returns whether a mark that needs a space after it ends a sentence."""
     after = _WORD_AFTER.match(text, match.end())
+    assert after  # The pattern matches nothing, too.
     following = after[1] or ""
     if following[:1].islower():
         return False
@@ -96,7 +97,9 @@ def _ends(text, begin, match) -> bool:
         return True
     # The end of the word suffices; a text may have no space at all.
     begin = max(begin, match.start() - LONGEST_WORD)
-    before = _WORD_BEFORE.search(text, begin, match.start())[0]
+    last_word = _WORD_BEFORE.search(text, begin, match.start())
+    assert last_word  # As above.
+    before = last_word[0]
     word = before.lower()
     is_initial = text.startswith(".", after.end()) and len(following) == 1
     is_first = following.lower() in FIRST_WORDS and not is_initial

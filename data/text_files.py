@@ -408,29 +408,30 @@ def read_examples(
       kept_columns: further columns, which predictions repeat.
       have_kept: whether every file must have these.
     """
-    columns = [
-        ("--text_column", text_column, _text),
-        ("--text_pair_column", text_pair_column, _text),
-        ("--label_column", label_column, _label),
-        ("--id_column", id_column, _as_text),
-    ]
+    second: tuple[str, ...] = ()
+    label: str | list[str] | None = None
     for number, row in enumerate(read_named(paths, form)):
-        first, second, label, guid = (
-            name and convert(row, name, require(row, name, form, flag))
-            for flag, name, convert in columns
-        )
+        cell = require(row, text_column, form, "--text_column")
+        first = _text(row, text_column, cell)
+        if text_pair_column:
+            cell = require(row, text_pair_column, form, "--text_pair_column")
+            second = (_text(row, text_pair_column, cell),)
+        if label_column:
+            cell = require(row, label_column, form, "--label_column")
+            label = _label(row, label_column, cell)
         if label_columns:
             label = [
                 name for name in label_columns if _is_true(row, name, form)
             ]
-        if id_column is None:
-            guid = str(number)
-        pair = () if text_pair_column is None else (second,)
+        guid = str(number)
+        if id_column:
+            cell = require(row, id_column, form, "--id_column")
+            guid = _as_text(row, id_column, cell)
         if have_kept:
             for name in kept_columns:
                 require(row, name, form, "--keep_columns")
         kept = tuple(_shown(row.cells.get(name)) for name in kept_columns)
-        yield Example(row.path, row.line, guid, first, pair, label, kept)
+        yield Example(row.path, row.line, guid, first, second, label, kept)
 
 
 def require(

@@ -61,9 +61,11 @@ class Workers:
           start_after_seconds: seconds of work before processes are started.
         """
         self._count, self._context = count, context
-        self._preload, self._pool = preload, None
+        self._preload = preload
+        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         self._start_after_seconds = start_after_seconds
-        self._begin, self._arrivals = None, []
+        self._begin: float | None = None
+        self._arrivals: list[concurrent.futures.Future[int]] = []
 
     def _is_ready(self) -> bool:
         """Returns whether to run tasks in processes by now."""
@@ -75,13 +77,13 @@ class Workers:
         if time.monotonic() - self._begin < self._start_after_seconds:
             return False
         if self._pool is None:
-            self._pool = self._start()
+            pool = self._pool = self._start()
             self._arrivals = [
-                self._pool.submit(os.getpid) for _ in range(self._count)
+                pool.submit(os.getpid) for _ in range(self._count)
             ]
         return all(arrival.done() for arrival in self._arrivals)
 
-    def _start(self):
+    def _start(self) -> concurrent.futures.ProcessPoolExecutor:
         methods = multiprocessing.get_all_start_methods()
         method = "forkserver" if "forkserver" in methods else "spawn"
         start = multiprocessing.get_context(method)
@@ -118,17 +120,16 @@ class Workers:
         return self.map(function, tasks)
 
     def _map_in_processes(self, function, tasks):
-        if self._pool is None:
-            self._pool = self._start()
+        pool = self._pool = self._pool or self._start()
         try:
             waiting = [
-                self._pool.submit(_call, function, task)
+                pool.submit(_call, function, task)
                 for task in itertools.islice(tasks, 2 * self._count)
             ]
             while waiting:
                 result = waiting.pop(0).result()
                 for task in itertools.islice(tasks, 1):
-                    waiting.append(self._pool.submit(_call, function, task))
+                    waiting.append(pool.submit(_call, function, task))
                 yield result
         except concurrent.futures.process.BrokenProcessPool:
             raise OSError(
@@ -167,6 +168,7 @@ def _begin(context):
     _state["context"] = context
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
+    assert parent is not None
 
     def end_with_parent():
         multiprocessing.connection.wait([parent.sentinel])

@@ -248,13 +248,14 @@ def make_learner(
         )
     else:
         rule = optimizers.AdamW(bias_correction=flags.bias_correction, **given)
-    decay = {
+    decay: dict[str, Any] = {
         "peak": learning_rate,
         "decay": flags.lr_decay,
         "power": flags.lr_decay_power,
     }
     is_float16 = precision.choose(config.devices.precision) == "float16"
     run_clock: clock.Clock | None = None
+    schedule: optimizers.WarmupDecay | clock.TimedDecay
     with strategy.scope():
         if config.loop.max_train_hours is None:
             schedule = optimizers.WarmupDecay(

@@ -363,7 +363,7 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
         saved = {
             run
             for run in reused
-            if kept is None or kept == run.as_kept(run.result()["step"])
+            if kept is None or kept == results.as_kept(run)
         }
     task_model, last = None, None
     for number, run in enumerate(runs, 1):
@@ -374,7 +374,7 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
             )
         elif run in reused:
             text = "already finished: %s is at step %d"
-            logging.info(text, run.directory, run.result()["step"])
+            logging.info(text, run.directory, results.as_kept(run)["step"])
         if run not in reused:
             task_model = None  # Two models need not fit into memory.
             task_model, last = _train_run(job, run, writer), run
@@ -395,9 +395,11 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
         )
     if config.is_grid and job.is_chief:
         sys.stdout.write(results.write() + "\n")
+        seconds = results.seconds
+        assert seconds is not None
         model_card.end(
             config.output_dir,
-            seconds=results.seconds,
+            seconds=seconds,
             flags=config_flags.given(config),
         )
     if task_model is None or last != best:

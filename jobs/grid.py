@@ -249,7 +249,7 @@ class Results:
             if (result := run.result()) is not None:
                 self._finished[run] = result
         found = kept(self._output_dir)
-        if not self.values or found not in (None, self._record(self.best_run)):
+        if not self.values or found not in (None, self.as_kept(self.best_run)):
             self._finished.clear()
 
     def _run_of(self, row: _Axes) -> Run:
@@ -265,7 +265,8 @@ class Results:
         )
         return _in_folder(run, self._output_dir)
 
-    def _record(self, run: Run) -> dict[str, Any]:
+    def as_kept(self, run: Run) -> dict[str, Any]:
+        """Returns what kept.json contains if the model is a finished run's."""
         return run.as_kept(self._finished[run]["step"])
 
     def __len__(self) -> int:
@@ -345,7 +346,7 @@ class Results:
     def keep(self, run: Run) -> None:
         """Records that output_dir has the model of a run."""
         file_system.write_json(
-            os.path.join(self._output_dir, KEPT), self._record(run)
+            os.path.join(self._output_dir, KEPT), self.as_kept(run)
         )
         if run.directory == self._output_dir:
             # The results of a grid whose model has just been replaced.
@@ -388,7 +389,9 @@ class Results:
 
     def text(self) -> str:
         """Returns the table of several runs as text."""
-        return format_table(*self.table())
+        table = self.table()
+        assert table is not None
+        return format_table(*table)
 
     def write(self) -> str:
         """Writes grid_results.json and .txt; returns the text of the latter."""
@@ -400,7 +403,7 @@ class Results:
                 for run, values in self.values.items()
             ],
             _FAILED: [
-                {**self._record(run), _FAILED: result[_FAILED]}
+                {**self.as_kept(run), _FAILED: result[_FAILED]}
                 for run, result in self.failures.items()
             ],
         }

@@ -221,8 +221,8 @@ def _of_base_model(init_checkpoint: str | None) -> dict[str, Any]:
     if name == checkpoints.BEST:
         paths.append(os.path.join(os.path.dirname(folder), NAME))
     found: dict[str, Any] = {}
-    if path := next(filter(file_system.is_file, paths), None):
-        text = file_system.read(path).decode("utf-8", "replace")
+    if card := next(filter(file_system.is_file, paths), None):
+        text = file_system.read(card).decode("utf-8", "replace")
         header = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
         pattern = r'^(base_model|language|license): *"?([\w./-]+)"? *$'
         if header:
@@ -288,23 +288,24 @@ def _lines(card: Mapping[str, Any]) -> list[str]:
         names = enumerate(card["labels"])
         shown = ", ".join(f"{i} is the label `{name}`" for i, name in names)
         lines += [f"Outputs of the model: {shown}.", ""]
-    data, metrics = dict(card["data"]), {}
-    for found in card["evaluations"].values():
-        data |= found["data"]
-        metrics |= found["metrics"]
+    data = dict(card["data"])
+    metrics: dict[str, float] = {}
+    for evaluation in card["evaluations"].values():
+        data |= evaluation["data"]
+        metrics |= evaluation["metrics"]
     lines += ["## Data", "", *_table(("set", "content"), data.items())]
     if metrics:
         if "eval_loss" in metrics:  # Cards of earlier versions have both.
             metrics.pop("loss", None)
         values = [(name, f"{metrics[name]:.6g}") for name in sorted(metrics)]
         lines += ["", "## Results", "", *_table(("metric", "value"), values)]
-    for name, found in card["evaluations"].items():
-        if rows := found.get("by_label"):
-            shown = [
+    for name, evaluation in card["evaluations"].items():
+        if rows := evaluation.get("by_label"):
+            cells = [
                 [x, *(f"{value:.4g}" for value in row)] for x, *row in rows
             ]
-            lines += ["", f"By label, {name}:", "", *_table(_BY_LABEL, shown)]
-        if note := found.get("note"):
+            lines += ["", f"By label, {name}:", "", *_table(_BY_LABEL, cells)]
+        if note := evaluation.get("note"):
             lines += ["", note]
     flags = [(name, json.dumps(value)) for name, value in card["flags"].items()]
     lines += ["", "## Flags", "", *_table(("flag", "value"), flags)]

@@ -43,6 +43,7 @@ class Outputs:
         if not self.is_chief:
             return
         scores = evaluated.scores
+        assert scores.set_name is not None
         self.keep_other_sets(
             *RESULT_FILES, set_name=scores.set_name, digest=evaluated.digest
         )
@@ -71,6 +72,7 @@ class Outputs:
         """
         if not self.is_chief:
             return
+        assert scores.set_name is not None
         paths = self.keep_other_sets(
             *files, set_name=scores.set_name, digest=digest
         )

@@ -20,6 +20,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import cycler
 import jinja2
 import matplotlib
 import numpy as np
@@ -35,11 +36,11 @@ _SMALL = 0.01  # A column of smaller numbers, such as learning rates.
 # Text and axes get the color of the page's text, light or dark.
 _INK = "#010203"
 _COLORS = ["#2f81f7", "#e8590c", "#2da44e", "#bf3989", "#8250df"]
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "report",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
-    "axes.prop_cycle": matplotlib.cycler(color=_COLORS),
+    "axes.prop_cycle": cycler.cycler(color=_COLORS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 11,

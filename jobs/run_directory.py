@@ -220,7 +220,7 @@ def announce_deletable(output_dir: str) -> None:
             logging.info(
                 "%s (%.3g MB) may be deleted: %s",
                 os.path.join(output_dir, pattern),
-                sum(map(sizes.get, names)) * 1e-6,
+                sum(sizes[name] for name in names) * 1e-6,
                 purpose,
             )
 
@@ -344,11 +344,13 @@ class RunFiles:
     def begin_card(self, title: str, **fields: Any) -> None:
         """Writes the card of a newly trained model; see model_card.begin."""
         if self.is_chief and self.trains:
+            seconds = self.results.seconds
+            assert seconds is not None
             model_card.begin(
                 self.output_dir,
                 title,
                 flags=self.given_flags,
-                seconds=self.results.seconds,
+                seconds=seconds,
                 **fields,
             )
 

@@ -16,7 +16,7 @@ from typing import Any
 from foundation import config_flags
 from jobs import finetuning, grid, run_config, run_directory, source, streaming
 from jobs.outputs import ModelWriter, Outputs
-from jobs.task import Output, PredictedSet, Task
+from jobs.task import Output, PredictedSet, PrintedSet, Task
 from jobs.task_model import Builder, TaskModel
 
 
@@ -97,18 +97,19 @@ def open_files(job: finetuning.Job) -> run_directory.RunFiles:
 
 
 def predict(
-    predicted: PredictedSet, task_model: TaskModel, output: Output
+    predicted: PredictedSet | PrintedSet,
+    task_model: TaskModel,
+    output: Output,
 ) -> streaming.Blocks | None:
     """Predicts a set block by block, and writes its files.
-
-    A set without a folder is written to standard output at once.
 
     Returns:
       The blocks, for the caller to remove; None for standard output, and on
       workers that write nothing.
     """
-    if predicted.folder is None:
-        streaming.run(predicted.stream, predicted.open_standard_output())
+    if isinstance(predicted, PrintedSet):
+        store = streaming.StandardOutput(predicted.part, predicted.head)
+        streaming.run(predicted.stream, store)
         return None
     blocks = task_model.open_blocks(predicted.folder, predicted.settings)
     streaming.run(predicted.stream, blocks)

@@ -137,7 +137,9 @@ def resolve(config: run_config.FinetuningConfig) -> ModelSource:
     if case == "GIVEN":
         _warn_of_unfinished(output_dir, init_checkpoint)
     if case == "FINISHED":
-        return dataclasses.replace(source, step=grid.kept(output_dir)["step"])
+        kept = grid.kept(output_dir)
+        assert kept is not None  # This is the case FINISHED.
+        return dataclasses.replace(source, step=kept["step"])
     if case == "UNFINISHED":
         state = loop.last_state(output_dir)
         _check_tokenizer(start, state.get("settings", {}), output_dir)
@@ -180,6 +182,7 @@ def given(
         do_lower_case=flags.do_lower_case,
         max_seq_length=max_seq_length,
     )
+    assert start.init_checkpoint is not None  # It has been read.
     folder = file_system.folder_of(start.init_checkpoint)
     return ModelSource(
         case="GIVEN",
@@ -273,7 +276,7 @@ def _was_given(
 ) -> bool:
     """Returns whether the last command in a directory used these weights."""
     earlier = run_directory.flags(output_dir).get("init_checkpoint")
-    if None in (earlier, weights):
+    if earlier is None or weights is None:
         return False
     if hub.is_name(earlier):  # The weights are in the cache.
         return earlier == init_checkpoint

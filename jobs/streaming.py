@@ -261,19 +261,22 @@ class _Block(NamedTuple):
 
 
 class Stream(Protocol):
-    """Items to predict, and how.
+    """Items to predict, and how."""
 
-    Attributes:
-      block_items: a block ends with the item in which it reaches this number
-        of rows.
-      total: the number of all rows, to show how much time is left; None if it
-        is unknown.
-      unit: names the rows, in messages.
-    """
+    @property
+    def block_items(self) -> int:
+        """The number of rows of a block, which ends with a complete item."""
 
-    block_items: int
-    total: int | None
-    unit: str
+    @property
+    def total(self) -> int | None:
+        """The number of all rows, to show how much time is left.
+
+        None if it is unknown.
+        """
+
+    @property
+    def unit(self) -> str:
+        """Names the rows, in messages."""
 
     def read(self) -> Iterable[Any]:
         """Returns the items."""
@@ -333,6 +336,7 @@ def run(stream: Stream, store: Store | None) -> int:
             yield _Block(number, block, rows, digest, encoded)
 
     def write(block: _Block, predicted: Any) -> None:
+        assert store is not None
         parts = stream.parts(block.items, block.encoded, predicted)
         store.add(block.number, block.digest, parts)
 
@@ -418,8 +422,9 @@ class _Progress:
         self._start = self._shown = time.monotonic()
         self._bar: Any = None
         if sys.stderr.isatty():
-            options = {"total": total, "unit": f" {unit}", "unit_scale": True}
-            self._bar = progress.bar(**options)
+            self._bar = progress.bar(
+                total=total, unit=f" {unit}", unit_scale=True
+            )
 
     def add(self, count: int, *, is_new: bool) -> None:
         """Counts the rows of a block."""

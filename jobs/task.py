@@ -134,46 +134,57 @@ class Output(Protocol):
 
 
 class PredictedSet(Protocol):
-    """A set to predict, and its files.
+    """A set to predict, and its files."""
 
-    Attributes:
-      folder: name of the directory of unfinished blocks in output_dir; None
-        for standard output.
-      settings: what the predictions depend on besides the items, the model and
-        its tokenizer.
-    """
-
-    folder: str | None
+    @property
+    def folder(self) -> str:
+        """Name of the directory of unfinished blocks in output_dir."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """See the class."""
+        """What the predictions depend on besides items, model and tokenizer."""
 
     @property
     def stream(self) -> streaming.Stream:
         """The items, and how their blocks are encoded and predicted."""
 
-    def open_standard_output(self) -> streaming.StandardOutput:
-        """Opens the store of a set without a folder."""
-
     def write(self, blocks: streaming.Blocks, output: Output) -> None:
         """Writes the files of the set from the parts of its blocks."""
 
 
-class Task(Protocol):
-    """The sets of a command, for one kind of task.
+@dataclasses.dataclass(frozen=True)
+class PrintedSet:
+    """A set whose predictions go to standard output, block by block.
 
     Attributes:
-      objective: the model's head and loss.
-      max_seq_length: of the model's inputs, in tokens.
-      dev_splits: the sets whose features an evaluation reads.
-      evaluates: whether the command evaluates on the development set.
+      stream: the items, and how their blocks are encoded and predicted.
+      part: name of the part of each block that is printed.
+      head: the beginning of the output.
     """
 
-    objective: Objective
-    max_seq_length: int
-    dev_splits: Sequence[str]
-    evaluates: bool
+    stream: streaming.Stream
+    part: str
+    head: bytes = b""
+
+
+class Task(Protocol):
+    """The sets of a command, for one kind of task."""
+
+    @property
+    def objective(self) -> Objective:
+        """The model's head and loss."""
+
+    @property
+    def max_seq_length(self) -> int:
+        """The length of the model's inputs, in tokens."""
+
+    @property
+    def dev_splits(self) -> Sequence[str]:
+        """The sets whose features an evaluation reads."""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the command evaluates on the development set."""
 
     @property
     def num_examples(self) -> int | None:
@@ -254,7 +265,7 @@ class Task(Protocol):
 
     def predicted_sets(
         self, task_model: TaskModel, step: int
-    ) -> Iterable[PredictedSet]:
+    ) -> Iterable[PredictedSet | PrintedSet]:
         """Returns the sets that the command predicts.
 
         Args:

@@ -20,16 +20,13 @@ from data import length_groups
 from data.features import Features
 from foundation import errors, file_system
 from jobs import assembly, run_config, run_directory, streaming
-from training import inference
+from training import inference, step
 from training import strategy as strategies
 from weights import model_directory, pretrained, task_files
 
 
-class Objective(Protocol):
+class Objective(step.Task, inference.Task, Protocol):
     """What a task's model computes: its head, its loss and its predictions.
-
-    It also implements step.Task (loss_weights, forward) and inference.Task
-    (predict).
 
     Attributes:
       stored: JSON values that checkpoints store, because they tell the meaning
@@ -54,17 +51,6 @@ class Objective(Protocol):
         Returns:
           The paths of these variables.
         """
-
-    def loss_weights(self, features: dict) -> dict[str, Any]:
-        """See step.Task."""
-
-    def forward(
-        self, model: Any, features: dict, dropout_seed: Any = None
-    ) -> tuple[dict, dict]:
-        """See step.Task."""
-
-    def predict(self, model: Any, features: dict) -> dict[str, Any]:
-        """See inference.Task."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,7 +138,7 @@ class TaskModel:
                 "a new output layer is trained for %s; the model to start from "
                 "has one for %s",
                 ", ".join(labels),
-                ", ".join(known.names),
+                ", ".join(known.names or ()),
             )
         pretrained.assign(
             self.model,
@@ -173,12 +159,13 @@ class TaskModel:
         Raises:
           InputError: weights is None or was not trained for the task.
         """
-        pretrained.require_weights(weights)
+        weights = pretrained.require_weights(weights)
         model_directory.check_task(self.model, weights)
         report = pretrained.assign(
             self.model, weights, tokenizer=self.start.tokenizer
         )
         loaded = self._load_files(weights)
+        assert report is not None  # There are weights.
         missing = [path for path in report.initialized if path not in loaded]
         if missing:
             raise errors.InputError(

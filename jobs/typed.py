@@ -12,9 +12,10 @@ limit of 4,095 bytes.
 
 import codecs
 import importlib
+import io
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import TextIO, cast
 
 _PIPE_BYTES = 1 << 16  # Capacity of a pipe on Linux.
 
@@ -57,7 +58,8 @@ def available(stream: TextIO) -> Iterator[list[bytes]]:
 
 def _blocks(stream: TextIO) -> Iterator[list[bytes]]:
     rest = b""
-    while data := stream.buffer.read1(_PIPE_BYTES):
+    buffer = cast(io.BufferedReader, stream.buffer)
+    while data := buffer.read1(_PIPE_BYTES):
         *complete, rest = (rest + data).split(b"\n")
         if complete:
             yield complete

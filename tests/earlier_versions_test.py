@@ -338,6 +338,8 @@ def test_a_checkpoint_of_pretraining_is_resumed_also_with_more_phases():
     model = types.SimpleNamespace(config=BertConfig(**named(ARCHITECTURE)))
     job = pretraining_job.PretrainingJob(
         config=config,
+        do_train=True,
+        do_eval=False,
         strategy=None,
         task=None,
         model=model,

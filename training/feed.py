@@ -29,13 +29,11 @@ class MakeBatches(Protocol):
 
 @runtime_checkable
 class FiniteBatches(Protocol):
-    """Batches of arrays, of which a dataset can be made, too.
+    """Batches of arrays, of which a dataset can be made, too."""
 
-    Attributes:
-        element_spec: the specification of the arrays.
-    """
-
-    element_spec: Mapping[str, tf.TensorSpec]
+    @property
+    def element_spec(self) -> Mapping[str, tf.TensorSpec]:
+        """The specification of the arrays."""
 
     def arrays(self) -> Iterator[Mapping[str, np.ndarray]]:
         """Yields the batches, for one device."""

@@ -560,11 +560,13 @@ class Loop:
                 reason = errors.reason(error)
                 text = "step %d: %s; all records are read to find a damaged one"
                 logging.error(text, step, reason)
-                self._diagnose(self._phase.diagnose)
+                self._diagnose()
             raise
 
-    def _diagnose(self, diagnose: Callable[[], None]) -> None:
+    def _diagnose(self) -> None:
         """Reads the records of the phase; exits if a signal comes."""
+        diagnose = self._phase.diagnose
+        assert diagnose is not None
         try:
             with self.preempted.interruptible():
                 diagnose()

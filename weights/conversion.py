@@ -375,11 +375,11 @@ def add_words(
     new = wordpiece.Tokenizer(
         vocabulary.Vocabulary.from_tokens(tokens), **old.settings
     )
-    for word, found in zip(words, new.tokenize(words), strict=True):
-        if found != [word]:
+    for word, split in zip(words, new.tokenize(words), strict=True):
+        if split != [word]:
             raise errors.InputError(
                 f"{where}: {word!r} would never be found, as the tokenizer "
-                f"reads it as {' '.join(found) or 'nothing'}"
+                f"reads it as {' '.join(split) or 'nothing'}"
             )
     encoding = old.encode(words)
     values = dict(checkpoint.values)
@@ -388,10 +388,10 @@ def add_words(
         rows = max(len(table), ids[-1] + 1)
         values[path] = np.zeros((rows, *table.shape[1:]), np.float32)
         values[path][: len(table)] = table
-        for word, index in enumerate(ids):
-            begin, end = encoding.row_splits[word : word + 2]
-            tokens = table[encoding.ids[begin:end]]
-            values[path][index] = tokens.mean(0, dtype=np.float64)
+        for number, index in enumerate(ids):
+            begin, end = encoding.row_splits[number : number + 2]
+            vectors = table[encoding.ids[begin:end]]
+            values[path][index] = vectors.mean(0, dtype=np.float64)
     config = dataclasses.replace(
         checkpoint.config, vocab_size=len(values[_WORDS])
     )
@@ -424,5 +424,5 @@ def extend_positions(checkpoint: Checkpoint, count: int) -> Checkpoint:
         config=dataclasses.replace(
             checkpoint.config, max_position_embeddings=count
         ),
-        values=checkpoint.values | {_POSITIONS: np.float32(stretched)},
+        values=checkpoint.values | {_POSITIONS: stretched.astype(np.float32)},
     )

@@ -172,7 +172,9 @@ def architecture(model: keras.Model) -> str:
         return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
     if model.bilstm_size:
         return "BertModel"  # The file has more weights than this class.
-    return kinds.KINDS[_KINDS[type(model)]].architecture
+    name = kinds.KINDS[_KINDS[type(model)]].architecture
+    assert name is not None
+    return name
 
 
 def write(
@@ -191,6 +193,7 @@ def write(
     tensors = {}
     for path, value in values.items():
         row = stored_weights.by_path(path)
+        assert row is not None, path
         tensors[row.hugging_face] = np.ascontiguousarray(
             value.T if row.is_transposed else value
         )
@@ -258,12 +261,16 @@ def read_settings(directory: str) -> Settings:
     """
     path = os.path.join(directory, CONFIG)
     found = metadata.read_if_present(path, _Config) or _Config()
-    labels = found.id2label
+    names = found.id2label
     return Settings(
         architecture=next(iter(found.architectures or ()), None),
         attention="left_to_right" if found.is_decoder else "bidirectional",
         bilstm_size=found.bilstm_size,
-        labels=labels and [str(labels[i]) for i in range(len(labels))],
+        labels=(
+            None
+            if names is None
+            else [str(names[i]) for i in range(len(names))]
+        ),
         problem_type=found.problem_type,
         pad_token_id=found.pad_token_id or 0,
     )
@@ -408,7 +415,7 @@ def match_hugging_face(
         )
         if not is_tied:
             others[_DECODER] = decoder
-    return Matched(tensors, others)
+    return Matched(tensors, others, {})
 
 
 def has_checkpoints(directory: str) -> bool:

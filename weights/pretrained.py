@@ -10,6 +10,7 @@ without that flag, from the trained model in --output_dir.
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
@@ -52,7 +53,7 @@ class Start:
     tokenizer: wordpiece.Tokenizer
     attention: str
     bilstm_size: int
-    labels: list[str] | None
+    labels: Sequence[str] | None
     problem_type: str | None
     init_checkpoint: str | None
     num_outputs: int | None = None
@@ -364,10 +365,11 @@ def contents(init_checkpoint: str | None) -> stamp.Stamp:
     return stamp.flags("result", {"init_checkpoint contents": found})
 
 
-def require_weights(init_checkpoint: str | None) -> None:
-    """Refuses to evaluate a model with random weights."""
+def require_weights(init_checkpoint: str | None) -> str:
+    """Returns the path; refuses to evaluate a model with random weights."""
     if init_checkpoint is None:
         raise errors.InputError(
             "there is nothing to evaluate: --output_dir has no checkpoint, "
             "and neither --do_train nor --init_checkpoint is given"
         )
+    return init_checkpoint

@@ -220,12 +220,16 @@ def _modules(path: str) -> list[tuple[str, str]]:
     entries = file_system.read_json(path)
     if not isinstance(entries, list) or not entries:
         raise errors.InputError(f"{path}: not a list of modules")
-    found = []
+    modules = []
     for entry in entries:
         entry = entry if isinstance(entry, dict) else {}
         place, name = entry.get("path"), entry.get("type")
-        is_valid = isinstance(place, str) and isinstance(name, str)
-        if not is_valid or os.path.isabs(place) or ".." in place.split("/"):
+        if (
+            not isinstance(place, str)
+            or not isinstance(name, str)
+            or os.path.isabs(place)
+            or ".." in place.split("/")
+        ):
             raise errors.InputError(
                 f"{path}: {json.dumps(entry)} is no module with a type and a "
                 "path in this folder"
@@ -239,8 +243,8 @@ def _modules(path: str) -> list[tuple[str, str]]:
                 "sentence_transformers; without its entry, vectors are made "
                 "without it"
             )
-        found.append((kind, os.path.join(root, place)))
-    return found
+        modules.append((kind, os.path.join(root, place)))
+    return modules
 
 
 def _pooling(path: str) -> str:

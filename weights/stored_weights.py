@@ -47,17 +47,12 @@ class NameRow(NamedTuple):
     is_transposed: bool = False
 
 
-def _rows(names: tuple[str, str, str], *endings: tuple) -> list[NameRow]:
+def _rows(names: Sequence[str], *endings: tuple) -> list[NameRow]:
     """Adds endings to a layer's names, both in the order of the columns."""
+    path, hugging_face, model_garden = names
     return [
-        NameRow(
-            *(
-                f"{name}{end}"
-                for name, end in zip(names, ending[:3], strict=True)
-            ),
-            *ending[3:],
-        )
-        for ending in endings
+        NameRow(path + a, hugging_face + b, model_garden + c, *others)
+        for a, b, c, *others in endings
     ]
 
 
@@ -318,7 +313,7 @@ class Matched(NamedTuple):
 
     tensors: dict[str, StoredTensor]
     others: dict[str, StoredTensor]
-    training_state: Mapping[str, StoredTensor] = {}
+    training_state: dict[str, StoredTensor]
     num_attention_heads: int | None = None
 
 

@@ -76,7 +76,7 @@ class ModelClasses:
         Raises:
           InputError: their number is another one, or two are the same.
         """
-        if self.fault is None:
+        if self.fault is None or self.labels is None:
             return
         shown = ", ".join(self.labels[:_SHOWN])
         more = ", ..." if len(self.labels) > _SHOWN else ""
@@ -133,10 +133,10 @@ class ModelClasses:
             raise errors.InputError(
                 f"{given}: the model has {self.count} classes"
             )
-        has_names = self.names is not None and self.fault is None
-        if has_names and list(self.names) != list(names):
+        known = None if self.fault else self.names
+        if known is not None and list(known) != list(names):
             raise errors.InputError(
-                f"{given}: the model's classes are {', '.join(self.names)}"
+                f"{given}: the model's classes are {', '.join(known)}"
             )
         return given_labels
 
@@ -150,16 +150,20 @@ class ModelClasses:
           InputError: the model has been trained for other labels.
         """
         if self.names is not None and labels:
-            found = self._named_order(self.names, labels)
-            if found is None:
+            ordered = self._named_order(self.names, labels)
+            if ordered is None:
                 raise errors.InputError(
                     f"the task's labels are {', '.join(labels)}, but the "
                     f"model's {', '.join(self.names)}"
                 )
-            return found
-        is_assumed = self.labels and list(labels) != list(self.labels)
-        if is_assumed and not all(map(str.isdigit, labels)):
-            pairs = zip(self.labels, labels, strict=False)
+            return ordered
+        own = self.labels or ()
+        if (
+            own
+            and list(labels) != list(own)
+            and not all(map(str.isdigit, labels))
+        ):
+            pairs = zip(own, labels, strict=False)
             logging.warning(
                 "the model does not name its classes. Assumed, as in "
                 "google-research/bert: %s. Other projects use other orders: "
@@ -206,7 +210,7 @@ class ModelClasses:
         Raises:
           InputError: --label_names lacks a label.
         """
-        if self.are_given and labels:
+        if self.are_given and self.labels is not None and labels:
             missing = [label for label in labels if label not in self.labels]
             if missing:
                 raise errors.InputError(

@@ -269,11 +269,11 @@ def match_model_garden(
 
 def _check_one_encoder(where: str, names: Iterable[str]) -> None:
     """Raises InputError if two objects have transformer layers."""
-    roots = {}
+    roots: dict[str, str] = {}
     for name in names:
-        found = _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name)
-        if found and "_attention_layer/" in found[0][len(found[1]) :]:
-            roots.setdefault(found[1], name)
+        match = _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name)
+        if match and "_attention_layer/" in match[0][len(match[1]) :]:
+            roots.setdefault(match[1], name)
     if len(roots) > 1:
         raise errors.InputError(
             f"{where}: {errors.listed(roots.values())} are weights of "
@@ -283,11 +283,11 @@ def _check_one_encoder(where: str, names: Iterable[str]) -> None:
 
 def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
     """Maps the names of a functional encoder's layers to attribute names."""
-    roots: dict[str, dict[str, tuple]] = {}
+    roots: dict[str, dict[str, tuple[int, str]]] = {}
     for name in names:
-        found = _NUMBERED.fullmatch(name)
-        if found:
-            root, number, rest = found.groups()
+        match = _NUMBERED.fullmatch(name)
+        if match:
+            root, number, rest = match.groups()
             roots.setdefault(root, {})[name] = (int(number), rest)
     for layers in roots.values():
         blocks = sorted(
@@ -303,43 +303,44 @@ def _numbered_layers(where: str, names: Iterable[str]) -> dict[str, str]:
                 f"{where}: {len(tables)} embeddings before the first of "
                 f"{len(blocks)} transformer layers, where BERT has 3"
             )
-        found = {}
-        for name, (number, rest) in layers.items():
-            if number in blocks:
+        attributes = {}
+        for name, (layer_number, rest) in layers.items():
+            if layer_number in blocks:
                 # Before 2.3, the attention layer lacked its output projection.
                 rest = rest.replace(
                     "_attention_output_dense", "_attention_layer/_output_dense"
                 )
-                layer = f"_transformer_layers/{blocks.index(number)}"
-                found[name] = f"{layer}/{rest}"
-            elif number in tables:
-                found[name] = _EMBEDDINGS[tables.index(number)]
-            elif number < blocks[0]:
-                found[name] = f"_embedding_norm_layer/{rest}"
+                layer = f"_transformer_layers/{blocks.index(layer_number)}"
+                attributes[name] = f"{layer}/{rest}"
+            elif layer_number in tables:
+                attributes[name] = _EMBEDDINGS[tables.index(layer_number)]
+            elif layer_number < blocks[0]:
+                attributes[name] = f"_embedding_norm_layer/{rest}"
             else:
-                found[name] = f"_pooler_layer/{rest}"
-        return found
+                attributes[name] = f"_pooler_layer/{rest}"
+        return attributes
     return {}
 
 
 def _attribute_name(name: str, head: str) -> str | None:
     """Returns the name in `stored_weights` of an object's variable, or None."""
-    found = _NAMED.fullmatch(name)
-    if found:
-        return found[2]
-    found = _SCORES.fullmatch(name)
-    if found:
-        return f"{head}/{found[1]}"
+    match = _NAMED.fullmatch(name)
+    if match:
+        return match[2]
+    match = _SCORES.fullmatch(name)
+    if match:
+        return f"{head}/{match[1]}"
     for pattern, template in _HEADS:
-        found = re.fullmatch(pattern, name)
-        if found:
-            return found.expand(template)
+        match = re.fullmatch(pattern, name)
+        if match:
+            return match.expand(template)
     return None
 
 
 def _in_our_layout(path: str, tensor: StoredTensor) -> StoredTensor:
     """Merges the axes of attention heads; transposes score heads."""
     shape = tensor.shape
+    wanted: tuple[int, ...]
     if path.endswith("output_weights"):
         return tensor.transposed()
     if "/attention/" not in path or not path.endswith(("/kernel", "/bias")):

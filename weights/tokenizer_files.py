@@ -263,15 +263,17 @@ def _normalizer(fast: _Fast, path: str) -> _Component:
       InputError: the file prepares text in another way than BERT.
     """
     for name, ours in _COMPONENTS.items():
-        part = getattr(fast, name)
-        found = part and part.type
-        if found != ours:
+        component = getattr(fast, name)
+        kind = component and component.type
+        if kind != ours:
             raise errors.InputError(
-                f"{path}: its {name} is {found}; only {ours} is supported"
+                f"{path}: its {name} is {kind}; only {ours} is supported"
             )
-    if not fast.normalizer.clean_text:
+    normalizer = fast.normalizer
+    assert normalizer is not None
+    if not normalizer.clean_text:
         raise errors.InputError(f"{path}: clean_text is false")
-    return fast.normalizer
+    return normalizer
 
 
 def case_of_release(path: str) -> bool | None:
@@ -352,7 +354,7 @@ def read_vocabulary(
         )
     if sorted(ids.values()) != list(range(len(ids))):
         raise errors.InputError(f"{fast_path}: its ids are not 0, 1, 2, ...")
-    tokens = sorted(ids, key=ids.get)
+    tokens = sorted(ids, key=lambda token: ids[token])
     return vocabulary.Vocabulary.from_tokens(tokens, fast_path)
 
 
@@ -365,9 +367,11 @@ def _ids(fast: _Fast, path: str) -> dict[str, int]:
         or not isinstance(model.vocab, dict)
     ):
         raise errors.InputError(f"{path}: not BERT's WordPiece tokens")
-    added = {x.content: x.id for x in fast.added_tokens or ()}
-    if None in added.values():
-        raise errors.InputError(f"{path}: added_tokens: one has no id")
+    added = {}
+    for token in fast.added_tokens or ():
+        if token.id is None:
+            raise errors.InputError(f"{path}: added_tokens: one has no id")
+        added[token.content] = token.id
     return added | model.vocab
 
 
@@ -376,11 +380,11 @@ def _warn_of_added_tokens(directory: str, fast: _Fast | None) -> None:
     path = os.path.join(directory, ADDED)
     entries = [*(fast and fast.added_tokens or ())]
     entries += (_read_given(directory).added_tokens_decoder or {}).values()
-    added = {token.content for token in entries}
-    added |= (
+    contents = {token.content for token in entries}
+    contents |= (
         metadata.read_if_present(path, dict[metadata.Text, _Id]) or {}
     ).keys()
-    added = sorted(added - {*vocabulary.SPECIAL_TOKENS})
+    added = sorted(contents - {*vocabulary.SPECIAL_TOKENS})
     if added:
         shown = ", ".join(added[:_SHOWN])
         errors.warn_once(

@@ -82,6 +82,7 @@ def estimate(recipe: Recipe, shards_at_once: int = 1) -> Estimate:
             blocks=blocks,
         )
         seconds = time.monotonic() - begin
+    assert made is not None  # One group makes all shards.
     factor = sum(sizes) / taken
     work_dir_bytes = _work_dir_bytes(recipe, made.totals)
     shards, shard_bytes = len(recipe.output_files), made.shards[0].bytes

@@ -24,9 +24,11 @@ divide the shards among them (`ShardGroup`).
 """
 
 import collections
+import dataclasses
 import itertools
 import os
 import shutil
+import typing
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -69,7 +71,8 @@ _MOST_RANDOM, _MOST_LOST = 0.85, 0.6
 _TOKENIZING, _PAIRING, _WRITING = 0.10, 0.005, 0.06
 
 
-class ShardGroup(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ShardGroup:
     """The shards that one of several runs makes: every count-th."""
 
     index: int = 0  # The number of this run: 0 ... count - 1.
@@ -145,13 +148,14 @@ def make(
             receipts = [
                 work_dir.receipt(recipe, x) for x in recipe.output_files
             ]
-            if None in receipts:
+            complete = [receipt for receipt in receipts if receipt]
+            if len(complete) < len(receipts):
                 logging.info(
                     "Shards of other groups are missing; the run that makes "
                     "the last of them writes the manifest."
                 )
                 return None
-            made = _manifest(recipe, counts, receipts, words_path)
+            made = _manifest(recipe, counts, complete, words_path)
             recipe.vocabulary.to_file(words_path)
             manifest.write(manifest_path, made)
     work_dir.remove(recipe)
@@ -236,7 +240,8 @@ def _tokenize(
     writer = work_dir.token_writer(recipe)
     if not writer.done:
         num_complete = writer.blocks  # An earlier run may have been killed.
-        sizes = collections.deque()  # Of the blocks that are being tokenized.
+        # Of the blocks that are being tokenized.
+        sizes: collections.deque[int] = collections.deque()
         total = sum(tf.io.gfile.stat(x).length for x in recipe.input_files)
         with bar.phase("tokenizing", total, "MB", 1e6) as update:
 
@@ -561,7 +566,11 @@ def _join(recipe: Recipe, slices: list[Slice]) -> None:
         for part in slices:
             with open(part.path, "rb") as source:
                 shutil.copyfileobj(source, file, 1 << 24)
-    count = sum(work_dir.receipt(recipe, x.path)["records"] for x in slices)
+    count = 0
+    for part in slices:
+        receipt = work_dir.receipt(recipe, part.path)
+        assert receipt is not None
+        count += receipt["records"]
     work_dir.finish(recipe, shard, records=count)
     for part in slices:
         work_dir.discard(recipe, part.path)
@@ -639,7 +648,7 @@ def _manifest(
     words_path: str,
 ) -> manifest.Manifest:
     rows = sum(receipt["records"] for receipt in receipts)
-    packed = None
+    packed: manifest.Packing | None = None
     if recipe.packing is not None:
         full_rows = counts["kept_pieces"] / recipe.pairing.max_seq_length
         packed = {
@@ -658,7 +667,10 @@ def _manifest(
             "size": len(recipe.vocabulary),
             "sha256": recipe.vocabulary.sha256,
         },
-        tokenizer=recipe.tokenizer.settings,
+        tokenizer={
+            switch: recipe.tokenizer.settings[switch]
+            for switch in typing.get_args(manifest.Switch)
+        },
         shards=tuple(
             manifest.Shard(
                 file=os.path.basename(path),

@@ -155,8 +155,15 @@ def _turn(corpus, own, start, last, target, rule, rng):
     b_start[chosen], b_end[chosen] = _random_next(
         corpus, own[chosen], (target - a_length)[chosen], rng
     )
-    bounds = [corpus.sentence_starts[x] for x in (start, a_end, b_start, b_end)]
-    result, a_cut, b_cut = _truncate(*bounds, rule.max_num_tokens, rng)
+    starts = corpus.sentence_starts
+    result, a_cut, b_cut = _truncate(
+        starts[start],
+        starts[a_end],
+        starts[b_start],
+        starts[b_end],
+        rule.max_num_tokens,
+        rng,
+    )
     result["is_random"] = is_random
     lost = int(a_cut.sum() + b_cut[~is_random].sum())
     # Sentences that a random B replaces go back to the document.

@@ -65,7 +65,10 @@ def pack(
     # by_room[n] lists the rows with room for n more tokens; bit n of `rooms` is
     # set if there are any.
     by_room: list[list[int]] = [[] for _ in range(rule.max_seq_length + 1)]
-    rooms, held, predicted, chosen = 0, [], [], []
+    rooms = 0
+    held: list[int] = []
+    predicted: list[int] = []
+    chosen: list[int] = []
     order = np.argsort(-lengths, kind="stable")
     for length, wanted in zip(
         lengths[order].tolist(), predictions[order].tolist(), strict=True

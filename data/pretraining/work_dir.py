@@ -43,7 +43,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent import futures
-from typing import BinaryIO, NamedTuple, TypedDict
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -75,7 +75,8 @@ class _Receipt:
     records: metadata.Count = 0
 
 
-class _OfKinds(TypedDict):
+@dataclasses.dataclass(frozen=True)
+class _OfKinds:
     tokens: metadata.Count
     sentences: metadata.Count
     documents: metadata.Count
@@ -336,7 +337,8 @@ class TokenWriter:
         os.makedirs(folder, exist_ok=True)
         self._dtypes = dict.fromkeys(_KINDS, np.dtype(np.int64))
         self._dtypes["tokens"] = np.dtype(dtype)
-        self.blocks, self.counts = 0, collections.Counter()
+        self.blocks = 0
+        self.counts: collections.Counter[str] = collections.Counter()
         self.done = False
         self._lengths = dict.fromkeys(_KINDS, 0)
         self._crc32 = dict.fromkeys(_KINDS, 0)
@@ -366,18 +368,19 @@ class TokenWriter:
                 state = metadata.convert(values, _Block, self._journal.name)
             except errors.InputError:
                 break  # A killed writer's last line.
+            lengths = dataclasses.asdict(state.lengths)
             crc32 = {}
             for kind, file in self._files.items():
-                grown = max(0, state.lengths[kind] - self._lengths[kind])
+                grown = max(0, lengths[kind] - self._lengths[kind])
                 size = os.fstat(file.fileno()).st_size  # Limits the memory.
                 wanted = grown * self._dtypes[kind].itemsize
                 data = file.read(min(wanted, size))
                 crc32[kind] = zlib.crc32(data, self._crc32[kind])
-            if crc32 != state.crc32:
+            if crc32 != dataclasses.asdict(state.crc32):
                 break
             self.blocks, self.done = state.blocks, state.done
             self.counts = collections.Counter(state.counts)
-            self._lengths, self._crc32 = dict(state.lengths), crc32
+            self._lengths, self._crc32 = lengths, crc32
             self._begins = state.begins
             end += len(line)
         return end
@@ -481,12 +484,12 @@ class TokenStore:
     def document_groups(self, num_tokens: int) -> list[range]:
         """Divides the documents into groups of about that many tokens each."""
         corpus = self.corpus
-        bounds = {len(corpus.document_starts) - 1}
+        marks = {len(corpus.document_starts) - 1}
         for mark in range(0, len(corpus.tokens), num_tokens):
             sentence = np.searchsorted(corpus.sentence_starts, mark)
-            bounds.add(int(np.searchsorted(corpus.document_starts, sentence)))
+            marks.add(int(np.searchsorted(corpus.document_starts, sentence)))
             self.count_accesses(_SEARCH_ACCESSES)
-        bounds = sorted(bounds)
+        bounds = sorted(marks)
         return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
 
 

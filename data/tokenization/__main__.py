@@ -4,8 +4,10 @@ python -m data.tokenization --vocab_file=vocab.txt < text
 """
 
 import dataclasses
+import io
 import os
 import sys
+import typing
 
 from foundation import config_flags
 
@@ -39,7 +41,8 @@ def main(config: TokenizationConfig) -> None:
     tokenizer = wordpiece.Tokenizer(words, **switches)
     rest = b""
     try:
-        while block := sys.stdin.buffer.read1(_READ_SIZE):
+        stream = typing.cast(io.BufferedReader, sys.stdin.buffer)
+        while block := stream.read1(_READ_SIZE):
             *lines, rest = (rest + block).split(b"\n")
             _print_tokens(tokenizer, lines)
         _print_tokens(tokenizer, [rest] if rest else [])

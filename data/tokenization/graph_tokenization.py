@@ -176,7 +176,8 @@ class PagedTable:
 
     def __init__(self, values: np.ndarray):
         """Takes the value of each code point, int [CODE_POINTS]."""
-        pages, numbers = {}, []
+        pages: dict[bytes, int] = {}
+        numbers = []
         for page in values.astype(np.int32).reshape(-1, _PAGE):
             numbers.append(pages.setdefault(page.tobytes(), len(pages)))
         self._starts = tf.constant(np.array(numbers, np.int32) * _PAGE)
@@ -210,10 +211,10 @@ class GraphNormalizer:
         self._expansions = tf.constant(expansions, tf.int32)
         self._has_several = bool(normalization.several)
         self._final_sigma = int(codes[normalization_lib.FINAL_SIGMA])
-        self._sigma_context = None
+        self._sigma_context: PagedTable | None = None
         if normalization.do_lower_case:
             self._sigma_context = PagedTable(_sigma_context())
-        self._marks = None
+        self._marks: PagedTable | None = None
         if _order_matters(normalization, codes):
             self._build_mark_tables(normalization, codes)
         self._separator = PagedTable(alphabet.separator)
@@ -270,6 +271,7 @@ class GraphNormalizer:
         A sigma is final if the nearest character before it is cased and the
         nearest one after it is not; case-ignorable characters are skipped.
         """
+        assert self._sigma_context is not None
         context = self._sigma_context(decoded)
         positions = tf.where(tf.not_equal(context, _SKIPPED))
         is_cased = tf.equal(tf.gather_nd(context, positions), _CASED)
@@ -307,6 +309,7 @@ class GraphNormalizer:
 
     def _canonical_order(self, several, numbers, decoded, splits, source):
         """Sorts the marks between two starters by combining class."""
+        assert self._marks is not None
         empty = tf.fill(tf.shape(decoded), _TRANSPARENT)
         marks = tf.where(
             several[:, None],

@@ -14,7 +14,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from concurrent import futures
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,26 +70,27 @@ class Tokenizer:
           tokenize_chinese_chars: makes every Chinese character a word.
         """
         self.vocabulary = vocabulary
-        self._switches = {
-            "do_lower_case": do_lower_case,
-            "strip_accents": strip_accents,
-            "tokenize_chinese_chars": tokenize_chinese_chars,
-        }
+        self._normalization = functools.partial(
+            normalization_lib.Normalization,
+            do_lower_case=do_lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+        )
 
     @property
-    def settings(self) -> dict[str, bool | None]:
+    def settings(self) -> dict[str, Any]:
         """The switches, named as in tokenizer_config.json."""
-        return dict(self._switches)
+        return dict(self._normalization.keywords)
 
     def __reduce__(self):
         """Pickles the vocabulary and the switches, not TensorFlow's part."""
-        build = functools.partial(Tokenizer, **self._switches)
+        build = functools.partial(Tokenizer, **self._normalization.keywords)
         return build, (self.vocabulary,)
 
     @functools.cached_property
     def _graph(self) -> graph_tokenization.GraphTokenizer:
         return graph_tokenization.GraphTokenizer(
-            self.vocabulary, normalization_lib.Normalization(**self._switches)
+            self.vocabulary, self._normalization()
         )
 
     @functools.cached_property

@@ -62,7 +62,7 @@ class WordCounter:
         max_words: int = MAX_WORDS,
     ):
         """Starts with no words."""
-        self.counts = collections.Counter()
+        self.counts: collections.Counter[str] = collections.Counter()
         self.too_long = 0
         self.invalid_bytes = 0
         self._normalization = normalization
@@ -74,7 +74,7 @@ class WordCounter:
         """Counts the words of more texts."""
         # Normalizing is slow, so each string between spaces is normalized only
         # once. No rule depends on characters across a space.
-        tokens = collections.Counter()
+        tokens: collections.Counter[str] = collections.Counter()
         for text in texts:
             tokens.update(_CONTROL_SPACES.sub("", text).split())
         counts, memo = self.counts, self._memo
@@ -137,7 +137,7 @@ def alphabet(words: Mapping[str, int], limit: int, coverage: float) -> set[str]:
       limit: number of characters; 0 to use `coverage`.
       coverage: the fraction of all occurrences that the characters cover.
     """
-    counts = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         for char in word:
             counts[char] += count
@@ -156,7 +156,8 @@ def alphabet(words: Mapping[str, int], limit: int, coverage: float) -> set[str]:
 
 def initial_tokens(words: Mapping[str, int], chars: set[str]) -> list[str]:
     """Returns the single-character tokens of words of kept characters."""
-    starts, insides = set(), set()
+    starts: set[str] = set()
+    insides: set[str] = set()
     for word in words:
         if chars.issuperset(word):
             starts.add(word[0])
@@ -217,7 +218,8 @@ def learn(
     # The tokens that longest match first uses most. Words that lost a token are
     # split differently, so the order is that of a second count.
     for _ in range(2):
-        tokens, used = {*alphabet_tokens, *learned}, collections.Counter()
+        tokens = {*alphabet_tokens, *learned}
+        used: collections.Counter[str] = collections.Counter()
         for word, count in words.items():
             for token in split_word(word, tokens) or ():
                 used[token] += count
@@ -237,8 +239,9 @@ def _merges(
         [ids[word[0]], *(ids[CONTINUATION + char] for char in word[1:])]
         for word in words
     ]
-    pair_counts = collections.Counter()
-    words_of = collections.defaultdict(list)  # The words that hold a pair.
+    pair_counts: collections.Counter[int] = collections.Counter()
+    # The words that hold a pair.
+    words_of: dict[int, list[int]] = collections.defaultdict(list)
     for index, split in enumerate(splits):
         for left, right in itertools.pairwise(split):
             pair = left << _SHIFT | right

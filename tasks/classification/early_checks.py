@@ -52,10 +52,11 @@ def check(config: ClassifierConfig) -> None:
 def _check_columns(config: ClassifierConfig, split: str) -> None:
     """Reads the first row of a table."""
     path = config.files.of(split)
-    if path in (None, text_files.STANDARD_INPUT):
+    if path is None or path == text_files.STANDARD_INPUT:
         return
     if file_system.is_remote(path):
         return
+    assert config.task_name is not None
     table = sentence_files.own_table(config.task_name.lower(), config.columns)
     described = sentence_files.DataFiles(
         paths=text_files.find_all(path, table.endings)[:1],

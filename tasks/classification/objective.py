@@ -12,7 +12,7 @@ Everything else is NumPy in float64, over the predictions of a complete set:
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -97,7 +97,7 @@ class ClassificationObjective:
         del model, folder
         return ()
 
-    def loss_weights(self, features: dict) -> dict[str, Any]:
+    def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the number of examples, or the sum of their weights."""
         if self.class_weights:
             return {_NAME: ops.sum(self._example_weights(features))}
@@ -105,7 +105,7 @@ class ClassificationObjective:
         return {_NAME: ops.cast(count, "float32")}
 
     def forward(
-        self, model: Any, features: dict, dropout_seed: Any = None
+        self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
     ) -> tuple[dict, dict]:
         """Returns the loss, and the accuracy if there are classes."""
         logits = model(features, dropout_seed=dropout_seed)
@@ -124,12 +124,14 @@ class ClassificationObjective:
             )
         return {_NAME: loss}, training_metrics
 
-    def _example_weights(self, features: dict) -> Any:
+    def _example_weights(self, features: Mapping[str, Any]) -> Any:
         """Returns float32 [B], the weights of the examples' classes."""
         weights = ops.convert_to_tensor(self.class_weights, "float32")
         return ops.take(weights, ops.reshape(features["label_ids"], (-1,)))
 
-    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+    def predict(
+        self, model: Any, features: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns the logits float32 [B, C]."""
         return {"logits": model(features)}
 
@@ -169,12 +171,13 @@ def label_names(
     kind: str, labels: Sequence[str], logits: np.ndarray
 ) -> list[str]:
     """Returns each prediction as text: a value, a label, or labels "a,b"."""
-    found = decisions(kind, logits)
+    decided = decisions(kind, logits)
     if kind == examples.REGRESSION:
-        return [f"{value:.4f}" for value in found]
+        return [f"{value:.4f}" for value in decided]
     if kind == examples.MULTI_LABEL:
-        return [",".join(labels[i] for i in np.flatnonzero(x)) for x in found]
-    return [labels[i] for i in found]
+        chosen = (np.flatnonzero(x).tolist() for x in decided)
+        return [",".join(labels[i] for i in ids) for ids in chosen]
+    return [labels[i] for i in decided.tolist()]
 
 
 def example_losses(

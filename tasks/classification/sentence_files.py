@@ -138,7 +138,7 @@ class Layout:
         if len(cells) < self.min_width:
             return False
         if not self.has_header:
-            return cells[self.label] in labels
+            return self.label is not None and cells[self.label] in labels
         names = self.names.split(",")
         return all(_is_named(cells[i], names[i]) for i in self.used_columns)
 
@@ -180,15 +180,16 @@ class NumberedColumns:
 
     def read(self, files: DataFiles) -> Iterator[Example]:
         """Yields the examples of some files."""
-        number, languages = 0, set()
+        number = 0
+        languages: set[str] = set()
         for path in files.paths:
-            rows = (row for row in text_files.read_tsv(path) if row.cells)
-            head = next(rows, None)
+            filled = (row for row in text_files.read_tsv(path) if row.cells)
+            head = next(filled, None)
             if head is None:
                 raise errors.InputError(f"{path}: is empty")
             layout = self._layout_of(files, head)
             skip_cut = self.has_cut_rows and files.set_name != TEST
-            rows = _complete_rows(head, rows, layout, skip_cut=skip_cut)
+            rows = _complete_rows(head, filled, layout, skip_cut=skip_cut)
             if layout.language is not None:
                 rows = _rows_of_language(
                     files.language, rows, layout.language, languages
@@ -209,7 +210,7 @@ class NumberedColumns:
                     str(number) if guid is None else guid,
                     row.cells[layout.first],
                     () if second is None else (second,),
-                    self.aliases.get(label, label),
+                    None if label is None else self.aliases.get(label, label),
                 )
                 number += 1
         if languages and files.language not in languages:
@@ -224,11 +225,12 @@ class NumberedColumns:
         wanted = self.test
         if files.is_labeled:
             is_train = files.set_name == TRAIN
-            wanted = (self.train if is_train else None) or self.labeled
-            if wanted is None:
+            labeled = (self.train if is_train else None) or self.labeled
+            if labeled is None:
                 raise errors.InputError(f"{path}: a test set without labels")
-        known = [wanted, self.train, self.labeled, self.test]
-        known = [x for x in dict.fromkeys(known) if x is not None]
+            wanted = labeled
+        layouts = (wanted, self.train, self.labeled, self.test)
+        known = [x for x in dict.fromkeys(layouts) if x is not None]
         labels = {*files.labels, *self.aliases}
         fitting = [layout for layout in known if layout.fits(cells, labels)]
         begins = f"it begins with: {_shown(cells)}"
@@ -412,7 +414,7 @@ class NamedColumns:
             names = first.cells if first is not None else {}
             if not isinstance(label, str):
                 known = [name for name in label if name in names]
-                if files.is_labeled and names and not known:
+                if files.is_labeled and first and first.cells and not known:
                     raise errors.InputError(
                         f"{first.path}: has no labels (no column "
                         f"{' or '.join(map(repr, label))})"
@@ -432,15 +434,17 @@ class NamedColumns:
             kept_columns=self.kept,
             have_kept=files.set_name == TEST,
         )
-        return found if self.prefix is None else self._prefixed(files, found)
+        if self.prefix is None:
+            return found
+        return self._prefixed(files, found, self.prefix)
 
     def _prefixed(
-        self, files: DataFiles, found: Iterator[Example]
+        self, files: DataFiles, found: Iterator[Example], column: str
     ) -> Iterator[Example]:
         """Puts the text of a column before the first text: "word: text"."""
         rows = text_files.read_named(files.paths, self.form)
         for row, example in zip(rows, found, strict=True):
-            prefix = text_files.require(row, self.prefix)
+            prefix = text_files.require(row, column)
             yield example._replace(first=f"{prefix}: {example.first}")
 
 

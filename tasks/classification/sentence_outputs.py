@@ -225,7 +225,7 @@ def write_predictions(
         paths[_GLUE] = os.path.join(glue_submission, name)
     for part in {*paths} - {"scores"}:
         blocks.write(part, paths[part], head=heads.get(part, b""))
-    if _GLUE in paths:
+    if glue_submission and _GLUE in paths:
         _archive(glue_submission)
     return paths
 
@@ -290,7 +290,7 @@ def submission_files() -> list[str]:
 
 def majority_label(texts: Iterable[Example]) -> str:
     """Returns the most frequent label; of equally frequent ones the first."""
-    counts = Counter(example.label for example in texts)
+    counts = Counter(str(example.label) for example in texts)
     return min(counts, key=lambda label: (-counts[label], label))
 
 

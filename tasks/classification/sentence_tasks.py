@@ -122,7 +122,7 @@ def _glue_task(
     **fields,
 ) -> TaskSpec:
     """Returns a task of GLUE in its usual files."""
-    defaults = {
+    defaults: dict[str, Any] = {
         "files": _TSV_FILES,
         "folders": (folder,),
         "metrics": ("accuracy",),
@@ -389,7 +389,7 @@ def has_pairs(flags: Mapping[str, Any]) -> bool:
     if flags.get("text_pair_column"):
         return True
     spec = TASKS.get(name_of(flags.get("task_name", "")))
-    return bool(spec and spec.format) and spec.format.num_texts > 1
+    return bool(spec and spec.format and spec.format.num_texts > 1)
 
 
 def check_pairs(
@@ -585,8 +585,8 @@ def _read(
 ) -> Examples:
     """Reads a split from the file that a flag names, or the released one."""
     if files.dev_fraction is not None and split in (TRAIN, DEV):
-        table = _read(name, spec, files, columns, seed, _DIVIDED, True)
-        parts = examples.divide(table, files.dev_fraction, seed)
+        whole = _read(name, spec, files, columns, seed, _DIVIDED, True)
+        parts = examples.divide(whole, files.dev_fraction, seed)
         part = parts[split == DEV]
         if is_labeled is None:
             part.check()
@@ -611,18 +611,21 @@ def _read(
         raise errors.InputError(
             f"--task_name={name}: --{split}_file is required"
         )
-    if not path and files.data_dir is None:
-        raise errors.InputError(f"--data_dir is required, or --{split}_file")
-    paths = text_files.find_all(
-        path or _released_file(spec, files, split), table.endings
-    )
+    is_named = bool(path)
+    if not path:
+        if files.data_dir is None:
+            raise errors.InputError(
+                f"--data_dir is required, or --{split}_file"
+            )
+        path = _released_file(spec, files.data_dir, files.language, split)
+    paths = text_files.find_all(path, table.endings)
     described = sentence_files.DataFiles(
         paths=paths,
         split=split,
         is_labeled=(
             not split.startswith(TEST) if is_labeled is None else is_labeled
         ),
-        have_released_names=not path,
+        have_released_names=not is_named,
         data_dir=files.data_dir or "",
         language=files.language,
         labels=spec.labels or (),
@@ -634,13 +637,15 @@ def _read(
     return found
 
 
-def _released_file(spec: TaskSpec, files: settings.Files, split: str) -> str:
-    names = [name.format(language=files.language) for name in spec.files[split]]
-    path = sentence_files.find_released(names, files.data_dir, spec.folders)
+def _released_file(
+    spec: TaskSpec, data_dir: str, language: str, split: str
+) -> str:
+    names = [name.format(language=language) for name in spec.files[split]]
+    path = sentence_files.find_released(names, data_dir, spec.folders)
     if path is None:
         none = "neither" if len(names) > 1 else "no"
         raise errors.InputError(
-            f"--data_dir={files.data_dir}: {none} {' nor '.join(names)} there"
+            f"--data_dir={data_dir}: {none} {' nor '.join(names)} there"
         )
     return path
 
@@ -650,12 +655,14 @@ def _existing_splits(
 ) -> list[str]:
     """Returns the main split of a set, and the others whose files exist."""
     splits = [x for x in spec.files or [set_name] if x.startswith(set_name)]
-    found = splits[:1]
-    for split in splits[1:] if files.data_dir else ():
+    existing = splits[:1]
+    if not files.data_dir:
+        return existing
+    for split in splits[1:]:
         with contextlib.suppress(errors.InputError):
-            _released_file(spec, files, split)
-            found.append(split)
-    return found
+            _released_file(spec, files.data_dir, files.language, split)
+            existing.append(split)
+    return existing
 
 
 def _labels_of_table(

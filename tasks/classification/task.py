@@ -20,7 +20,7 @@ from data.tokenization import wordpiece
 from foundation import config_flags, errors
 from jobs import report, run_directory, streaming
 from jobs.source import ModelSource
-from jobs.task import Card, Evaluated, Output, Scores
+from jobs.task import Card, Evaluated, Output, PrintedSet, Scores
 from jobs.task_model import TaskModel
 from tasks.classification import objective, sentence_outputs, sentence_tasks
 from tasks.classification.sentence_files import DEV, TRAIN
@@ -229,7 +229,7 @@ class ClassificationTask:
 
     def predicted_sets(
         self, task_model: TaskModel, step: int
-    ) -> list["SentenceSet"]:
+    ) -> "list[SentenceSet | PrintedSet]":
         """See jobs.task.Task."""
         del step
         config = self._config
@@ -238,9 +238,10 @@ class ClassificationTask:
             splits += self.sets.test_splits
         if config.predict_dev:
             splits += self.sets.dev_splits
-        return [
+        sets = [
             SentenceSet(self, split, config, task_model) for split in splits
         ]
+        return [x.printed() if x.is_typed else x for x in sets]
 
     def prompt(self, task_model: TaskModel) -> None:
         """Does nothing: --test_file=- reads typed lines."""
@@ -275,7 +276,11 @@ def _class_weights(
 
 
 class SentenceSet:
-    """A set of texts to predict; see jobs.task.PredictedSet."""
+    """A set of texts to predict; see jobs.task.PredictedSet.
+
+    Attributes:
+      is_typed: whether standard input has the texts; then they are `printed`.
+    """
 
     unit = "rows"
 
@@ -298,16 +303,16 @@ class SentenceSet:
         self._config, self._task_model = config, task_model
         self._windows = task.windows
         self._texts = task.sets.read(split)
-        is_typed = self._texts.path == text_files.STANDARD_INPUT
-        self._name = "standard input" if is_typed else self._texts.path
-        self.folder = None if is_typed else f"predict_{split}.incomplete"
-        self.total = None if is_typed else self._texts.count
+        self.is_typed = self._texts.path == text_files.STANDARD_INPUT
+        self._name = "standard input" if self.is_typed else self._texts.path
+        self.folder = f"predict_{split}.incomplete"
+        self.total = None if self.is_typed else self._texts.count
         # Complete batches, so that none is filled up.
         size = config.predict_batch_size
         self.block_items = -(-streaming.BLOCK_ITEMS // size) * size
         self._is_dev = split.startswith(DEV)
         self._label_ids = None
-        if not (is_typed or self._is_dev):
+        if not (self.is_typed or self._is_dev):
             self._label_ids = label_ids(task.sets, split)
         self._majority = None
         if config.wnli_majority:
@@ -333,9 +338,10 @@ class SentenceSet:
             "windows": self._windows and list(self._windows),
         }
 
-    def open_standard_output(self) -> streaming.StandardOutput:
-        """See jobs.task.PredictedSet."""
-        return streaming.StandardOutput(
+    def printed(self) -> PrintedSet:
+        """Returns the set for standard output."""
+        return PrintedSet(
+            self,
             sentence_outputs.PREDICTIONS,
             sentence_outputs.predictions_head(self._sets),
         )

@@ -135,7 +135,9 @@ class ExtractionObjective:
             return hidden_size
         return self.modules.vector_size(hidden_size)
 
-    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+    def predict(
+        self, model: Any, features: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns each layer by name: float32 [B, S, H], pooled [B, size]."""
         mask = features["input_mask"]
         outputs = model(features["input_ids"], mask, features["segment_ids"])
@@ -465,7 +467,7 @@ class FeatureFile:
             return {_LENGTHS: lengths, self.form: b"".join(records)}
         if self.form == "parquet":
             return {self.form: _table(lines, self.pooled)}
-        arrays = {
+        arrays: dict[str, list[np.ndarray]] = {
             _LENGTHS: [np.array([len(line.ids) for line in lines], _INT64)],
             "input_ids": [line.ids.astype(np.int32) for line in lines],
         }

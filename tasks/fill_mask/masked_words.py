@@ -131,11 +131,7 @@ class MaskFiller:
         Raises:
           InputError: a text cannot be filled; see encode_texts.
         """
-        encoded = self.encode(texts)
-        for found in encoded:
-            if isinstance(found, errors.InputError):
-                raise found
-        return self.rank(encoded, top_k=top_k)
+        return self.rank(_fillable(self.encode(texts)), top_k=top_k)
 
     def encode(
         self, texts: Sequence[str]
@@ -246,7 +242,8 @@ def fill_stream(filler: MaskFiller, stream: TextIO, *, top_k: int) -> int:
     """
     if stream.isatty():
         sys.stderr.write("Type texts with [MASK] in them; Ctrl-D ends.\n")
-        blocks = ([line] for line in typed.lines(stream, sys.stdout))
+        lines = typed.lines(stream, sys.stdout)
+        blocks: Iterator[list[bytes]] = ([line] for line in lines)
     else:
         blocks = typed.available(stream)
     read, has_text, are_filled = 0, False, True
@@ -281,6 +278,18 @@ def _fill_named(
     return len(good) == len(texts)
 
 
+def _fillable(
+    encoded: Sequence[MaskedText | errors.InputError],
+) -> list[MaskedText]:
+    """Returns the texts; raises the first error among them."""
+    texts = []
+    for text in encoded:
+        if isinstance(text, errors.InputError):
+            raise text
+        texts.append(text)
+    return texts
+
+
 def fill_file(
     filler: MaskFiller,
     lines: text_files.Lines,
@@ -311,7 +320,7 @@ def fill_file(
         store = streaming.Blocks(f"{output_file}.incomplete", settings)
     form = describe if output_file is None else as_json
     streaming.run(_MaskedLines(filler, lines, total, top_k, form), store)
-    if isinstance(store, streaming.Blocks):
+    if isinstance(store, streaming.Blocks) and output_file is not None:
         store.write(_PART, output_file)
         store.remove()
 
@@ -349,7 +358,7 @@ class _MaskedLines:
 
     def encode(self, items: list[str]) -> list[MaskedText]:
         """Tokenizes texts, which `_check` has found to be right."""
-        return self._filler.encode(items)
+        return _fillable(self._filler.encode(items))
 
     def predict(self, encoded: list[MaskedText]) -> list[list[list[Candidate]]]:
         """Returns the tokens for each mask of each text."""

@@ -206,9 +206,11 @@ def write_table(
     """
     columns = []
     for split in splits:
-        values = [result.values.get(split) or {} for result in results.values()]
-        if any(values):
-            has_spans = any("f1" in row for row in values)
+        metrics = [
+            result.values.get(split) or {} for result in results.values()
+        ]
+        if any(metrics):
+            has_spans = any("f1" in row for row in metrics)
             names = _SPAN_METRICS if has_spans else _PLAIN_METRICS
             columns += [(split, name) for name in names]
     rows, record = [], {}
@@ -240,7 +242,9 @@ class StackObjective:
             self.config, attention=attention, dtype=dtype
         )
 
-    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+    def predict(
+        self, model: Any, features: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns float16 [B, S, J, H]."""
         outputs = model(
             features["input_ids"],
@@ -405,7 +409,8 @@ class ActivationData:
         pretrained.require_weights(start.init_checkpoint)
         builder = dataclasses.replace(
             self.job.builder,
-            objective=StackObjective(start.config, self.layers),
+            # It only predicts.
+            objective=StackObjective(start.config, self.layers),  # type: ignore[arg-type]
         )
         task_model = builder.build(self.config.random_seed)
         pretrained.assign(

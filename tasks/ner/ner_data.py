@@ -286,8 +286,10 @@ class NerData:
                 digest.update(line.encode("utf-8"))
             num_sentences += len(sentences)
             num_words += len(sentences.words)
+        path = self.files.find(TEST)
+        assert path is not None
         return Summary(
-            path=self.files.find(TEST),
+            path=path,
             digest=digest.hexdigest(),
             num_sentences=num_sentences,
             num_words=num_words,
@@ -358,7 +360,7 @@ def open_data(
         read=read,
         labels=list(labels),
         scheme=scheme,
-        text=text_file and text_files.open_lines(text_file),
+        text=text_files.open_lines(text_file) if text_file else None,
     )
     if types and set(types) != set(data.types):
         raise errors.InputError(
@@ -402,7 +404,8 @@ def _warn_of_plain(
       sentences: with plain tags.
       kinds: the different tags.
     """
-    path = sentences.path
+    path, tags = sentences.path, sentences.tags
+    assert tags is not None
     if len(kinds) == 1:
         logging.warning(
             "%s: all words are %s: is --tag_column right?", path, kinds[0]
@@ -412,7 +415,7 @@ def _warn_of_plain(
             "%s: the tags are integers, such as %s; --tag_names=NAME,NAME,... "
             "or a file says what they mean",
             sentences.where(0),
-            sentences.tags[0],
+            tags[0],
         )
         return
     odd = [
@@ -425,7 +428,7 @@ def _warn_of_plain(
         logging.warning(
             "%s: %s: no tag has a prefix as in B-PER, so every tag is a class "
             "and there are no spans; %s--tag_scheme=plain if that is right",
-            sentences.where(list(sentences.tags).index(odd[0])),
+            sentences.where(list(tags).index(odd[0])),
             ", ".join(odd[:3]),
             digit if "0" in odd else "",
         )

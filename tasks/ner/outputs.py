@@ -49,6 +49,12 @@ class Evaluation:
     losses: np.ndarray
     is_plain: bool
 
+    @property
+    def tags(self) -> Sequence[str]:
+        """The W tags of the file."""
+        assert self.sentences.tags is not None
+        return self.sentences.tags
+
     def types(self, tags: Sequence[str]) -> list[str]:
         """Returns the type of each word, _OUTSIDE if it has none."""
         if self.is_plain:
@@ -70,6 +76,7 @@ def evaluate(
     split = data.split(name)
     predicted = split.convert(tags)
     scores = _score(split, predicted, data.is_plain)
+    assert split.label_ids is not None
     losses = tagging.word_losses(logits, split.label_ids)
     values, text = _results(data, scores, float(losses.mean()))
     return Evaluation(
@@ -86,6 +93,7 @@ def _score(
     split: ner_data.TaggedSet, predicted: Sequence[str], is_plain: bool
 ) -> tag_spans.Scores:
     sentences = split.written
+    assert sentences.tags is not None
     return tag_spans.score(
         sentences.split(sentences.tags),
         sentences.split(predicted),
@@ -125,7 +133,7 @@ def test_parts(
     """
     predicted = block.convert(tags)
     parts = {PREDICTIONS: columns(block, predicted).encode("utf-8")}
-    if block.sentences.tags is not None:
+    if block.label_ids is not None:
         scores = _score(block, predicted, data.is_plain)
         losses = tagging.word_losses(logits, block.label_ids)
         record = dataclasses.asdict(scores) | {"loss": float(losses.sum())}
@@ -194,7 +202,7 @@ def _score_some(
     """Returns the scores of the sentences with these numbers."""
     sides = [
         list(evaluation.sentences.split(side))
-        for side in (evaluation.sentences.tags, evaluation.predicted)
+        for side in (evaluation.tags, evaluation.predicted)
     ]
     return tag_spans.score(*([side[i] for i in numbers] for side in sides))
 
@@ -204,7 +212,7 @@ def _confusions(evaluation: Evaluation) -> Markup:
 
     Of many types, those with the most words have a row of their own.
     """
-    true = evaluation.types(evaluation.sentences.tags)
+    true = evaluation.types(evaluation.tags)
     found = evaluation.types(evaluation.predicted)
     counts = Counter(zip(true, found, strict=True))
     words = Counter([*true, *found])
@@ -228,11 +236,11 @@ def _worst(evaluation: Evaluation) -> Markup:
     sentences = evaluation.sentences
     starts = sentences.row_splits[:-1]
     losses = np.add.reduceat(evaluation.losses, starts)
-    is_wrong = np.array(sentences.tags) != np.array(evaluation.predicted)
+    is_wrong = np.array(evaluation.tags) != np.array(evaluation.predicted)
     wrong = np.add.reduceat(is_wrong, starts)
     order = np.argsort(-losses, kind="stable")
     worst = order[wrong[order] > 0][:_NUM_WORST]
-    true, found = sentences.tags, evaluation.predicted
+    true, found = evaluation.tags, evaluation.predicted
     kinds = {*evaluation.types(true), *evaluation.types(found)} - {_OUTSIDE}
     hues = {k: i * 360 // len(kinds) for i, k in enumerate(sorted(kinds))}
     shown = []

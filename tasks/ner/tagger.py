@@ -1,5 +1,6 @@
 """A tagger: words or raw lines -> windows -> model -> tags and entities."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,13 @@ class Tagger:
         self._windows = windows
         self._task_model = task_model
         self._batch_size = batch_size
-        self._objective: tagging.TaggingObjective = task_model.builder.objective
+        objective = task_model.builder.objective
+        assert isinstance(objective, tagging.TaggingObjective)
+        self._objective = objective
 
     def encode_lines(
         self,
-        lines: list[str],
+        lines: Sequence[str],
         name: str,
         statistics: features_lib.TokenizationStatistics | None = None,
     ) -> tuple[raw_text.Text, Features | None]:

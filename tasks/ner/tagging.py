@@ -44,10 +44,11 @@ class _StoredScores:
 
     def __post_init__(self):
         """Checks that there is a score for every label."""
-        for row in (self.transitions, self.start, self.end, *self.transitions):
-            if len(row) != len(self.labels):
+        rows = [self.start, self.end, *self.transitions]
+        for count in (len(self.transitions), *map(len, rows)):
+            if count != len(self.labels):
                 raise errors.InputError(
-                    f"transitions, start and end: {len(row)} scores for "
+                    f"transitions, start and end: {count} scores for "
                     f"{len(self.labels)} labels"
                 )
 
@@ -96,13 +97,13 @@ class TaggingObjective:
         """Sets the scores of a CRF; see load_crf."""
         return load_crf(model, self.labels, folder) if self.has_crf else []
 
-    def loss_weights(self, features: dict) -> dict[str, Any]:
+    def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the number of words."""
         is_word = features["label_ids"] >= 0
         return {_LOSS: ops.sum(ops.cast(is_word, "float32"))}
 
     def forward(
-        self, model: Any, features: dict, dropout_seed: Any = None
+        self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
     ) -> tuple[dict, dict]:
         """Returns the loss, and the accuracy of each word by itself."""
         logits = model(features, dropout_seed=dropout_seed)
@@ -114,7 +115,9 @@ class TaggingObjective:
             loss = losses.tagging(logits, labels)
         return {_LOSS: loss}, {"accuracy": accuracy}
 
-    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+    def predict(
+        self, model: Any, features: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns the logits float32 [B, S, C]."""
         return {"logits": model(features)}
 

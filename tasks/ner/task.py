@@ -21,7 +21,7 @@ from data.tokenization import wordpiece
 from foundation import errors, file_system
 from jobs import run_directory, streaming, typed
 from jobs.source import ModelSource
-from jobs.task import Card, Evaluated, Output, Scores
+from jobs.task import Card, Evaluated, Output, PrintedSet, Scores
 from jobs.task_model import TaskModel
 from modeling import crf
 from tasks.ner import ner_data, outputs, raw_text, settings, tagging, windowing
@@ -244,7 +244,7 @@ class NerTask:
 
     def predicted_sets(
         self, task_model: TaskModel, step: int
-    ) -> Iterator["TestSet | RawTextSet"]:
+    ) -> Iterator["TestSet | RawTextSet | PrintedSet"]:
         """See jobs.task.Task."""
         del step
         config = self._config
@@ -254,7 +254,11 @@ class NerTask:
         if self.data.has(TEST):
             yield TestSet(self, tagger, config.windows)
         if self.data.text is not None:
-            yield RawTextSet(self.data, tagger, config.windows)
+            lines = RawTextSet(self.data, tagger, config.windows)
+            if lines.total is None:
+                yield PrintedSet(lines, outputs.ENTITIES)
+            else:
+                yield lines
 
     def prompt(self, task_model: TaskModel) -> None:
         """Prints the entities of each line of standard input."""
@@ -358,6 +362,7 @@ class RawTextSet:
     """Lines of raw text to find entities in; see jobs.task.PredictedSet."""
 
     unit = "lines"
+    folder = "entities.incomplete"
 
     def __init__(
         self,
@@ -372,7 +377,6 @@ class RawTextSet:
         self._tagger = tagger
         self.block_items = streaming.BLOCK_ITEMS
         self.total = self._lines.total
-        self.folder = None if self.total is None else "entities.incomplete"
         self._statistics = features_lib.TokenizationStatistics()
 
     @property
@@ -384,10 +388,6 @@ class RawTextSet:
     def settings(self) -> dict[str, Any]:
         """See jobs.task.PredictedSet."""
         return {"labels": list(self._labels), **self._windows.values}
-
-    def open_standard_output(self) -> streaming.StandardOutput:
-        """See jobs.task.PredictedSet."""
-        return streaming.StandardOutput(outputs.ENTITIES)
 
     def read(self) -> Iterable[str]:
         """See streaming.Stream."""
@@ -486,6 +486,6 @@ def _refuse_true_case(config: NerConfig, source: ModelSource) -> None:
         return
     if source.stored.get("true_case"):
         saved = checkpoints.Checkpoints(config.output_dir)
-        raise tagging.true_case_error(saved.latest())
+        raise tagging.true_case_error(saved.latest() or config.output_dir)
     if source.folder is not None and not source.stored:
         tagging.refuse_true_case(source.folder)

@@ -171,8 +171,8 @@ def read_column_blocks(
     """
     path = text_files.find(path)
     layout = _layout(path)
-    rows = _rows(path, layout, word_column)
-    rows = list(itertools.islice(rows, _CHECKED_WORDS))
+    all_rows = _rows(path, layout, word_column)
+    rows = list(itertools.islice(all_rows, _CHECKED_WORDS))
     column_checks.check(path, rows, word_column, tag_column)
     return _blocks(
         path,
@@ -362,7 +362,9 @@ def read_table_blocks(
       InputError: names the file and the row.
     """
     path = text_files.find(path)
-    first = next(text_files.read_named([path], table_form(path)), None)
+    form = table_form(path)
+    assert form is not None, path
+    first = next(text_files.read_named([path], form), None)
     if first is None:
         raise errors.InputError(f"{path}: has no rows")
     if fields.tags is not None and fields.tag_names is None:
@@ -376,7 +378,7 @@ def read_table_blocks(
         fields = dataclasses.replace(fields, tags=None)
     return _blocks(
         path,
-        _table_lines(path, fields),
+        _table_lines(path, form, fields),
         has_documents=first.cells.get(fields.tokens) == [DOCUMENT],
         separator="\t",  # Tokens may contain spaces.
         block_sentences=block_sentences,
@@ -398,8 +400,8 @@ def _stored_names(path: str, field: str) -> list[str] | None:
         return None
 
 
-def _table_lines(path: str, fields: Fields) -> Iterator[_Line]:
-    form, num_empty, num_documents = table_form(path), 0, 0
+def _table_lines(path: str, form: str, fields: Fields) -> Iterator[_Line]:
+    num_empty = num_documents = 0
     for number, row in enumerate(text_files.read_named([path], form)):
         words = text_files.require(row, fields.tokens, form, "--tokens_field")
         _check_list(row, fields.tokens, words)
@@ -415,7 +417,7 @@ def _table_lines(path: str, fields: Fields) -> Iterator[_Line]:
         num_empty += not len(words)
         tags: Sequence[str | None] = [None] * len(words)
         if fields.tags is not None:
-            tags = _row_tags(row, fields, form)
+            tags = _row_tags(row, fields.tags, fields.tag_names, form)
         if len(tags) != len(words):
             raise errors.InputError(
                 f"{row.where}: {len(words)} tokens, but {len(tags)} tags"
@@ -429,21 +431,22 @@ def _table_lines(path: str, fields: Fields) -> Iterator[_Line]:
         )
 
 
-def _row_tags(row: text_files.Row, fields: Fields, form: str) -> list[str]:
-    """Returns the names of a row's tags."""
-    values = text_files.require(row, fields.tags, form, "--tags_field")
-    _check_list(row, fields.tags, values)
+def _row_tags(
+    row: text_files.Row, field: str, names: Sequence[str] | None, form: str
+) -> list[str]:
+    """Returns the names of a row's tags; `names` are those of integers."""
+    values = text_files.require(row, field, form, "--tags_field")
+    _check_list(row, field, values)
     tags = []
     for value in values:
-        if fields.tag_names is not None:
-            where = f"{row.where}: {fields.tags!r}"
-            value = _name_of(value, fields.tag_names, where)
+        if names is not None:
+            value = _name_of(value, names, f"{row.where}: {field!r}")
         elif isinstance(value, int) and not isinstance(value, bool):
             raise errors.InputError(
-                f"{row.where}: {fields.tags!r} has the integer {value}; "
+                f"{row.where}: {field!r} has the integer {value}; "
                 "--tag_names=NAME,NAME,... or a file says what integers mean"
             )
-        _check_cell(row, fields.tags, value)
+        _check_cell(row, field, value)
         tags.append(value.strip(" "))
     return tags
 
@@ -519,6 +522,7 @@ def _sentences(
             documents.append(len(row_splits) - 1)
         words += not line.begins_document
     rows = [line for line in lines if not line.begins_document]
+    tags = [line.tag for line in rows if line.tag is not None]
     longest = max(np.diff(row_splits))
     if longest > _LONGEST_SENTENCE:
         errors.warn_once(
@@ -529,7 +533,7 @@ def _sentences(
         path=path,
         words=[line.word for line in rows],
         lines=np.array([line.number for line in rows]),
-        tags=None if rows[0].tag is None else [line.tag for line in rows],
+        tags=None if rows[0].tag is None else tags,
         row_splits=np.array(row_splits),
         documents=np.array(documents),
         has_documents=has_documents,
@@ -620,10 +624,11 @@ def types(sentences: Sentences, scheme: str) -> list[str]:
     result = set()
     for tag, i in found.items():
         try:
-            result.add(tag_spans.type_of(tag, scheme))
+            if (kind := tag_spans.type_of(tag, scheme)) is not None:
+                result.add(kind)
         except errors.InputError as error:
             raise errors.InputError(f"{sentences.where(i)}: {error}") from error
-    return sorted(result - {None})
+    return sorted(result)
 
 
 def convert(

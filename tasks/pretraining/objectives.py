@@ -17,6 +17,7 @@ Records may be packed: a row holds several instances, which do not attend to
 each other and count as if each had its own row.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -34,7 +35,7 @@ class LanguageModelTargets(NamedTuple):
     weights: Any  # float32 [B, P]
 
 
-def unmasked_ids(features: dict) -> Any:
+def unmasked_ids(features: Mapping[str, Any]) -> Any:
     """Replaces the masks by the original tokens.
 
     Args:
@@ -55,7 +56,7 @@ def unmasked_ids(features: dict) -> Any:
     return features["input_ids"] * (1 - is_masked) + originals
 
 
-def next_token_targets(features: dict) -> LanguageModelTargets:
+def next_token_targets(features: Mapping[str, Any]) -> LanguageModelTargets:
     """Returns the token that follows each of the first S - 1 positions."""
     here, following = (features["input_mask"][:, x] for x in _NEIGHBORS)
     # Packed instances are numbered; none predicts the first token of the next.
@@ -100,7 +101,7 @@ class PretrainingTask:
         """Whether the model has a next-sentence loss."""
         return self.objective == "masked_lm_and_next_sentence"
 
-    def loss_weights(self, features: dict) -> dict[str, Any]:
+    def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the weight of each loss term, from the batch alone."""
         weights = {"masked_lm_loss": ops.sum(self._targets(features).weights)}
         if self.predicts_next_sentence:
@@ -108,7 +109,7 @@ class PretrainingTask:
         return weights
 
     def forward(
-        self, model: Any, features: dict, dropout_seed: Any = None
+        self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
     ) -> tuple[dict, dict]:
         """Returns the training losses and the metrics.
 
@@ -147,7 +148,7 @@ class PretrainingTask:
         return terms, metrics
 
     def outputs(
-        self, model: Any, features: dict, dropout_seed: Any = None
+        self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
     ) -> Any:
         """Returns the outputs of the model; arguments as for `forward`."""
         return model(
@@ -156,7 +157,7 @@ class PretrainingTask:
             packed=_is_packed(features),
         )
 
-    def _inputs(self, features: dict) -> dict:
+    def _inputs(self, features: Mapping[str, Any]) -> dict:
         names = ["input_ids", "input_mask", "segment_ids"]
         if _is_packed(features):
             names += ["position_ids", "next_sentence_positions"]
@@ -173,7 +174,7 @@ class PretrainingTask:
             inputs["masked_lm_positions"] = features["masked_lm_positions"]
         return inputs
 
-    def _targets(self, features: dict) -> LanguageModelTargets:
+    def _targets(self, features: Mapping[str, Any]) -> LanguageModelTargets:
         if self.objective == "left_to_right":
             targets = next_token_targets(features)
         else:
@@ -184,18 +185,18 @@ class PretrainingTask:
         return LanguageModelTargets(targets.ids, weights)
 
 
-def _example_weights(features: dict) -> Any:
+def _example_weights(features: Mapping[str, Any]) -> Any:
     """Returns float32 [B]: 0 for padding examples, else 1."""
     if "is_real_example" in features:
         return ops.cast(features["is_real_example"], "float32")
     return ops.ones_like(features["input_ids"][:, 0], dtype="float32")
 
 
-def _is_packed(features: dict) -> bool:
+def _is_packed(features: Mapping[str, Any]) -> bool:
     return "next_sentence_positions" in features
 
 
-def _pair_weights(features: dict) -> Any:
+def _pair_weights(features: Mapping[str, Any]) -> Any:
     """Returns the weight of each pair: float32 [B], packed [B, M]."""
     weights = _example_weights(features)
     if _is_packed(features):

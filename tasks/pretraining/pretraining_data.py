@@ -23,7 +23,7 @@ import math
 import os
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -184,8 +184,9 @@ def find_tokenizer(
         vocab_file = os.path.join(folder, made_with.vocabulary["file"])
         if not tf.io.gfile.exists(vocab_file):
             return None
+    switches: dict[Any, Any] = {**made_with.tokenizer}
     return wordpiece.Tokenizer(
-        vocabulary.Vocabulary.from_file(vocab_file), **made_with.tokenizer
+        vocabulary.Vocabulary.from_file(vocab_file), **switches
     )
 
 
@@ -349,9 +350,12 @@ def open_phases(
             )
         sets = {}
         for flag, paths in shards.items():
-            lengths = Lengths(*spec[1:])
             if spec.max_predictions_per_seq is None:
                 paths, lengths = _of_length(flag, paths, spec.max_seq_length)
+            else:
+                lengths = Lengths(
+                    spec.max_seq_length, spec.max_predictions_per_seq
+                )
             sets[flag] = _open_set(
                 flag, paths, lengths, config, tokenizer, has_pairs
             )

@@ -35,6 +35,8 @@ class PretrainingJob:
     """A model, its objective and the records to train and evaluate it on."""
 
     config: run_config.RunConfig
+    do_train: bool
+    do_eval: bool
     strategy: Any
     task: objectives.PretrainingTask
     model: Any  # Made in strategy.scope(), with random weights.
@@ -95,7 +97,7 @@ class PretrainingJob:
         self._write_model(config.output_dir)
         if strategies.is_chief(self.strategy):
             self._begin_card()
-            if not config.do_eval:
+            if not self.do_eval:
                 return self._write_report()
         return None
 
@@ -193,7 +195,7 @@ class PretrainingJob:
                 model_card.add_scores(
                     output_dir, _HELD_OUT, data=data, metrics=values
                 )
-            if self.config.do_train:
+            if self.do_train:
                 return self._write_report(values)
         return None
 
@@ -266,11 +268,11 @@ class PretrainingJob:
             if name not in given
         }
         path = self.phases[0].train.paths[0]
-        shards = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
+        name = re.sub(r"-\d+-of-\d+|\.tf_?record", "", os.path.basename(path))
         folder = os.path.basename(os.path.dirname(path))
         return pretraining_report.write(
             config.output_dir,
-            title=f"Pre-training: {os.path.join(folder, shards)}",
+            title=f"Pre-training: {os.path.join(folder, name)}",
             flags=report.flags(given, others),
             facts={
                 "layers": architecture.num_hidden_layers,

@@ -45,7 +45,7 @@ def find_rule(
     Raises:
       InputError: the shards differ, or do not hold the words of their text.
     """
-    rules = {}
+    rules: dict[Any, Any] = {}
     manifests = manifest.find([*paths])
     for path in paths:
         rule = masking.MaskingRule()

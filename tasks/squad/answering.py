@@ -16,7 +16,7 @@ A prompt answers typed questions:
 import dataclasses
 import itertools
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,13 +70,13 @@ class SpanObjective:
         del model, folder
         return ()
 
-    def loss_weights(self, features: dict) -> dict[str, Any]:
+    def loss_weights(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the number of windows."""
         count = ops.shape(features["input_ids"])[0]
         return {_LOSS: ops.cast(count, "float32")}
 
     def forward(
-        self, model: Any, features: dict, dropout_seed: Any = None
+        self, model: Any, features: Mapping[str, Any], dropout_seed: Any = None
     ) -> tuple[dict, dict]:
         """Returns the loss and the accuracies of both positions."""
         logits = model(features, dropout_seed=dropout_seed)
@@ -89,7 +89,9 @@ class SpanObjective:
             "end_accuracy": accuracy(logits.end_logits, end),
         }
 
-    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+    def predict(
+        self, model: Any, features: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns both logits, float32 [B, S]."""
         logits = model(features)
         return {
@@ -110,7 +112,7 @@ class ModelLogits(NamedTuple):
 
     def span_logits(self, windows: windowing.Windows) -> decoding.SpanLogits:
         """Returns the model's logits of windows."""
-        batches = ()
+        batches: Iterable[Mapping[str, np.ndarray]] = ()
         features = windows.features
         if len(windows):
             batches = self.task_model.predictions(features, self.batch_size)

@@ -37,8 +37,14 @@ UNFINISHED = "predict.incomplete"  # Directory of the blocks.
 _BLOCK_QUESTIONS = 1024  # About 200 paragraphs of SQuAD.
 _READ_BYTES = 1 << 20
 # Raised for a file of logits that is damaged or of another format.
-_DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError)
-_DAMAGED += (zipfile.BadZipFile,)
+_DAMAGED = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    zipfile.BadZipFile,
+)
 
 
 class ReadableStore(streaming.Store, Protocol):
@@ -171,7 +177,8 @@ def read_answers(store: ReadableStore) -> list[AnswerList]:
         for line in part.splitlines():
             null_odds, *rows = json.loads(line)
             entries = [
-                Answer(*row, span and tuple(span)) for *row, span in rows
+                Answer(text, probability, start, end, span and tuple(span))
+                for text, probability, start, end, span in rows
             ]
             found.append(AnswerList(entries, null_odds))
     return found

@@ -282,13 +282,14 @@ def _answer_list(
         rank = bisect.bisect_right(scores, -(null[0] + null[1]))
         spans.insert(rank, (_NO_WINDOW, 0, 0, *null))
     found: dict[str, Answer] = {}
-    for window, start, end, *logits in spans:
+    for window, start, end, start_logit, end_logit in spans:
         if len(found) >= rules.n_best_size:
             break
         text, characters = "", None
         if window != _NO_WINDOW:
             text, characters = project(window, start, end)
-        found.setdefault(text, Answer(text, 0.0, *logits, characters))
+        answer = Answer(text, 0.0, start_logit, end_logit, characters)
+        found.setdefault(text, answer)
     if rules.version_2_with_negative:
         nothing = Answer("", 0.0, *(null or (0.0, 0.0)), None)
         found.setdefault("", nothing)

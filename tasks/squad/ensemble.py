@@ -73,6 +73,7 @@ class Member:
 
 def run(config: settings.SquadConfig) -> None:
     """Writes the common predictions of --ensemble_dirs."""
+    assert config.ensemble_dirs is not None
     members = open_members(
         parse_directories(config.ensemble_dirs, config.output_dir),
         sizes=config.windows,
@@ -101,7 +102,7 @@ def run(config: settings.SquadConfig) -> None:
     outputs.write_set(evaluation, store, sizes, Outputs(files))
     _store_settings(config.output_dir, members[0], sets, evaluation, earlier)
     store.remove()
-    if evaluation.threshold_found:
+    if evaluation.threshold is not None and evaluation.threshold_found:
         store_threshold(config.output_dir, members, evaluation.threshold)
     run_directory.announce(config.output_dir)
 
@@ -255,12 +256,13 @@ def combine(
       The answers, and the sizes of the windows; None if the lists of answers
       were combined, without logits.
     """
-    question_set, first = sets.predict, members[0]
+    question_set, first = sets.to_predict, members[0]
     rules = dataclasses.replace(
         rules, version_2_with_negative=sets.with_negative
     )
     stored = _common_logits(members, question_set)
     if stored is not None:
+        assert first.tokenizer is not None
         logging.info("averaging the logits of %d runs", len(members))
         stream = blocks.QuestionStream(
             question_set,
@@ -465,16 +467,16 @@ def _rows(number: str, entries: list[Any], directory: str) -> list[_Row]:
     rows = []
     for i, entry in enumerate(entries, 1):
         entry = entry if isinstance(entry, dict) else {}
-        numbers = [entry.get(name) for name in _NUMBERS]
-        is_row = isinstance(entry.get("text"), str) and all(
+        text, *numbers = map(entry.get, ("text", *_NUMBERS))
+        if not isinstance(text, str) or not all(
             isinstance(value, (int, float)) for value in numbers
-        )
-        if not is_row:
+        ):
             raise errors.InputError(
                 f"{what}: question {number!r}: entry {i} lacks text or one of "
                 f"the numbers {', '.join(_NUMBERS)}"
             )
-        rows.append((entry["text"], *map(float, numbers)))
+        probability, start, end = (float(entry[name]) for name in _NUMBERS)
+        rows.append((text, probability, start, end))
     if not rows:
         raise errors.InputError(
             f"{what}: the list of question {number!r} is empty"
@@ -495,7 +497,8 @@ def _without_null(rows: Sequence[_Row]) -> list[_Row]:
         return kept
     total = sum(probability for _, probability, *_ in kept) or 1.0
     return [
-        (text, probability / total, *rest) for text, probability, *rest in kept
+        (text, probability / total, start, end)
+        for text, probability, start, end in kept
     ]
 
 

@@ -203,7 +203,7 @@ def best_thresholds(
 
 def threshold_values(best: Mapping[str, Threshold]) -> dict[str, float]:
     """Returns thresholds and their scores under the official names."""
-    result = {}
+    result: dict[str, float] = {}
     for name, (value, threshold) in best.items():
         result |= {f"best_{name}": value, f"best_{name}_thresh": threshold}
     return result

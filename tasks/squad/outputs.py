@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -269,7 +269,8 @@ def named(values: Mapping[str, float]) -> dict[str, float]:
     return values
 
 
-class Group(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Group:
     """Questions that have something in common, and their mean scores."""
 
     name: str
@@ -452,7 +453,7 @@ def _some(evaluation: Evaluation) -> list[Mistake]:
     They have the form of mistakes, for `_shown`.
     """
     question_set = evaluation.question_set
-    first = {}
+    first: dict[Any, dataset.Question] = {}
     for question in question_set.questions:
         first.setdefault(question.paragraph, question)
     every = max(1, len(first) // _NUM_PARAGRAPHS)

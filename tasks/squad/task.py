@@ -40,6 +40,18 @@ class QuestionSets:
     threshold: float | None
     stored_threshold: float | None = None
 
+    @property
+    def to_train(self) -> dataset.QuestionSet:
+        """The training set of a command that trains."""
+        assert self.train is not None
+        return self.train
+
+    @property
+    def to_predict(self) -> dataset.QuestionSet:
+        """The set of a command that predicts or evaluates."""
+        assert self.predict is not None
+        return self.predict
+
 
 class SquadTask:
     """The sets of questions; see jobs.task.Task.
@@ -98,7 +110,7 @@ class SquadTask:
     def evaluation_settings(self) -> dict[str, Any]:
         """See jobs.task.Task."""
         return {
-            "predict_file": self.sets.predict.digests,
+            "predict_file": self.sets.to_predict.digests,
             "null_score_diff_threshold": self.sets.threshold,
             **dataclasses.asdict(self.rules),
         }
@@ -110,7 +122,7 @@ class SquadTask:
         """
         del split
         return windowing.training_features(
-            self.sets.train,
+            self.sets.to_train,
             self._tokenizer,
             self._config.windows,
             records_dir=records_dir,
@@ -123,7 +135,7 @@ class SquadTask:
         """Returns the questions of --predict_file, to be answered."""
         size = self._config.predict_batch_size
         return blocks.QuestionStream(
-            self.sets.predict,
+            self.sets.to_predict,
             self._tokenizer,
             self._config.windows,
             self.rules,
@@ -146,7 +158,7 @@ class SquadTask:
         """Scores the answers in a store."""
         sets = self.sets
         return outputs.evaluate(
-            sets.predict,
+            sets.to_predict,
             blocks.read_answers(store),
             with_negative=sets.with_negative,
             threshold=sets.threshold,
@@ -196,7 +208,7 @@ class SquadTask:
     def card(self, flags: Mapping[str, Any]) -> Card:
         """See jobs.task.Task."""
         del flags
-        train = self.sets.train
+        train = self.sets.to_train
         version, name = "1.1", "squad"
         if self.sets.with_negative:
             version, name = "2.0", "squad_v2"
@@ -291,6 +303,7 @@ class SquadTask:
             threshold=threshold,
         )
         if config.question:
+            assert config.context is not None  # The config requires it.
             prompt.show(config.question, config.context)
         if config.interactive:
             prompt.run(config.context)
@@ -323,7 +336,7 @@ class PredictFile:
     def settings(self) -> dict[str, Any]:
         """See jobs.task.PredictedSet."""
         return {
-            "predict_file": self._task.sets.predict.digests,
+            "predict_file": self._task.sets.to_predict.digests,
             **dataclasses.asdict(self._config.windows),
             **dataclasses.asdict(self._task.rules),
         }
@@ -406,6 +419,7 @@ def open_sets(
         logging.info("threshold: %g, stored with the model", threshold)
     train = None
     if config.do_train:
+        assert config.train_file is not None  # The config requires it.
         train = dataset.read(config.train_file)
         dataset.check_version(
             train,

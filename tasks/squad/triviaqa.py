@@ -73,7 +73,7 @@ def convert(
         for page in _pages(where, question):
             pages += 1
             text = evidence.read(page) if page else None
-            if text is None:
+            if page is None or text is None:
                 missing.append((where, page or "a page without a name"))
                 continue
             context = first_words(text, max_words)
@@ -87,7 +87,10 @@ def convert(
             seen.add(number)
             title = page.removesuffix(".txt").replace("_", " ")
             paragraph = {"context": context, "qas": []}
-            article = {"title": title, "paragraphs": [paragraph]}
+            article: dict[str, Any] = {
+                "title": title,
+                "paragraphs": [paragraph],
+            }
             article = articles.setdefault(page, article)
             article["paragraphs"][0]["qas"].append(
                 {
@@ -183,8 +186,8 @@ def find_alias(context: str, aliases: Sequence[str]) -> dataset.Answer | None:
     if not found:
         return None
     # The first one, and of several there the longest.
-    start, end = min(found, key=lambda span: (span[0], -span[1]))
-    return dataset.Answer(context[start:end], start)
+    first, last = min(found, key=lambda span: (span[0], -span[1]))
+    return dataset.Answer(context[first:last], first)
 
 
 def _pages(where: str, question: Any) -> Iterator[str | None]:

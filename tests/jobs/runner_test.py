@@ -8,6 +8,7 @@ import types
 import pytest
 
 from jobs import runner, streaming
+from jobs.task import PrintedSet
 
 
 class Words:
@@ -15,10 +16,10 @@ class Words:
 
     block_items, total, unit = 1, 2, "words"
     settings = {"flag": 1}
+    folder = "work"
 
-    def __init__(self, folder):
+    def __init__(self):
         """Predicts nothing yet."""
-        self.folder = folder
         self.calls = []
 
     @property
@@ -54,10 +55,6 @@ class Words:
     def end(self):
         """Does nothing."""
 
-    def open_standard_output(self):
-        """Writes the lines at once."""
-        return streaming.StandardOutput("lines")
-
     def write(self, blocks, output):
         """Takes the lines of all blocks."""
         self.calls.append(b"".join(blocks.parts("lines")))
@@ -77,7 +74,7 @@ def predict(predicted, folder, *, is_chief=True):
 def test_blocks_are_removed_after_the_files_have_been_written(
     tmp_path, monkeypatch
 ):
-    words = Words("work")
+    words = Words()
     predict(words, tmp_path)
     assert words.calls == ["predict", "predict", b"a\nb\n"]
     assert not list(tmp_path.iterdir())
@@ -88,23 +85,21 @@ def test_blocks_are_removed_after_the_files_have_been_written(
     monkeypatch.setattr(words, "write", fail)
     with pytest.raises(KeyboardInterrupt):
         predict(words, tmp_path)
-    words = Words("work")
+    words = Words()
     predict(words, tmp_path)
     assert words.calls == [b"a\nb\n"]  # Nothing is predicted again.
 
 
 def test_other_workers_predict_and_write_nothing(tmp_path):
-    words = Words("work")
+    words = Words()
     predict(words, tmp_path, is_chief=False)
     assert words.calls == ["predict", "predict"]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_set_without_a_folder_is_written_to_standard_output(
-    tmp_path, capfdbinary
-):
-    words = Words(None)
-    predict(words, tmp_path)
+def test_a_printed_set_is_written_to_standard_output(tmp_path, capfdbinary):
+    words = Words()
+    predict(PrintedSet(words, "lines"), tmp_path)
     assert capfdbinary.readouterr().out == b"a\nb\n"
     assert words.calls == ["predict", "predict"]
     assert not list(tmp_path.iterdir())
