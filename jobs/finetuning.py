@@ -372,6 +372,8 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
             logging.info(
                 "run %d of %d: %s%s", number, len(runs), run.name, is_done
             )
+            if is_done and job.is_chief and not config.loop.dry_run:
+                _remove_checkpoints(run)  # Of a command killed at its end.
         elif run in reused:
             text = "already finished: %s is at step %d"
             logging.info(text, run.directory, results.as_kept(run)["step"])
@@ -461,8 +463,12 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
                 dict(sorted(metrics, key=lambda item: item[0] != SCORE)),
                 finished["step"],
             )
-        if not keeps_checkpoints:  # The result replaces them.
-            best = os.path.join(run.directory, checkpoints.BEST)
-            checkpoints.remove_all(run.directory)
-            checkpoints.remove_all(best)
+        if not keeps_checkpoints:
+            _remove_checkpoints(run)
     return task_model
+
+
+def _remove_checkpoints(run: grid.Run) -> None:
+    """Removes the checkpoints of a finished run, which its result replaces."""
+    checkpoints.remove_all(run.directory)
+    checkpoints.remove_all(os.path.join(run.directory, checkpoints.BEST))

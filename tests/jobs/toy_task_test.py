@@ -205,6 +205,18 @@ def run(root, **flags):
     runner.run(config, ToyTask)
 
 
+def train(root):
+    run(
+        root,
+        do_train=True,
+        train_file=str(root / "train.txt"),
+        init_checkpoint=str(root / "encoder"),
+        learning_rate=(1e-3, 5e-3),
+        train_batch_size=(8,),
+        num_train_epochs=(3.0,),
+    )
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("toys")
@@ -216,15 +228,7 @@ def root(tmp_path_factory):
         rows[i][0] = GOOD[i % 4 // 2]
     lines = map(" ".join, rows)
     (root / "train.txt").write_text("\n".join(lines))
-    run(
-        root,
-        do_train=True,
-        train_file=str(root / "train.txt"),
-        init_checkpoint=str(root / "encoder"),
-        learning_rate=(1e-3, 5e-3),
-        train_batch_size=(8,),
-        num_train_epochs=(3.0,),
-    )
+    train(root)
     return root
 
 
@@ -234,6 +238,18 @@ def test_a_grid_trains_it_and_keeps_the_best_model(root):
     assert tiny_runs.eval_results(out)["eval_score"] > 0.9
     for name in ("model.safetensors", "report.html", "README.md", "kept.json"):
         assert (out / name).exists(), name
+
+
+def test_what_a_kill_at_the_end_of_a_run_left_is_removed(root):
+    (run_dir, _) = (root / "out" / "runs").iterdir()
+    left = [run_dir / f"model.ckpt-9.{x}" for x in ("index", "data-00000-of-1")]
+    for path in left:
+        path.write_bytes(b"")
+    (run_dir / "best").mkdir(exist_ok=True)
+    left.append(run_dir / "best" / "model.ckpt-9.index")
+    left[-1].write_bytes(b"")
+    train(root)
+    assert not any(path.exists() for path in left)
 
 
 def test_a_killed_prediction_with_the_kept_model_continues(root, monkeypatch):
