@@ -7,18 +7,21 @@ The sides serve one classifier of single texts with the same weights:
 
     batched     serve.py
     unbatched   serve.py --max_batch_size=0
+    ours-onnx   serve.py --engine=onnxruntime, in float32
     pipeline    the pipeline of transformers in PyTorch, behind aiohttp
     onnx        onnxruntime with the fast tokenizer, behind aiohttp
 
 Every client sends one text at a time and waits for the answer. One side is
 measured at a time, for --seconds, and the sides take turns, so that other load
-on the machine slows all of them alike. The peers' Python needs aiohttp, torch,
-transformers, onnx and onnxruntime.
+on the machine slows all of them alike. The side ours-onnx needs the packages of
+requirements-onnx.txt; the peers' Python needs aiohttp, torch, transformers,
+onnx and onnxruntime.
 """
 
 import asyncio
 import collections
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -196,6 +199,11 @@ def main(config: ServingConfig) -> None:
         try:
             servers["batched"] = start_ours(exported)
             servers["unbatched"] = start_ours(exported, max_batch_size=0)
+            if importlib.util.find_spec("onnxruntime"):
+                graph = export(
+                    config.model_dir, f"{folder}/onnx", format="onnx", **shared
+                )
+                servers["ours-onnx"] = start_ours(graph, engine="onnxruntime")
             for name in ("pipeline", "onnx") if config.peer_python else ():
                 script = pathlib.Path(__file__).with_name("serving_peer.py")
                 servers[name] = start(
