@@ -172,13 +172,13 @@ def main(config: ServeConfig) -> None:
     # Also of onnxruntime: TensorFlow tokenizes.
     num_concurrent = tensorflow_engine.set_threads(config.threads_per_batch)
     engine = _engine(config)
-    logging.info("engine: %s", engine.name)
     settings = servable.BatchSettings(
         max_batch_size=config.max_batch_size,
         timeout_ms=config.batch_timeout_ms,
         num_concurrent=num_concurrent,
     )
     servables = servable.open_all(config.models, engine, settings)
+    logging.info("engine: %s", engine.name)
     watch = None
     if config.version_poll_seconds:
         watch = versions.Watch(

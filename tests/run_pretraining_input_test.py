@@ -599,7 +599,7 @@ def test_the_recipe_of_an_hour_warms_up_by_the_clock(repository, tmp_path):
         "max_seq_length": 16,
         "max_predictions_per_seq": 3,
         "train_batch_size": 8,
-        "max_train_hours": 10 / 3600,
+        "max_train_hours": 20 / 3600,
         "log_every_steps": 1,
     }
     config_flags.run(

@@ -109,5 +109,5 @@ def test_a_missing_beam_is_said_in_one_line(text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.setitem(sys.modules, "apache_beam.options", None)
     recipe = recipe_for(text, tmp_path)
-    with pytest.raises(ValueError, match=r"pip install \.\[beam\]"):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[beam\]'"):
         workers.BeamWorkers(1, recipe, "", runner="DirectRunner")
