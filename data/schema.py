@@ -144,6 +144,15 @@ def multiple_choice(max_seq_length: int, num_choices: int) -> Schema:
     return _labeled("multiple_choice", (num_choices, max_seq_length), LABEL)
 
 
+def text_groups(
+    max_seq_length: int, num_texts: int, *, have_scores: bool
+) -> Schema:
+    """Returns the schema of texts that are compared, perhaps with a score."""
+    scores = (VALUE,) if have_scores else ()
+    inputs = _inputs((num_texts, max_seq_length))
+    return Schema("text_groups", (*inputs, *scores, _IS_REAL))
+
+
 def question_answering(max_seq_length: int, *, is_training: bool) -> Schema:
     """Returns the schema of windows; with the answer's positions to train."""
     answer = ("start_positions", "end_positions", "is_impossible")
@@ -159,6 +168,7 @@ def question_answering(max_seq_length: int, *, is_training: bool) -> Schema:
 
 LABEL = Feature("label_ids", (1,))
 VALUE = Feature("label_ids", (1,), FLOAT)
+_IS_REAL = Feature("is_real_example", (1,))
 
 
 def labels(number: int) -> Feature:
@@ -179,9 +189,7 @@ def tagging(max_seq_length: int) -> Schema:
 
 
 def _labeled(kind: str, shape: tuple[int, ...], label: Feature) -> Schema:
-    return Schema(
-        kind, (*_inputs(shape), label, Feature("is_real_example", (1,)))
-    )
+    return Schema(kind, (*_inputs(shape), label, _IS_REAL))
 
 
 def _inputs(shape: tuple[int, ...]) -> list[Feature]:

@@ -49,6 +49,7 @@ _CONTENTS: Mapping[str, str] = {
     "predictions*": "the predictions",
     "nbest_predictions.json": "the best answers to each question",
     "entities.jsonl": "the entities of each line",
+    "embeddings.npz": "the vector of each line",
     "swag_submission.csv": "the predictions as the leaderboard wants them",
     "model.safetensors": "the model; its other files are beside it",
 }

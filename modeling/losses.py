@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from modeling import pooling
+
 # https://github.com/google-research/bert/blob/master/run_pretraining.py#L280
 MASKED_LM_EPSILON = 1e-5
 
@@ -131,6 +133,52 @@ def tagging(logits, label_ids) -> Weighted:
 def tagging_accuracy(logits, label_ids) -> Weighted:
     """Counts correct tags; the arguments are those of `tagging`."""
     return _weighted(_correct(logits, label_ids), label_ids >= 0)
+
+
+def cosine_logits(anchors, candidates, scale: float):
+    """Returns the scaled cosines of all pairs: float32 [B, C].
+
+    Args:
+        anchors: float [B, H].
+        candidates: float [C, H]: the positives of the B anchors in their
+            order, then hard negatives, if any.
+        scale: the inverse of the temperature.
+    """
+    a, b = (_direction(x) for x in (anchors, candidates))
+    return scale * ops.matmul(a, ops.transpose(b))
+
+
+def in_batch_negatives(logits) -> Weighted:
+    """Computes the multiple negatives ranking loss (InfoNCE).
+
+    It is the cross-entropy of each anchor's own positive among all candidates.
+
+    Args:
+        logits: of `cosine_logits`.
+    """
+    return classification(logits, ops.arange(ops.shape(logits)[0]))
+
+
+def in_batch_accuracy(logits) -> Weighted:
+    """Counts anchors whose own positive is the nearest candidate."""
+    return classification_accuracy(logits, ops.arange(ops.shape(logits)[0]))
+
+
+def cosine_regression(first, second, scores) -> Weighted:
+    """Computes the squared error of the cosines of pairs.
+
+    Args:
+        first: float [B, H].
+        second: float [B, H].
+        scores: float32 [B].
+    """
+    cosines = ops.sum(_direction(first) * _direction(second), axis=-1)
+    return _weighted(ops.square(cosines - scores))
+
+
+def _direction(x):
+    """Returns the float32 vectors of length 1: [..., H] and [..., H]."""
+    return pooling.normalized(ops.cast(x, "float32"))
 
 
 def _cross_entropy(logits, labels):

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from foundation import errors
-from modeling import dropout, encoder, heads, lstm, variables
+from modeling import dropout, encoder, heads, lstm, pooling, variables
 from modeling.config import BertConfig
 
 # The parts of a model whose seeds are derived from the model's.
@@ -308,9 +308,53 @@ class TaggingModel(_TaskModel):
         return self._score_positions(features, dropout_seed)
 
 
+class EmbeddingModel(keras.Model):
+    """Makes a vector of each text; the encoder has no pooler and no head."""
+
+    bilstm_size = 0
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        pooling_names: str = "mean",
+        normalize: bool = True,
+        seed: int = 0,
+        dtype=None,
+        **options: Any,
+    ):
+        """Creates the model.
+
+        Args:
+            config: the released hyperparameters.
+            pooling_names: see pooling.pool.
+            normalize: whether vectors have length 1.
+            seed: of the initial weights.
+            dtype: a Keras dtype policy, e.g. "mixed_bfloat16".
+            **options: attention and recompute; see BertEncoder.
+        """
+        super().__init__(dtype=dtype, autocast=False)
+        self.config = config
+        self.pooling_names, self.normalize = pooling_names, normalize
+        make = variables.Maker(
+            stddev=config.initializer_range, seed=seed, dtype=dtype
+        )
+        self.bert = encoder.BertEncoder(config, make, pooler=False, **options)
+        self.built = True
+
+    def call(self, features: dict, dropout_seed=None):
+        """Maps features of [B, S] to float32 [B, H], [B, K, S] to [B, K, H]."""
+        *batch, _ = ops.shape(features["input_ids"])
+        flat = _flat(features)
+        x = _encode(self.bert, flat, dropout_seed).sequence_output
+        x = pooling.pool(self.pooling_names, x, flat["input_mask"])
+        x = pooling.normalized(x) if self.normalize else x
+        return ops.reshape(x, (-1, *batch[1:], x.shape[-1]))
+
+
 def _flat(features: dict) -> dict:
     """Returns features of [B, K, S] as B * K sequences: [B * K, S]."""
-    length = ops.shape(features["input_ids"])[2]
+    length = ops.shape(features["input_ids"])[-1]
     names = ("input_ids", "input_mask", "segment_ids")
     return {name: ops.reshape(features[name], (-1, length)) for name in names}
 

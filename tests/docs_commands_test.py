@@ -51,6 +51,11 @@ python convert_checkpoint.py --input=tiny_model --output_format=tf1 \
 printf 'aspirin\nibuprofen\n' > drugs.txt""",
     "classification": """cp -rL tiny_model bert-base
 cp -rL tiny_model bert-large""",
+    "embeddings": """cp -rL tiny_model bert-base
+printf 'anchor,positive\na,the river\nb,the paper\n' > dev_pairs.csv
+for i in $(seq 64); do echo "what $i,paper $i"; done > rows
+(echo anchor,positive; cat rows) > pairs.csv
+cp input.txt lines.txt""",
     "features": """cp -rL tiny_model bert-base; cp -rL tiny_model pretrained
 echo 'river [MASK] paper .' > lines.txt""",
     "pretraining": """cp tiny_model/vocab.txt .; cp -rL tiny_model pretrained

@@ -102,7 +102,9 @@ def test_every_module_is_used():
     assert unused <= {"data.tokenization.__main__"}
 
 
-@pytest.mark.parametrize("command", ["run_classifier", "run_squad", "run_ner"])
+@pytest.mark.parametrize(
+    "command", ["run_classifier", "run_embeddings", "run_ner", "run_squad"]
+)
 def test_a_command_loads_one_task(command):
     folders = {x.split(".")[1] for x in _reachable(command) if "tasks." in x}
     assert len(folders) == 1

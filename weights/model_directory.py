@@ -170,8 +170,9 @@ def architecture(model: keras.Model) -> str:
         if model.next_sentence is not None:
             return "BertForPreTraining"
         return "BertLMHeadModel" if is_causal else "BertForMaskedLM"
-    if model.bilstm_size:
-        return "BertModel"  # The file has more weights than this class.
+    # With a BiLSTM, the file has more weights than this class.
+    if model.bilstm_size or isinstance(model, models.EmbeddingModel):
+        return "BertModel"
     name = kinds.KINDS[_KINDS[type(model)]].architecture
     assert name is not None
     return name

@@ -9,8 +9,8 @@
     config_sentence_transformers.json   default_prompt_name
 
 `read` returns the steps as `SentenceModules`, or refuses a step that this
-project does not compute. tokenizer_files reads do_lower_case, because it
-belongs to the tokenizer whatever the task is.
+project does not compute; `write` writes them beside an encoder. tokenizer_files
+reads do_lower_case, because it belongs to the tokenizer whatever the task is.
 """
 
 import dataclasses
@@ -212,6 +212,50 @@ def read(folder: str) -> SentenceModules:
         normalize=is_normalized,
         max_seq_length=_max_seq_length(folder),
     )
+
+
+def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
+    """Writes the modules, without Dense, for an encoder in a folder.
+
+    modules.json is the last file: where it is, those that it names are, too.
+
+    Args:
+      folder: of the encoder's weights.
+      modules: how vectors are made; `max_seq_length` is written if known.
+      hidden_size: of the encoder.
+    """
+    steps = ["Transformer", "Pooling"] + ["Normalize"] * modules.normalize
+    places = ["", *(f"{i}_{name}" for i, name in enumerate(steps) if i)]
+    for place in places:
+        file_system.make_folder(os.path.join(folder, place))
+    names = modules.pooling.split(",")
+    pooling = {
+        "word_embedding_dimension": hidden_size,
+        **{flag: name in names for name, flag in POOLINGS.items()},
+        "include_prompt": True,
+    }
+    file_system.write_json(
+        os.path.join(folder, places[1], model_directory.CONFIG), pooling
+    )
+    if modules.max_seq_length is not None:
+        # The tokenizer lower-cases, not the step before it.
+        length = {"max_seq_length": modules.max_seq_length}
+        file_system.write_json(
+            os.path.join(folder, tokenizer_files.SENTENCES),
+            {**length, "do_lower_case": False},
+        )
+    similarity = {"prompts": {}, "similarity_fn_name": "cosine"}
+    file_system.write_json(os.path.join(folder, PROMPTS), similarity)
+    entries = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": place,
+            "type": f"sentence_transformers.models.{name}",
+        }
+        for i, (name, place) in enumerate(zip(steps, places, strict=True))
+    ]
+    file_system.write_json(os.path.join(folder, MODULES), entries)
 
 
 def _modules(path: str) -> list[tuple[str, str]]:

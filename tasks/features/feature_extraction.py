@@ -2,8 +2,8 @@
 
 layers    -1 is the last of L, as released; files call it "layer_-1"
 pooling   none: [S, H] per text; cls: the vector of [CLS]; mean, max: over all
-          tokens, including [CLS] and [SEP]; others: see _POOLINGS. The dense
-          layers of sentence-transformers are applied to the pooled vector
+          tokens, including [CLS] and [SEP]; others: see modeling.pooling.
+          The dense layers of sentence-transformers are applied to the vector
 
 The formats of the file:
 
@@ -35,7 +35,7 @@ from data import length_groups, text_files
 from data.features import Features
 from foundation import errors, file_system
 from jobs import run_directory, streaming
-from modeling import encoder
+from modeling import encoder, pooling
 from modeling.config import BertConfig
 from training import inference
 from weights import pretrained, sentence_modules
@@ -48,9 +48,6 @@ _INT64 = np.dtype(np.int64)
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _BLOCK_BYTES = 1 << 27  # Of activations; three blocks are in memory.
 _BLOCK_BATCHES = 200
-_MIN_NORM = 1e-12  # As in PyTorch's normalize.
-_MIN_WEIGHT = 1e-9  # As in sentence-transformers' pooling.
-_LOWEST = -1e9
 # Activation of a dense layer -> function.
 _ACTIVATIONS = {
     "Tanh": ops.tanh,
@@ -59,42 +56,6 @@ _ACTIVATIONS = {
     "GELU": lambda x: ops.gelu(x, approximate=False),
     "Sigmoid": ops.sigmoid,
     "SiLU": ops.silu,
-}
-
-
-def _weighted_mean(x, weights):
-    """Maps float32 [B, S, H] and [B, S, 1] to the mean [B, H]."""
-    return ops.sum(x * weights, axis=1) / _total(weights)
-
-
-def _total(weights):
-    """Returns float32 [B, 1]; rows without a real token get zeros, not NaN."""
-    return ops.maximum(ops.sum(weights, axis=1), _MIN_WEIGHT)
-
-
-def _positions(mask):
-    """Returns float32 [S, 1]: 1, 2, ..."""
-    return ops.cast(ops.arange(1, ops.shape(mask)[1] + 1), "float32")[:, None]
-
-
-def _last(x, mask):
-    length = ops.sum(mask, axis=1, keepdims=True)
-    is_last = ops.cast(ops.equal(_positions(mask), length), "float32")
-    return ops.sum(x * is_last, axis=1)
-
-
-# Name -> function of float32 [B, S, H] and the mask [B, S, 1], which returns
-# [B, H].
-_POOLINGS = {
-    "cls": lambda x, mask: x[:, 0],
-    "max": lambda x, mask: ops.max(ops.where(mask > 0, x, _LOWEST), axis=1),
-    "mean": _weighted_mean,
-    "mean_sqrt_len_tokens": lambda x, mask: (
-        ops.sum(x * mask, axis=1) / ops.sqrt(_total(mask))
-    ),
-    # Later tokens have larger weights.
-    "weightedmean": lambda x, mask: _weighted_mean(x, mask * _positions(mask)),
-    "lasttoken": _last,
 }
 
 
@@ -144,23 +105,15 @@ class ExtractionObjective:
         found = {}
         for layer in self.layers:
             x = ops.cast(outputs.all_encoder_layers[layer], "float32")
-            x = self._pool(x, ops.cast(mask, "float32")[..., None])
+            if self.is_pooled:
+                x = pooling.pool(self.modules.pooling, x, mask)
             for dense in self.modules.dense:
                 x = ops.matmul(x, dense.kernel) + dense.bias
                 x = _ACTIVATIONS[dense.activation](x)
             if self.modules.normalize:
-                norm = ops.sqrt(ops.sum(ops.square(x), -1, keepdims=True))
-                x = x / ops.maximum(norm, _MIN_NORM)
+                x = pooling.normalized(x)
             found[_name(layer)] = x
         return found
-
-    def _pool(self, x, mask):
-        """Maps float32 [B, S, H] and [B, S, 1] to [B, H], or returns x."""
-        if not self.is_pooled:
-            return x
-        names = self.modules.pooling.split(",")
-        pooled = [_POOLINGS[name](x, mask) for name in names]
-        return ops.concatenate(pooled, axis=-1)
 
 
 def _name(layer: int) -> str:

@@ -439,6 +439,14 @@ def test_vectors_are_those_of_sentence_transformers(name, tmp_path):
     np.testing.assert_allclose(found, SENTENCES[name], atol=5e-6)
 
 
+def test_sentence_transformers_reads_what_is_written(tmp_path):
+    path = sentence_models.save_written(tmp_path / "model")
+    found = api.load(str(path), task="sentence_embedding").predict(
+        sentence_models.TEXTS
+    )
+    np.testing.assert_allclose(found, SENTENCES["written"], atol=5e-6)
+
+
 def test_exports_and_files_have_these_vectors(tmp_path):
     path = sentence_models.save(
         tmp_path / "model", **sentence_models.CASES["joined"]

@@ -10,16 +10,19 @@ import sys
 import pytest
 
 import run_classifier
+import run_embeddings
 import run_ner
 import run_squad
 from foundation import config_flags, errors
 from tasks.classification import early_checks as classifier_checks
+from tasks.embeddings import early_checks as embeddings_checks
 from tasks.ner import early_checks as ner_checks
 from tasks.squad import early_checks as squad_checks
 
 FILES = "config.json vocab.txt tokenizer_config.json model.safetensors"
 COMMANDS = {
     "run_classifier": (run_classifier.ClassifierConfig, classifier_checks),
+    "run_embeddings": (run_embeddings.EmbeddingsConfig, embeddings_checks),
     "run_ner": (run_ner.NerConfig, ner_checks),
     "run_squad": (run_squad.SquadConfig, squad_checks),
 }
@@ -80,6 +83,17 @@ REFUSED = [
         f"hf download google-bert/bert-base-uncased {FILES}",
     ),
     ("run_squad", {"train_file": "t.json,b.json"}, "--train_file: b.json: no"),
+    (
+        "run_embeddings",
+        {"train_file": "t.csv"},
+        "--train_file=t.csv: columns text, stars; wanted: anchor, positive;",
+    ),
+    (
+        "run_embeddings",
+        {"train_file": "t.json"},
+        "--train_file=t.json: the end",
+    ),
+    ("run_embeddings", {"do_eval": True}, "--train_file is required"),
     ("run_ner", {"data_dir": "conll"}, "--data_dir: conll: no such file"),
 ]
 

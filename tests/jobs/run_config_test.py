@@ -112,6 +112,15 @@ FINETUNING = {
             },
         ),
         (
+            "run_embeddings",
+            "EmbeddingsConfig",
+            {
+                "records": {"max_score"},
+                "evaluation": {"dev_file"},
+                "result": {"normalize", "pooling", "scale"},
+            },
+        ),
+        (
             "run_squad",
             "SquadConfig",
             {
@@ -143,6 +152,7 @@ def test_every_flag_of_a_task_says_what_it_affects(command, name, expected):
     ("command", "name"),
     [
         ("run_classifier", "ClassifierConfig"),
+        ("run_embeddings", "EmbeddingsConfig"),
         ("run_ner", "NerConfig"),
         ("run_squad", "SquadConfig"),
     ],

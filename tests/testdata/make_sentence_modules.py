@@ -13,21 +13,27 @@ import sentence_transformers
 from tests.weights import sentence_models
 
 
-def main() -> None:
+def vectors(folder: pathlib.Path) -> list[list[float]]:
     """Encodes each text by itself, so that padding plays no part."""
+    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    return [
+        [round(x, 7) for x in model.encode(text).tolist()]
+        for text in sentence_models.TEXTS
+    ]
+
+
+def main() -> None:
+    """Writes the vectors of all models."""
     golden = {"sentence-transformers": sentence_transformers.__version__}
-    for name, arguments in sentence_models.CASES.items():
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = sentence_models.save(
-                pathlib.Path(scratch) / "model", **arguments
+    with tempfile.TemporaryDirectory() as scratch:
+        root = pathlib.Path(scratch)
+        for name, arguments in sentence_models.CASES.items():
+            golden[name] = vectors(
+                sentence_models.save(root / name, **arguments)
             )
-            model = sentence_transformers.SentenceTransformer(
-                str(folder), device="cpu"
-            )
-            golden[name] = [
-                [round(x, 7) for x in model.encode(text).tolist()]
-                for text in sentence_models.TEXTS
-            ]
+        golden["written"] = vectors(
+            sentence_models.save_written(root / "written")
+        )
     target = pathlib.Path(__file__).with_name("sentence_modules.json")
     target.write_text(json.dumps(golden) + "\n")
 

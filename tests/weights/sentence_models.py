@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from weights import sentence_modules
+
 ENCODER = pathlib.Path(__file__).parents[1] / "testdata" / "tiny_pretrained"
 TEXTS = [
     "The cat sees a river in spring.",
@@ -55,6 +57,11 @@ CASES: dict[str, dict[str, Any]] = {
         "do_lower_case": True,
         "max_seq_length": 10,
     },
+}
+WRITTEN: dict[str, Any] = {
+    "pooling": "max",
+    "normalize": True,
+    "max_seq_length": 9,
 }
 
 
@@ -119,6 +126,14 @@ def save(
         for i, (name, path) in enumerate(modules)
     ]
     write(directory / "modules.json", entries)
+    return directory
+
+
+def save_written(directory: pathlib.Path) -> pathlib.Path:
+    """Saves a model whose modules this project writes."""
+    shutil.copytree(ENCODER, directory)
+    modules = sentence_modules.SentenceModules(**WRITTEN)
+    sentence_modules.write(str(directory), modules, hidden_size=16)
     return directory
 
 

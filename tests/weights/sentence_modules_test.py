@@ -3,6 +3,7 @@
 python -m pytest tests/weights/sentence_modules_test.py
 """
 
+import dataclasses
 import json
 import re
 
@@ -42,6 +43,18 @@ def test_the_modules_are_the_defaults(folder, caplog):
     same = open_modules(folder, pooling="cls,mean", normalize=True)
     assert same.pooling == found.pooling
     assert not caplog.records
+
+
+def test_written_files_are_read_back(tmp_path):
+    folder = sentence_models.save_written(tmp_path / "model")
+    found = sentence_modules.read(str(folder))
+    wanted = sentence_modules.SentenceModules(
+        folder=str(folder), **sentence_models.WRITTEN
+    )
+    assert found == wanted
+    other = dataclasses.replace(wanted, pooling="cls", normalize=False)
+    sentence_modules.write(str(folder), other, hidden_size=16)
+    assert sentence_modules.read(str(folder)) == other
 
 
 def test_flags_win_with_a_warning(folder, caplog):

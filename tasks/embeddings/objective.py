@@ -1,0 +1,154 @@
+"""The losses of embeddings, and the scores of the vectors of a complete set.
+
+    in-batch negatives    [B, K, H]: anchors, positives, hard negatives
+    cosine regression     [B, 2, H] and the wanted cosines
+
+The negatives of an anchor are the other positives, and the hard negatives, of
+its micro-batch: that is what one device computes at once. Larger batches on
+several replicas or with accumulated gradients have no further negatives.
+"""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from keras import ops
+
+from data.examples import Example
+from modeling import losses, models
+from modeling.config import BertConfig
+from weights.sentence_modules import SentenceModules
+
+VECTORS = "embedding"
+RANKS = (1, 5, 10)
+_QUERIES_AT_ONCE = 256
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingObjective:
+    """Vectors and their loss.
+
+    Attributes:
+      config: hyperparameters of the encoder.
+      modules: how vectors are made.
+      scale: the inverse of the temperature.
+    """
+
+    config: BertConfig
+    modules: SentenceModules
+    scale: float
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """See task_model.Objective."""
+        own = self.modules
+        return {"pooling": own.pooling, "normalize": own.normalize}
+
+    def make_model(self, *, bilstm_size: int, **options: Any) -> Any:
+        """Makes the model; see task_model.Objective."""
+        del bilstm_size
+        return models.EmbeddingModel(
+            self.config,
+            pooling_names=self.modules.pooling,
+            normalize=self.modules.normalize,
+            **options,
+        )
+
+    def load_files(self, model: Any, folder: str) -> Collection[str]:
+        """Returns (): all weights are in one file."""
+        del model, folder
+        return ()
+
+    def loss_weights(self, features: dict) -> dict[str, Any]:
+        """Returns the number of examples."""
+        count = ops.shape(features["input_ids"])[0]
+        return {_loss_name(features): ops.cast(count, "float32")}
+
+    def forward(
+        self, model: Any, features: dict, dropout_seed: Any = None
+    ) -> tuple[dict, dict]:
+        """Returns the loss, and the accuracy among in-batch negatives."""
+        vectors = model(features, dropout_seed=dropout_seed)
+        name = _loss_name(features)
+        if "label_ids" in features:
+            loss = losses.cosine_regression(
+                vectors[:, 0], vectors[:, 1], features["label_ids"][:, 0]
+            )
+            return {name: loss}, {}
+        groups = [vectors[:, i] for i in range(1, vectors.shape[1])]
+        logits = losses.cosine_logits(
+            vectors[:, 0], ops.concatenate(groups, axis=0), self.scale
+        )
+        accuracy = losses.in_batch_accuracy(logits)
+        return {name: losses.in_batch_negatives(logits)}, {"accuracy": accuracy}
+
+    def predict(self, model: Any, features: dict) -> dict[str, Any]:
+        """Returns the vectors float32 [B, H], or [B, K, H]."""
+        return {VECTORS: model(features)}
+
+
+def _loss_name(features: dict) -> str:
+    is_regression = "label_ids" in features
+    return "cosine_loss" if is_regression else "in_batch_loss"
+
+
+def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Returns the correlations of cosines and scores; "score" is Spearman's.
+
+    Args:
+      vectors: [N, 2, H].
+      scores: [N, 1].
+    """
+    a, b = np.moveaxis(_directions(vectors), 1, 0)
+    cosines, wanted = np.sum(a * b, axis=-1), scores[:, 0]
+    spearman = float(scipy.stats.spearmanr(cosines, wanted).statistic)
+    pearson = float(scipy.stats.pearsonr(cosines, wanted).statistic)
+    return {"spearman": spearman, "pearson": pearson, "score": spearman}
+
+
+def retrieval(
+    texts: Sequence[Example], vectors: np.ndarray
+) -> dict[str, float]:
+    """Returns recalls at RANKS and the MRR at 10, which is the "score".
+
+    Each different anchor searches all different positives and hard negatives of
+    the set; its own positives are right. Equally near texts come before.
+
+    Args:
+      texts: N groups of K texts.
+      vectors: [N, K, H].
+    """
+    vectors = _directions(vectors)
+    anchors: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    places: list[tuple[int, int]] = []  # Of the vectors of the documents.
+    right: dict[str, set[int]] = {}
+    for i, example in enumerate(texts):
+        anchors.setdefault(example.first, i)
+        for k, text in enumerate(example.second, 1):
+            if text not in documents:
+                documents[text] = len(documents)
+                places.append((i, k))
+        own = right.setdefault(example.first, set())
+        own.add(documents[example.second[0]])
+    searched = vectors[tuple(np.transpose(places))]
+    queries = list(anchors.items())
+    found: list[list[float]] = []
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        block = queries[start : start + _QUERIES_AT_ONCE]
+        cosines = vectors[[i for _, i in block], 0] @ searched.T
+        for (text, _), row in zip(block, cosines, strict=True):
+            ranks = [np.count_nonzero(row >= row[j]) for j in right[text]]
+            recalls = [float(np.mean([r <= k for r in ranks])) for k in RANKS]
+            best = min(ranks)
+            found.append([*recalls, 1 / best if best <= RANKS[-1] else 0.0])
+    names = [f"recall_at_{k}" for k in RANKS] + [f"mrr_at_{RANKS[-1]}"]
+    means = np.mean(found, axis=0).tolist()
+    return {**dict(zip(names, means, strict=True)), "score": means[-1]}
+
+
+def _directions(vectors: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(norms, 1e-12)

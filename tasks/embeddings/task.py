@@ -1,0 +1,322 @@
+"""Sentence embeddings for the runner: their sets, files, card and report."""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from data import features as features_lib
+from data import schema, text_files
+from data.features import Features
+from data.tokenization import wordpiece
+from foundation import errors, file_system
+from jobs import report, run_directory, streaming
+from jobs.source import ModelSource
+from jobs.task import Card, Evaluated, Output, Scores
+from jobs.task_model import TaskModel
+from tasks.embeddings import objective, text_groups
+from tasks.embeddings.settings import EmbeddingsConfig
+from training import metric_writer
+from weights import kinds, model_directory, sentence_modules
+
+TRAIN, DEV = "train", "dev"
+VECTORS = "embeddings.npz"
+_KIND = kinds.KINDS[kinds.SENTENCE_EMBEDDING]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The metrics of the development set."""
+
+    values: Mapping[str, float]
+
+
+class EmbeddingsTask:
+    """The sets of embeddings; see jobs.task.Task."""
+
+    dev_splits = (DEV,)
+    num_examples = None
+
+    def __init__(self, config: EmbeddingsConfig, source: ModelSource):
+        """Reads and checks the sets that are used.
+
+        Raises:
+          InputError: a flag, a file or the model does not fit.
+        """
+        files = config.used_files
+        self._sets = {
+            split: text_groups.open_groups(
+                files[f"{split}_file"], f"--{split}_file"
+            )
+            for split in (TRAIN, DEV)
+            if f"{split}_file" in files
+        }
+        for groups in self._sets.values():
+            groups.texts.check()
+        self._lines = None
+        if "test_file" in files:
+            self._lines = text_files.open_lines(files["test_file"])
+        source.warn_of_other_flags({"max_seq_length": config.max_seq_length})
+        self._config = config
+        self._tokenizer = source.start.tokenizer
+        self.objective = objective.EmbeddingObjective(
+            config=source.start.config,
+            modules=_modules(config, source),
+            scale=config.vectors.scale,
+        )
+        self.max_seq_length = config.max_seq_length
+        self.evaluates = config.do_eval
+
+    @property
+    def data_settings(self) -> dict[str, Any]:
+        """See jobs.task.Task."""
+        if TRAIN not in self._sets:
+            return {}
+        return {"train_file": self._sets[TRAIN].texts.digest}
+
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """See jobs.task.Task."""
+        return {"dev_file": self._sets[DEV].texts.digest}
+
+    def features(self, split: str, records_dir: str | None) -> Features:
+        """See jobs.task.Task."""
+        groups = self._sets[split]
+        # Correlations do not depend on the largest score.
+        is_train = split == TRAIN
+        largest = self._config.files.max_score if is_train else None
+
+        def make() -> Features:
+            texts = [t for x in groups.texts for t in (x.first, *x.second)]
+            statistics = features_lib.TokenizationStatistics()
+            encoded = features_lib.encode_blocks(
+                self._tokenizer,
+                [(texts, None)],
+                max_seq_length=self.max_seq_length,
+                num_choices=groups.num_texts,
+                statistics=statistics,
+            )
+            statistics.warn(f"{split} set", self.max_seq_length)
+            if not groups.have_scores:
+                return encoded
+            scores = groups.scores(largest)
+            return dataclasses.replace(encoded, dense={"label_ids": scores})
+
+        return features_lib.prepare(
+            records_dir,
+            {TRAIN: "train", DEV: "eval"}[split],
+            schema.text_groups(
+                self.max_seq_length,
+                groups.num_texts,
+                have_scores=groups.have_scores,
+            ),
+            lambda: {"texts": groups.texts.digest, "max_score": largest},
+            make,
+            tokenizer=self._tokenizer,
+        )
+
+    def evaluate(
+        self, task_model: TaskModel, features: Mapping[str, Features]
+    ) -> Evaluation:
+        """See jobs.task.Task."""
+        found = features[DEV]
+        size = self._config.eval_batch_size
+        vectors = task_model.predict(found, size)[objective.VECTORS]
+        groups = self._sets[DEV]
+        if groups.have_scores:
+            labels = found.dense["label_ids"]
+            return Evaluation(objective.correlations(vectors, labels))
+        return Evaluation(objective.retrieval(list(groups.texts), vectors))
+
+    def save(
+        self,
+        model: Any,
+        directory: str,
+        tokenizer: wordpiece.Tokenizer | None,
+        *,
+        is_same: bool = False,
+    ) -> None:
+        """See jobs.task.Task."""
+        del is_same
+        size = self.objective.config.hidden_size
+        sentence_modules.write(directory, self.objective.modules, size)
+        model_directory.save(model, directory, tokenizer)
+
+    def card(self, flags: Mapping[str, Any]) -> Card:
+        """See jobs.task.Task."""
+        return Card(
+            title=f"BERT for {self._title(flags)}",
+            data={TRAIN: self._sets[TRAIN].describe()},
+            pipeline_tag=_KIND.pipeline_tag,
+        )
+
+    def _title(self, flags: Mapping[str, Any]) -> str:
+        path = flags.get("train_file") or self._sets[DEV].texts.path
+        return f"{_KIND.title}: {os.path.basename(path)}"
+
+    def scores(self, values: Mapping[str, float], step: int) -> Scores:
+        """See jobs.task.Task."""
+        groups = self._sets[DEV]
+        return Scores(
+            name=DEV,
+            set_name=run_directory.set_name([groups.texts.path]),
+            data={DEV: groups.describe()},
+            values=run_directory.eval_results(values, step),
+        )
+
+    def describe(
+        self, evaluation: Evaluation, step: int, flags: Mapping[str, Any]
+    ) -> Evaluated:
+        """See jobs.task.Task."""
+        groups, values = self._sets[DEV], evaluation.values
+        in_words = metric_writer.name_in_words
+        panels = {"Loss": ("train/loss",), "Accuracy": ("train/accuracy",)}
+        for name in values:
+            title = report.capitalized(in_words(name))
+            panels[title] = (f"eval/{name}",)
+        panels["Learning rate"] = ("train/learning_rate",)
+        name = os.path.basename(groups.texts.path.rstrip("/"))
+        return Evaluated(
+            scores=self.scores(values, step),
+            digest=groups.texts.digest,
+            title=self._title(flags),
+            panels=[report.Panel(k, tags) for k, tags in panels.items()],
+            sections=[],
+            facts={
+                **{
+                    metric_writer.name_in_words(k): x for k, x in values.items()
+                },
+                f"examples of {name}": groups.texts.count,
+                "training steps": step,
+            },
+        )
+
+    def complete_training(self, task_model: TaskModel, output: Output) -> None:
+        """Does nothing: the model is complete."""
+
+    def predicted_sets(
+        self, task_model: TaskModel, step: int
+    ) -> Iterator["TextSet"]:
+        """See jobs.task.Task."""
+        del step
+        if self._lines is not None:
+            yield TextSet(self, self._lines, task_model)
+
+    def prompt(self, task_model: TaskModel) -> None:
+        """Does nothing: extract_features.py reads typed lines."""
+
+
+def _modules(
+    config: EmbeddingsConfig, source: ModelSource
+) -> sentence_modules.SentenceModules:
+    """Returns how vectors are made: by the flags, else by the model's files."""
+    flags = config.vectors
+    own = sentence_modules.SentenceModules(
+        normalize=source.stored.get("normalize", True),
+        pooling=source.stored.get("pooling", "mean"),
+    )
+    if source.folder is not None and not source.stored:
+        found = sentence_modules.read(source.folder)
+        own = own if found.folder is None else found
+    if own.dense:
+        raise errors.InputError(
+            f"{own.folder}: has dense layers, which run_embeddings.py does not "
+            "train"
+        )
+    return own.with_flags(
+        pooling=flags.pooling,
+        normalize=flags.normalize,
+        max_seq_length=config.max_seq_length,
+    )
+
+
+class TextSet:
+    """Lines whose vectors are predicted; see jobs.task.PredictedSet."""
+
+    folder = f"{VECTORS}.incomplete"
+    unit = "lines"
+
+    def __init__(
+        self,
+        task: EmbeddingsTask,
+        lines: text_files.Lines,
+        task_model: TaskModel,
+    ):
+        """Predicts nothing yet."""
+        self._lines, self._task_model = lines, task_model
+        self._modules = task.objective.modules
+        self._max_seq_length = task.max_seq_length
+        self._statistics = features_lib.TokenizationStatistics()
+        self._size = task_model.config.predict_batch_size
+        self.total = lines.total
+        self.block_items = -(-streaming.BLOCK_ITEMS // self._size) * self._size
+
+    @property
+    def stream(self) -> streaming.Stream:
+        """The set itself."""
+        return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See jobs.task.PredictedSet."""
+        return {
+            "max_seq_length": self._max_seq_length,
+            "pooling": self._modules.pooling,
+            "normalize": self._modules.normalize,
+        }
+
+    def read(self) -> Iterable[str]:
+        """Returns the texts of the lines."""
+        return (line.text.strip() for line in self._lines.read())
+
+    def key(self, item: str) -> str:
+        """Returns the text."""
+        return item
+
+    def rows_of(self, item: str) -> int:
+        """Returns 1."""
+        del item
+        return 1
+
+    def encode(self, items: Sequence[str]) -> Features:
+        """Tokenizes texts."""
+        return features_lib.encode_blocks(
+            self._task_model.start.tokenizer,
+            [(items, None)],
+            max_seq_length=self._max_seq_length,
+            statistics=self._statistics,
+        )
+
+    def predict(self, encoded: Features) -> np.ndarray:
+        """Returns vectors [N, H]."""
+        return self._task_model.predict(encoded, self._size)[objective.VECTORS]
+
+    def parts(
+        self, items: Sequence[str], encoded: Features, predicted: np.ndarray
+    ) -> streaming.Parts:
+        """Returns the bytes of the vectors."""
+        del items, encoded
+        return {VECTORS: predicted.astype("<f4").tobytes()}
+
+    def end(self) -> None:
+        """Warns of what was lost in the texts."""
+        self._statistics.warn(self._lines.name, self._max_seq_length)
+
+    def write(self, blocks: streaming.Blocks, output: Output) -> None:
+        """Writes the vectors, [N, H] in the order of the lines."""
+        (path,) = output.keep_other_sets(
+            VECTORS,
+            set_name=run_directory.set_name([self._lines.name]),
+            digest=self._lines.digest,
+        )
+        size = self._modules.vector_size(
+            self._task_model.start.config.hidden_size
+        )
+        assert self._lines.total is not None  # Not of standard input.
+        array = streaming.NpzArray(
+            "<f4", (self._lines.total, size), blocks.parts(VECTORS)
+        )
+        with file_system.replacing(path, on_disk=True) as temporary:
+            streaming.write_npz(temporary, {objective.VECTORS: array})

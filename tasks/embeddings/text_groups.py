@@ -1,0 +1,196 @@
+"""Texts that are compared: pairs, triples and pairs with a score, from tables.
+
+    columns                               examples
+    anchor, positive[, negative]          (anchor, positive[, negative])
+    sentence1, sentence2, score           (sentence1, sentence2) and the score
+    sentence1, sentence2, gold_label      triples (premise, entailed,
+                                          contradicted), as of MNLI and SNLI
+
+The columns of a file say what it is. Nothing is quoted in a .tsv or .txt with a
+column sentence1: the released files of STS-B, MNLI and SNLI have single
+quotation marks.
+"""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from data import examples, text_files
+from data.examples import Example, Examples
+from data.text_files import Row
+from foundation import errors, file_system
+
+PAIRS, SCORES, NLI = "pairs", "scores", "nli"
+_NEGATIVE = "negative"
+_COLUMNS = {
+    PAIRS: ("anchor", "positive"),
+    SCORES: ("sentence1", "sentence2", "score"),
+    NLI: ("sentence1", "sentence2", "gold_label"),
+}
+_FORMS = {".txt": "tsv", **{f".{form}": form for form in text_files.FORMATS}}
+_ENTAILED, _CONTRADICTED = "entailment", "contradiction"
+# SNLI and MNLI mark pairs without a majority of annotators with "-".
+_UNUSED = ("neutral", "-")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextGroups:
+    """A set of groups of texts.
+
+    Attributes:
+      kind: PAIRS, SCORES or NLI.
+      texts: the groups; each has `num_texts` texts and, of SCORES, a label.
+      num_texts: 2, or 3 with a hard negative.
+    """
+
+    kind: str
+    texts: Examples
+    num_texts: int
+
+    @property
+    def have_scores(self) -> bool:
+        """Whether each pair has a score."""
+        return self.kind == SCORES
+
+    def scores(self, max_score: float | None) -> np.ndarray:
+        """Returns the wanted cosines of the pairs: float32 [N, 1].
+
+        Args:
+          max_score: the score that means 1; None for scores as they are.
+
+        Raises:
+          InputError: a score is no number, or larger; names file and line.
+        """
+        found = examples.encode_labels(self.texts, examples.REGRESSION, ())
+        if max_score is None:
+            return found
+        too_large = np.abs(found[:, 0]) > max_score
+        if too_large.any():
+            first = int(np.argmax(too_large))
+            example = next(itertools.islice(self.texts, first, None))
+            raise errors.InputError(
+                f"{example.where}: score {example.label}, but "
+                f"--max_score={max_score:g} (5 for STS-B)"
+            )
+        return found / np.float32(max_score)
+
+    def describe(self) -> str:
+        """Describes the set for the model card."""
+        what = {
+            PAIRS: "pairs" if self.num_texts == 2 else "triples",
+            NLI: "triples of premise, entailed and contradicted text",
+            SCORES: "pairs with scores",
+        }[self.kind]
+        return f"{self.texts.path}: {self.texts.count} {what}"
+
+
+def open_groups(path: str, flag: str) -> TextGroups:
+    """Opens a set; its first row says which one it is.
+
+    Args:
+      path: a file, a folder, or a pattern.
+      flag: that names it, for messages.
+
+    Raises:
+      InputError: there is no such file, or its columns are unknown.
+    """
+    paths = text_files.find_all(path, [x.removeprefix(".") for x in _FORMS])
+    ending = file_system.ending(file_system.uncompressed(paths[0]))
+    form = _FORMS.get(ending)
+    if form is None:
+        raise errors.InputError(
+            f"{flag}={path}: the ending of a table must be one of "
+            f"{', '.join(_FORMS)}"
+        )
+    head = next(_rows(paths, form), None)
+    if head is None:
+        raise errors.InputError(f"{paths[0]}: has no examples")
+    kind = next((k for k, c in _COLUMNS.items() if {*c} <= {*head.cells}), None)
+    if kind is None:
+        wanted = "; ".join(", ".join(names) for names in _COLUMNS.values())
+        raise errors.InputError(
+            f"{flag}={head.path}: columns {', '.join(head.cells)}; "
+            f"wanted: {wanted}"
+        )
+    names = _COLUMNS[kind]
+    if kind == PAIRS and _NEGATIVE in head.cells:
+        names = (*names, _NEGATIVE)
+
+    def read() -> Iterator[Example]:
+        rows = _rows(paths, form)
+        if kind == NLI:
+            return _triples(rows, form)
+        return _groups(rows, names[: 3 - (kind == SCORES)], form, kind)
+
+    num_texts = 3 if kind == NLI or _NEGATIVE in names else 2
+    texts = Examples(read, path)
+    return TextGroups(kind=kind, texts=texts, num_texts=num_texts)
+
+
+def _rows(paths: Sequence[str], form: str) -> Iterator[Row]:
+    """Yields the rows of files as mappings of column names."""
+    for path in paths:
+        rows = (x for x in text_files.read_tsv(path) if x.cells)
+        head = next(rows, None) if form == "tsv" else None
+        if head is None or "sentence1" not in head.cells:
+            yield from text_files.read_named([path], form)
+            continue
+        for row in rows:
+            if len(row.cells) != len(head.cells):
+                raise errors.InputError(
+                    f"{row.where}: {len(row.cells)} columns, but the header "
+                    f"has {len(head.cells)}"
+                )
+            named = dict(zip(head.cells, row.cells, strict=True))
+            yield row._replace(cells=named)
+
+
+def _groups(
+    rows: Iterable[Row], names: Sequence[str], form: str, kind: str
+) -> Iterator[Example]:
+    """Yields a group of each row, from the columns of its texts."""
+    for number, row in enumerate(rows):
+        first, *others = (_cell(row, name, form) for name in names)
+        label = str(_cell(row, "score", form)) if kind == SCORES else None
+        yield Example(
+            row.path, row.line, str(number), first, tuple(others), label
+        )
+
+
+def _triples(rows: Iterable[Row], form: str) -> Iterator[Example]:
+    """Yields a triple for each entailed text whose premise has a contradiction.
+
+    The contradictions of a premise are used in turn.
+    """
+    premises: dict[str, Mapping[str, list[tuple[Row, str]]]] = {}
+    for row in rows:
+        premise, text, label = (_cell(row, x, form) for x in _COLUMNS[NLI])
+        if label in _UNUSED:
+            continue
+        if label not in (_ENTAILED, _CONTRADICTED):
+            raise errors.InputError(
+                f"{row.where}: gold_label {label!r} is none of: {_ENTAILED}, "
+                f"{_CONTRADICTED}, {', '.join(_UNUSED)}"
+            )
+        found = premises.setdefault(premise, collections.defaultdict(list))
+        found[label].append((row, text))
+    number = itertools.count()
+    for premise, found in premises.items():
+        negatives = itertools.cycle([text for _, text in found[_CONTRADICTED]])
+        for (row, text), negative in zip(
+            found[_ENTAILED], negatives, strict=False
+        ):
+            guid = str(next(number))
+            yield Example(row.path, row.line, guid, premise, (text, negative))
+
+
+def _cell(row: Row, name: str, form: str) -> Any:
+    """Returns a text, or a score in any form."""
+    value = text_files.require(row, name, form)
+    if name != "score" and not isinstance(value, str):
+        raise errors.InputError(f"{row.where}: {name} is not a text")
+    return value
