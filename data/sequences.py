@@ -101,19 +101,21 @@ class Parts(NamedTuple):
 
 
 def divide(
-    lengths: np.ndarray, room: np.ndarray, stride: int, most: int
+    lengths: np.ndarray, room: np.ndarray, stride: int, most: int | None = None
 ) -> Parts:
     """Divides texts into windows that overlap; an empty text has one.
 
     Args:
       lengths: int [N]; the tokens of each text.
-      room: int [N]; the tokens of a window.
-      stride: see features.Windows.
-      most: see features.Windows.
+      room: int [N]; the most tokens of a window of each text.
+      stride: tokens from the start of a window to that of the next, at most;
+        fewer where a window has fewer.
+      most: the largest number of windows of a text; None for any.
     """
     strides = np.minimum(stride, room)
     counts = 1 + np.maximum(-(-(lengths - room) // strides), 0)
-    counts = np.minimum(counts, most)
+    if most is not None:
+        counts = np.minimum(counts, most)
     texts = np.repeat(np.arange(len(lengths)), counts)
     starts = ranges(np.zeros_like(counts), counts) * strides[texts]
     return Parts(

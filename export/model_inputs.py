@@ -131,7 +131,37 @@ def has_most_context(
     return tf.equal(tf.gather(first, items), index)
 
 
+class Parts(NamedTuple):
+    """R windows of N texts, int64 [R] each; see data.sequences.Parts."""
+
+    texts: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+
+
 def divide(
+    lengths: tf.Tensor, room: tf.Tensor, stride: int, most: int | None = None
+) -> Parts:
+    """Divides texts into windows, as `data.sequences.divide` does.
+
+    Args:
+      lengths: int64 [N]; the tokens of each text.
+      room: int64 [N]; the most tokens of a window of each text.
+      stride: tokens from the start of a window to that of the next, at most.
+      most: the largest number of windows of a text; None for any.
+    """
+    strides = tf.minimum(room, stride)
+    counts = 1 + tf.maximum(-((room - lengths) // strides), 0)
+    if most is not None:
+        counts = tf.minimum(counts, most)
+    numbers = tf.ragged.range(counts)
+    texts = numbers.value_rowids()
+    starts = numbers.values * tf.gather(strides, texts)
+    rest = tf.gather(lengths, texts) - starts
+    return Parts(texts, starts, tf.minimum(rest, tf.gather(room, texts)))
+
+
+def join_windows(
     vocabulary: vocabulary_lib.Vocabulary,
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None,
@@ -140,7 +170,7 @@ def divide(
     stride: int,
     most: int,
 ) -> dict[str, tf.Tensor]:
-    """Divides texts into windows, as `data.features.encode_blocks` does.
+    """Joins the windows of texts, as `data.features.encode_blocks` does.
 
     Args:
       vocabulary: of the model.
@@ -162,14 +192,7 @@ def divide(
     before, _ = truncated_lengths(a, b, room)
     before *= has_second
     divided, room = tf.where(b > 0, b, a), room - before
-    strides = tf.minimum(tf.cast(stride, tf.int64), room)
-    counts = 1 + tf.maximum(-((room - divided) // strides), 0)
-    counts = tf.minimum(counts, most)
-    texts = tf.repeat(tf.range(first.nrows()), counts)
-    starts = tf.ragged.range(counts).values * tf.gather(strides, texts)
-    lengths = tf.minimum(
-        tf.gather(room, texts), tf.gather(divided, texts) - starts
-    )
+    texts, starts, lengths = divide(divided, room, stride, most)
     is_pair = tf.gather(has_second, texts)
     begins = tf.gather(first.row_starts(), texts) + starts * (1 - is_pair)
     kept = tf.where(is_pair > 0, tf.gather(before, texts), lengths)
@@ -181,7 +204,8 @@ def divide(
     windows = join(vocabulary, whole, part, max_seq_length)
 
     def grouped(x: tf.RaggedTensor) -> tf.Tensor:
-        return tf.RaggedTensor.from_row_lengths(x, counts).to_tensor()
+        rows = tf.RaggedTensor.from_value_rowids(x, texts, first.nrows())
+        return rows.to_tensor()
 
     return {
         "input_ids": grouped(windows.input_ids),

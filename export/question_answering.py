@@ -121,14 +121,9 @@ class AnswerGraph:
         begin = documents.row_splits[:-1]
         num_tokens = documents.row_splits[1:] - begin
         room = sizes.max_seq_length - queries.row_lengths() - _NUM_SPECIAL
-        step = tf.minimum(room, sizes.doc_stride)
-        more = -(-tf.maximum(num_tokens - room, 0) // step)
-        counts = tf.where(num_tokens > 0, 1 + more, 0)
-        numbers = tf.ragged.range(counts)
-        rows = numbers.value_rowids()
-        starts = numbers.values * tf.gather(step, rows)
-        lengths = tf.gather(num_tokens, rows) - starts
-        lengths = tf.minimum(lengths, tf.gather(room, rows))
+        parts = model_inputs.divide(num_tokens, room, sizes.doc_stride)
+        has_tokens = parts.lengths > 0
+        rows, starts, lengths = (tf.boolean_mask(x, has_tokens) for x in parts)
         first_tokens = tf.gather(begin, rows) + starts
         sequences = model_inputs.join(
             self._tokenizer.vocabulary,

@@ -93,7 +93,7 @@ class SentenceGraph:
                 self._tokenizer, text, text_pair, self._max_seq_length
             ).features()
         encode = self._tokenizer.encode_graph
-        return model_inputs.divide(
+        return model_inputs.join_windows(
             self._tokenizer.vocabulary,
             encode(text),
             None if text_pair is None else encode(text_pair),

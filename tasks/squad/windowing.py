@@ -231,7 +231,7 @@ def encode_documents(
 def cut(
     num_tokens: np.ndarray, room: np.ndarray, doc_stride: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cuts N texts into windows.
+    """Cuts N texts into windows; a text without tokens has none.
 
     Args:
       num_tokens: int [N]; tokens of each text.
@@ -241,13 +241,13 @@ def cut(
     Returns:
       int64 [W] each: index of the text, first token, number of tokens.
     """
-    step = np.minimum(room, doc_stride)
-    more = -(-np.maximum(num_tokens - room, 0) // step)
-    count = np.where(num_tokens > 0, 1 + more, 0)
-    numbers = np.repeat(np.arange(len(num_tokens)), count)
-    starts = _count_up(count) * step[numbers]
-    lengths = np.minimum(num_tokens[numbers] - starts, room[numbers])
-    return numbers, starts, lengths
+    parts = sequences.divide(num_tokens, room, doc_stride)
+    has_tokens = parts.lengths > 0
+    return (
+        parts.texts[has_tokens],
+        parts.starts[has_tokens],
+        parts.lengths[has_tokens],
+    )
 
 
 def max_context(

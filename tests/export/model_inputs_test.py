@@ -138,7 +138,7 @@ def test_the_graph_divides_texts_in_the_same_way(second, most):
         tokenizer, first, others, max_seq_length=11, windows=windows
     )
     expected = made.batch(np.arange(5), int(made.lengths.max()))
-    found = model_inputs.divide(
+    found = model_inputs.join_windows(
         tokenizer.vocabulary,
         tokenizer.encode_graph(tf.constant(first)),
         None if others is None else tokenizer.encode_graph(tf.constant(others)),
