@@ -469,6 +469,10 @@ def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:
 
 
 def _remove_checkpoints(run: grid.Run) -> None:
-    """Removes the checkpoints of a finished run, which its result replaces."""
-    checkpoints.remove_all(run.directory)
+    """Removes the checkpoints of a finished run, which its result replaces.
+
+    Those of the last step go last: while there are any, the next command comes
+    back to the run, and removes the rest.
+    """
     checkpoints.remove_all(os.path.join(run.directory, checkpoints.BEST))
+    checkpoints.remove_all(run.directory)
