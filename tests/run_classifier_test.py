@@ -257,6 +257,29 @@ def test_predictions_of_another_set_are_kept(sst, root):
     assert len((folder / "predictions.tsv").read_text().splitlines()) == 10
 
 
+def test_scores_stay_those_of_the_set_that_had_labels(sst, root):
+    """Also if the same texts come again with labels that are unknown."""
+    text = (root / "dev.tsv").read_text()
+    relabeled = text.replace("\t1\n", "\tgood\n").replace("\t0\n", "\tbad\n")
+    (root / "relabeled.tsv").write_text(relabeled)
+    scores = {}
+    for name in ("dev", "relabeled", "dev"):
+        folder = classifier_runs.run(
+            root,
+            "relabeled_set",
+            "--do_predict",
+            task_name="SST-2",
+            init_checkpoint=sst,
+            test_file=root / f"{name}.tsv",
+        )
+        files = {x.name for x in folder.glob("scores_test*")}
+        scores[name] = scores.get(name, []) + [files]
+    assert scores["relabeled"] == [{"scores_test_dev.txt"}]
+    first, last = scores["dev"]
+    assert first == {"scores_test.txt"}
+    assert last == {"scores_test.txt", "scores_test_dev.txt"}
+
+
 def test_a_table_is_not_predicted_by_a_model_without_labels(root, capsys):
     with pytest.raises(SystemExit) as caught:
         classifier_runs.run_csv(

@@ -181,6 +181,8 @@ def write_predictions(
     split: str,
     output_dir: str,
     glue_submission: str | None = None,
+    *,
+    have_scores: bool = False,
 ) -> dict[str, str]:
     """Writes the files of a predicted set; returns their paths.
 
@@ -190,6 +192,8 @@ def write_predictions(
       split: the set.
       output_dir: of the run.
       glue_submission: directory of the files for GLUE's server, if any.
+      have_scores: whether the set has labels, so that scores follow. Otherwise
+        the scores of an earlier set are set aside, even of the same texts.
 
     Returns:
       Part -> path; for a test set also that of the "scores", which are not
@@ -208,12 +212,15 @@ def write_predictions(
         names["scores"] = f"scores_test{suffix}.txt"
     if task.name == _SWAG_TASK:
         names[_SWAG] = f"swag_submission{suffix}.csv"
-    run_directory.keep_other_sets(
-        output_dir,
-        list(names.values()),
-        name=run_directory.set_name([texts.path]),
-        digest=texts.digest,
-    )
+    # The digest is of the texts; scores are of texts with labels.
+    scores_digest = texts.digest if have_scores else f"{texts.digest} unlabeled"
+    for part, file in names.items():
+        run_directory.keep_other_sets(
+            output_dir,
+            [file],
+            name=run_directory.set_name([texts.path]),
+            digest=scores_digest if part == "scores" else texts.digest,
+        )
     paths = {x: os.path.join(output_dir, name) for x, name in names.items()}
     heads = {
         PREDICTIONS: predictions_head(task, task.kept),

@@ -397,7 +397,12 @@ class SentenceSet:
         """Writes the predictions, and the metrics of a set with labels."""
         submission = None if self._is_dev else self._config.glue_submission
         written = sentence_outputs.write_predictions(
-            blocks, self._sets, self._split, output.output_dir, submission
+            blocks,
+            self._sets,
+            self._split,
+            output.output_dir,
+            submission,
+            have_scores=self._label_ids is not None,
         )
         if self._label_ids is None:
             return
