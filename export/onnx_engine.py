@@ -121,6 +121,12 @@ class Model:
         self._session = _open_session(
             os.path.join(directory, onnx_names.MODEL), threads
         )
+        # Output's name -> its shape; asking the session takes time.
+        self._shapes = {
+            info.name: info.shape
+            for info in self._session.get_outputs()
+            if info.name != "last_hidden_state"
+        }
         settings = model_directory.read_settings(directory)
         self._is_causal = settings.attention == "left_to_right"
         self._predict = self._predictor(directory)
@@ -153,11 +159,7 @@ class Model:
 
     def _run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Maps the features of a batch to the outputs of the head."""
-        names = [
-            info.name
-            for info in self._session.get_outputs()
-            if info.name != "last_hidden_state"
-        ]
+        names = list(self._shapes)
         inputs = {
             onnx_names.INPUTS[name]: features[name].astype(np.int64)
             for name in onnx_names.INPUTS
@@ -175,14 +177,11 @@ class Model:
         rank = 2 if self._task == "multiple_choice" else 1
         ids = Spec((None,) * rank, np.dtype("i4"))
         outputs = {
-            self._output_name(info.name): Spec(
-                tuple(x if isinstance(x, int) else None for x in info.shape)[
-                    1:
-                ],
+            self._output_name(name): Spec(
+                tuple(n if isinstance(n, int) else None for n in shape[1:]),
                 np.dtype("f4"),
             )
-            for info in self._session.get_outputs()
-            if info.name != "last_hidden_state"
+            for name, shape in self._shapes.items()
         }
         texts = {
             name: _TEXTS if name == "endings" else _TEXT
@@ -249,7 +248,9 @@ class Model:
             return functools.partial(self._answer, self._prompt())
         if self._task == "token_classification":
             return functools.partial(self._tag, self._tagger(directory))
-        return self._fill if self._task == "fill_mask" else self._embed
+        if self._task == "fill_mask":
+            return functools.partial(self._fill, self._filler())
+        return self._embed
 
     def _encode(
         self,
@@ -428,14 +429,18 @@ class Model:
             "score": _padded(values["score"], 0.0, np.float32),
         }
 
-    def _fill(self, text: list[str]) -> dict[str, Any]:
-        """Ranks the words for masks; those beyond the cut get none."""
-        filler = masked_words.MaskFiller(
+    def _filler(self) -> masked_words.MaskFiller:
+        return masked_words.MaskFiller(
             self._masked_lm,
             self._tokenizer,
             left_to_right=self._is_causal,
             max_length=self._max_seq_length,
         )
+
+    def _fill(
+        self, filler: masked_words.MaskFiller, text: list[str]
+    ) -> dict[str, Any]:
+        """Ranks the words for masks; those beyond the cut get none."""
         top_k = min(self._settings["top_k"], len(self._tokenizer.vocabulary))
         # Longer texts are cut here instead of refused.
         encoded = masked_words.encode_texts(

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from export import served_model
+from export import onnx_names, served_model
 from foundation import errors, file_system
 
 _NAME = re.compile(r"[\w.-]+")
@@ -38,6 +38,8 @@ _LENGTH_CLASSES = (48, 96, 192, 384, 768, 1536)
 _BYTES_PER_TOKEN = 5
 _PARTS_AT_ONCE = 4  # Of one request.
 _THREADS = 16  # Each computes one batch.
+# The file of each engine -> its name, for those who choose another one.
+_FILES = {"saved_model.pb": "tensorflow", onnx_names.MODEL: "onnxruntime"}
 # What precedes and what is the number of a row in a line of `input_checks`.
 _ROW = re.compile(r"([\w.]+: row )(\d+)")
 
@@ -484,9 +486,12 @@ def _find_version(directory: str, file: str) -> tuple[int, str]:
         path = os.path.join(directory, str(version))
         if file_system.is_file(os.path.join(path, file)):
             return version, path
+    remedy = "export_model.py writes one"
+    for other, engine_name in _FILES.items():
+        if file_system.is_file(os.path.join(directory, other)):
+            remedy = f"it has {other}, for --engine={engine_name}"
     raise errors.InputError(
-        f"--models: there is no {file} in {directory}; export_model.py writes "
-        "one"
+        f"--models: there is no {file} in {directory}; {remedy}"
     )
 
 

@@ -350,3 +350,12 @@ def test_texts_that_the_model_cuts_have_one_class(toys, tmp_path):
     model = load(tmp_path / "short", SETTINGS)
     parts = model.split(texts("a", "a" * 60, "a" * 9000))
     assert [part.rows.tolist() for part in parts] == [[0], [1, 2]]
+
+
+def test_a_directory_of_another_engine_names_the_flag(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(
+        errors.InputError, match="--engine=onnxruntime"
+    ) as error:
+        load(tmp_path)
+    assert f"no saved_model.pb in {tmp_path}" in str(error.value)
