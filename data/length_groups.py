@@ -134,9 +134,10 @@ def _cut(features, rows, lengths) -> dict[str, np.ndarray]:
     length = next((n for n in lengths if n >= longest), None)
     if length is None:
         raise ValueError(f"{longest} tokens, but at most {lengths[-1]} fit")
-    if len(lengths) > 1:
-        return features.batch(rows, length)
-    return features.batch(rows, length, int(features.counts.max()))
+    count = None
+    if features.window_splits is not None and len(lengths) == 1:
+        count = int(features.counts.max())  # All batches have one shape.
+    return features.batch(rows, length, count)
 
 
 def _batches(
