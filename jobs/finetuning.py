@@ -13,7 +13,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -343,58 +343,34 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
     """
     config, results = job.config, writer.results
     runs = grid.plan(config.grid, config.random_seed, config.output_dir)
-    for run in runs:
-        finished = run.result()
-        if finished is not None:
-            run.check(finished, job.settings)
-            if config.is_grid or not checkpoints.steps(run.directory):
-                results.add(run, finished)
-        elif config.is_grid:
-            run.check(run.begun() or {}, job.settings)
-        # The only run of a job is resumed if it still has its checkpoints.
+    _read_results(job, runs, results)
     assembly.write_run_config(config, job.builder.strategy)
     # Read now: the chief replaces both files when the first run ends.
-    kept = grid.kept(config.output_dir)
-    reused = {run for run in runs if run in results}
-    # The run whose model is in output_dir, if it is one of this grid's: an
-    # earlier grid may have saved the model of another run there.
     saved = set()
     if model_directory.has_model(config.output_dir):
-        saved = {
-            run
-            for run in reused
-            if kept is None or kept == results.as_kept(run)
-        }
+        saved = results.saved_runs()
+    for finished in filter(results.__contains__, runs):
+        _announce_finished(job, finished, runs, results)
     task_model, last = None, None
-    for number, run in enumerate(runs, 1):
-        if config.is_grid:
-            is_done = " has been trained already" if run in reused else ""
+    while (run := grid.next_run(runs, results, saved)) is not None:
+        is_repeated = run in results
+        if is_repeated:
             logging.info(
-                "run %d of %d: %s%s", number, len(runs), run.name, is_done
+                "%s is trained again: it is the best, but its model is not "
+                "saved",
+                run.name,
             )
-            if is_done and job.is_chief and not config.loop.dry_run:
-                _remove_checkpoints(run)  # Of a command killed at its end.
-        elif run in reused:
-            text = "already finished: %s is at step %d"
-            logging.info(text, run.directory, results.as_kept(run)["step"])
-        if run not in reused:
-            task_model = None  # Two models need not fit into memory.
-            task_model, last = _train_run(job, run, writer), run
-            saved = {run} if results.is_best(run) else saved
-    results.check()
-    while (best := results.best_run) not in saved:
-        logging.info(
-            "%s is trained again: it is the best, but its model is not saved",
-            best.name,
-        )
-        task_model = None
-        task_model, last = _train_run(job, best, writer), best
-        results.check(best)
-        saved = {best} if results.is_best(best) else saved
+        elif config.is_grid:
+            number = runs.index(run) + 1
+            logging.info("run %d of %d: %s", number, len(runs), run.name)
+        task_model = None  # Two models need not fit into memory.
+        task_model, last = _train_run(job, run, writer), run
+        if is_repeated:
+            results.check(run)
+        saved = {run} if results.is_best(run) else saved
+    best = results.best_run
     if config.is_grid:
-        logging.info(
-            "kept: %s, step %d", results.best_run.name, results.best["step"]
-        )
+        logging.info("kept: %s, step %d", best.name, results.best["step"])
     if config.is_grid and job.is_chief:
         sys.stdout.write(results.write() + "\n")
         seconds = results.seconds
@@ -410,6 +386,45 @@ def train_grid(job: Job, writer: ModelWriter) -> tuple[TaskModel, int]:
         task_model = job.builder.build(config.random_seed)
         task_model.assign(config.output_dir)
     return task_model, results.best["step"]
+
+
+def _read_results(
+    job: Job, runs: Sequence[grid.Run], results: grid.Results
+) -> None:
+    """Adds the results of runs that an earlier command has finished.
+
+    The only run of a job is resumed instead if it still has its checkpoints.
+
+    Raises:
+      InputError: a run of the grid was begun with other settings.
+    """
+    is_grid = job.config.is_grid
+    for run in runs:
+        result = run.result()
+        if result is not None:
+            run.check(result, job.settings)
+            if is_grid or not checkpoints.steps(run.directory):
+                results.add(run, result)
+        elif is_grid:
+            run.check(run.begun() or {}, job.settings)
+
+
+def _announce_finished(
+    job: Job, run: grid.Run, runs: Sequence[grid.Run], results: grid.Results
+) -> None:
+    """Logs that a run needs no training, and removes its checkpoints.
+
+    A command that was killed at the end of the run has left these.
+    """
+    if not job.config.is_grid:
+        step = results.as_kept(run)["step"]
+        logging.info("already finished: %s is at step %d", run.directory, step)
+        return
+    number = runs.index(run) + 1
+    text = "run %d of %d: %s has been trained already"
+    logging.info(text, number, len(runs), run.name)
+    if job.is_chief and not job.config.loop.dry_run:
+        _remove_checkpoints(run)
 
 
 def _train_run(job: Job, run: grid.Run, writer: ModelWriter) -> TaskModel:

@@ -20,7 +20,7 @@ import itertools
 import math
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from foundation import errors, file_system, metadata, stamp
@@ -210,6 +210,30 @@ def plan(axes: run_config.Grid, first_seed: int, output_dir: str) -> list[Run]:
     return [_in_folder(run, output_dir) for run in runs]
 
 
+def next_run(
+    runs: Sequence[Run], results: "Results", saved: Collection[Run]
+) -> Run | None:
+    """Returns the run to train next; None if nothing is left to do.
+
+    Runs without results come first, in their order; then the best run, if its
+    model is not saved.
+
+    Args:
+      runs: the runs of the grid.
+      results: the results of those that have finished or failed.
+      saved: the runs whose model output_dir may have.
+
+    Raises:
+      InputError: all runs have failed.
+    """
+    for run in runs:
+        if run not in results:
+            return run
+    results.check()
+    best = results.best_run
+    return None if best in saved else best
+
+
 def kept(output_dir: str) -> dict[str, Any] | None:
     """Returns learning_rate, random_seed and step of the model kept there."""
     return metadata.read_object(os.path.join(output_dir, KEPT), _Kept)
@@ -304,6 +328,19 @@ class Results:
     def best_run(self) -> Run:
         """The best run."""
         return best_run(self.values)
+
+    def saved_runs(self) -> set[Run]:
+        """Returns the finished runs whose model output_dir may have.
+
+        An earlier grid may have saved the model of another run there. Without
+        kept.json, which early versions did not write, all are returned.
+        """
+        recorded = kept(self._output_dir)
+        return {
+            run
+            for run in self._finished
+            if recorded is None or recorded == self.as_kept(run)
+        }
 
     def is_best(self, run: Run) -> bool:
         """Returns whether a run is the best so far."""

@@ -8,21 +8,17 @@ import types
 
 import pytest
 
-from foundation import config_flags, errors, stamp
+from foundation import config_flags, errors
 from jobs import (
     assembly,
     finetuning,
-    grid,
     outputs,
-    run_config,
     run_directory,
 )
 from tasks.classification.settings import ClassifierConfig
 from tasks.ner.settings import NerConfig
 from tasks.squad.settings import SquadConfig
 from training import strategy
-
-AXES = ["learning_rate", "random_seed", "train_batch_size", "num_train_epochs"]
 
 
 @pytest.mark.parametrize(
@@ -63,56 +59,6 @@ def test_several_workers_refuse_standard_input_before_training(
     with pytest.raises(errors.InputError, match=rf"^--{refused}: standard inp"):
         finetuning.open_run(config, start)
     assert not begun
-
-
-def train_grid(monkeypatch, folder, rates, sizes):
-    """Trains a grid whose lowest rate is best; returns the trained runs."""
-    trained = []
-    model = types.SimpleNamespace(assign=lambda weights: None)
-
-    def train_run(job, run, writer):
-        trained.append(run.name)
-        finished = {"step": 5, "seconds": 1.0, "settings": {}}
-        finished["values"] = {grid.SCORE: 1 - run.learning_rate}
-        if writer.results.add(run, finished):
-            writer.results.keep(run)
-            (folder / "model.safetensors").touch()
-        run.finish(finished)
-        return model
-
-    monkeypatch.setattr(finetuning, "_train_run", train_run)
-    monkeypatch.setattr(assembly, "write_run_config", lambda *_: None)
-    config = config_flags.build(
-        run_config.FinetuningConfig,
-        output_dir=str(folder),
-        do_train=True,
-        random_seed=1,
-        learning_rate=rates,
-        train_batch_size=sizes,
-    )
-    for run in grid.plan(config.grid, 1, str(folder)):
-        os.makedirs(run.directory, exist_ok=True)
-    job = types.SimpleNamespace(
-        config=config,
-        settings=stamp.flags("result", dict.fromkeys(AXES)),
-        builder=types.SimpleNamespace(strategy=None, build=lambda seed: model),
-        is_chief=False,
-    )
-    writer = types.SimpleNamespace(results=grid.Results(str(folder)))
-    _, step = finetuning.train_grid(job, writer)
-    assert step == 5
-    return trained
-
-
-def test_the_model_of_a_grid_with_more_axes_is_not_taken_for_ones_own(
-    monkeypatch, tmp_path
-):
-    small = [5e-5, 3e-5], [16]
-    assert len(train_grid(monkeypatch, tmp_path, *small)) == 2
-    assert train_grid(monkeypatch, tmp_path, *small) == []
-    assert len(train_grid(monkeypatch, tmp_path, small[0], [16, 64])) == 4
-    again = train_grid(monkeypatch, tmp_path, *small)
-    assert again == ["learning rate 3e-05, seed 1"]
 
 
 @pytest.mark.parametrize("is_chief", [True, False])

@@ -47,6 +47,12 @@ def fill(folder, runs, ends):
     return results
 
 
+def fill_new(folder, runs, ends):
+    for run in runs:
+        os.makedirs(run.directory, exist_ok=True)
+    return fill(folder, runs, ends)
+
+
 def read(path):
     return json.loads(path.read_text())
 
@@ -124,6 +130,64 @@ def test_the_first_failure_is_told_where_there_is_nothing_else(tmp_path, runs):
     results.check(runs[2])
     with pytest.raises(errors.InputError, match="seed 2: step 12"):
         results.check(runs[1])
+
+
+@pytest.mark.parametrize(
+    ("scores", "saved", "next_run"),
+    [
+        ([None, None, None, None], [], 0),
+        ([0.5, None, None, None], [0], 1),
+        # A run that has failed is not trained again.
+        ([0.5, "failed", None, None], [0], 2),
+        ([0.5, "failed", 0.9, None], [2], 3),
+        # The best run of all comes again if another model was saved.
+        ([0.5, None, 0.9, 0.7], [0], 1),
+        ([0.5, 0.6, 0.9, 0.7], [0], 2),
+        ([0.5, 0.6, 0.9, 0.7], [], 2),
+        ([0.5, 0.6, 0.9, 0.7], [2], None),
+        # Of equal ones the first.
+        ([0.5, 0.9, 0.9, 0.7], [2], 1),
+        # Early versions did not record which model is saved.
+        ([0.5, 0.6, 0.9, 0.7], [0, 1, 2, 3], None),
+        (["failed", "failed", 0.9, "failed"], [], 2),
+    ],
+)
+def test_the_run_that_a_grid_trains_next(
+    tmp_path, runs, scores, saved, next_run
+):
+    results = grid.Results(str(tmp_path))
+    for run, score in zip(runs, scores, strict=True):
+        if score is not None:
+            end = failed() if score == "failed" else ended(score)
+            results.add(run, end)
+    expected = None if next_run is None else runs[next_run]
+    assert grid.next_run(runs, results, {runs[i] for i in saved}) == expected
+
+
+def test_a_grid_whose_runs_have_all_failed_trains_none_again(tmp_path, runs):
+    results = fill(tmp_path, runs, [failed() for _ in runs])
+    with pytest.raises(errors.InputError, match=REASON):
+        grid.next_run(runs, results, set())
+
+
+def test_the_saved_model_is_that_of_the_record(tmp_path, runs):
+    results = fill(tmp_path, runs, map(ended, (0.5, 0.9, 0.1, 0.2)))
+    assert results.saved_runs() == {runs[1]}
+    (tmp_path / "kept.json").unlink()
+    assert results.saved_runs() == set(runs)
+
+
+def test_the_model_of_a_grid_with_more_axes_is_not_taken_for_ones_own(
+    tmp_path,
+):
+    axes = {"learning_rate": (5e-5, 3e-5), "num_seeds": 1}
+    small = plan(str(tmp_path), train_batch_size=(16,), **axes)
+    results = fill_new(tmp_path, small, map(ended, (0.5, 0.9)))
+    assert grid.next_run(small, results, results.saved_runs()) is None
+    large = plan(str(tmp_path), train_batch_size=(16, 64), **axes)
+    fill_new(tmp_path, large, map(ended, (0.5, 0.6, 0.9, 0.8)))
+    assert results.saved_runs() == set()
+    assert grid.next_run(small, results, set()) == small[1]
 
 
 def test_a_grid_is_shown_of_the_model_that_was_kept_only(tmp_path, runs):
